@@ -1,0 +1,37 @@
+# Each target sets up its own environment; nothing but Python 3.11+, a C compiler and a package
+# index is needed. `make PYTHON=python3.13 test` chooses the interpreter.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+SOURCES := $(shell find src -type f -not -name '*.pyc') pyproject.toml meson.build
+
+.PHONY: demo test lint bench clean
+
+demo: $(VENV)/installed
+	$(BIN)/python -m marginpursuit.experiments out
+
+test: $(VENV)/installed
+	$(BIN)/python -m pytest --cov --doctest-modules --doctest-glob='*.md' --pyargs marginpursuit tests README.md
+
+lint: $(VENV)/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(VENV)/installed
+	$(BIN)/python benchmarks/run.py
+
+clean:
+	rm -rf $(VENV) build out .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+
+# The package is installed as its users install it (a wheel, not a link into src), incrementally.
+$(VENV)/installed: $(VENV)/tools $(SOURCES)
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pip install --quiet --no-build-isolation -C build-dir=build/$(notdir $(VENV)) ".[dev]"
+	touch $@
+
+$(VENV)/tools:
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet meson-python 'Cython>=3.1' ninja
+	touch $@
