@@ -1,0 +1,41 @@
+"""The sweeps over the rows of a matrix: one read for margins, loss and gradient.
+
+`rows(matrix)` gives the fastest handle that this install has on a matrix as it is: compiled
+(`_compiled`, SIMD level chosen at run time) or NumPy (`_arrays`). Both have the same methods,
+`sweep`, `scores` and `pullback`, each for a span of rows.
+"""
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from marginpursuit._kernels._arrays import ArrayRows
+
+try:
+    from marginpursuit._kernels import _compiled
+except ImportError:  # installed where there was no compiler
+    _compiled = None
+
+__all__ = ["ArrayRows", "active", "rows"]
+
+
+def active() -> str:
+    """Name the kernels in use: the compiled SIMD level, or NumPy."""
+    if _compiled is None:
+        return "numpy (not compiled: no C compiler was found at install time)"
+    return f"compiled, {_compiled.LEVELS[-1]} (this processor can run {', '.join(_compiled.LEVELS)})"
+
+
+def rows(matrix: Any) -> Any:
+    """Return a handle on the rows of a dense array or CSR matrix, compiled where possible."""
+    if _compiled is not None:
+        try:
+            if sparse.issparse(matrix):
+                return _compiled.CsrRows(
+                    matrix.data, matrix.indices, matrix.indptr, matrix.shape[1]
+                )
+            return _compiled.DenseRows(np.asarray(matrix))
+        except (TypeError, BufferError):
+            pass  # an element type that only NumPy reads, longdouble for instance
+    return ArrayRows(matrix)

@@ -1,0 +1,74 @@
+"""The sweeps in NumPy, for matrices or installs that the compiled module cannot serve.
+
+Same interface and same results (to rounding) as the compiled handles; rows are taken in chunks,
+so that no float64 copy of the matrix is ever made.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from marginpursuit._validation import FloatArray
+from marginpursuit.losses import MarginLoss
+
+#: Elements that a chunk may hold; as float64 it then fits a second-level cache.
+_CHUNK_ELEMENTS = 1 << 16
+
+
+class ArrayRows:
+    """A dense array or CSR matrix of any real dtype, read through NumPy and SciPy."""
+
+    level = "numpy"
+
+    def __init__(self, matrix: Any) -> None:
+        self.n_rows, self.n_columns = matrix.shape
+        self._matrix = matrix
+
+    def sweep(
+        self,
+        first: int,
+        last: int,
+        loss: MarginLoss,
+        sign: FloatArray,
+        weight: FloatArray,
+        coef: FloatArray,
+        intercept: float,
+        gradient: FloatArray,
+        margins: FloatArray | None = None,
+        curvature: FloatArray | None = None,
+    ) -> tuple[float, float]:
+        """Add the gradient of rows [first, last) to `gradient`; return value and slope."""
+        value = slope = 0.0
+        for span, rows in self._chunks(first, last):
+            m = sign[span] * (rows @ coef + intercept)
+            factors = sign[span] * weight[span] * loss.derivative(m)
+            value += float(weight[span] @ loss.value(m))
+            slope += float(factors.sum())
+            gradient += factors @ rows
+            if margins is not None:
+                margins[span] = m
+            if curvature is not None:
+                curvature[span] = weight[span] * loss.curvature(m)
+        return value, slope
+
+    def scores(
+        self, first: int, last: int, coef: FloatArray, intercept: float, out: FloatArray
+    ) -> None:
+        """Write x.coef + intercept for rows [first, last) to the same rows of `out`."""
+        for span, rows in self._chunks(first, last):
+            out[span] = rows @ coef + intercept
+
+    def pullback(self, first: int, last: int, factors: FloatArray, total: FloatArray) -> None:
+        """Add the sum of factors[i] * row i over rows [first, last) to `total`."""
+        for span, rows in self._chunks(first, last):
+            total += factors[span] @ rows
+
+    def _chunks(self, first: int, last: int) -> Iterator[tuple[slice, Any]]:
+        step = max(1, _CHUNK_ELEMENTS // max(1, self.n_columns))
+        if sparse.issparse(self._matrix):
+            step = max(1, last - first)  # stored elements are few: no need for chunks
+        for start in range(first, last, step):
+            span = slice(start, min(start + step, last))
+            yield span, self._matrix[span].astype(np.float64, copy=False)

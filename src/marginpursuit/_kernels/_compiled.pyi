@@ -1,0 +1,50 @@
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from marginpursuit.losses import MarginLoss
+
+LEVELS: tuple[str, ...]
+
+class _Rows:
+    n_rows: int
+    n_columns: int
+    level: str
+    def sweep(
+        self,
+        first: int,
+        last: int,
+        loss: MarginLoss,
+        sign: NDArray[np.float64],
+        weight: NDArray[np.float64],
+        coef: NDArray[np.float64],
+        intercept: float,
+        gradient: NDArray[np.float64],
+        margins: NDArray[np.float64] | None = None,
+        curvature: NDArray[np.float64] | None = None,
+    ) -> tuple[float, float]: ...
+    def scores(
+        self,
+        first: int,
+        last: int,
+        coef: NDArray[np.float64],
+        intercept: float,
+        out: NDArray[np.float64],
+    ) -> None: ...
+    def pullback(
+        self, first: int, last: int, factors: NDArray[np.float64], total: NDArray[np.float64]
+    ) -> None: ...
+
+class DenseRows(_Rows):
+    def __init__(self, matrix: ArrayLike, level: str = ...) -> None: ...
+
+class CsrRows(_Rows):
+    def __init__(
+        self,
+        data: NDArray[Any],
+        indices: NDArray[Any],
+        indptr: NDArray[Any],
+        n_columns: int,
+        level: str = ...,
+    ) -> None: ...
