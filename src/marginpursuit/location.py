@@ -1,0 +1,545 @@
+r"""Catoni's estimate of location, its confidence interval, and the rules for its scale.
+
+The estimate of the location of :math:`x_1, \dots, x_n` at scale s is the root θ of
+
+.. math::  \sum_i w_i\, \psi\bigl((\theta - x_i)/s\bigr) = 0
+
+(Holland 2018, equation est_BJL; of the x_i themselves, see E4), with :math:`\psi` the influence
+function of :mod:`marginpursuit.losses`. A small scale gives the median, a large one the mean.
+
+Invariants that the tests hold: the estimate lies between the least and the greatest value, moves
+with a shift, a change of unit or of sign of the data, never falls when a value grows, takes a
+weight of 2 as the same value twice and one of 0 as no value at all, and where more than one θ
+solves the equation it is the middle of those that do, which is the median.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from marginpursuit._validation import (
+    Elementwise,
+    FloatArray,
+    between,
+    inside,
+    like,
+    positive,
+    scalar,
+)
+from marginpursuit.losses import INFLUENCE_BOUND, TRUNCATION
+
+__all__ = [
+    "CatoniInterval",
+    "catoni_interval",
+    "catoni_location",
+    "confidence_scale",
+    "consistent_quantile_scale",
+    "quantile_scale",
+    "variance_scale",
+]
+
+#: How many values are worked on at a time, such that the intermediate arrays stay in the cache.
+_BLOCK = 1 << 16
+
+#: Two sides whose weights differ by no more than this share of the total count as balanced.
+_WEIGHT_ROUNDING = 2.0**-50
+
+#: Scales beyond these, of values near 1, are brought to them: the estimates do not differ.
+_SCALES = (2.0**-900, 2.0**200)
+
+
+class CatoniInterval(NamedTuple):
+    """A location estimate with an interval that holds the mean with probability 1 - delta.
+
+    Attributes
+    ----------
+    location : ndarray or scalar
+        The estimate.
+    low, high : ndarray or scalar
+        The ends of the interval, ``location - radius`` and ``location + radius``.
+    radius : ndarray or scalar
+        Half the width of the interval.
+    scale : ndarray or scalar
+        The scale s at which the estimate was taken.
+    """
+
+    location: Elementwise
+    low: Elementwise
+    high: Elementwise
+    radius: Elementwise
+    scale: Elementwise
+
+
+@np.errstate(over="ignore", under="ignore")
+def catoni_location(
+    x: ArrayLike,
+    scale: ArrayLike | None = None,
+    *,
+    delta: float = 0.05,
+    sample_weight: ArrayLike | None = None,
+    axis: int | None = None,
+) -> Elementwise:
+    r"""Estimate the location of `x`: the root θ of :math:`\sum_i w_i\psi((\theta - x_i)/s)`.
+
+    The root is exact up to rounding, at every scale from far below the spread of the data, where
+    it is the median, to far above, where it is the mean less :math:`m_3/(6 s^2)` with m₃ the
+    third central moment. Where several θ solve the equation (an even number of values with a
+    gap of at least 2√2 s in the middle, E6), their middle is returned, which is the median.
+
+    Parameters
+    ----------
+    x : array_like
+        The values: finite real numbers, at least one.
+    scale : array_like, optional
+        The scale s > 0; with an `axis`, one number for all or one for each estimate. By default
+        :func:`confidence_scale` of the variance of the values, their number and `delta`.
+    delta : float, default=0.05
+        The confidence level that sets the default scale, in (0, 1); not used with a `scale`.
+    sample_weight : array_like, optional
+        Weights w ≥ 0, of the shape of `x`, or one-dimensional along `axis`. A weight counts
+        repetitions: 2 is the same as the value twice, 0 as no such value. For a given `scale`
+        only their ratios matter; in the default scale their sum is the number of values.
+        Sides whose weights agree up to rounding count as balanced.
+    axis : int, optional
+        The axis along which to estimate. By default all values make one estimate.
+
+    Returns
+    -------
+    ndarray or scalar
+        The estimates, of the shape of `x` without `axis` and of the float type of `x`.
+
+    Raises
+    ------
+    ValueError
+        If there is no value to estimate from, a value is not finite, a scale is not positive, a
+        weight is negative or all are zero, or shapes do not match.
+
+    Examples
+    --------
+    >>> from marginpursuit.location import catoni_location
+    >>> x = [1.0, 2.0, 3.0, 100.0]
+    >>> [catoni_location(x, scale).round(4) for scale in (1e-6, 5.0, 1e6)]
+    [np.float64(2.5), np.float64(3.6214), np.float64(26.5)]
+    >>> catoni_location([[1.0, 5.0], [2.0, 6.0], [9.0, 7.0]], scale=[1e9, 2.0], axis=0)
+    array([4., 6.])
+    """
+    values = inside("x", x, -np.inf, np.inf)
+    rows, shape = _rows(values, axis)
+    weights: _Weights = _Equal()
+    number: int | FloatArray = rows.shape[1]
+    if sample_weight is not None:
+        weight = _weight_rows(sample_weight, values.shape, axis, len(rows))
+        # A value without weight is moved to one that has some, so that it is never an end.
+        heaviest = np.take_along_axis(rows, weight.argmax(axis=1, keepdims=True), axis=1)
+        rows = np.where(weight > 0, rows, heaviest)
+        weights, number = _Unequal.of(weight), weight.sum(axis=1)
+
+    # Powers of two, which lose no digits, keep squares and cubes within the range of floats.
+    power = _power_of_two(np.maximum(rows.max(axis=1), -rows.min(axis=1)))
+    rows = rows * power[:, None]
+    if scale is None:
+        deviation = rows - weights.mean(rows)[:, None]
+        spread = np.sqrt(weights.mean(deviation * deviation))
+        scales = spread * confidence_scale(1.0, number, scalar("delta", delta))
+    else:
+        scales = power * _expand("scale", positive("scale", scale), shape).ravel()
+    scales = np.clip(scales, *_SCALES)
+
+    result = np.empty(len(rows))
+    step = max(1, _BLOCK // rows.shape[1])
+    for start in range(0, len(rows), step):
+        part = slice(start, start + step)
+        result[part] = _locate(rows[part], weights[part], scales[part])
+    return like((result / power).reshape(shape), x)
+
+
+def catoni_interval(
+    x: ArrayLike, variance: ArrayLike, delta: float = 0.05, *, axis: int | None = None
+) -> CatoniInterval:
+    r"""Estimate the mean of independent draws, with an interval that holds it.
+
+    At the scale of :func:`confidence_scale` the estimate θ of n independent draws from a law with
+    mean μ and variance at most v obeys
+
+    .. math::
+
+        P\bigl\{|\theta - \mu| > s\,(1 - \sqrt{1 - 4L/n})\bigr\} \le \delta,
+        \qquad s^2 = \frac{n v}{2 L}, \quad L = \log(2/\delta), \quad n > 4L,
+
+    whatever the tails of the law. The radius is √(2vL/n) (1 + O(L/n)). The paper's Lemma
+    pointwise_accuracy prints √(2vL/n) itself, without the condition on n; that is not a bound
+    (E3).
+
+    Parameters
+    ----------
+    x : array_like
+        The draws: finite real numbers.
+    variance : array_like
+        An upper bound v > 0 on the variance of the law, known beforehand; with an `axis`, one
+        number for all or one for each estimate. An estimate from `x` itself voids the guarantee.
+    delta : float, default=0.05
+        The probability, in (0, 1), with which the interval may miss the mean.
+    axis : int, optional
+        The axis along which to estimate. By default all values make one estimate.
+
+    Returns
+    -------
+    CatoniInterval
+        The named tuple ``(location, low, high, radius, scale)``.
+
+    Raises
+    ------
+    ValueError
+        If there are no more than 4 log(2/delta) draws, so that no radius is valid.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from marginpursuit.location import catoni_interval
+    >>> draws = np.random.default_rng(0).standard_t(3, size=1000)
+    >>> interval = catoni_interval(draws, variance=3.0, delta=0.01)
+    >>> interval.low < 0.0 < interval.high
+    np.True_
+    >>> interval.radius.round(4)
+    np.float64(0.1793)
+    """
+    values = inside("x", x, -np.inf, np.inf)
+    rows, shape = _rows(values, axis)
+    n = rows.shape[1]
+    log_term = float(_log_term(2.0, scalar("delta", delta)))
+    if n <= 4.0 * log_term:
+        raise ValueError(
+            f"the interval needs more than 4 log(2/delta) = {4.0 * log_term:.4g} draws, that is "
+            f"at least {int(4.0 * log_term) + 1}; got {n}"
+        )
+    variances = _expand("variance", positive("variance", variance), shape)
+    scale = confidence_scale(variances, n, delta)
+    share = 4.0 * log_term / n
+    radius = scale * (share / (1.0 + np.sqrt(1.0 - share)))  # 1 - √(1 - share) cancels
+    location = np.asarray(catoni_location(values, scale, axis=axis))
+    parts = (location, location - radius, location + radius, radius, scale)
+    return CatoniInterval(*(like(np.asarray(part), x) for part in parts))
+
+
+def variance_scale(variance: ArrayLike, margin: ArrayLike, k: ArrayLike = 2.0) -> Elementwise:
+    r"""Scale of the paper's Algorithm 1: :math:`s = k\,\mathrm{Var}(m)/\gamma`.
+
+    At this scale the bias of the location estimate of the margins, at most Var(m)/s, is no more
+    than the share 1/k of the margin level γ.
+
+    Parameters
+    ----------
+    variance : array_like
+        The variance of the margins, or an upper bound on it, positive.
+    margin : array_like
+        The margin level γ > 0.
+    k : array_like, default=2.0
+        The factor k > 0, which the paper leaves open.
+
+    Returns
+    -------
+    ndarray or scalar
+        The scale s.
+
+    Examples
+    --------
+    >>> from marginpursuit.location import variance_scale
+    >>> variance_scale(0.5, margin=2.0, k=10.0)
+    np.float64(2.5)
+    """
+    ratio = positive("variance", variance) / positive("margin", margin)
+    return like(ratio * positive("k", k), variance, margin, k)
+
+
+def confidence_scale(variance: ArrayLike, n: ArrayLike, delta: ArrayLike = 0.05) -> Elementwise:
+    r"""Scale that makes the deviation bound least: :math:`s^2 = n v/(2\log(2/\delta))`.
+
+    This is the choice of s in the paper's Lemma pointwise_accuracy.
+
+    Parameters
+    ----------
+    variance : array_like
+        The variance v > 0, or an upper bound on it.
+    n : array_like
+        The number of values, positive.
+    delta : array_like, default=0.05
+        The probability, in (0, 1), with which the bound may fail.
+
+    Returns
+    -------
+    ndarray or scalar
+        The scale s.
+
+    Examples
+    --------
+    >>> from marginpursuit.location import confidence_scale
+    >>> confidence_scale(4.0, n=1000, delta=0.01).round(4)
+    np.float64(19.4288)
+    """
+    factor = positive("n", n) / (2.0 * _log_term(2.0, delta))
+    return like(np.sqrt(positive("variance", variance)) * np.sqrt(factor), variance)
+
+
+def quantile_scale(
+    margins: ArrayLike, penalty: float, delta: float = 0.05, quantile: float = 0.75
+) -> Elementwise:
+    r"""Scale of the paper's experiments: :math:`s = \sqrt{n q/(2\lambda\log(1/\delta))}`.
+
+    Here q is a quantile of the |m|. This is the rule as printed, kept to repeat the experiments:
+    it takes q, which has the unit of a margin, for a variance, so that it depends on the unit of
+    the margins (E20). :func:`consistent_quantile_scale` does not.
+
+    Parameters
+    ----------
+    margins : array_like
+        The margins m, finite, in any shape.
+    penalty : float
+        The coefficient λ > 0 of the squared norm in the objective.
+    delta : float, default=0.05
+        The confidence level, in (0, 1).
+    quantile : float, default=0.75
+        Which quantile of the |m| is taken, in [0, 1].
+
+    Returns
+    -------
+    scalar
+        The scale s.
+
+    Examples
+    --------
+    >>> from marginpursuit.location import quantile_scale
+    >>> quantile_scale([-1.0, 0.5, 2.0, 3.0], penalty=0.1, delta=0.1).round(4)
+    np.float64(4.4208)
+    """
+    size, n = _absolute_quantile(margins, quantile)
+    log_term = _log_term(1.0, scalar("delta", delta))
+    factor = n / (2.0 * positive("penalty", scalar("penalty", penalty)) * log_term)
+    return like(np.sqrt(size) * np.sqrt(factor), margins)
+
+
+def consistent_quantile_scale(
+    margins: ArrayLike, delta: float = 0.05, quantile: float = 0.75
+) -> Elementwise:
+    r"""Scale from a quantile, in the unit of the margins: :math:`s = q\sqrt{n/(2\log(2/\delta))}`.
+
+    The quantile q of the |m| stands for the standard deviation in :func:`confidence_scale`. This
+    is the reading of :func:`quantile_scale` that agrees with the Lemma it refers to (E20): the
+    square of q is taken for the variance, and the penalty has no part in it.
+
+    Parameters
+    ----------
+    margins : array_like
+        The margins m, finite, in any shape.
+    delta : float, default=0.05
+        The confidence level, in (0, 1).
+    quantile : float, default=0.75
+        Which quantile of the |m| is taken, in [0, 1].
+
+    Returns
+    -------
+    scalar
+        The scale s.
+
+    Examples
+    --------
+    >>> from marginpursuit.location import consistent_quantile_scale
+    >>> consistent_quantile_scale([-1.0, 0.5, 2.0, 3.0], delta=0.1).round(4)
+    np.float64(1.8384)
+    """
+    size, n = _absolute_quantile(margins, quantile)
+    return like(size * confidence_scale(1.0, n, scalar("delta", delta)), margins)
+
+
+def _log_term(numerator: float, delta: ArrayLike) -> FloatArray:
+    """Return log(numerator/delta), which does not overflow for the least delta."""
+    return np.asarray(np.log(numerator) - np.log(inside("delta", delta, 0.0, 1.0)))
+
+
+def _absolute_quantile(margins: ArrayLike, quantile: float) -> tuple[FloatArray, int]:
+    """Return the quantile of the |margins|, which must be positive, and their number."""
+    values = inside("margins", margins, -np.inf, np.inf)
+    if not values.size:
+        raise ValueError(f"margins must hold at least one value; got shape {values.shape}")
+    share = float(between("quantile", scalar("quantile", quantile), 0.0, 1.0))
+    size = np.asarray(np.quantile(np.abs(values), share))
+    if size == 0:
+        raise ValueError(f"no scale: the {share:g} quantile of the absolute margins is 0")
+    return size, values.size
+
+
+def _rows(values: FloatArray, axis: int | None) -> tuple[FloatArray, tuple[int, ...]]:
+    """Lay the values of each estimate in a row; return the rows and the shape of the estimates."""
+    last = values.reshape(-1) if axis is None else np.moveaxis(values, axis, -1)
+    if not last.shape[-1]:
+        raise ValueError(f"x must hold at least one value along the axis; got shape {values.shape}")
+    return last.reshape(-1, last.shape[-1]), last.shape[:-1]
+
+
+def _weight_rows(
+    sample_weight: ArrayLike, shape: tuple[int, ...], axis: int | None, length: int
+) -> FloatArray:
+    """Lay the weights of values of a shape out as :func:`_rows` does the values."""
+    weight = between("sample_weight", sample_weight, 0.0, float(np.finfo(np.float64).max))
+    if weight.shape == shape:
+        rows, _ = _rows(weight, axis)
+    elif axis is not None and weight.shape == (shape[axis],):
+        rows = np.broadcast_to(weight, (length, shape[axis]))
+    else:
+        raise ValueError(
+            f"sample_weight must have the shape {shape} of x, or be one-dimensional along a given "
+            f"axis; got shape {weight.shape}"
+        )
+    if not np.all(rows.any(axis=1)):
+        raise ValueError("sample_weight must not be zero for all values of an estimate; got zeros")
+    return rows
+
+
+def _expand(name: str, value: FloatArray, shape: tuple[int, ...]) -> FloatArray:
+    """Broadcast `value` to the shape of the estimates."""
+    try:
+        return np.broadcast_to(value, shape)
+    except ValueError:
+        raise ValueError(
+            f"{name} must broadcast to the shape {shape} of the estimates; got shape {value.shape}"
+        ) from None
+
+
+def _power_of_two(size: FloatArray) -> FloatArray:
+    """Return the power of two that brings `size` near 1, as near as both it and its inverse go."""
+    _, exponent = np.frexp(size)
+    power: FloatArray = np.ldexp(1.0, -np.clip(exponent, -1000, 1000))
+    return power
+
+
+_Rows: TypeAlias = slice | NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class _Equal:
+    """Rows of values that all count the same."""
+
+    def __getitem__(self, rows: _Rows) -> "_Equal":
+        return self
+
+    def mean(self, values: FloatArray) -> FloatArray:
+        return np.asarray(values.mean(axis=1))
+
+    def balance(self, u: FloatArray) -> FloatArray:
+        """Return the share of the weight at u > 1 less that at u < -1; a balance is exactly 0."""
+        above, below = np.count_nonzero(u > 1.0, axis=1), np.count_nonzero(u < -1.0, axis=1)
+        return np.asarray((above - below) / u.shape[1])
+
+    def middle(self, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the lower and the upper median."""
+        n = values.shape[1]
+        low, high = (n - 1) // 2, n // 2
+        part = np.partition(values, (low, high), axis=1)
+        return part[:, low], part[:, high]
+
+
+@dataclass(frozen=True, slots=True)
+class _Unequal:
+    """Rows of values with weights; methods as in :class:`_Equal`.
+
+    The weights are also held in two parts: coarse, whole multiples of a power of two of which sums
+    in any order are exact, and fine, so small that the rounding of their sums does not matter.
+    """
+
+    weight: FloatArray
+    total: FloatArray
+    coarse: FloatArray
+    fine: FloatArray
+
+    @classmethod
+    def of(cls, weight: FloatArray) -> "_Unequal":
+        weight = weight * _power_of_two(weight.max(axis=1))[:, None]
+        quantum = np.ldexp(1.0, np.frexp(weight.sum(axis=1))[1] - 52)[:, None]
+        coarse = np.rint(weight / quantum) * quantum
+        fine = weight - coarse
+        return cls(weight, coarse.sum(axis=1) + fine.sum(axis=1), coarse, fine)
+
+    def __getitem__(self, rows: _Rows) -> "_Unequal":
+        return _Unequal(self.weight[rows], self.total[rows], self.coarse[rows], self.fine[rows])
+
+    def mean(self, values: FloatArray) -> FloatArray:
+        return np.asarray((self.weight * values).sum(axis=1) / self.total)
+
+    def balance(self, u: FloatArray) -> FloatArray:
+        side = np.where(np.abs(u) > 1.0, np.sign(u), 0.0)
+        difference = (side * self.coarse).sum(axis=1) + (side * self.fine).sum(axis=1)
+        share = difference / self.total
+        return np.where(np.abs(share) <= _WEIGHT_ROUNDING, 0.0, share)
+
+    def middle(self, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+        order = np.argsort(values, axis=1)
+        coarse, fine = (np.take_along_axis(w, order, axis=1) for w in (self.coarse, self.fine))
+        # The excess of the weight up to each value over the weight beyond it.
+        excess = 2.0 * (coarse.cumsum(axis=1) + fine.cumsum(axis=1)) / self.total[:, None] - 1.0
+        low = np.argmax(excess >= -_WEIGHT_ROUNDING, axis=1)
+        high = np.argmax(excess > _WEIGHT_ROUNDING, axis=1)
+        row = np.arange(len(values))
+        return values[row, order[row, low]], values[row, order[row, high]]
+
+
+_Weights: TypeAlias = _Equal | _Unequal
+
+
+def _locate(x: FloatArray, weights: _Weights, scale: FloatArray) -> FloatArray:
+    """Return the root of each row."""
+    low, high = weights.middle(x)
+    # Centred at the median, the differences from values near the root keep all their digits.
+    centre = 0.5 * (low + high)
+    # At s√2 above the upper median no less than half of the weight is out of reach below, so that
+    # the root is not higher up; likewise below. Values beyond ±8 scales are out of reach for good.
+    ends = ((low - centre) / scale - TRUNCATION, (high - centre) / scale + TRUNCATION)
+    z = np.clip((x - centre[:, None]) / scale[:, None], -8.0, 8.0)
+    return np.asarray(centre + scale * _bracketed_root(z, weights, *ends))
+
+
+def _bracketed_root(
+    z: FloatArray, weights: _Weights, low: FloatArray, high: FloatArray
+) -> FloatArray:
+    """Return the root at scale 1 in [low, high] of each row, centred at its median.
+
+    Newton's method from the median, which is the root itself wherever the roots are not unique;
+    bisection where a step leaves the bracket or does not halve the value, so that it always ends.
+    """
+    result = np.empty(len(z))
+    rows = np.arange(len(z))
+    point = np.zeros(len(z))
+    previous = np.full(len(z), np.inf)
+    while rows.size:
+        value, slope = _equation(point, z, weights)
+        low, high = np.where(value <= 0, point, low), np.where(value >= 0, point, high)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            newton_step = np.where(value == 0, 0.0, value / slope)
+        newton = point - newton_step
+        # ψ' is √2-Lipschitz, so that after a step h the error is at most √2 h²/slope.
+        done = (newton_step**2 <= 2.0**-74 * slope) | (high - low <= 2.0**-51)
+        done |= np.abs(newton_step) <= 2.0**-51
+        result[rows[done]] = np.clip(newton, low, high)[done]
+
+        trusted = (low < newton) & (newton < high) & (np.abs(value) <= 0.5 * previous)
+        point = np.where(trusted, newton, 0.5 * (low + high))
+        left = ~done
+        rows, point, previous = rows[left], point[left], np.abs(value)[left]
+        z, weights, low, high = z[left], weights[left], low[left], high[left]
+    return result
+
+
+def _equation(point: FloatArray, z: FloatArray, weights: _Weights) -> tuple[FloatArray, FloatArray]:
+    """Return the means of ψ(point - z) and ψ'(point - z) of each row.
+
+    Beyond ±1, ψ is taken as ±B less a small rest. The ±B then cancel exactly in the balance of the
+    weights, and the mean is accurate to the size of the rests, even where all but a few values are
+    truncated. With d = √2 - |u| the rest is d²(√2/2 - d/6), and ψ' = d(√2 - d/2).
+    """
+    u = point[:, None] - z
+    size = np.abs(u)
+    gap = np.maximum(TRUNCATION - size, 0.0)
+    slope = weights.mean(gap * (TRUNCATION - 0.5 * gap))
+    outer = -np.copysign(gap * gap * (0.5 * TRUNCATION - gap / 6.0), u)
+    rest = np.where(size > 1.0, outer, u * (1.0 - u * u / 6.0))
+    return INFLUENCE_BOUND * weights.balance(u) + weights.mean(rest), slope
