@@ -1,0 +1,51 @@
+"""The risk bounds of the paper and of the methods it compares with, each with its named parts.
+
+Where the paper's formula is wrong the right one is here, and the erratum is named.
+"""
+
+from marginpursuit.bounds.algorithm import (
+    AlgorithmRiskBound,
+    algorithm_risk_bound,
+    subgaussian_mean_radius,
+)
+from marginpursuit.bounds.dual import LeaveOneOutBound, leave_one_out_bound
+from marginpursuit.bounds.location import (
+    LocationBiasBound,
+    LocationBound,
+    LocationStabilityBound,
+    location_bias_bound,
+    location_bound,
+    location_stability_bound,
+)
+from marginpursuit.bounds.projection import (
+    ProjectionRiskBound,
+    projection_profile,
+    projection_risk_bound,
+)
+from marginpursuit.bounds.robust_risk import (
+    CatoniRiskBound,
+    LinearComplexity,
+    catoni_risk_bound,
+    linear_complexity,
+)
+
+__all__ = [
+    "AlgorithmRiskBound",
+    "CatoniRiskBound",
+    "LeaveOneOutBound",
+    "LinearComplexity",
+    "LocationBiasBound",
+    "LocationBound",
+    "LocationStabilityBound",
+    "ProjectionRiskBound",
+    "algorithm_risk_bound",
+    "catoni_risk_bound",
+    "leave_one_out_bound",
+    "linear_complexity",
+    "location_bias_bound",
+    "location_bound",
+    "location_stability_bound",
+    "projection_profile",
+    "projection_risk_bound",
+    "subgaussian_mean_radius",
+]

@@ -1,0 +1,39 @@
+"""What every bound shares: the result that shows its parts, and the check of one number."""
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from marginpursuit._validation import between, inside, positive, scalar
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class Parts:
+    """Base of the results: a frozen dataclass whose repr has one line for each named part."""
+
+    def __repr__(self) -> str:
+        parts = [(f.name, getattr(self, f.name)) for f in fields(self)]
+        width = max(len(name) for name, _ in parts)
+        lines = [f"  {name:<{width}}  {_text(value)}" for name, value in parts]
+        return "\n".join([type(self).__name__, *lines])
+
+
+def _text(value: object) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def positive_number(name: str, value: ArrayLike) -> float:
+    """Return `value` as a float; refuse what is not a single number in (0, inf)."""
+    return scalar(name, positive(name, value))
+
+
+def nonnegative_number(name: str, value: ArrayLike) -> float:
+    """Return `value` as a float; refuse what is not a single number in [0, inf)."""
+    number = scalar(name, between(name, value, 0.0, np.inf))
+    return 0.0 if number == 0 else positive_number(name, number)
+
+
+def failure_probability(delta: ArrayLike, high: float = 1.0) -> float:
+    """Return `delta` as a float; refuse what is not a single number in (0, high)."""
+    return scalar("delta", inside("delta", delta, 0.0, high))

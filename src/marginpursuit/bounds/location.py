@@ -1,0 +1,339 @@
+r"""Bounds for Catoni's location estimate: its error, its bias, and what changed values do to it."""
+
+import math
+from dataclasses import dataclass
+
+from marginpursuit._validation import count, scalar
+from marginpursuit.bounds._parts import (
+    Parts,
+    failure_probability,
+    nonnegative_number,
+    positive_number,
+)
+from marginpursuit.location import confidence_scale
+from marginpursuit.losses import INFLUENCE_BOUND, TRUNCATION, influence, influence_inverse
+
+__all__ = [
+    "LocationBiasBound",
+    "LocationBound",
+    "LocationStabilityBound",
+    "location_bias_bound",
+    "location_bound",
+    "location_stability_bound",
+]
+
+
+#: The largest (u³/6 - u + B)/u⁴ over u ≥ √2; with u = √2 k it is (√2/12)(k - 1)²(k + 2)/k⁴.
+_K = (math.sqrt(33.0) - 1.0) / 2.0
+_QUARTIC = TRUNCATION / 12.0 * (_K - 1.0) ** 2 * (_K + 2.0) / _K**4
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class LocationBound(Parts):
+    """The parts of the bound on the error of a location estimate, as `location_bound` returns them.
+
+    Attributes
+    ----------
+    confidence : float
+        The probability 1 - δ with which the bound holds.
+    scale : float
+        The scale s of the estimate.
+    bias : float
+        v/s.
+    deviation : float
+        2s log(2/δ)/n.
+    linear : float
+        The sum of these two, the paper's bound; proved only where `radius` is finite.
+    radius : float
+        The sharper bound on the distance between estimate and mean, at most `linear`; infinite
+        where n or s is too small for it.
+    """
+
+    confidence: float
+    scale: float
+    bias: float
+    deviation: float
+    linear: float
+    radius: float
+
+
+def location_bound(
+    variance: float, n: int, delta: float, *, scale: float | None = None
+) -> LocationBound:
+    r"""Bound the distance between Catoni's estimate and the mean of the law, for n draws.
+
+    For a draw x of mean μ and variance at most v, the envelope ψ(u) ≤ log(1 + u + u²/2) bounds
+    the sum of the ψ((xᵢ - θ)/s) at θ = μ + r: with probability 1 - δ/2 it is below
+
+    .. math:: n \left( -\frac rs + \frac{v + r^2}{2s^2} \right) + L, \qquad L = \log(2/\delta).
+
+    The least r at which this is zero bounds the estimate from above, and so from below:
+
+    .. math:: r = s\,(1 - \sqrt{1 - q}), \qquad q = \frac{v}{s^2} + \frac{2L}{n} \le 1.
+
+    The paper's v/s + 2sL/n is sq, up to twice as much, and like r needs q ≤ 1, which the paper does
+    not say (E3). At the scale s² = nv/(2L), which makes sq least, it is 2√(2vL/n), not the
+    √(2vL/n) of the paper's lemma; r is √(2vL/n) up to a factor 1 + O(L/n), and needs n ≥ 4L.
+
+    Parameters
+    ----------
+    variance : float
+        v > 0, the variance of the law or more.
+    n : int
+        Number of draws.
+    delta : float
+        δ in (0, 1).
+    scale : float, optional
+        The scale s > 0; `confidence_scale` where not given, which makes the bound least.
+
+    Returns
+    -------
+    LocationBound
+        The bound and its parts.
+
+    Examples
+    --------
+    >>> from marginpursuit.bounds import location_bound
+    >>> location_bound(3.0, 1000, 0.01)
+    LocationBound
+      confidence  0.99
+      scale       16.8258
+      bias        0.178297
+      deviation   0.178297
+      linear      0.356594
+      radius      0.179252
+    """
+    v, n = positive_number("variance", variance), count("n", n)
+    delta = failure_probability(delta)
+    s = float(confidence_scale(v, n, delta)) if scale is None else positive_number("scale", scale)
+    bias, deviation = v / s, 2.0 * s * math.log(2.0 / delta) / n
+    linear = bias + deviation
+    share = linear / s
+    return LocationBound(
+        confidence=1.0 - delta,
+        scale=s,
+        bias=bias,
+        deviation=deviation,
+        linear=linear,
+        radius=linear / (1.0 + math.sqrt(1.0 - share)) if share <= 1.0 else math.inf,
+    )
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class LocationBiasBound(Parts):
+    """The parts of the bound on the bias, as `location_bias_bound` returns them.
+
+    Attributes
+    ----------
+    bound : float
+        The bound on the distance between estimate and mean: the smaller of the next two.
+    spread : float
+        The standard deviation.
+    cubic : float
+        The bound of order E|x - mean|³/(6s²); infinite where the scale is too small for it.
+    expansion : float or None
+        -m₃/(6s²), the first term of estimate - mean; None without the third and fourth moments.
+    remainder : float or None
+        A bound on how far estimate - mean is from the expansion, of order 1/s³.
+    """
+
+    bound: float
+    spread: float
+    cubic: float
+    expansion: float | None
+    remainder: float | None
+
+
+def location_bias_bound(
+    scale: float,
+    *,
+    variance: float,
+    absolute_third: float,
+    third: float | None = None,
+    fourth: float | None = None,
+) -> LocationBiasBound:
+    r"""Bound how far Catoni's estimate is from the mean, by central moments.
+
+    This makes the paper's :math:`c/s^2` explicit. It holds for every law, that of a sample
+    included, and at every scale. Let θ be the estimate, μ the mean, D = θ - μ, v the variance, and
+    F(t) = Eψ((t - x)/s), which vanishes at θ.
+
+    *Cubic.* |ψ(u) - u| ≤ |u|³/6 gives s|F(μ)| ≤ E|x - μ|³/(6s²), and ψ'(u) ≥ 1 - u²/2 gives
+    sF'(t) ≥ 1 - (v + (t - μ)²)/(2s²). So |D| is at most the least root of
+    3pD - D³ = E|x - μ|³ with p = 2s² - v,
+
+    .. math:: 2\sqrt p\, \sin\left(\tfrac13 \arcsin \frac{E|x - \mu|^3}{2p^{3/2}}\right)
+              = \frac{E|x - \mu|^3}{6s^2} (1 + O(s^{-2})),
+
+    if p > 0 and there is one, that is, E|x - μ|³ ≤ 2p^{3/2}.
+
+    *Spread.* |D| ≤ √v at every scale. Since ψ(u) = ∫ clip(u, -k, k) k dk over k in (0, √2), it is
+    enough that E clip(u, -k, k) > 0 for every k > 0 and every u of mean 1 and variance at most 1.
+    Below the clip lies a parabola of positive expectation: k - 2k(u - 2)²/(2 + k)² if k ≤ 2/3,
+    k - (u - 2)²/(8 - 4k) if 2/3 ≤ k ≤ 3/2, and u - (u - 1)²/(4k - 4) if k ≥ 3/2.
+
+    *Remainder.* |ψ(u) - u + u³/6| ≤ Cu⁴ with C = 0.03064, the largest (√2/12)(k - 1)²(k + 2)/k⁴
+    (at k = (√33 - 1)/2, u = √2 k). Hence
+
+    .. math:: \left|D + \frac{m_3}{6s^2}\right| \le \frac{|D| v}{2s^2} + \frac{|D|^3}{6s^2}
+              + \frac{C}{s^3} (D^4 + 6D^2 v + 4|D m_3| + m_4).
+
+    Parameters
+    ----------
+    scale : float
+        The scale s > 0 of the estimate.
+    variance : float
+        v, the variance (for a sample, with divisor n).
+    absolute_third : float
+        E|x - μ|³, or more.
+    third, fourth : float, optional
+        m₃ = E(x - μ)³ and m₄ = E(x - μ)⁴; both or neither.
+
+    Returns
+    -------
+    LocationBiasBound
+        The bound and its parts.
+
+    Examples
+    --------
+    >>> from marginpursuit.bounds import location_bias_bound
+    >>> location_bias_bound(10.0, variance=1.0, absolute_third=2.415, third=2.0, fourth=9.0)
+    LocationBiasBound
+      bound      0.00404523
+      spread     1
+      cubic      0.00404523
+      expansion  -0.00333333
+      remainder  0.000296965
+    """
+    s = positive_number("scale", scale)
+    spread = math.sqrt(nonnegative_number("variance", variance))
+    third_root = math.cbrt(nonnegative_number("absolute_third", absolute_third))
+    _ordered("variance", spread, "absolute_third", third_root)
+    # In units of the scale, nothing overflows below that the result does not.
+    v, size = (spread / s) * (spread / s), (third_root / s) * (third_root / s) * (third_root / s)
+    p = 2.0 - v
+    top = 2.0 * p * math.sqrt(max(p, 0.0))
+    cubic = math.inf
+    if p > 0.0 and size <= top:
+        cubic = s * math.sqrt(0.5 * p) * float(influence_inverse(INFLUENCE_BOUND * (size / top)))
+    bound = min(spread, cubic)
+
+    expansion = remainder = None
+    if (third is None) != (fourth is None):
+        raise ValueError("third and fourth must be given both or neither; got only one of them")
+    if third is not None and fourth is not None:
+        skew_root = math.cbrt(scalar("third", third))
+        fourth_root = math.sqrt(math.sqrt(nonnegative_number("fourth", fourth)))
+        _ordered("third", abs(skew_root), "absolute_third", third_root)
+        _ordered("absolute_third", third_root, "fourth", fourth_root)
+        skew, tail, b = skew_root / s, fourth_root / s, bound / s
+        m_3, m_4, b_2 = skew * skew * skew, tail * tail * tail * tail, b * b
+        expansion = -s * m_3 / 6.0
+        quartic = b_2 * b_2 + 6.0 * b_2 * v + 4.0 * b * abs(m_3) + m_4
+        remainder = s * (b * v / 2.0 + b * b_2 / 6.0 + _QUARTIC * quartic)
+    return LocationBiasBound(bound, spread, cubic, expansion, remainder)
+
+
+@dataclass(frozen=True, repr=False, slots=True)
+class LocationStabilityBound(Parts):
+    """The parts of the stability bound, as `location_stability_bound` returns them.
+
+    Attributes
+    ----------
+    n_inside : int
+        The number m of values within s√2/2 of the estimate, before the change.
+    n_changed : int
+        The number k of values that change.
+    bound : float
+        The bound on the shift of the estimate; infinite where m < 6.4 k.
+    proof : float
+        s√(2k/m), what the paper's proof arrives at (k = 1); a bound where it is not below `bound`.
+    statement : float
+        s√(k/n), what the paper states (k = 1); a bound where it is not below `bound`.
+    """
+
+    n_inside: int
+    n_changed: int
+    bound: float
+    proof: float
+    statement: float
+
+
+def location_stability_bound(
+    n: int, scale: float, *, n_inside: int | None = None, n_changed: int = 1
+) -> LocationStabilityBound:
+    r"""Bound how far Catoni's estimate moves when k of n values are replaced by any others.
+
+    Let θ be the estimate, m the number of values within s√2/2 of it, and a = ψ(√2/2) = 11√2/24. A
+    replaced value changes the sum of the ψ((θ - xᵢ)/s) by at most 2B, or B + a if it was one of the
+    m. A shift of sh moves each of the m values that stay by at least ψ(√2/2 + h) - a, as ψ is
+    steepest in the middle. With j of the replaced among the m, the shift is over when
+
+    .. math:: (m - j)\,(\psi(\sqrt2/2 + h) - a) \ge 2Bk - j\,(B - a),
+
+    and j = 0 is the worst case wherever there is a solution, since then 2Bk ≤ m(B - a):
+
+    .. math:: h = \psi^{-1}\left(a + \frac{2Bk}{m}\right) - \frac{\sqrt2}{2}, \qquad m \ge 6.4\,k.
+
+    This replaces the paper's proposition. Its proof gives s√(2/m) (E7), with a slope that lacks a
+    factor (E8) and a condition m ≥ 24 that the printed slope does not meet (E9), and forgets that
+    one of the m values may be the one replaced (E10); h is below √(2k/m) from m = 7k on. The
+    statement, s/√n for m ≥ n/2, is true for n ≥ 31.
+
+    Parameters
+    ----------
+    n : int
+        Number of values.
+    scale : float
+        The scale s > 0.
+    n_inside : int, optional
+        m, at most n; half of n, rounded up, where not given.
+    n_changed : int, default=1
+        k, at most n.
+
+    Returns
+    -------
+    LocationStabilityBound
+        The bound and its parts.
+
+    Examples
+    --------
+    >>> from marginpursuit.bounds import location_stability_bound
+    >>> location_stability_bound(100, 1.0)
+    LocationStabilityBound
+      n_inside   50
+      n_changed  1
+      bound      0.0515672
+      proof      0.2
+      statement  0.1
+    """
+    n, s = count("n", n), positive_number("scale", scale)
+    inside = count("n_inside", -(-n // 2) if n_inside is None else n_inside, least=0)
+    changed = count("n_changed", n_changed, least=0)
+    for name, number in (("n_inside", inside), ("n_changed", changed)):
+        if number > n:
+            raise ValueError(f"{name} must be at most n = {n}; got {number}")
+    share = changed / inside if inside else math.inf
+    edge = TRUNCATION / 2.0
+    shift = math.inf
+    if changed == 0:
+        shift = share = 0.0
+    elif 32 * changed <= 5 * inside:  # 2B k/m ≤ B - ψ(√2/2), exactly
+        need = 2.0 * INFLUENCE_BOUND * share
+        level = min(float(influence(edge)) + need, INFLUENCE_BOUND)
+        shift = float(influence_inverse(level)) - edge
+        # ψ(√2/2 + h) - ψ(√2/2) = 3h/4 - √2h²/4 - h³/6: takes out what a small h lost above.
+        shift = (need + shift * shift * (edge / 2.0 + shift / 6.0)) / 0.75
+    return LocationStabilityBound(
+        n_inside=inside,
+        n_changed=changed,
+        bound=s * shift,
+        proof=s * math.sqrt(2.0 * share),
+        statement=s * math.sqrt(changed / n),
+    )
+
+
+def _ordered(name: str, low: float, other: str, high: float) -> None:
+    """Refuse moments that no law has: the roots of its absolute moments grow with their order."""
+    if low > high * (1.0 + 1e-9):  # computed moments obey up to rounding only
+        raise ValueError(f"no law has these central moments: {name} is too large for {other}")
