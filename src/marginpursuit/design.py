@@ -1,0 +1,373 @@
+r"""How the data is read: the narrow waist between solvers and whatever holds X.
+
+A `Design` answers four questions, each in one read of the data and in standardised coordinates
+z = (x - centre) / spread, where a score is h(x) = z·coef + intercept:
+
+- `sweep`: value, gradient and margins of a sum of losses,
+- `scores`: h(x) for every row,
+- `pullback`: the sum of factor times row,
+- `gram`: the weighted second-moment matrix of the rows.
+
+The data itself is never moved or scaled: centring and scaling are algebra on `coef` and on the
+result. `n_reads` counts the reads.
+
+Problems with several columns (one against the rest) share each read: `coef` then has shape
+(n_columns, n_problems). Rows are cut into blocks whose number depends on the shape of the data
+alone and whose results are added in order, so that no result depends on the number of threads.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from marginpursuit import _kernels
+from marginpursuit._validation import FloatArray
+from marginpursuit.losses import MarginLoss
+
+#: Coefficients (n_columns, n_problems) and intercepts (n_problems,).
+Linear: TypeAlias = tuple[FloatArray, FloatArray]
+
+# Work below which a block is not worth a task of its own, and the most blocks there are.
+_BLOCK_ELEMENTS = 1 << 18
+_MOST_BLOCKS = 64
+
+# Rows that are copied at a time for a matrix product: enough for BLAS, small enough for a cache.
+_PRODUCT_ELEMENTS = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """Which class each row has, and the problems that this poses.
+
+    A problem is named by its positive class; the rows of that class have sign +1, all others -1.
+    Two classes are one problem, K > 2 classes are K problems, one against the rest.
+    """
+
+    codes: NDArray[np.intp]
+    n_classes: int
+
+    @property
+    def problems(self) -> NDArray[np.intp]:
+        """The positive class of each problem."""
+        return np.arange(1, 2) if self.n_classes == 2 else np.arange(self.n_classes)
+
+    def sign(self, problem: int) -> FloatArray:
+        """Return y in {-1, +1} for one problem."""
+        return np.where(self.codes == problem, 1.0, -1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """What one read yields for each problem, sums weighted and without penalty."""
+
+    value: FloatArray  # (n_problems,)
+    gradient: FloatArray  # (n_columns, n_problems), in the coefficients
+    slope: FloatArray  # (n_problems,), in the intercepts
+
+
+class Design:
+    """An in-memory matrix, dense or CSR, read as it is."""
+
+    def __init__(self, matrix: Any, *, n_threads: int = 1) -> None:
+        self.n_rows, self.n_columns = matrix.shape
+        self.centre = np.zeros(self.n_columns)
+        self.inverse_spread = np.ones(self.n_columns)
+        self.n_reads = 0
+        self._matrix = matrix
+        self._rows = _kernels.rows(matrix)
+        self._blocks = _block_edges(matrix)
+        self._n_threads = min(n_threads, len(self._blocks) - 1)
+        self._pool = ThreadPoolExecutor(self._n_threads) if self._n_threads > 1 else None
+
+    def __enter__(self) -> "Design":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the matrix is stored as CSR."""
+        return sparse.issparse(self._matrix)
+
+    def to_data(self, linear: Linear) -> Linear:
+        """Translate coefficients and intercepts to those of the data as it is."""
+        coef, intercept = linear
+        raw_coef = (coef.T * self.inverse_spread).T
+        return raw_coef, intercept - self.centre @ raw_coef
+
+    def from_data(self, linear: Linear) -> Linear:
+        """Invert `to_data`; coefficients of columns that take no part become zero."""
+        coef, intercept = linear
+        return (coef.T * self.spread).T, intercept + self.centre @ coef
+
+    @property
+    def spread(self) -> FloatArray:
+        """The spread of each column, zero for one that takes no part."""
+        moving = self.inverse_spread > 0
+        return np.divide(1.0, self.inverse_spread, out=np.zeros(self.n_columns), where=moving)
+
+    def sweep(
+        self,
+        coef: FloatArray,
+        intercept: FloatArray,
+        loss: MarginLoss,
+        labels: Labels,
+        problems: NDArray[np.intp],
+        weights: FloatArray,
+    ) -> Sweep:
+        """Sum loss and gradient over the rows, for each of `problems`, in one read."""
+        raw_coef, raw_intercept = self.to_data((coef, intercept))
+        if len(problems) == 1:
+            sweep = self._sweep_one(
+                raw_coef, raw_intercept, loss, labels.sign(problems[0]), weights
+            )
+        else:
+            sweep = self._sweep_many(raw_coef, raw_intercept, loss, labels, problems, weights)
+        self.n_reads += 1
+        gradient = sweep.gradient - np.outer(self.centre, sweep.slope)
+        return Sweep(sweep.value, (gradient.T * self.inverse_spread).T, sweep.slope)
+
+    def scores(self, coef: FloatArray, intercept: FloatArray) -> FloatArray:
+        """Return h(x) for every row and problem, of shape (n_rows, n_problems)."""
+        raw_coef, raw_intercept = self.to_data((coef, intercept))
+        self.n_reads += 1
+        if raw_coef.shape[1] > 1:
+            scores = np.empty((self.n_rows, raw_coef.shape[1]))
+            for span, rows in self._chunks():
+                scores[span] = rows @ raw_coef + raw_intercept
+            return scores
+        out, column = np.empty(self.n_rows), np.ascontiguousarray(raw_coef[:, 0])
+        self._for_blocks(
+            lambda _, first, last: self._rows.scores(
+                first, last, column, float(raw_intercept[0]), out
+            )
+        )
+        return out[:, np.newaxis]
+
+    def pullback(self, factors: FloatArray) -> FloatArray:
+        """Return the sum of factor times standardised row, of shape (n_columns,)."""
+        total = self._raw_pullback(factors)
+        return np.asarray((total - self.centre * factors.sum()) * self.inverse_spread)
+
+    def gram(self, weights: FloatArray) -> FloatArray:
+        """Return the sum of weight times the outer square of the standardised row."""
+        total = self._raw_gram(weights) * self.inverse_spread
+        return np.asarray((total.T * self.inverse_spread).T)
+
+    def standardise(self, weights: FloatArray, *, centred: bool) -> FloatArray:
+        """Set centre and spread from weighted moments; return the Gram matrix.
+
+        Weights sum to one. Without centring, as for a fit without intercept, the spread is the
+        root mean square. A column without spread takes no part: its coefficient is zero.
+        """
+        self._set_centre(weights, centred)
+        second_moment = self._raw_gram(weights)
+        self._set_spread(np.diagonal(second_moment))
+        total = second_moment * self.inverse_spread
+        return np.asarray((total.T * self.inverse_spread).T)
+
+    def standardise_diagonal(self, weights: FloatArray, *, centred: bool) -> None:
+        """Set centre and spread as `standardise` does, where a Gram matrix would be too large."""
+        self._set_centre(weights, centred)
+        self._set_spread(self._raw_squares(weights))
+
+    def mean_square(self, weights: FloatArray) -> float:
+        """Return the weighted mean of the squared norm of the rows, as they are."""
+        return float(self._raw_squares(weights).sum())
+
+    def absolute_products(self, weights: FloatArray, *, with_one: bool) -> FloatArray:
+        """Sum weight |z_j| Σ_k |z_k| over the rows: a diagonal that bounds the Gram matrix.
+
+        With `with_one` each row has a one appended, for the intercept.
+        """
+        self.n_reads += 1
+        total = np.zeros(self.n_columns + with_one)
+        for span, rows in self._chunks():
+            size = abs(rows if self.is_sparse else rows - self.centre)
+            norms = size @ self.inverse_spread + float(with_one)
+            factors = weights[span] * norms
+            total[: self.n_columns] += (factors @ size) * self.inverse_spread
+            total[self.n_columns :] += factors.sum()
+        return total
+
+    def row_products(self, column_weights: FloatArray) -> FloatArray:
+        """Return the n_rows x n_rows matrix of weighted inner products of standardised rows."""
+        factors = column_weights * self.inverse_spread**2
+        self.n_reads += 1
+        if not self.is_sparse:
+            rows = (self._matrix - self.centre) * np.sqrt(factors)
+            return np.asarray(rows @ rows.T)
+        scaled = self._matrix.astype(np.float64).multiply(np.sqrt(factors)).tocsr()
+        cross = scaled @ (self.centre * np.sqrt(factors))
+        offset = float(factors @ self.centre**2)
+        products = (scaled @ scaled.T).toarray()
+        return np.asarray(products - cross - cross[:, np.newaxis] + offset)
+
+    def _set_centre(self, weights: FloatArray, centred: bool) -> None:
+        mean = self._raw_pullback(weights)
+        if not np.all(np.isfinite(mean)):
+            raise FloatingPointError("the columns have no finite mean")
+        self.centre = mean if centred else np.zeros(self.n_columns)
+
+    def _set_spread(self, second_moment: FloatArray) -> None:
+        # A spread below the rounding of the centre is the rounding of a constant column. Sparse
+        # rows cannot be centred before they are squared, which costs half the digits.
+        rounding = 1e-7 if self.is_sparse else self.n_rows * np.finfo(np.float64).eps
+        still = second_moment <= (rounding * self.centre) ** 2
+        if any(self._varies(int(column), rounding) for column in np.flatnonzero(still)):
+            raise FloatingPointError("the columns have a spread too small to be squared")
+        moving = second_moment[~still]
+        if not np.all((moving > 1e-280) & (moving < 1e280)):
+            raise FloatingPointError("the squares of the columns lose digits")
+        self.inverse_spread = np.zeros(self.n_columns)
+        self.inverse_spread[~still] = 1.0 / np.sqrt(moving)
+
+    def _varies(self, column: int, rounding: float) -> bool:
+        """Whether a column that looks constant is not, up to rounding."""
+        values = self._matrix[:, [column]]
+        values = (values.toarray() if self.is_sparse else values).astype(np.float64)
+        return bool(np.ptp(values) > 4.0 * rounding * float(np.abs(values).max()))
+
+    def _raw_squares(self, weights: FloatArray) -> FloatArray:
+        """Sum weight times the squares of the centred rows."""
+        self.n_reads += 1
+        total = np.zeros(self.n_columns)
+        for span, rows in self._chunks():
+            if self.is_sparse:
+                total += weights[span] @ rows.multiply(rows) - self.centre**2
+            else:
+                total += weights[span] @ (rows - self.centre) ** 2
+        return total
+
+    def _sweep_one(
+        self,
+        coef: FloatArray,
+        intercept: FloatArray,
+        loss: MarginLoss,
+        sign: FloatArray,
+        weights: FloatArray,
+    ) -> Sweep:
+        n_blocks = len(self._blocks) - 1
+        gradients = np.zeros((n_blocks, self.n_columns))
+        sums = np.empty((n_blocks, 2))
+        column = np.ascontiguousarray(coef[:, 0])
+
+        def run(block: int, first: int, last: int) -> None:
+            sums[block] = self._rows.sweep(
+                first, last, loss, sign, weights, column, float(intercept[0]), gradients[block]
+            )
+
+        self._for_blocks(run)
+        value, slope = sums.sum(axis=0)
+        return Sweep(np.array([value]), gradients.sum(axis=0)[:, np.newaxis], np.array([slope]))
+
+    def _sweep_many(
+        self,
+        coef: FloatArray,
+        intercept: FloatArray,
+        loss: MarginLoss,
+        labels: Labels,
+        problems: NDArray[np.intp],
+        weights: FloatArray,
+    ) -> Sweep:
+        value, slope = np.zeros(len(problems)), np.zeros(len(problems))
+        gradient = np.zeros((self.n_columns, len(problems)))
+        for span, rows in self._chunks():
+            signs = np.where(labels.codes[span, np.newaxis] == problems, 1.0, -1.0)
+            margins = signs * (rows @ coef + intercept)
+            factors = signs * loss.derivative(margins) * weights[span, np.newaxis]
+            value += weights[span] @ loss.value(margins)
+            slope += factors.sum(axis=0)
+            gradient += rows.T @ factors
+        return Sweep(value, gradient, slope)
+
+    def _raw_pullback(self, factors: FloatArray) -> FloatArray:
+        totals = np.zeros((len(self._blocks) - 1, self.n_columns))
+        self._for_blocks(
+            lambda block, first, last: self._rows.pullback(first, last, factors, totals[block])
+        )
+        self.n_reads += 1
+        return np.asarray(totals.sum(axis=0))
+
+    def _raw_gram(self, weights: FloatArray) -> FloatArray:
+        """Sum weight times the outer square of the centred row, rows of weight zero unread."""
+        self.n_reads += 1
+        roots = np.sqrt(weights)
+        if self.is_sparse:
+            rows = sparse.diags_array(roots) @ self._matrix.astype(np.float64)
+            cross = np.outer(roots @ rows, self.centre)
+            second = (rows.T @ rows).toarray()
+            return np.asarray(
+                second - cross - cross.T + weights.sum() * np.outer(self.centre, self.centre)
+            )
+        total = np.zeros((self.n_columns, self.n_columns))
+        wanted = None if np.all(weights > 0) else np.flatnonzero(weights)
+        step = max(256, _PRODUCT_ELEMENTS // max(1, self.n_columns))
+        for start in range(0, self.n_rows if wanted is None else len(wanted), step):
+            span: Any = slice(start, min(start + step, self.n_rows))
+            span = span if wanted is None else wanted[span]
+            rows = self._matrix[span] - self.centre
+            rows *= roots[span, np.newaxis]
+            total += rows.T @ rows
+        return total
+
+    def _chunks(self) -> Iterator[tuple[slice, Any]]:
+        """Yield the rows as float64, some at a time, for matrix products."""
+        step = self.n_rows if self.is_sparse else max(256, _PRODUCT_ELEMENTS // self.n_columns)
+        for start in range(0, self.n_rows, step):
+            span = slice(start, min(start + step, self.n_rows))
+            yield span, self._matrix[span].astype(np.float64, copy=False)
+
+    def _for_blocks(self, run: Callable[[int, int, int], None]) -> None:
+        """Call run(block, first, last) for every block, in threads if there are several."""
+
+        def share(thread: int) -> None:
+            for block in range(thread, len(self._blocks) - 1, self._n_threads):
+                run(block, int(self._blocks[block]), int(self._blocks[block + 1]))
+
+        if self._pool is None:
+            share(0)
+        else:
+            list(self._pool.map(share, range(self._n_threads)))
+
+
+def usable_threads(n_threads: int | None) -> int:
+    """Count the threads that a fit uses: as asked, or one for each processor at hand.
+
+    ``OMP_NUM_THREADS`` is honoured, so that worker processes which are told to use one thread
+    (joblib tells its workers so) do not crowd each other out.
+    """
+    if n_threads is not None:
+        return n_threads
+    if hasattr(os, "sched_getaffinity"):
+        processors = len(os.sched_getaffinity(0))
+    else:  # macOS and Windows
+        processors = os.cpu_count() or 1
+    limit = os.environ.get("OMP_NUM_THREADS", "")
+    return max(1, min(processors, int(limit))) if limit.isdigit() else processors
+
+
+def _block_edges(matrix: Any) -> NDArray[np.intp]:
+    """Cut the rows into blocks of about equal work; depends on the data's shape alone.
+
+    Each block has a gradient of its own, so their number is also held to where adding those up
+    stays small beside the sweep itself.
+    """
+    n_rows, n_columns = matrix.shape
+    is_sparse = sparse.issparse(matrix)
+    stored = int(matrix.indptr[-1]) if is_sparse else n_rows * n_columns
+    most = min(stored // _BLOCK_ELEMENTS, stored // (8 * max(1, n_columns)), n_rows, _MOST_BLOCKS)
+    n_blocks = 1 << max(0, most.bit_length() - 1)
+    if not is_sparse:
+        return np.linspace(0, n_rows, n_blocks + 1).astype(np.intp)
+    edges = np.searchsorted(matrix.indptr, np.linspace(0, stored, n_blocks + 1))
+    edges[0], edges[-1] = 0, n_rows
+    return np.unique(edges).astype(np.intp)
