@@ -1,9 +1,22 @@
-"""Linear classifiers that pursue a margin level: robust, tuning-free, with probabilities."""
+"""Linear classifiers that pursue a margin level: robust, tuning-free, with probabilities.
+
+The estimators are here; the mathematics is in `losses`, `location`, `calibration` and `bounds`.
+"""
 
 from importlib.metadata import version as _version
 
+from marginpursuit import bounds, calibration, location, losses
 from marginpursuit._versions import show_versions
+from marginpursuit.classifiers import MarginPursuitClassifier
 
-__all__ = ["__version__", "show_versions"]
+__all__ = [
+    "MarginPursuitClassifier",
+    "__version__",
+    "bounds",
+    "calibration",
+    "location",
+    "losses",
+    "show_versions",
+]
 
 __version__ = _version("marginpursuit")
