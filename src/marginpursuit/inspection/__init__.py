@@ -1,0 +1,5 @@
+"""Pictures of a fit, as scikit-learn display classes; they need the extra `plot`."""
+
+from marginpursuit.inspection.margin_distribution import MarginDistributionDisplay
+
+__all__ = ["MarginDistributionDisplay"]
