@@ -85,7 +85,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         weights = _check_weights(sample_weight, len(codes))
         weights = weights / weights.max()
         weights = weights * self._class_factors(codes, weights)[codes]
-        present = self.classes_[np.unique(codes[weights > 0])]
+        present = self.classes_[np.bincount(codes, weights > 0, len(self.classes_)) > 0]
         if len(present) < 2:
             raise ValueError(
                 f"{type(self).__name__} needs samples of at least 2 classes with positive weight; "

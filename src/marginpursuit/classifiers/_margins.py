@@ -30,17 +30,18 @@ class Margins:
         """Return the mean margin of each problem."""
         return np.asarray(self.weights @ self.values)
 
-    def moment(self, order: int) -> FloatArray:
-        """Return the central moment of each problem."""
-        return np.asarray(self.weights @ (self.values - self.mean()) ** order)
+    def variance(self) -> FloatArray:
+        """Return the variance of the margins of each problem."""
+        return np.asarray(self.weights @ np.square(self.values - self.mean()))
 
     def statistics(self, scale: float) -> "MarginStatistics":
         """Describe the distribution of the margins of each problem."""
-        variance = self.moment(2)
-        deviation = np.sqrt(variance)
-        skewness = np.divide(
-            self.moment(3), deviation**3, out=np.zeros_like(deviation), where=deviation > 0
-        )
+        mean = self.mean()
+        residual = self.values - mean
+        square = residual * residual
+        variance = np.asarray(self.weights @ square)
+        third = self.weights @ np.multiply(square, residual, out=square)
+        skewness = np.divide(third, variance**1.5, out=np.zeros_like(mean), where=variance > 0)
         counted = self.values[self.weights > 0]
         weights = self.weights[self.weights > 0]
         equal = np.ptp(weights) == 0
@@ -48,7 +49,7 @@ class Margins:
             location=catoni_location(
                 counted, scale, axis=0, sample_weight=None if equal else weights
             ),
-            mean=self.mean(),
+            mean=mean,
             variance=variance,
             skewness=skewness,
             quantiles=np.quantile(
@@ -114,7 +115,7 @@ def _quantile(margins: Margins) -> float:
 
 def _positive_variance(margins: Margins) -> float:
     # Where all margins are at the level, any scale will do; one far below it would only overflow.
-    return max(float(margins.moment(2).mean()), (1e-3 * margins.level) ** 2)
+    return max(float(margins.variance().mean()), (1e-3 * margins.level) ** 2)
 
 
 #: Scale rules by the name that the parameter `scale` takes.

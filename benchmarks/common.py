@@ -1,0 +1,45 @@
+"""What the benchmarks share: data, timing and tables."""
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+
+def load(name: str) -> tuple[Any, Any] | None:
+    """Return X and binary y in {0, 1} of a real data set, or None where it is absent."""
+    folder = os.environ.get("MARGINPURSUIT_DATA")
+    path = Path(folder, f"{name}.npz") if folder else None
+    if path is None or not path.exists():
+        return None
+    stored = np.load(path)
+    if "X" in stored:
+        X = stored["X"]
+    else:
+        parts = (stored["data"], stored["indices"], stored["indptr"])
+        X = sparse.csr_matrix(parts, shape=tuple(stored["shape"]))
+    positive = {"cov": 1, "digit5": 5, "protein": 1, "news20": 0}[name]
+    return X, (stored["y"] == positive).astype(int)
+
+
+def least_time(call: Callable[[], Any], *, repeats: int = 15, most_seconds: float = 20.0) -> float:
+    """Return the least time of several calls, in seconds."""
+    times: list[float] = []
+    started = time.perf_counter()
+    while len(times) < repeats and (not times or time.perf_counter() - started < most_seconds):
+        start = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def table(title: str, header: Iterable[str], rows: Iterable[Iterable[Any]], note: str = "") -> str:
+    """Lay a table out in Markdown."""
+    head = list(header)
+    lines = [f"## {title}", "", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    lines += [f"| {' | '.join(str(cell) for cell in row)} |" for row in rows]
+    return "\n".join([*lines, *(["", note] if note else [])])

@@ -1,0 +1,70 @@
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from marginpursuit.calibration import psi_transform
+from marginpursuit.experiments import calibration_curves, demo, loss_shapes
+from marginpursuit.losses import rho
+
+pytest.importorskip("matplotlib", reason="pictures need the extra plot")
+
+
+def test_figure_1_shows_the_loss():
+    panels = loss_shapes.draw().axes
+    assert len(panels) == 3
+    u, value = panels[0].lines[0].get_data()
+    np.testing.assert_array_equal(value, rho(u))
+
+
+def test_figure_2_shows_the_five_levels():
+    risk, transform, inverse, scaling = calibration_curves.draw().axes
+    assert len(risk.lines) == len(transform.lines) == len(calibration_curves.MARGINS) == 5
+    theta, value = transform.lines[0].get_data()
+    np.testing.assert_array_equal(value, psi_transform(theta, np.sqrt(2.0) / 2))
+    assert len(inverse.lines) == 4
+    # E26: the paper's plot ends at s = 15; over all of it the curves fall without end.
+    for line in scaling.lines[:-1]:
+        scale, bound = line.get_data()
+        assert scale[-1] == pytest.approx(1e4)
+        assert bound[-1] < 0.02
+
+
+@pytest.fixture(scope="module")
+def comparison():
+    return demo.compare()
+
+
+def test_demo_compares_every_model_on_every_set(comparison):
+    results, figure = comparison
+    assert len(results) == len(demo.DATA) * len(demo.MODELS) == len(figure.axes)
+    assert all(0 <= result.test_error < 0.15 for result in results)
+    assert {r.model for r in results if np.isnan(r.log_loss)} == {"LinearSVC"}
+
+
+def test_report_is_one_page_without_outside_references(comparison):
+    results, figure = comparison
+    results = [*results, demo.Result("<script>alert(1)</script>", "m", 0.5, 0.5, 0.1)]
+    page = demo.report(results, figure)
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+    assert page.count("<svg") == 3
+    outside = re.findall(r'(?:src|href)="(?!#)([^"]+)"', page)
+    assert not outside
+    assert len(page) < 1_000_000
+
+
+def test_command_writes_and_says_where(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "marginpursuit.experiments", str(tmp_path / "new" / "folder")],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    folder = tmp_path / "new" / "folder"
+    written = sorted(path.name for path in folder.iterdir())
+    assert written == ["figure1.png", "figure1.svg", "figure2.png", "figure2.svg", "report.html"]
+    assert str(folder / "report.html") in done.stdout

@@ -1,0 +1,93 @@
+"""The package as a whole: its names, its versions, its import, its layers' promises."""
+
+import ast
+import importlib
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import marginpursuit
+from marginpursuit import _kernels
+
+MODULES = sorted(
+    module.name
+    for module in pkgutil.walk_packages(marginpursuit.__path__, "marginpursuit.")
+    if not module.name.endswith("__main__")
+)
+
+
+@pytest.mark.parametrize("name", ["marginpursuit", *MODULES])
+def test_exported_names_exist_once(name):
+    module = importlib.import_module(name)
+    names = getattr(module, "__all__", None)
+    if names is None:
+        return
+    assert all(hasattr(module, exported) for exported in names)
+    assert len(set(names)) == len(names)
+
+
+def test_public_names_are_few():
+    assert len(marginpursuit.__all__) <= 25
+
+
+def test_show_versions_names_kernels_and_packages(capsys):
+    marginpursuit.show_versions()
+    printed = capsys.readouterr().out
+    for expected in ("marginpursuit", "numpy", "scipy", "scikit-learn", "kernels", "threads"):
+        assert expected in printed
+    assert marginpursuit.__version__ in printed
+    assert _kernels.active() in printed
+
+
+def test_show_versions_says_what_is_missing(capsys, monkeypatch):
+    monkeypatch.setattr("marginpursuit._versions._OPTIONAL", ("surely-not-installed",))
+    marginpursuit.show_versions()
+    assert "surely-not-installed  not installed (optional)" in capsys.readouterr().out
+
+
+def test_without_the_compiled_module_numpy_serves():
+    """An install without a compiler has no `_compiled`; everything still works."""
+    code = """
+import sys
+sys.modules["marginpursuit._kernels._compiled"] = None
+from sklearn.datasets import load_breast_cancer
+import marginpursuit
+from marginpursuit import _kernels
+X, y = load_breast_cancer(return_X_y=True)
+assert "numpy" in _kernels.active(), _kernels.active()
+assert marginpursuit.MarginPursuitClassifier().fit(X, y).score(X, y) > 0.95
+"""
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=120)
+
+
+def test_optional_packages_are_not_imported():
+    """`import marginpursuit` must not need, nor wait for, what only pictures need."""
+    code = "import sys, marginpursuit; assert 'matplotlib' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_import_is_quick():
+    """At most a little over importing scikit-learn: counted in modules, which do not jitter."""
+    code = """
+import sys
+import sklearn.utils.validation, sklearn.base, scipy.sparse, scipy.linalg
+import sklearn.utils.multiclass
+before = len(sys.modules)
+import marginpursuit
+print(len(sys.modules) - before)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], check=True, timeout=120, capture_output=True, text=True
+    )
+    assert int(done.stdout) < 100
+
+
+def test_no_private_scikit_learn_imports():
+    for path in Path(marginpursuit.__file__).parent.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("sklearn"):
+                parts = [*node.module.split("."), *(alias.name for alias in node.names)]
+                assert not any(part.startswith("_") for part in parts), f"{path}: {parts}"
