@@ -1202,3 +1202,62 @@ def test_catoni_risk_bound_refuses(changes, message):
 def test_linear_complexity_refuses(changes, message):
     with pytest.raises(ValueError, match=message):
         linear_complexity(**({"dimension": 2, "input_bound": 2.0} | changes))
+
+
+# --- What else the errata say ---------------------------------------------------------------------
+
+
+def test_e30_smoothness_is_a_second_moment():
+    """For an input that never varies the variance is 0, yet the gradient is x²-Lipschitz."""
+    loss, x, distance = MarginLoss(1.0, 2.0), 3.0, 1e-4
+    change = abs(loss.derivative(1.0 + distance * x) - loss.derivative(1.0)) * x
+    assert change == pytest.approx(x * x * distance, rel=1e-6)
+
+
+def test_the_papers_summary_of_the_catoni_risk_bound_is_loose():
+    """It has d B_X/√n for η₂/√n + η∞/n, which is of order √d B_X/√n once n is well above d."""
+    shares = []
+    for dimension in (1, 10, 1000, 10**5):
+        eta = linear_complexity(dimension, 2.0)
+        n = dimension**2
+        result = catoni_risk_bound(n, 0.05, eta.eta_2, eta.eta_inf)
+        summary = math.log(2 / 0.05) * dimension * 2.0 / math.sqrt(n)
+        shares.append((result.complexity_2 + result.complexity_inf) / summary)
+    assert max(shares) < 6  # a bound, up to the constants
+    assert shares == sorted(shares, reverse=True)
+    assert shares[-1] < 0.01
+
+
+def test_holding_at_zero_is_leaving_out_without_mean_and_variance_terms():
+    z, box = toy(0, 10, 0.5), 0.8
+    for lambda_1, lambda_2, same in [(0.0, 0.0, True), (1.0, 0.0, False), (0.0, 0.5, False)]:
+        matrix, linear, _ = ldm_dual(z, lambda_1, lambda_2)
+        gap = 0.0
+        for i in range(10):
+            held = matrix[i] @ solve_dual(matrix, linear, box, held=i) + linear[i] + 1
+            rest = np.delete(z, i, axis=0)
+            matrix_i, linear_i, inverse_i = ldm_dual(rest, lambda_1, lambda_2)
+            alpha = solve_dual(matrix_i, linear_i, box)
+            gap = max(gap, abs(z[i] @ inverse_i @ rest.T @ (lambda_2 / 9 + alpha) - held))
+        assert (gap < 1e-9) == same
+
+
+@pytest.mark.parametrize("lambda_1", [0.0, 1.0])
+def test_left_out_bound_is_none_on_the_risk_with_a_mean_term(lambda_1):
+    """Two equally likely inputs at 120°, n = 2: on every sample the bound is 0, the risk is not.
+
+    The mean term alone lifts the margins of a sample above 1, so that no dual variable is needed;
+    but a sample that holds the same input twice puts the other one on the wrong side.
+    """
+    points, lambda_2, box = np.array([[1.0, 0.0], [-0.5, math.sqrt(0.75)]]), 50.0, 0.5
+    risk = bound = counted = 0.0
+    for sample in ([0, 0], [0, 1], [1, 0], [1, 1]):
+        z = points[sample]
+        matrix, linear, inverse = ldm_dual(z, lambda_1, lambda_2)
+        alpha = solve_dual(matrix, linear, box)
+        w = inverse @ z.T @ (lambda_2 / 2 + alpha)
+        risk += np.mean(points @ w <= 0) / 4
+        result = leave_one_out_bound(alpha, np.diag(matrix), box)
+        bound, counted = bound + result.bound / 4, counted + result.counted / 4
+    assert risk == 0.25
+    assert bound == counted == 0.0

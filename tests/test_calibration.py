@@ -554,3 +554,32 @@ def test_refuses_a_score_that_is_not_a_number():
         probability(np.nan)
     with pytest.raises(TypeError, match="score must hold real numbers"):
         probability("high")
+
+
+# --- what the paper leaves open -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("overconfidence", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize(("margin", "scale"), [(1.5, 1.0), (2.0, 1.0), (3.0, 0.5)])
+def test_at_even_odds_a_high_level_has_many_minimisers(margin, scale, overconfidence):
+    """Up to γ - s√2 the two linear sides cancel; for γ ≤ s√2 there is one minimiser, 0."""
+
+    def risk(u, loss):
+        return (loss.value(u) + loss.value(-u)) / 2
+
+    loss, edge = MarginLoss(margin, scale, overconfidence), margin - scale * ROOT2
+    flat = risk(np.linspace(-edge, edge, 101), loss)
+    np.testing.assert_allclose(flat, conditional_risk(0.5, margin, scale), rtol=1e-14)
+    assert risk(edge + 0.2 * scale, loss) > flat[0] * (1 + 1e-6)
+    for level in (0.5, 1.2, ROOT2):
+        low = MarginLoss(level * scale, scale, overconfidence)
+        assert risk(0.05 * scale, low) > risk(0.0, low) * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "power"), [(0.5, 2.0), (1.4, 2.0), (ROOT2, 1.5), (1.5, 1.0), (4.0, 1.0)]
+)
+def test_psi_near_zero_has_three_rates(ratio, power):
+    theta = np.array([1e-20, 1e-14])
+    slope = np.diff(np.log(psi_transform(theta, ratio))) / np.diff(np.log(theta))
+    assert slope == pytest.approx(power, abs=1e-5)

@@ -22,7 +22,7 @@ from marginpursuit.location import (
     quantile_scale,
     variance_scale,
 )
-from marginpursuit.losses import INFLUENCE_BOUND, TRUNCATION, curvature, influence
+from marginpursuit.losses import INFLUENCE_BOUND, TRUNCATION, curvature, influence, rho
 
 mp.mp.dps = 50
 ROOT2 = mp.sqrt(2)
@@ -182,7 +182,7 @@ class TestRoot:
         # From the median Newton's method is hardly ever stopped; here it starts out of reach.
         z = np.array([[5.0, 5.0, 6.0], [5.0, 5.0, 6.0], [-3.0, 3.0, 5.5]])
         ends = np.full(3, low), np.full(3, 40.0)
-        found = location._bracketed_root(z, location._Equal(), *ends)
+        found = location._bracketed_root(z, location._Equal(3), *ends)
         for root, row in zip(found, z, strict=True):
             assert_solves(root, row, 1.0)
 
@@ -709,3 +709,37 @@ class TestInput:
     def test_the_rules_and_the_interval_refuse(self, call, message):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+class TestTwoEstimates:
+    """Equation est_BJL takes the hinge losses, the lemma's minimiser the margins (E4)."""
+
+    margins = np.array([-0.5, 0.2, 0.9, 1.4, 3.0])
+
+    def test_e4_the_minimiser_of_the_objective_is_the_estimate_of_the_margins(self):
+        best = optimize.minimize_scalar(
+            lambda level: rho((level - self.margins) / 0.7).sum(),
+            bounds=(-1.0, 4.0),
+            method="bounded",
+            options={"xatol": 1e-9},
+        )
+        assert best.x == pytest.approx(catoni_location(self.margins, 0.7), abs=1e-6)
+
+    def test_e4_the_estimate_of_the_hinge_losses_is_another(self):
+        of_margins = catoni_location(self.margins, 0.7)
+        of_losses = catoni_location(np.maximum(1.0 - self.margins, 0.0), 0.7)
+        assert abs(of_losses - of_margins) > 0.3
+        assert abs((1.0 - of_losses) - of_margins) > 0.1
+        # Where no margin exceeds 1 the one is 1 less the other, and then only.
+        short = self.margins[:3]
+        of_losses = catoni_location(np.maximum(1.0 - short, 0.0), 0.7)
+        assert of_losses == pytest.approx(1.0 - catoni_location(short, 0.7), rel=1e-14)
+
+
+def test_e8_the_slope_needs_four_values():
+    # The proof asks for m ≥ 3; but √2/2 + √(2/m) is at most √2, within the cubic, from m = 4 on.
+    for m in (3, 4):
+        slope = curvature(np.sqrt(0.5) + np.sqrt(2.0 / m))
+        formula = 0.75 - (np.sqrt(m) + 1.0) / m
+        assert slope == pytest.approx(0.0, abs=1e-15)
+        assert formula == pytest.approx(0.0 if m == 4 else -0.1607, abs=1e-4)

@@ -40,8 +40,10 @@ __all__ = [
     "variance_scale",
 ]
 
-#: How many values are worked on at a time, such that the intermediate arrays stay in the cache.
+#: How many values are worked on at a time, such that the intermediate arrays stay in the cache: of
+#: several rows together, and of one long row.
 _BLOCK = 1 << 16
+_STRETCH = 1 << 14
 
 #: Two sides whose weights differ by no more than this share of the total count as balanced.
 _WEIGHT_ROUNDING = 2.0**-50
@@ -127,8 +129,8 @@ def catoni_location(
     """
     values = inside("x", x, -np.inf, np.inf)
     rows, shape = _rows(values, axis)
-    weights: _Weights = _Equal()
     number: int | FloatArray = rows.shape[1]
+    weights: _Weights = _Equal(rows.shape[1])
     if sample_weight is not None:
         weight = _weight_rows(sample_weight, values.shape, axis, len(rows))
         # A value without weight is moved to one that has some, so that it is never an end.
@@ -420,16 +422,27 @@ _Rows: TypeAlias = slice | NDArray[np.bool_]
 class _Equal:
     """Rows of values that all count the same."""
 
+    total: int
+
     def __getitem__(self, rows: _Rows) -> "_Equal":
         return self
 
-    def mean(self, values: FloatArray) -> FloatArray:
-        return np.asarray(values.mean(axis=1))
+    def columns(self, columns: slice) -> "_Equal":
+        """Return the weights of some columns; the total stays that of all."""
+        return self
 
-    def balance(self, u: FloatArray) -> FloatArray:
-        """Return the share of the weight at u > 1 less that at u < -1; a balance is exactly 0."""
+    def mean(self, values: FloatArray) -> FloatArray:
+        """Return the mean of each row, or the share of it that some columns contribute."""
+        return np.asarray(values.sum(axis=1) / self.total)
+
+    def tally(self, u: FloatArray) -> FloatArray:
+        """Return the weight at u > 1 less that at u < -1, in parts that add up exactly."""
         above, below = np.count_nonzero(u > 1.0, axis=1), np.count_nonzero(u < -1.0, axis=1)
-        return np.asarray((above - below) / u.shape[1])
+        return np.asarray(above - below, dtype=np.float64)[None]
+
+    def balance(self, tally: FloatArray) -> FloatArray:
+        """Return what is tallied as a share of the total; a balance is exactly 0."""
+        return np.asarray(tally[0] / self.total)
 
     def middle(self, values: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the lower and the upper median."""
@@ -463,13 +476,20 @@ class _Unequal:
     def __getitem__(self, rows: _Rows) -> "_Unequal":
         return _Unequal(self.weight[rows], self.total[rows], self.coarse[rows], self.fine[rows])
 
+    def columns(self, columns: slice) -> "_Unequal":
+        parts = (part[:, columns] for part in (self.weight, self.coarse, self.fine))
+        weight, coarse, fine = parts
+        return _Unequal(weight, self.total, coarse, fine)
+
     def mean(self, values: FloatArray) -> FloatArray:
         return np.asarray((self.weight * values).sum(axis=1) / self.total)
 
-    def balance(self, u: FloatArray) -> FloatArray:
+    def tally(self, u: FloatArray) -> FloatArray:
         side = np.where(np.abs(u) > 1.0, np.sign(u), 0.0)
-        difference = (side * self.coarse).sum(axis=1) + (side * self.fine).sum(axis=1)
-        share = difference / self.total
+        return np.stack([(side * self.coarse).sum(axis=1), (side * self.fine).sum(axis=1)])
+
+    def balance(self, tally: FloatArray) -> FloatArray:
+        share = (tally[0] + tally[1]) / self.total
         return np.where(np.abs(share) <= _WEIGHT_ROUNDING, 0.0, share)
 
     def middle(self, values: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -536,10 +556,16 @@ def _equation(point: FloatArray, z: FloatArray, weights: _Weights) -> tuple[Floa
     weights, and the mean is accurate to the size of the rests, even where all but a few values are
     truncated. With d = √2 - |u| the rest is d²(√2/2 - d/6), and ψ' = d(√2 - d/2).
     """
-    u = point[:, None] - z
-    size = np.abs(u)
-    gap = np.maximum(TRUNCATION - size, 0.0)
-    slope = weights.mean(gap * (TRUNCATION - 0.5 * gap))
-    outer = -np.copysign(gap * gap * (0.5 * TRUNCATION - gap / 6.0), u)
-    rest = np.where(size > 1.0, outer, u * (1.0 - u * u / 6.0))
-    return INFLUENCE_BOUND * weights.balance(u) + weights.mean(rest), slope
+    tally: FloatArray | float = 0.0
+    rest, slope = np.zeros(len(z)), np.zeros(len(z))
+    for start in range(0, z.shape[1], _STRETCH):
+        part = slice(start, start + _STRETCH)
+        some = weights.columns(part)
+        u = point[:, None] - z[:, part]
+        size = np.abs(u)
+        gap = np.maximum(TRUNCATION - size, 0.0)
+        outer = np.copysign(gap * gap * (0.5 * TRUNCATION - gap / 6.0), u)
+        tally = tally + some.tally(u)
+        rest += some.mean(np.where(size > 1.0, -outer, u * (1.0 - u * u / 6.0)))
+        slope += some.mean(gap * (TRUNCATION - 0.5 * gap))
+    return INFLUENCE_BOUND * weights.balance(np.asarray(tally)) + rest, slope
