@@ -12,6 +12,7 @@ from scipy import sparse
 
 from marginpursuit._kernels._arrays import ArrayRows
 
+_compiled: Any
 try:
     from marginpursuit._kernels import _compiled
 except ImportError:  # installed where there was no compiler
@@ -24,14 +25,16 @@ def active() -> str:
     """Name the kernels in use: the compiled SIMD level, or NumPy."""
     if _compiled is None:
         return "numpy (not compiled: no C compiler was found at install time)"
-    return f"compiled, {_compiled.LEVELS[-1]} (this processor can run {', '.join(_compiled.LEVELS)})"
+    return (
+        f"compiled, {_compiled.LEVELS[-1]} (this processor can run {', '.join(_compiled.LEVELS)})"
+    )
 
 
 def rows(matrix: Any) -> Any:
     """Return a handle on the rows of a dense array or CSR matrix, compiled where possible."""
     if _compiled is not None:
         try:
-            if sparse.issparse(matrix):
+            if isinstance(matrix, sparse.csr_matrix | sparse.csr_array):
                 return _compiled.CsrRows(
                     matrix.data, matrix.indices, matrix.indptr, matrix.shape[1]
                 )

@@ -46,10 +46,11 @@ def leave_one_out_bound(
 
     The paper quotes it as one on the expected error, which is false where λ₂ > 0 (see the further
     findings in the errata). What it does bound, for any sample, is the share of observations that
-    are wrong when their own αᵢ is held at zero. That leaves out observation i but for the mean and variance terms of the objective, which
-    still hold it; without those (λ₁ = λ₂ = 0) it is leave-one-out itself. The reason: if i is wrong
-    at the solution held at αᵢ = 0, a move of 1/Uᵢᵢ in αᵢ from there lowers the objective by at
-    least 1/(2Uᵢᵢ), whereas holding a free αᵢ at zero costs at most αᵢ²Uᵢᵢ/2; hence αᵢUᵢᵢ ≥ 1.
+    are wrong when their own αᵢ is held at zero. That leaves out observation i but for the mean and
+    variance terms of the objective, which still hold it; without those (λ₁ = λ₂ = 0) it is
+    leave-one-out itself. The reason: if i is wrong at the solution held at αᵢ = 0, a move of 1/Uᵢᵢ
+    in αᵢ from there lowers the objective by at least 1/(2Uᵢᵢ), whereas holding a free αᵢ at zero
+    costs at most αᵢ²Uᵢᵢ/2; hence αᵢUᵢᵢ ≥ 1.
 
     Parameters
     ----------
