@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from oracles import polynomial_roots
 from scipy import integrate, stats
 
 from marginpursuit import bounds
@@ -640,7 +641,7 @@ def test_cubic_bound_is_the_least_root():
         for s, v, a in [(1.0, 0.5, 0.6), (3.0, 1.0, 7.0), (50.0, 4.0, 9.0), (1.0, 1.0, 1.9999)]:
             cubic = location_bias_bound(s, variance=v, absolute_third=a).cubic
             p = 2 * mp.mpf(s) ** 2 - v
-            roots = [r.real for r in mp.polyroots([-1, 0, 3 * p, -mp.mpf(a)], maxsteps=500)]
+            roots = [r.real for r in polynomial_roots([-1, 0, 3 * p, -a])]
             assert cubic == pytest.approx(float(min(r for r in roots if r > 0)), rel=1e-13)
     # Beyond the condition E|x - μ|³ ≤ 2(2s² - v)^(3/2) there is no root; the spread remains.
     for s, a in [(1.0, 2.0001), (0.75, 1.0), (0.7, 1.0)]:
