@@ -1,21 +1,23 @@
 """The margins of a fit: their distribution in numbers, and the scale rules that read it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from marginpursuit._validation import FloatArray
-from marginpursuit.location import (
-    catoni_location,
-    confidence_scale,
-    consistent_quantile_scale,
-    variance_scale,
-)
+from marginpursuit.design import Labels
+from marginpursuit.location import catoni_location, confidence_scale, variance_scale
 from marginpursuit.losses import TRUNCATION
 
 #: The levels at which quantiles of the margins are kept.
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
+
+# Margins that are worked on at a time, so that intermediate arrays stay small beside the data.
+_GROUP_ELEMENTS = 1 << 18
+
+# Shares of the weight that differ by no more than this, relatively, differ by rounding.
+_ROUNDING = 1e-10
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,43 +25,78 @@ class Margins:
     """Margins y h(x) of all problems, shape (n_rows, n_problems), and the weights of the rows."""
 
     values: FloatArray
-    weights: FloatArray  # sum one
+    weights: FloatArray  # positive, sum one
+    count: float  # the number of rows that the weights stand for
     level: float
 
-    def mean(self) -> FloatArray:
-        """Return the mean margin of each problem."""
-        return np.asarray(self.weights @ self.values)
+    @classmethod
+    def of(
+        cls, scores: FloatArray, labels: Labels, weights: FloatArray, count: float, level: float
+    ) -> "Margins":
+        """Turn the scores of all rows, which are overwritten, into margins."""
+        for k, problem in enumerate(labels.problems):
+            column = scores[:, k]
+            np.negative(column, out=column, where=labels.codes != problem)
+        counted = weights > 0
+        if not counted.all():
+            scores, weights = scores[counted], weights[counted]
+        return cls(scores, weights, count, level)
+
+    def average(self, measure: Callable[["Margins"], FloatArray]) -> float:
+        """Return the mean over the problems of what `measure` says of each."""
+        return float(np.mean(np.concatenate([measure(group) for group in self._groups()])))
 
     def variance(self) -> FloatArray:
-        """Return the variance of the margins of each problem."""
-        return np.asarray(self.weights @ np.square(self.values - self.mean()))
+        """Return the variance of each problem."""
+        return self.weights @ np.square(self.values - self.weights @ self.values)
+
+    def quantiles(self, levels: tuple[float, ...]) -> FloatArray:
+        """Return quantiles of each problem, of shape (n_levels, n_problems).
+
+        A weight of 2 counts as the row twice: the quantile is the first value up to which the
+        share of the weight exceeds the level; where it meets the level, halfway to the next value.
+        """
+        if self._equal_weights:
+            return np.quantile(self.values, levels, axis=0, method="averaged_inverted_cdf")
+        result = np.empty((len(levels), self.values.shape[1]))
+        for k, values in enumerate(self.values.T):
+            order = np.argsort(values)
+            share = np.cumsum(self.weights[order])
+            share /= share[-1]
+            for row, level in zip(result, levels, strict=True):
+                rounding = _ROUNDING * min(level, 1.0 - level)
+                low = int(np.searchsorted(share, level - rounding))
+                high = int(np.searchsorted(share, level + rounding, side="right"))
+                row[k] = 0.5 * (values[order[low]] + values[order[min(high, len(order) - 1)]])
+        return result
 
     def statistics(self, scale: float) -> "MarginStatistics":
         """Describe the distribution of the margins of each problem."""
-        mean = self.mean()
+        parts = zip(*(group._describe(scale) for group in self._groups()), strict=True)
+        return MarginStatistics(*(np.concatenate(part, axis=-1) for part in parts))
+
+    @property
+    def _equal_weights(self) -> bool:
+        return bool(self.weights.min() == self.weights.max())
+
+    def _groups(self) -> Iterator["Margins"]:
+        """Yield the margins of some problems at a time."""
+        n_rows, n_problems = self.values.shape
+        step = max(1, _GROUP_ELEMENTS // n_rows)
+        for first in range(0, n_problems, step):
+            values = self.values[:, first : first + step]
+            yield Margins(values, self.weights, self.count, self.level)
+
+    def _describe(self, scale: float) -> tuple[FloatArray, ...]:
+        weights = None if self._equal_weights else self.weights
+        location = catoni_location(self.values, scale, axis=0, sample_weight=weights)
+        mean = self.weights @ self.values
         residual = self.values - mean
-        square = residual * residual
-        variance = np.asarray(self.weights @ square)
+        square = np.square(residual)
+        variance = self.weights @ square
         third = self.weights @ np.multiply(square, residual, out=square)
         skewness = np.divide(third, variance**1.5, out=np.zeros_like(mean), where=variance > 0)
-        counted = self.values[self.weights > 0]
-        weights = self.weights[self.weights > 0]
-        equal = np.ptp(weights) == 0
-        return MarginStatistics(
-            location=catoni_location(
-                counted, scale, axis=0, sample_weight=None if equal else weights
-            ),
-            mean=mean,
-            variance=variance,
-            skewness=skewness,
-            quantiles=np.quantile(
-                counted,
-                QUANTILES,
-                axis=0,
-                weights=None if equal else weights,
-                method="inverted_cdf",
-            ),
-        )
+        return location, mean, variance, skewness, self.quantiles(QUANTILES)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,27 +132,36 @@ def _auto(margins: Margins) -> float:
 
     s = max(√2 γ, k v/γ), v = (interquartile range / 1.349)², the variance of a normal law.
     """
-    low, high = np.quantile(margins.values, (0.25, 0.75), axis=0)
-    variance = float(np.mean(((high - low) / 1.349) ** 2))
-    rule = variance_scale(variance, margins.level) if variance > 0 else 0.0
+
+    def variance(group: Margins) -> FloatArray:
+        low, high = group.quantiles((0.25, 0.75))
+        return np.asarray(np.square((high - low) / 1.349))
+
+    rule = variance_scale(_positive(margins.average(variance), margins), margins.level)
     return max(SMOOTH_LINK * margins.level, float(rule))
 
 
 def _variance(margins: Margins) -> float:
-    return float(variance_scale(_positive_variance(margins), margins.level))
+    variance = margins.average(Margins.variance)
+    return float(variance_scale(_positive(variance, margins), margins.level))
 
 
 def _confidence(margins: Margins) -> float:
-    return float(confidence_scale(_positive_variance(margins), len(margins.values)))
+    variance = margins.average(Margins.variance)
+    return float(confidence_scale(_positive(variance, margins), margins.count))
 
 
 def _quantile(margins: Margins) -> float:
-    return float(consistent_quantile_scale(margins.values))
+    def square(group: Margins) -> FloatArray:
+        absolute = Margins(np.abs(group.values), group.weights, group.count, group.level)
+        return np.asarray(np.square(absolute.quantiles((0.75,))[0]))
+
+    return float(confidence_scale(_positive(margins.average(square), margins), margins.count))
 
 
-def _positive_variance(margins: Margins) -> float:
+def _positive(variance: float, margins: Margins) -> float:
     # Where all margins are at the level, any scale will do; one far below it would only overflow.
-    return max(float(margins.variance().mean()), (1e-3 * margins.level) ** 2)
+    return max(variance, (1e-3 * margins.level) ** 2)
 
 
 #: Scale rules by the name that the parameter `scale` takes.

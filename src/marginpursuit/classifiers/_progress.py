@@ -1,9 +1,11 @@
-"""How a fit tells what it is doing: lines on request, and scikit-learn's callbacks.
+"""How a fit tells what it is doing: lines on request, scikit-learn's callbacks, and warnings.
 
 The callbacks are experimental and exist from scikit-learn 1.9 on; this is the only file that knows
 of them.
 """
 
+import sys
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -21,19 +23,26 @@ except ImportError:  # scikit-learn before 1.9
         return method
 
 
-__all__ = ["CallbackSupportMixin", "Reporter", "with_callbacks"]
+__all__ = ["CallbackSupportMixin", "Reporter", "warn", "with_callbacks"]
 
 
 class Reporter:
     """Passes the progress of one fit on; `finish` ends it."""
 
-    def __init__(self, estimator: Any, X: Any, y: Any) -> None:
+    def __init__(self, estimator: Any) -> None:
         self._estimator = estimator
-        self._data = {"X": X, "y": y}
-        self._context = None
+        self._context: Any = None
+        self._data: dict[str, Any] = {}
+
+    @classmethod
+    def for_callbacks(cls, estimator: Any, **data: Any) -> "Reporter":
+        """Report to scikit-learn's callbacks too; `data` is X, y and metadata, or makes them."""
+        reporter = cls(estimator)
         if hasattr(estimator, "_init_callback_context"):
-            self._context = estimator._init_callback_context(max_subtasks=None)
-            self._context.call_on_fit_task_begin(estimator=estimator, **self._data)
+            reporter._data = data
+            reporter._context = estimator._init_callback_context(max_subtasks=None)
+            reporter._context.call_on_fit_task_begin(estimator=estimator, **data)
+        return reporter
 
     def __call__(self, progress: Progress) -> None:
         """Report one iteration."""
@@ -55,3 +64,12 @@ class Reporter:
             self._context.call_on_fit_task_end(
                 estimator=self._estimator, **self._data, reconstruction_attributes={}
             )
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn of the line that called the library, however deep in it this is."""
+    frame, level = sys._getframe(1), 2
+    inside = ("marginpursuit.", "sklearn.callback.")
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith(inside):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, category, stacklevel=level)

@@ -1,26 +1,39 @@
 """The classifier of the paper, fitted exactly in a handful of reads of the data."""
 
-import warnings
-from collections.abc import Callable
 from dataclasses import replace
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
+from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.validation import assert_all_finite
+from sklearn.utils import gen_batches
+from sklearn.utils.metaestimators import available_if
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.calibration import probability
 from marginpursuit.classifiers._base import LinearClassifier, TrainingData
-from marginpursuit.classifiers._margins import SCALE_RULES, SMOOTH_LINK, Margins
-from marginpursuit.classifiers._progress import CallbackSupportMixin, Reporter, with_callbacks
-from marginpursuit.classifiers._stream import Stream
+from marginpursuit.classifiers._input import rescaled
+from marginpursuit.classifiers._margins import SCALE_RULES, SMOOTH_LINK
+from marginpursuit.classifiers._parameters import (
+    CLASS_WEIGHT,
+    FLAG,
+    RANDOM_STATE,
+    check_parameters,
+    number,
+    one_of,
+    whole,
+)
+from marginpursuit.classifiers._progress import (
+    CallbackSupportMixin,
+    Reporter,
+    warn,
+    with_callbacks,
+)
+from marginpursuit.classifiers._pursuit import Pursuit, pursue
+from marginpursuit.classifiers._stream import Stream, is_enough, stack
 from marginpursuit.design import Design, Linear, usable_threads
 from marginpursuit.losses import MarginLoss
-from marginpursuit.solvers import SOLVERS, Geometry, Problem, Solution, Status, choose_solver
+from marginpursuit.solvers import SOLVERS, Geometry, Problem, Status, choose_solver
 
 __all__ = ["MarginPursuitClassifier"]
 
@@ -28,11 +41,34 @@ __all__ = ["MarginPursuitClassifier"]
 # that data have, far above rounding. It only settles what the data leave open.
 _NEGLIGIBLE_PENALTY = 1e-6
 
-# A scale rule has settled when a refit, made to this tolerance, changes the scale by no more than
-# this share.
-_SETTLED = 0.02
-_REFIT_TOLERANCE = 1e-3
-_MOST_REFITS = 10
+# Rows whose scores are turned into probabilities at a time, so that intermediate arrays stay small.
+_LINK_ROWS = 1 << 13
+
+_ALLOWED = {
+    "margin": number("that is positive and finite", lambda x: 0 < x < np.inf),
+    "scale": number("that is positive and finite", lambda x: 0 < x < np.inf, SCALE_RULES),
+    "overconfidence": number("in [0, 1]", lambda x: 0 <= x <= 1),
+    "alpha": number("that is finite and >= 0", lambda x: 0 <= x < np.inf, ["auto"]),
+    "fit_intercept": FLAG,
+    "solver": one_of(["auto", *SOLVERS]),
+    "max_iter": whole(1),
+    "tol": number("that is positive and finite", lambda x: 0 < x < np.inf),
+    "class_weight": CLASS_WEIGHT,
+    "warm_start": FLAG,
+    "n_threads": whole(1, None),
+    "random_state": RANDOM_STATE,
+    "verbose": whole(0, False, True),
+}
+
+
+def _can_stream(estimator: Any) -> bool:
+    """Whether the parameters are such that batches can be taken one by one."""
+    if isinstance(estimator.class_weight, str):
+        raise AttributeError(
+            "partial_fit cannot balance classes that are still to come; got class_weight="
+            f"{estimator.class_weight!r}"
+        )
+    return True
 
 
 class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: ignore[misc]
@@ -137,6 +173,10 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
     (1, 2)
     """
 
+    scale_: float
+    n_iter_: int
+    n_sweeps_: int
+
     def __init__(
         self,
         *,
@@ -188,19 +228,27 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
         self : MarginPursuitClassifier
             The fitted estimator.
         """
-        self._check_parameters()
-        self.__dict__.pop("_stream", None)
+        check_parameters(self, _ALLOWED)
+        warm = self.warm_start and hasattr(self, "coef_")
+        previous = (self.coef_.T, self.intercept_) if warm else None
+        self._forget()
         data = self._check_training(X, y, sample_weight)
-        report = Reporter(self, data.matrix, data.labels.codes)
-        try:
-            self._fit_data(data, np.zeros(data.matrix.shape[1], dtype=int), report)
-        except FloatingPointError:
-            assert_all_finite(data.matrix, estimator_name=type(self).__name__, input_name="X")
-            matrix, exponents = _rescaled(data.matrix)
-            self._fit_data(replace(data, matrix=matrix), exponents, report)
+        report = Reporter.for_callbacks(
+            self,
+            X=data.matrix,
+            y=lambda: self.classes_[data.labels.codes],
+            metadata=None if sample_weight is None else {"sample_weight": sample_weight},
+        )
+        with np.errstate(all="ignore"):  # what goes wrong is seen in the result
+            try:
+                self._fit(data, previous, report)
+            except FloatingPointError:
+                self._refuse_missing(data.matrix)
+                self._fit_rescaled(data, report)
         report.finish()
         return self
 
+    @available_if(_can_stream)  # type: ignore[untyped-decorator]
     def partial_fit(
         self,
         X: Any,
@@ -208,11 +256,16 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> "MarginPursuitClassifier":
-        """Learn from one batch of a stream, without looking at earlier ones again.
+        """Learn from one batch of a stream.
 
-        Where the loss is quadratic (a large `scale` and ``overconfidence=1``) the result is that of
-        one fit to all batches; elsewhere it comes near it. The columns are standardised by the
-        first batch. The scale stays as it is: a number, or for "auto" √2 times the margin.
+        The first rows, five for each column and at least a thousand, are kept and fitted exactly;
+        a scale rule is applied to them. After that each batch is seen once, and columns and scale
+        stay as they are. Where the loss is quadratic (a large `scale` and ``overconfidence=1``) the
+        result is that of one fit to all batches; elsewhere it comes near it, the nearer the less
+        the scale is below √2 times the margin.
+
+        The first batch after `fit` begins a stream of its own: it keeps the classes, but forgets
+        the coefficients.
 
         Parameters
         ----------
@@ -221,7 +274,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
         y : array-like of shape (n_samples,)
             Their classes.
         classes : array-like of shape (n_classes,), optional
-            All classes of the stream; needed in the first call only.
+            All classes of the stream; needed in the first call only, and not after `fit`.
         sample_weight : array-like of shape (n_samples,), optional
             Weights >= 0.
 
@@ -230,31 +283,21 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
         self : MarginPursuitClassifier
             The estimator.
         """
-        self._check_parameters()
-        if isinstance(self.scale, str) and self.scale != "auto":
-            raise ValueError(
-                f"partial_fit needs scale to be a number or 'auto'; got {self.scale!r}"
-            )
-        if self.class_weight == "balanced":
-            raise ValueError("partial_fit cannot balance classes that are still to come")
+        check_parameters(self, _ALLOWED)
+        if not (hasattr(self, "_held") or hasattr(self, "_stream")):
+            classes = getattr(self, "classes_", None) if classes is None else classes
+            if classes is None:
+                raise ValueError("classes must be passed on the first call to partial_fit.")
+            self._forget()
         data = self._check_batch(X, y, classes, sample_weight)
-        with Design(data.matrix, n_threads=usable_threads(self.n_threads)) as design:
-            if not hasattr(self, "_stream"):
-                n_problems = len(data.labels.problems)
-                self._stream = Stream.begin(design, data.weights, n_problems, self.fit_intercept)
-                self.scale_ = float(
-                    SMOOTH_LINK * self.margin if isinstance(self.scale, str) else self.scale
-                )
-                self.n_iter_ = self.n_sweeps_ = 0
-            penalty = np.full(design.n_columns, _NEGLIGIBLE_PENALTY)
-            if not isinstance(self.alpha, str):
-                penalty = self.alpha * self._stream.inverse_spread**2
-            loss = MarginLoss(self.margin, self.scale_, self.overconfidence)
-            self._stream.update(design, data.labels, data.weights, loss, penalty)
-            coef, intercept = design.to_data(self._stream.linear)
-            self.n_sweeps_ += design.n_reads
-        self.coef_, self.intercept_ = coef.T, intercept
-        self.n_iter_ += 1
+        try:
+            with np.errstate(all="ignore"):
+                if hasattr(self, "_stream"):
+                    self._update_stream(data)
+                else:
+                    self._hold(data)
+        except FloatingPointError as error:
+            raise OverflowError(f"the columns of X need another unit: {error}") from error
         return self
 
     def predict_proba(self, X: Any) -> FloatArray:
@@ -275,123 +318,128 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
         scores = self.decision_function(X)
         if scores.ndim == 1:
             scores = np.column_stack([-scores, scores])
-        chances = probability(scores, self.margin, self.scale_)
+        chances = np.empty_like(scores)
+        for rows in gen_batches(len(scores), _LINK_ROWS):
+            chances[rows] = probability(scores[rows], self.margin, self.scale_)
         # The link has flat parts. This little decides ties there by the score, and rows that no
         # class claims.
         chances[np.arange(len(scores)), scores.argmax(axis=1)] += 1e-12
-        return np.asarray(chances / chances.sum(axis=1, keepdims=True))
+        chances /= chances.sum(axis=1, keepdims=True)
+        return chances
 
-    def _fit_data(self, data: TrainingData, exponents: NDArray[np.int_], report: Reporter) -> None:
-        """Fit to data whose columns were divided by 2 to the power of `exponents`."""
-        threads = usable_threads(self.n_threads)
-        with Design(data.matrix, n_threads=threads) as design:
+    def _forget(self) -> None:
+        super()._forget()
+        for name in ("_held", "_stream"):
+            self.__dict__.pop(name, None)
+
+    @property
+    def _first_scale(self) -> float:
+        """The scale as given; for a rule, the one to begin with."""
+        return float(SMOOTH_LINK * self.margin if isinstance(self.scale, str) else self.scale)
+
+    def _fit(self, data: TrainingData, previous: Linear | None, report: Reporter) -> None:
+        """Fit to checked data; where its squares are not finite, raise a FloatingPointError."""
+        with Design(data.matrix, n_threads=self._threads) as design:
             solver = SOLVERS[choose_solver(design) if self.solver == "auto" else self.solver]
-            scale_free = isinstance(self.alpha, str)
             geometry = solver.prepare(
                 design,
                 data.weights,
-                _NEGLIGIBLE_PENALTY if isinstance(self.alpha, str) else float(self.alpha),
-                scale_free=scale_free,
+                _NEGLIGIBLE_PENALTY if isinstance(self.alpha, str) else self.alpha,
+                scale_free=isinstance(self.alpha, str),
                 fit_intercept=self.fit_intercept,
             )
-            start = self._start(data, geometry, exponents)
-            solution, margins, scale = self._pursue(solver.solve, data, geometry, start, report)
-            coef, intercept = geometry.to_data(solution.linear)
+            problem = Problem(
+                geometry,
+                data.labels,
+                data.weights,
+                MarginLoss(self.margin, self._first_scale, self.overconfidence),
+                _start(geometry, data, previous),
+                self.max_iter,
+                self.tol,
+                report,
+            )
+            rule = SCALE_RULES[self.scale] if isinstance(self.scale, str) else None
+            pursuit = pursue(solver.solve, problem, data.count, rule)
+            coef, intercept = geometry.to_data(pursuit.solution.linear)
             self.n_sweeps_ = design.n_reads
-        self.coef_ = np.ldexp(coef.T, -exponents)
-        self.intercept_ = intercept
-        self.scale_ = scale
-        self.objective_ = float(solution.value.sum())
-        self.n_iter_ = solution.n_iter
-        self.margin_statistics_ = margins.statistics(scale)
+        self.n_iter_ = pursuit.n_iter
+        self.scale_ = pursuit.scale
+        self.objective_ = float(pursuit.solution.value.sum())
+        self.margin_statistics_ = pursuit.margins.statistics(pursuit.scale)
         self.margin_location_ = self.margin_statistics_.location
-        self._warn(solution)
+        self.coef_, self.intercept_ = coef.T, intercept
+        self._warn(pursuit)
 
-    def _start(self, data: TrainingData, geometry: Geometry, exponents: NDArray[np.int_]) -> Linear:
-        shape = (geometry.design.n_columns, len(data.labels.problems))
-        if self.warm_start and hasattr(self, "coef_") and self.coef_.shape == shape[::-1]:
-            return geometry.from_data((np.ldexp(self.coef_, exponents).T, self.intercept_))
-        return np.zeros(shape), np.zeros(shape[1])
-
-    def _pursue(
-        self,
-        solve: Callable[[Problem], Solution],
-        data: TrainingData,
-        geometry: Geometry,
-        start: Linear,
-        report: Reporter,
-    ) -> tuple[Solution, Margins, float]:
-        """Solve at the given scale, or at the one that the rule settles on."""
-
-        def solve_at(scale: float, start: Linear, tol: float) -> tuple[Solution, Margins]:
-            loss = MarginLoss(self.margin, scale, self.overconfidence)
-            solution = solve(
-                Problem(
-                    geometry, data.labels, data.weights, loss, start, self.max_iter, tol, report
-                )
+    def _fit_rescaled(self, data: TrainingData, report: Reporter) -> None:
+        """Fit to a copy of the data with its columns divided by powers of two."""
+        if self.solver == "steepest" or self.alpha not in ("auto", 0):
+            raise OverflowError(
+                f"X has columns whose squares over- or underflow; alpha={self.alpha!r} and solver="
+                f"{self.solver!r} depend on the unit of the columns: choose another unit"
             )
-            scores = geometry.design.scores(*solution.linear)
-            margins = np.where(
-                data.labels.codes[:, np.newaxis] == data.labels.problems, scores, -scores
+        matrix, exponents = rescaled(data.matrix)
+        try:
+            self._fit(replace(data, matrix=matrix), None, report)
+        except FloatingPointError as error:
+            raise OverflowError(f"the columns of X need another unit: {error}") from error
+        self.coef_ = np.ldexp(self.coef_, -exponents)
+        if not np.all(np.isfinite(self.coef_)):
+            self._forget()
+            raise OverflowError(
+                "the columns of X need another unit: coefficients exceed the largest float"
             )
-            return solution, Margins(margins, data.weights, self.margin)
 
-        if not isinstance(self.scale, str):
-            return *solve_at(float(self.scale), start, self.tol), float(self.scale)
-        rule = SCALE_RULES[self.scale]
-        scale = SMOOTH_LINK * self.margin
-        tol = max(self.tol, _REFIT_TOLERANCE)
-        for _ in range(_MOST_REFITS):
-            solution, margins = solve_at(scale, start, tol)
-            previous, scale, start = scale, rule(margins), solution.linear
-            if abs(scale - previous) <= _SETTLED * previous:
-                break
-        return *solve_at(scale, start, self.tol), scale
+    def _hold(self, data: TrainingData) -> None:
+        """Fit a batch together with all before it, and begin to forget them once they suffice."""
+        held = stack(getattr(self, "_held", None), data)
+        n_iter, n_sweeps = getattr(self, "n_iter_", 0), getattr(self, "n_sweeps_", 0)
+        self._fit(held, None, Reporter(self))
+        self.n_iter_, self.n_sweeps_ = self.n_iter_ + n_iter, self.n_sweeps_ + n_sweeps
+        self._held = held
+        if is_enough(held):
+            self._stream = Stream.begin(
+                held, (self.coef_.T, self.intercept_), self._loss, self.fit_intercept, self._threads
+            )
+            # These describe the rows that are forgotten now.
+            del self._held, self.objective_, self.margin_location_, self.margin_statistics_
 
-    def _warn(self, solution: Solution) -> None:
+    def _update_stream(self, data: TrainingData) -> None:
+        penalty = np.full(self.n_features_in_, _NEGLIGIBLE_PENALTY)
+        if not isinstance(self.alpha, str):
+            penalty = self.alpha * self._stream.inverse_spread**2
+        self.n_sweeps_ += self._stream.update(data, self._loss, penalty, self._threads)
+        self.n_iter_ += 1
+        coef, self.intercept_ = self._stream.to_data()
+        self.coef_ = coef.T
+
+    @property
+    def _loss(self) -> MarginLoss:
+        return MarginLoss(self.margin, self.scale_, self.overconfidence)
+
+    @property
+    def _threads(self) -> int:
+        return usable_threads(self.n_threads)
+
+    def _warn(self, pursuit: Pursuit) -> None:
+        name, solution = type(self).__name__, pursuit.solution
         if solution.status is Status.MAX_ITER:
-            warnings.warn(
-                f"{type(self).__name__} {solution.status.value}: the objective is estimated to be "
+            warn(
+                f"{name} {solution.status.value}: the objective is estimated to be "
                 f"{solution.gap.max():.1e} of its value above the minimum, where tol={self.tol:g} "
                 f"was asked for. Set max_iter above {self.max_iter}.",
                 ConvergenceWarning,
-                stacklevel=4,
+            )
+        elif not pursuit.settled:
+            warn(
+                f"{name} found no scale that the rule {self.scale!r} gives back: at "
+                f"{pursuit.scale:.3g} it asks for {pursuit.wanted:.3g}. Set scale to a number.",
+                ConvergenceWarning,
             )
 
-    def _check_parameters(self) -> None:
-        for name, rules in (("scale", sorted(SCALE_RULES)), ("alpha", ["auto"])):
-            value = getattr(self, name)
-            if isinstance(value, str) and value not in rules:
-                raise ValueError(f"{name} must be a number or one of {rules}; got {value!r}")
-        _check_number("margin", self.margin, lambda x: 0 < x < np.inf, "positive and finite")
-        if not isinstance(self.scale, str):
-            _check_number("scale", self.scale, lambda x: 0 < x < np.inf, "positive and finite")
-        if not isinstance(self.alpha, str):
-            _check_number("alpha", self.alpha, lambda x: 0 <= x < np.inf, "finite and >= 0")
-        _check_number("overconfidence", self.overconfidence, lambda x: 0 <= x <= 1, "in [0, 1]")
-        _check_number("tol", self.tol, lambda x: 0 < x < np.inf, "positive and finite")
-        _check_number("max_iter", self.max_iter, lambda x: x >= 1, "an integer >= 1", Integral)
-        if self.n_threads is not None:
-            _check_number("n_threads", self.n_threads, lambda x: x >= 1, "None or >= 1", Integral)
-        if self.solver not in ("auto", *SOLVERS):
-            allowed = ["auto", *SOLVERS]
-            raise ValueError(f"solver must be one of {allowed}; got {self.solver!r}")
 
-
-def _check_number(
-    name: str, value: Any, allowed: Callable[[Any], bool], rule: str, kind: type = Real
-) -> None:
-    if not isinstance(value, kind) or isinstance(value, bool) or not allowed(value):
-        raise ValueError(f"{name} must be {rule}; got {value!r}")
-
-
-def _rescaled(matrix: Any) -> tuple[Any, NDArray[np.int_]]:
-    """Copy a matrix whose values have no squares, each column divided by a power of two."""
-    is_sparse, scaled = sparse.issparse(matrix), matrix.astype(np.float64)
-    largest = abs(scaled).max(axis=0)
-    _, exponents = np.frexp(largest.toarray().ravel() if is_sparse else largest)
-    if is_sparse:
-        scaled.data = np.ldexp(scaled.data, -exponents[scaled.indices])
-    else:
-        scaled = np.ldexp(scaled, -exponents)
-    return scaled, exponents
+def _start(geometry: Geometry, data: TrainingData, previous: Linear | None) -> Linear:
+    """Return where to begin: at an earlier fit, if there is one of the right shape, or at zero."""
+    n_problems = len(data.labels.problems)
+    if previous is not None and previous[0].shape == (data.matrix.shape[1], n_problems):
+        return geometry.from_data(previous)
+    return np.zeros((geometry.design.n_columns, n_problems)), np.zeros(n_problems)

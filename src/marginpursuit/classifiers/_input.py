@@ -1,0 +1,121 @@
+"""Checks of what a user passes to an estimator, beyond those that scikit-learn makes.
+
+An error names what was wrong, the value seen and what is allowed.
+"""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from marginpursuit._validation import FloatArray, between
+
+#: The largest float.
+LARGEST = float(np.finfo(np.float64).max)
+
+
+def readable(X: Any) -> Any:
+    """Return X, a list as an array; refuse what would be misread without a word.
+
+    That is masks, which would be ignored; text, dates and categories, which would become numbers;
+    and columns of the same name.
+    """
+    if isinstance(X, np.ma.MaskedArray):
+        raise ValueError("X must not be a masked array: its mask would be ignored")
+    if sparse.issparse(X):
+        return X
+    names = getattr(X, "column_names", getattr(X, "columns", None))  # of Arrow, pandas, polars
+    if names is None or not hasattr(X, "__array__"):
+        array = np.asarray(X)
+        if not _holds_numbers(array):
+            raise ValueError(f"X must hold numbers, not text or dates; got dtype {array.dtype}")
+        return X if isinstance(X, np.ndarray) else array
+    name, times = max(Counter(names).items(), key=lambda item: item[1], default=("", 0))
+    if times > 1:
+        raise ValueError(f"X must have column names that differ; got {name!r} {times} times")
+    for name in names:
+        column = X[name]
+        if not _holds_numbers(column):
+            dtype = getattr(column, "dtype", getattr(column, "type", None))
+            raise ValueError(
+                f"X must hold numbers, not text, dates or categories; column {name!r} has dtype "
+                f"{dtype}"
+            )
+    return X
+
+
+def _holds_numbers(values: Any) -> bool:
+    """Whether an array or the column of a data frame holds numbers, or objects that are no text."""
+    dtype = getattr(values, "dtype", None)
+    if str(dtype) == "category":
+        return False
+    # pandas names the kind even where missing values would make an object array.
+    kind = getattr(dtype, "kind", None) or np.asarray(values).dtype.kind
+    if kind != "O":
+        return kind in "biufc"  # scikit-learn refuses complex numbers itself
+    return not any(isinstance(value, str | bytes) for value in np.asarray(values).flat)
+
+
+def refuse_missing(matrix: Any, owner: str, names: NDArray[Any] | None) -> None:
+    """Refuse NaN and infinity in a dense array or CSR matrix; say where they are."""
+    is_sparse = sparse.issparse(matrix)
+    stored = matrix.data if is_sparse else matrix
+    bad = np.argwhere(~np.isfinite(stored))
+    if not len(bad):
+        return
+    first = tuple(bad[0])
+    value = stored[first]
+    if is_sparse:
+        first = np.flatnonzero(matrix.indptr <= first[0])[-1], matrix.indices[first[0]]
+    row, column = first
+    where = f"column {column}" if names is None else f"column {names[column]!r}"
+    raise ValueError(
+        f"Input X contains {'NaN' if np.isnan(value) else 'infinity'}: {owner} needs finite "
+        f"numbers; got {value} in {where}, row {row}. Impute or drop such values first."
+    )
+
+
+def refuse_mixed(name: str, y: Any) -> None:
+    """Refuse masked labels, and labels of which some are text and some are not."""
+    if isinstance(y, np.ma.MaskedArray):
+        raise ValueError(f"{name} must not be a masked array: its mask would be ignored")
+    labels = y if isinstance(y, list | tuple) else np.asarray(y)
+    if isinstance(labels, np.ndarray) and (labels.dtype != object or labels.ndim == 0):
+        return
+    texts = [isinstance(label, str) for label in labels]
+    if any(texts) and not all(texts):
+        stranger = labels[texts.index(False)]
+        if stranger is None or (isinstance(stranger, float) and np.isnan(stranger)):
+            raise ValueError(f"{name} must not have missing labels; got {stranger} among text")
+        raise TypeError(
+            f"{name} must not have mixed label types; got str and {type(stranger).__name__}"
+        )
+
+
+def check_weights(sample_weight: ArrayLike | None, n_rows: int) -> FloatArray:
+    """Return one weight a row, finite, not negative and not all zero."""
+    if sample_weight is None:
+        return np.ones(n_rows)
+    weights = between("sample_weight", sample_weight, 0.0, LARGEST)
+    if weights.ndim == 0:
+        weights = np.full(n_rows, weights)
+    if weights.shape != (n_rows,):
+        raise ValueError(
+            f"sample_weight must have shape {(n_rows,)}, one weight a sample; got {weights.shape}"
+        )
+    if not np.any(weights):
+        raise ValueError("Sample weights must contain at least one non-zero number.")
+    return weights
+
+
+def rescaled(matrix: Any) -> tuple[Any, NDArray[np.int_]]:
+    """Copy a matrix as float64, each column divided by a power of two near its largest value."""
+    is_sparse, scaled = sparse.issparse(matrix), matrix.astype(np.float64)
+    largest = abs(scaled).max(axis=0)
+    _, exponents = np.frexp(largest.toarray().ravel() if is_sparse else largest)
+    if is_sparse:
+        scaled.data = np.ldexp(scaled.data, -exponents[scaled.indices])
+        return scaled, exponents
+    return np.ldexp(scaled, -exponents, out=scaled), exponents

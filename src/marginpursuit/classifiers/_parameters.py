@@ -1,0 +1,65 @@
+"""What the parameters of an estimator may be, in words and as a test."""
+
+from collections.abc import Callable, Iterable, Mapping
+from numbers import Integral, Real
+from reprlib import repr as short
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Allowed(NamedTuple):
+    """What a parameter may be."""
+
+    words: str
+    test: Callable[[Any], bool]
+
+
+def check_parameters(estimator: Any, allowed: Mapping[str, Allowed]) -> None:
+    """Raise a ValueError for the first parameter that is not as allowed."""
+    for name, (words, test) in allowed.items():
+        value = getattr(estimator, name)
+        if not test(value):
+            raise ValueError(f"{name} must be {words}; got {short(value)}")
+
+
+def number(words: str, test: Callable[[Any], bool], names: Iterable[str] = ()) -> Allowed:
+    """Allow real numbers that pass the test, and some names."""
+    named = f", or one of {sorted(names)}" if names else ""
+
+    def is_allowed(value: Any) -> bool:
+        if isinstance(value, str):
+            return value in names
+        return isinstance(value, Real) and not isinstance(value, bool) and test(value)
+
+    return Allowed(f"a number {words}{named}", is_allowed)
+
+
+def whole(least: int, *others: Any) -> Allowed:
+    """Allow whole numbers from `least` on, and some other values."""
+    also = "".join(f", or {other}" for other in others)
+
+    def is_allowed(value: Any) -> bool:
+        if isinstance(value, bool | None):
+            return value in others
+        return isinstance(value, Integral) and int(value) >= least
+
+    return Allowed(f"a whole number >= {least}{also}", is_allowed)
+
+
+def one_of(names: Iterable[str]) -> Allowed:
+    """Allow some names."""
+    return Allowed(f"one of {list(names)}", lambda x: isinstance(x, str) and x in names)
+
+
+FLAG = Allowed("True or False", lambda x: isinstance(x, bool | np.bool_))
+
+CLASS_WEIGHT = Allowed(
+    "None, 'balanced' or a dict from class to weight",
+    lambda x: x is None or isinstance(x, Mapping) or (isinstance(x, str) and x == "balanced"),
+)
+
+RANDOM_STATE = Allowed(
+    "None, a whole number or a random generator of NumPy",
+    lambda x: isinstance(x, Integral | np.random.RandomState | np.random.Generator | None),
+)
