@@ -31,14 +31,19 @@ def active() -> str:
 
 
 def rows(matrix: Any) -> Any:
-    """Return a handle on the rows of a dense array or CSR matrix, compiled where possible."""
+    """Return a handle on the rows of a dense array or CSR matrix, compiled where possible.
+
+    What the compiled module cannot read as it is (longdouble, another byte order, strides in both
+    directions) NumPy reads. A CSR matrix whose indices lead outside it is refused.
+    """
     if _compiled is not None:
         try:
             if isinstance(matrix, sparse.csr_matrix | sparse.csr_array):
                 return _compiled.CsrRows(
                     matrix.data, matrix.indices, matrix.indptr, matrix.shape[1]
                 )
-            return _compiled.DenseRows(np.asarray(matrix))
+            if not sparse.issparse(matrix):
+                return _compiled.DenseRows(np.asarray(matrix))
         except (TypeError, BufferError):
-            pass  # an element type that only NumPy reads, longdouble for instance
+            pass
     return ArrayRows(matrix)

@@ -4,7 +4,7 @@ Same interface and same results (to rounding) as the compiled handles; rows are 
 so that no float64 copy of the matrix is ever made.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,10 @@ from marginpursuit.losses import MarginLoss
 _CHUNK_ELEMENTS = 1 << 16
 
 
+# The compiled sweeps do not warn of infinities and NaN, they hand them on.
+_quiet = np.errstate(over="ignore", under="ignore", invalid="ignore")
+
+
 class ArrayRows:
     """A dense array or CSR matrix of any real dtype, read through NumPy and SciPy."""
 
@@ -26,6 +30,7 @@ class ArrayRows:
         self.n_rows, self.n_columns = matrix.shape
         self._matrix = matrix
 
+    @_quiet
     def sweep(
         self,
         first: int,
@@ -43,16 +48,17 @@ class ArrayRows:
         value = slope = 0.0
         for span, rows in self._chunks(first, last):
             m = sign[span] * (rows @ coef + intercept)
-            factors = sign[span] * weight[span] * loss.derivative(m)
-            value += float(weight[span] @ loss.value(m))
+            factors = sign[span] * weight[span] * _despite_nan(loss.derivative, m)
+            value += float(weight[span] @ _despite_nan(loss.value, m))
             slope += float(factors.sum())
             gradient += factors @ rows
             if margins is not None:
                 margins[span] = m
             if curvature is not None:
-                curvature[span] = weight[span] * loss.curvature(m)
+                curvature[span] = weight[span] * _despite_nan(loss.curvature, m)
         return value, slope
 
+    @_quiet
     def scores(
         self, first: int, last: int, coef: FloatArray, intercept: float, out: FloatArray
     ) -> None:
@@ -60,6 +66,7 @@ class ArrayRows:
         for span, rows in self._chunks(first, last):
             out[span] = rows @ coef + intercept
 
+    @_quiet
     def pullback(self, first: int, last: int, factors: FloatArray, total: FloatArray) -> None:
         """Add the sum of factors[i] * row i over rows [first, last) to `total`."""
         for span, rows in self._chunks(first, last):
@@ -72,3 +79,9 @@ class ArrayRows:
         for start in range(first, last, step):
             span = slice(start, min(start + step, last))
             yield span, self._matrix[span].astype(np.float64, copy=False)
+
+
+def _despite_nan(function: Callable[[FloatArray], FloatArray], margins: FloatArray) -> FloatArray:
+    """Apply a method of the loss, which refuses NaN, such that NaN comes out where it goes in."""
+    unknown = np.isnan(margins)
+    return np.where(unknown, np.nan, function(np.where(unknown, 0.0, margins)))

@@ -5,7 +5,9 @@ int usable_levels(void)
 {
 #ifdef MARGINPURSUIT_X86
     __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return 1;
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")
+        || !__builtin_cpu_supports("f16c"))
+        return 1;
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw")
         || !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
         return 2;

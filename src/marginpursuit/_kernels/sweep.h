@@ -1,9 +1,9 @@
-/* The fused sweeps: what the compiled module offers, for one block of rows.
+/* The fused sweeps: what the compiled module offers, for a span of rows of a matrix.
  *
  * A sweep reads each row once: score, loss and derivative while the row is in cache, then the
  * gradient. Sign conventions are those of losses.py: margin m = y (x.w + b), residual level - m.
  *
- * sweep.c is compiled once for each SIMD level; each compilation fills one `kernels` table.
+ * Each SIMD level is one compilation of sweep.c and fills one `kernels_t`.
  */
 #ifndef MARGINPURSUIT_SWEEP_H
 #define MARGINPURSUIT_SWEEP_H
@@ -11,54 +11,48 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The number of element types that can be read as they are, in the order of TYPES below. */
-enum { N_TYPES = 10, N_INDEX_TYPES = 2 };
+/* The element types that are read as they are, in the order of TYPES in vectors.h. */
+enum { N_TYPES = 10 };
+
+/* How a matrix lies in memory: dense in C or Fortran order, or CSR by the width of its indices. */
+typedef enum { ROWS, COLUMNS, CSR_32, CSR_64, N_LAYOUTS } layout_t;
+
+typedef struct {
+    const void *data;
+    ptrdiff_t n_columns;
+    ptrdiff_t stride;             /* dense: elements from one row (column) to the next */
+    ptrdiff_t item;               /* bytes of an element */
+    const void *indices, *indptr; /* CSR */
+} matrix_t;
 
 typedef struct {
     double margin, scale, overconfidence;
 } loss_t;
 
-/* What accompanies the rows of a block, and what a sweep leaves behind. */
+/* What accompanies the rows of a matrix, and what a sweep leaves behind. */
 typedef struct {
     const double *sign;   /* y, one a row */
     const double *weight; /* sample weights, one a row */
     const double *coef;   /* w, one a column */
     double intercept;
     loss_t loss;
-    double value;         /* out: sum of weighted losses */
-    double slope;         /* out: sum of derivatives in the score, the gradient in the intercept */
-    double *gradient;     /* in-out: sum over rows of derivative times row is added */
+    double value;         /* in-out: the sum of weighted losses is added */
+    double slope;         /* in-out: likewise of derivatives in the score (and intercept) */
+    double *gradient;     /* in-out: likewise of derivative times row */
     double *margins;      /* out, one a row; may be NULL */
     double *curvature;    /* out, weighted second derivatives, one a row; may be NULL */
 } sweep_t;
 
-/* Element (i, j) of a dense block is at i * row_stride + j * column_stride, in elements;
- * one of the strides is 1. */
+/* One SIMD level: what it does with rows [first, last) of a matrix. `type` counts the element types
+ * in the order of TYPES; arrays with one entry a row begin at row 0 of the matrix. */
 typedef struct {
-    const void *data;
-    ptrdiff_t n_rows, n_columns, row_stride, column_stride;
-} dense_t;
-
-/* Rows first .. first + n_rows - 1 of a CSR matrix. */
-typedef struct {
-    const void *data, *indices, *indptr;
-    ptrdiff_t first, n_rows;
-} csr_t;
-
-typedef void (*dense_sweep_f)(const dense_t *, sweep_t *);
-typedef void (*dense_scores_f)(const dense_t *, const double *coef, double intercept, double *scores);
-typedef void (*dense_pullback_f)(const dense_t *, const double *factors, double *sum);
-typedef void (*csr_sweep_f)(const csr_t *, sweep_t *);
-typedef void (*csr_scores_f)(const csr_t *, const double *coef, double intercept, double *scores);
-typedef void (*csr_pullback_f)(const csr_t *, const double *factors, double *sum);
-
-typedef struct {
-    dense_sweep_f dense_sweep[N_TYPES];
-    dense_scores_f dense_scores[N_TYPES];
-    dense_pullback_f dense_pullback[N_TYPES];
-    csr_sweep_f csr_sweep[N_TYPES][N_INDEX_TYPES];
-    csr_scores_f csr_scores[N_TYPES][N_INDEX_TYPES];
-    csr_pullback_f csr_pullback[N_TYPES][N_INDEX_TYPES];
+    void (*sweep)(layout_t, int type, const matrix_t *, ptrdiff_t first, ptrdiff_t last, sweep_t *);
+    /* out[i] = x_i.coef + intercept */
+    void (*scores)(layout_t, int type, const matrix_t *, ptrdiff_t first, ptrdiff_t last,
+                   const double *coef, double intercept, double *out);
+    /* sum += the sum of factors[i] x_i; rows of factor 0 may be left unread */
+    void (*pullback)(layout_t, int type, const matrix_t *, ptrdiff_t first, ptrdiff_t last,
+                     const double *factors, double *sum);
 } kernels_t;
 
 extern const kernels_t kernels_baseline;

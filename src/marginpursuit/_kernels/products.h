@@ -1,0 +1,342 @@
+/* The products of the sweeps for one element type. No include guard: sweep.c includes this file
+ * once for each type, with T (the type), VALUE (one element as double), LOAD_VECTOR (LANES elements
+ * as a vector) and NAMED (the name of a function for this type).
+ *
+ * Dense rows and dense columns need the same two things of a contiguous vector x: `dot`, x.w, and
+ * `add`, sum += f x. The scores of rows are dots with w and their pullback adds the rows up; for
+ * columns it is the other way round.
+ *
+ * A row is read from end to end before the next one, although several rows side by side would
+ * load w less often: a processor foresees the one stream and not the many.
+ */
+
+/* x.w, spread over the lanes of the vector returned. What is left of x after the last whole vector
+ * is read as the last LANES elements, of which those already seen are zeroed: nothing outside x is
+ * touched. Needs length >= LANES. */
+ALWAYS_INLINE vec NAMED(dot)(const T *x, ptrdiff_t length, const double *w)
+{
+    vec even = splat(0.0), odd = splat(0.0);
+    ptrdiff_t j = 0;
+    for (; j + 2 * LANES <= length; j += 2 * LANES) {
+        even += load_f8(w + j) * LOAD_VECTOR(x + j);
+        odd += load_f8(w + j + LANES) * LOAD_VECTOR(x + j + LANES);
+    }
+    if (j + LANES <= length) {
+        even += load_f8(w + j) * LOAD_VECTOR(x + j);
+        j += LANES;
+    }
+    if (j < length) {
+        const ptrdiff_t last = length - LANES;
+        odd += load_f8(w + last) * keep_last(LOAD_VECTOR(x + last), length - j);
+    }
+    return even + odd;
+}
+
+/* out[k] = x_k.w for n vectors x_k, `stride` apart. */
+static void NAMED(dots)(const T *x, ptrdiff_t stride, ptrdiff_t n, ptrdiff_t length,
+                        const double *w, double *out)
+{
+    ptrdiff_t k = 0;
+    for (; k + LANES <= n; k += LANES) {
+        vec part[LANES];
+        for (int r = 0; r < LANES; r++, x += stride) part[r] = NAMED(dot)(x, length, w);
+        store(out + k, lane_sums(part));
+    }
+    for (; k < n; k++, x += stride) out[k] = lane_sum(NAMED(dot)(x, length, w));
+}
+
+/* sum += f_0 x_0 + ... + f_(n-1) x_(n-1) for n <= GROUP, as far as whole vectors reach. */
+ALWAYS_INLINE void NAMED(add_group)(const int n, const T *const *x, const double *f,
+                                    ptrdiff_t length, double *sum)
+{
+    const T *row[GROUP];
+    vec factor[GROUP];
+    UNROLL
+    for (int k = 0; k < n; k++) row[k] = x[k], factor[k] = splat(f[k]);
+    for (ptrdiff_t j = 0; j + LANES <= length; j += LANES) {
+        vec total = load_f8(sum + j);
+        UNROLL
+        for (int k = 0; k < n; k++) total += factor[k] * LOAD_VECTOR(row[k] + j);
+        store(sum + j, total);
+    }
+}
+
+/* sum += f_0 x_0 + ... + f_(n-1) x_(n-1). What is left after the whole vectors comes last and for
+ * all x_k at once, because it overlaps them in `sum`, and a load from where two stores met must
+ * wait for both. Needs length >= LANES. */
+static void NAMED(add)(ptrdiff_t n, const T *const *x, const double *f, ptrdiff_t length,
+                       double *sum)
+{
+    const ptrdiff_t rest = length % LANES, last = length - LANES;
+    ptrdiff_t k = 0;
+    for (; k + GROUP <= n; k += GROUP) NAMED(add_group)(GROUP, x + k, f + k, length, sum);
+    if (n & 4) NAMED(add_group)(4, x + k, f + k, length, sum), k += 4;
+    if (n & 2) NAMED(add_group)(2, x + k, f + k, length, sum), k += 2;
+    if (n & 1) NAMED(add_group)(1, x + k, f + k, length, sum);
+    if (rest) {
+        vec even = splat(0.0), odd = splat(0.0);
+        for (k = 0; k + 2 <= n; k += 2) {
+            even += splat(f[k]) * keep_last(LOAD_VECTOR(x[k] + last), rest);
+            odd += splat(f[k + 1]) * keep_last(LOAD_VECTOR(x[k + 1] + last), rest);
+        }
+        if (k < n) even += splat(f[k]) * keep_last(LOAD_VECTOR(x[k] + last), rest);
+        store(sum + last, load_f8(sum + last) + (even + odd));
+    }
+}
+
+/* Dense rows of fewer than NARROW elements: too short for vectors, so the number of columns is
+ * made a constant and the loops over them vanish. */
+ALWAYS_INLINE void NAMED(narrow_scores_of)(const int d, const T *x, ptrdiff_t stride, ptrdiff_t n,
+                                           const double *coef, double *out)
+{
+    double w[NARROW];
+    for (int j = 0; j < d; j++) w[j] = coef[j];
+    for (ptrdiff_t i = 0; i < n; i++, x += stride) {
+        double total = 0.0;
+        for (int j = 0; j < d; j++) total += VALUE(x[j]) * w[j];
+        out[i] = total;
+    }
+}
+
+ALWAYS_INLINE void NAMED(narrow_pullback_of)(const int d, const T *x, ptrdiff_t stride,
+                                             ptrdiff_t n, const double *factors, double *sum)
+{
+    double total[NARROW] = {0.0};
+    for (ptrdiff_t i = 0; i < n; i++, x += stride)
+        for (int j = 0; j < d; j++) total[j] += factors[i] * VALUE(x[j]);
+    for (int j = 0; j < d; j++) sum[j] += total[j];
+}
+
+#define FOR_EACH_WIDTH(of) of(0) of(1) of(2) of(3) of(4) of(5) of(6) of(7)
+
+static void NAMED(narrow_scores)(const T *x, ptrdiff_t stride, ptrdiff_t n, ptrdiff_t d,
+                                 const double *coef, double *out)
+{
+#define WIDTH(d) case d: NAMED(narrow_scores_of)(d, x, stride, n, coef, out); break;
+    switch (d) { FOR_EACH_WIDTH(WIDTH) }
+#undef WIDTH
+}
+
+static void NAMED(narrow_pullback)(const T *x, ptrdiff_t stride, ptrdiff_t n, ptrdiff_t d,
+                                   const double *factors, double *sum)
+{
+#define WIDTH(d) case d: NAMED(narrow_pullback_of)(d, x, stride, n, factors, sum); break;
+    switch (d) { FOR_EACH_WIDTH(WIDTH) }
+#undef WIDTH
+}
+#undef FOR_EACH_WIDTH
+
+/* Dense rows (C order). */
+static void NAMED(rows_scores)(const matrix_t *m, ptrdiff_t first, ptrdiff_t n, const double *coef,
+                               double *out)
+{
+    const T *x = (const T *)m->data + first * m->stride;
+    if (m->n_columns < NARROW) NAMED(narrow_scores)(x, m->stride, n, m->n_columns, coef, out);
+    else NAMED(dots)(x, m->stride, n, m->n_columns, coef, out);
+}
+
+static void NAMED(rows_pullback)(const matrix_t *m, ptrdiff_t first, ptrdiff_t n,
+                                 const double *factors, double *sum)
+{
+    const T *x = (const T *)m->data + first * m->stride, *row[MOST_ROWS];
+    double f[MOST_ROWS];
+    ptrdiff_t count = 0;
+    if (m->n_columns < NARROW) {
+        NAMED(narrow_pullback)(x, m->stride, n, m->n_columns, factors, sum);
+        return;
+    }
+    for (ptrdiff_t i = 0; i < n; i++, x += m->stride) {
+        row[count] = x;
+        f[count] = factors[i];
+        count += factors[i] != 0.0;
+    }
+    NAMED(add)(count, row, f, m->n_columns, sum);
+}
+
+/* Short dense rows, of n <= SHORT vectors, for which the gradient stays in registers. */
+
+/* A row as vectors; the last ends where the row ends and is 0 where it overlaps the one before. */
+ALWAYS_INLINE void NAMED(load_row)(const int n, const T *x, ptrdiff_t length, vec *row)
+{
+    UNROLL
+    for (int c = 0; c < n - 1; c++) row[c] = LOAD_VECTOR(x + c * LANES);
+    row[n - 1] = keep_last(LOAD_VECTOR(x + length - LANES), length - (n - 1) * LANES);
+}
+
+/* Each row stays in registers from its score to its addition. This reads memory as fast as can be,
+ * and leaves the arithmetic waiting for one loss after the other. */
+ALWAYS_INLINE void NAMED(sweep_by_row)(const int n, const matrix_t *m, ptrdiff_t first,
+                                       ptrdiff_t last, const sweep_t *s, const double *w,
+                                       running_t *run, vec *gradient)
+{
+    const T *x = (const T *)m->data + first * m->stride;
+    for (ptrdiff_t i = first; i < last; i++, x += m->stride) {
+        vec row[SHORT];
+        NAMED(load_row)(n, x, m->n_columns, row);
+        const double score = lane_sum(short_dot(n, row, w));
+        if (wants_rows(s)) write_rows(s, i, 1, &score);
+        const vec sign = splat(s->sign[i]), weight = splat(s->weight[i]);
+        short_add(n, row, derivative(run, splat(score), sign, weight, &run->singles), gradient);
+    }
+}
+
+/* The loss is taken of GROUP rows at once, and a row is added while the one GROUP rows later is
+ * read for its score. For whole groups of rows. */
+ALWAYS_INLINE void NAMED(sweep_by_group)(const int n, const matrix_t *m, ptrdiff_t first,
+                                         ptrdiff_t last, const sweep_t *s, const double *w,
+                                         running_t *run, vec *gradient)
+{
+    const T *x = m->data;
+    ALIGNED double f[GROUP] = {0.0};
+    for (ptrdiff_t i = first; i <= last; i += GROUP) { /* at `last`, only to add */
+        vec part[GROUP], row[SHORT];
+        for (int k = 0; k < GROUP; k++) {
+            if (i < last) {
+                NAMED(load_row)(n, x + (i + k) * m->stride, m->n_columns, row);
+                part[k] = short_dot(n, row, w);
+            }
+            if (f[k] != 0.0) {
+                NAMED(load_row)(n, x + (i + k - GROUP) * m->stride, m->n_columns, row);
+                short_add(n, row, splat(f[k]), gradient);
+            }
+        }
+        if (i == last) break;
+        UNROLL
+        for (int k = 0; k < GROUP; k += LANES) store(f + k, lane_sums(part + k));
+        if (wants_rows(s)) write_rows(s, i, GROUP, f);
+        apply_loss(run, s, i, GROUP, f);
+    }
+}
+
+ALWAYS_INLINE void NAMED(short_sweep_of)(const int n, const matrix_t *m, ptrdiff_t first,
+                                         ptrdiff_t last, const sweep_t *s, running_t *run,
+                                         double *gradient)
+{
+    const ptrdiff_t end = m->n_columns - LANES;
+    const ptrdiff_t whole = m->n_columns * m->item < LONG_READ ? (last - first) / GROUP * GROUP : 0;
+    ALIGNED double w[SHORT * LANES];
+    vec g[SHORT];
+    UNROLL
+    for (int c = 0; c < n; c++) {
+        store(w + c * LANES, load_f8(s->coef + (c < n - 1 ? c * LANES : end)));
+        g[c] = splat(0.0);
+    }
+    if (whole) NAMED(sweep_by_group)(n, m, first, first + whole, s, w, run, g);
+    NAMED(sweep_by_row)(n, m, first + whole, last, s, w, run, g);
+    UNROLL
+    for (int c = 0; c < n; c++) {
+        double *sum = gradient + (c < n - 1 ? c * LANES : end);
+        store(sum, load_f8(sum) + g[c]);
+    }
+}
+
+static void NAMED(short_sweep)(const matrix_t *m, ptrdiff_t first, ptrdiff_t last,
+                               const sweep_t *s, running_t *run, double *gradient)
+{
+#define VECTORS(n) case n: NAMED(short_sweep_of)(n, m, first, last, s, run, gradient); break;
+    switch ((m->n_columns + LANES - 1) / LANES) {
+        VECTORS(1) VECTORS(2) VECTORS(3) VECTORS(4) VECTORS(5) VECTORS(6) VECTORS(7) VECTORS(8)
+    }
+#undef VECTORS
+}
+
+/* Dense columns (Fortran order). */
+static void NAMED(columns_scores)(const matrix_t *m, ptrdiff_t first, ptrdiff_t n,
+                                  const double *coef, double *out)
+{
+    const T *x = (const T *)m->data + first, *column[GROUP];
+    for (ptrdiff_t i = 0; i < n; i++) out[i] = 0.0;
+    for (ptrdiff_t j = 0; j < m->n_columns; j += GROUP) {
+        const ptrdiff_t here = m->n_columns - j < GROUP ? m->n_columns - j : GROUP;
+        for (ptrdiff_t k = 0; k < here; k++) column[k] = x + (j + k) * m->stride;
+        if (n >= LANES) NAMED(add)(here, column, coef + j, n, out);
+        else
+            for (ptrdiff_t k = 0; k < here; k++)
+                for (ptrdiff_t i = 0; i < n; i++) out[i] += coef[j + k] * VALUE(column[k][i]);
+    }
+}
+
+static void NAMED(columns_pullback)(const matrix_t *m, ptrdiff_t first, ptrdiff_t n,
+                                    const double *factors, double *sum)
+{
+    const T *x = (const T *)m->data + first;
+    double total[GROUP];
+    for (ptrdiff_t j = 0; j < m->n_columns; j += GROUP) {
+        const ptrdiff_t here = m->n_columns - j < GROUP ? m->n_columns - j : GROUP;
+        const T *column = x + j * m->stride;
+        if (n >= LANES) NAMED(dots)(column, m->stride, here, n, factors, total);
+        else
+            for (ptrdiff_t k = 0; k < here; k++) {
+                total[k] = 0.0;
+                for (ptrdiff_t i = 0; i < n; i++)
+                    total[k] += factors[i] * VALUE(column[k * m->stride + i]);
+            }
+        for (ptrdiff_t k = 0; k < here; k++) sum[j + k] += total[k];
+    }
+}
+
+/* CSR rows; `wide` says whether the indices are of 64 bits, and is a constant to the compiler. */
+ALWAYS_INLINE void NAMED(csr_scores)(const int wide, const matrix_t *m, ptrdiff_t first,
+                                     ptrdiff_t n, const double *coef, double *out)
+{
+    const T *x = m->data;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        const ptrdiff_t end = index_at(wide, m->indptr, first + i + 1);
+        ptrdiff_t k = index_at(wide, m->indptr, first + i);
+        vec even = splat(0.0), odd = splat(0.0);
+        for (; k + 2 * LANES <= end; k += 2 * LANES) {
+            even += LOAD_VECTOR(x + k) * gather(wide, coef, m->indices, k);
+            odd += LOAD_VECTOR(x + k + LANES) * gather(wide, coef, m->indices, k + LANES);
+        }
+        out[i] = lane_sum(even + odd);
+        for (; k < end; k++) out[i] += VALUE(x[k]) * coef[index_at(wide, m->indices, k)];
+    }
+}
+
+ALWAYS_INLINE void NAMED(csr_pullback)(const int wide, const matrix_t *m, ptrdiff_t first,
+                                       ptrdiff_t n, const double *factors, double *sum)
+{
+    const T *x = m->data;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        const ptrdiff_t end = index_at(wide, m->indptr, first + i + 1);
+        ptrdiff_t k = index_at(wide, m->indptr, first + i);
+        if (factors[i] == 0.0) continue;
+        const vec factor = splat(factors[i]);
+        for (; k + LANES <= end; k += LANES) {
+            ALIGNED double term[LANES];
+            store(term, factor * LOAD_VECTOR(x + k));
+            /* One by one, for nothing forbids that a row names a column twice. */
+            UNROLL
+            for (int c = 0; c < LANES; c++) sum[index_at(wide, m->indices, k + c)] += term[c];
+        }
+        for (; k < end; k++) sum[index_at(wide, m->indices, k)] += factors[i] * VALUE(x[k]);
+    }
+}
+
+static void NAMED(csr_32_scores)(const matrix_t *m, ptrdiff_t first, ptrdiff_t n,
+                                 const double *coef, double *out)
+{
+    NAMED(csr_scores)(0, m, first, n, coef, out);
+}
+
+static void NAMED(csr_64_scores)(const matrix_t *m, ptrdiff_t first, ptrdiff_t n,
+                                 const double *coef, double *out)
+{
+    NAMED(csr_scores)(1, m, first, n, coef, out);
+}
+
+static void NAMED(csr_32_pullback)(const matrix_t *m, ptrdiff_t first, ptrdiff_t n,
+                                   const double *factors, double *sum)
+{
+    NAMED(csr_pullback)(0, m, first, n, factors, sum);
+}
+
+static void NAMED(csr_64_pullback)(const matrix_t *m, ptrdiff_t first, ptrdiff_t n,
+                                   const double *factors, double *sum)
+{
+    NAMED(csr_pullback)(1, m, first, n, factors, sum);
+}
+
+#undef NAME
+#undef T
+#undef VALUE
