@@ -181,7 +181,10 @@ class Design:
 
     def mean_square(self, weights: FloatArray) -> float:
         """Return the weighted mean of the squared norm of the rows, as they are."""
-        return float(self._raw_squares(weights).sum())
+        mean = float(self._raw_squares(weights).sum())
+        if not 0.0 < mean < np.inf:
+            raise FloatingPointError("the rows have no finite mean square")
+        return mean
 
     def absolute_products(self, weights: FloatArray, *, with_one: bool) -> FloatArray:
         """Sum weight |z_j| Σ_k |z_k| over the rows: a diagonal that bounds the Gram matrix.
@@ -291,6 +294,7 @@ class Design:
 
     def _raw_pullback(self, factors: FloatArray) -> FloatArray:
         totals = np.zeros((len(self._blocks) - 1, self.n_columns))
+        factors = np.ascontiguousarray(factors)
         self._for_blocks(
             lambda block, first, last: self._rows.pullback(first, last, factors, totals[block])
         )

@@ -25,6 +25,7 @@ def readable(X: Any) -> Any:
     if isinstance(X, np.ma.MaskedArray):
         raise ValueError("X must not be a masked array: its mask would be ignored")
     if sparse.issparse(X):
+        _refuse_broken(X)
         return X
     names = getattr(X, "column_names", getattr(X, "columns", None))  # of Arrow, pandas, polars
     if names is None or not hasattr(X, "__array__"):
@@ -44,6 +45,19 @@ def readable(X: Any) -> Any:
                 f"{dtype}"
             )
     return X
+
+
+def _refuse_broken(X: Any) -> None:
+    """Refuse a CSR or CSC matrix whose indices point outside: SciPy would read or write there."""
+    if X.format not in ("csr", "csc"):
+        return
+    length = X.shape[1 if X.format == "csr" else 0]
+    rises = X.indptr[0] == 0 and np.all(np.diff(X.indptr) >= 0) and X.indptr[-1] <= len(X.indices)
+    if not rises or (len(X.indices) and not 0 <= X.indices.min() <= X.indices.max() < length):
+        raise ValueError(
+            f"X must have an indptr that rises from 0 to at most {len(X.indices)}, and indices in "
+            f"[0, {length}); got a broken {X.format} matrix"
+        )
 
 
 def _holds_numbers(values: Any) -> bool:

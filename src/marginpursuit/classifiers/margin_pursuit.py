@@ -335,7 +335,9 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
     @property
     def _first_scale(self) -> float:
         """The scale as given; for a rule, the one to begin with."""
-        return float(SMOOTH_LINK * self.margin if isinstance(self.scale, str) else self.scale)
+        return (
+            SMOOTH_LINK * float(self.margin) if isinstance(self.scale, str) else float(self.scale)
+        )
 
     def _fit(self, data: TrainingData, previous: Linear | None, report: Reporter) -> None:
         """Fit to checked data; where its squares are not finite, raise a FloatingPointError."""

@@ -1,0 +1,27 @@
+"""scikit-learn's own checks of an estimator, for several settings, with no expected failure."""
+
+import pytest
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from marginpursuit import MarginPursuitClassifier
+
+SETTINGS = [
+    {},
+    {"scale": "quantile", "n_threads": 1},
+    {"alpha": 0.01, "warm_start": True},
+    {"scale": "confidence", "tol": 1e-10},
+    # One check compares fits to seven digits on fewer rows than columns, where a negligible penalty
+    # and a loss that is not strictly convex leave less certain.
+    {"alpha": 0.01, "overconfidence": 0.5, "class_weight": "balanced"},
+    {"alpha": 0.01, "overconfidence": 0.0, "scale": 0.3, "tol": 1e-12},
+    {"alpha": 0.01, "scale": "variance", "tol": 1e-12},
+    {"solver": "lbfgs"},
+    {"solver": "steepest", "scale": 1.0, "max_iter": 100},
+]
+
+
+# Some checks fit classes of a single sample, which is warned of.
+@pytest.mark.filterwarnings("ignore:a single sample:UserWarning")
+@parametrize_with_checks([MarginPursuitClassifier(**setting) for setting in SETTINGS])
+def test_scikit_learn_check(estimator, check):
+    check(estimator)
