@@ -1,0 +1,175 @@
+"""The design against plain float64 arithmetic, whatever holds the data."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+
+from marginpursuit.design import Design, Labels
+from marginpursuit.losses import MarginLoss
+
+LOSS = MarginLoss(1.0, 0.7, 0.4)
+
+
+def dense(dtype, order="C", shape=(203, 7), seed=0):
+    values = np.random.default_rng(seed).integers(0, 5, shape)
+    if dtype is bool:
+        values = values > 2
+    return np.asarray(values.astype(dtype), order=order)
+
+
+def csr(index_type):
+    matrix = sparse.csr_matrix(dense(np.float64) * (dense(np.float64, seed=1) > 2))
+    matrix.indices, matrix.indptr = (a.astype(index_type) for a in (matrix.indices, matrix.indptr))
+    return matrix
+
+
+MATRICES = {
+    **{np.dtype(t).name: dense(t) for t in (float, np.float32, np.float16, np.int8, np.uint8)},
+    **{np.dtype(t).name: dense(t) for t in (np.int16, np.int64, bool, np.longdouble)},
+    "fortran": dense(float, "F"),
+    "strided": dense(float, shape=(406, 14))[::2, ::2],
+    "csr32": csr(np.int32),
+    "csr64": csr(np.int64),
+}
+
+
+@pytest.fixture(params=MATRICES)
+def case(request):
+    """A design with its rows as a float64 array, labels of 3 classes, and weights."""
+    matrix = MATRICES[request.param]
+    rng = np.random.default_rng(3)
+    rows = np.asarray(matrix.toarray() if sparse.issparse(matrix) else matrix, dtype=np.float64)
+    weights = rng.random(len(rows)) * (rng.random(len(rows)) > 0.1)
+    return matrix, rows, Labels(rng.integers(0, 3, len(rows)), 3), weights / weights.sum()
+
+
+def standard(rows, weights):
+    centre = weights @ rows
+    return (rows - centre) / np.sqrt(weights @ (rows - centre) ** 2)
+
+
+@pytest.mark.parametrize("problems", [[2], [0, 1, 2], [0, 2]])
+def test_sweep_and_scores(case, problems):
+    matrix, rows, labels, weights = case
+    design = Design(matrix)
+    design.standardise(weights, centred=True)
+    z = standard(rows, weights)
+    rng = np.random.default_rng(4)
+    coef, intercept = (
+        rng.normal(size=(rows.shape[1], len(problems))),
+        rng.normal(size=len(problems)),
+    )
+    sweep = design.sweep(coef, intercept, LOSS, labels, np.array(problems), weights)
+    scores = z @ coef + intercept
+    sign = np.where(labels.codes[:, None] == problems, 1.0, -1.0)
+    factors = weights[:, None] * sign * LOSS.derivative(sign * scores)
+    assert_allclose(sweep.value, weights @ LOSS.value(sign * scores), rtol=1e-12)
+    assert_allclose(sweep.slope, factors.sum(axis=0), rtol=1e-10, atol=1e-14)
+    assert_allclose(sweep.gradient, z.T @ factors, rtol=1e-10, atol=1e-13)
+    assert_allclose(design.scores(coef, intercept), scores, rtol=1e-11, atol=1e-12)
+
+
+def test_moments(case):
+    matrix, rows, _, weights = case
+    z = standard(rows, weights)
+    design = Design(matrix)
+    gram = design.standardise(weights, centred=True)
+    assert_allclose(gram, (z.T * weights) @ z, rtol=1e-10, atol=1e-12)
+    other = np.random.default_rng(5).random(len(rows)) * (weights > 0)
+    assert_allclose(design.gram(other), (z.T * other) @ z, rtol=1e-10, atol=1e-10)
+    assert_allclose(design.pullback(other), other @ z, rtol=1e-10, atol=1e-10)
+    assert_allclose(
+        design.row_products(np.arange(1.0, 8.0)), (z * np.arange(1, 8)) @ z.T, atol=1e-9
+    )
+    diagonal = Design(matrix)
+    diagonal.standardise_diagonal(weights, centred=True)
+    assert_allclose(diagonal.inverse_spread, design.inverse_spread, rtol=1e-10)
+    plain = Design(matrix)
+    assert_allclose(plain.mean_square(weights), weights @ np.square(rows).sum(axis=1))
+
+
+def test_coordinates_are_translated_both_ways(case):
+    matrix, rows, _, weights = case
+    design = Design(matrix)
+    design.standardise(weights, centred=True)
+    linear = np.arange(14.0).reshape(7, 2), np.array([0.5, -1.0])
+    coef, intercept = design.to_data(linear)
+    assert_allclose(rows @ coef + intercept, design.scores(*linear), rtol=1e-10, atol=1e-11)
+    for ours, back in zip(linear, design.from_data((coef, intercept)), strict=True):
+        assert_allclose(back, ours, atol=1e-12)
+
+
+def test_without_centring_the_spread_is_the_root_mean_square():
+    rows = MATRICES["float64"]
+    weights = np.full(len(rows), 1 / len(rows))
+    design = Design(rows)
+    gram = design.standardise(weights, centred=False)
+    assert_allclose(design.inverse_spread, 1 / np.sqrt(np.mean(rows**2, axis=0)))
+    assert_array_equal(design.centre, 0)
+    assert_allclose(np.diagonal(gram), 1)
+
+
+@pytest.mark.parametrize("constant", [0.0, 1.0, 1e8, 0.1])
+@pytest.mark.parametrize("kind", [np.array, sparse.csr_matrix])
+def test_constant_columns_take_no_part(constant, kind):
+    rows = dense(float)
+    rows[:, 3] = constant
+    design = Design(kind(rows))
+    weights = np.random.default_rng(0).random(len(rows))
+    design.standardise(weights / weights.sum(), centred=True)
+    assert_array_equal(np.flatnonzero(design.inverse_spread == 0), [3])
+    assert_array_equal(design.to_data((np.ones((7, 1)), np.zeros(1)))[0][3], 0)
+
+
+def test_an_offset_far_beyond_the_spread():
+    rows = np.random.default_rng(0).normal(size=(300, 4))
+    weights = np.full(300, 1 / 300)
+    near, far = Design(rows), Design(rows + 1e8)
+    assert_allclose(
+        near.standardise(weights, centred=True), far.standardise(weights, centred=True), atol=1e-6
+    )
+
+
+@pytest.mark.parametrize("factor", [1e200, 1e-200, np.inf, np.nan])
+def test_what_has_no_square_is_refused(factor):
+    rows = dense(float) + 1.0
+    rows[:, 2] *= factor
+    with np.errstate(all="ignore"), pytest.raises(FloatingPointError):
+        Design(rows).standardise(np.full(len(rows), 1 / len(rows)), centred=True)
+
+
+def test_threads_change_nothing_and_every_read_is_counted():
+    rows = np.random.default_rng(0).normal(size=(200_000, 9))
+    labels = Labels(np.arange(len(rows)) % 2, 2)
+    weights = np.full(len(rows), 1 / len(rows))
+    found = []
+    for n_threads in (1, 2, 3, 2):
+        with Design(rows, n_threads=n_threads) as design:
+            gram = design.standardise(weights, centred=True)
+            sweep = design.sweep(
+                np.ones((9, 1)), np.zeros(1), LOSS, labels, labels.problems, weights
+            )
+            scores = design.scores(np.ones((9, 1)), np.zeros(1))
+            assert design.n_reads == 4
+        found.append((gram, sweep.value, sweep.gradient, sweep.slope, scores))
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32, np.float64])
+def test_no_wider_copy_of_the_data_is_made(dtype):
+    rows = np.random.default_rng(0).integers(0, 255, (40_000, 300)).astype(dtype)
+    weights = np.full(len(rows), 1 / len(rows))
+    labels = Labels(np.arange(len(rows)) % 2, 2)
+    with Design(rows, n_threads=2) as design:
+        tracemalloc.start()
+        design.standardise(weights, centred=True)
+        design.sweep(np.ones((300, 1)), np.zeros(1), LOSS, labels, labels.problems, weights)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    vectors = 3 * 8 * len(rows)
+    assert peak < 0.1 * rows.nbytes + 4 * 8 * 300**2 + vectors + 4e6
