@@ -16,7 +16,7 @@ from marginpursuit.losses import INFLUENCE_BOUND, TRUNCATION
 ALPHA = 1e-6
 TARGET = 1e-6
 LOSSES = {"paper's loss, s = 1": (1.0, 1.0), "overconfidence 0, s = 0.3": (0.0, 0.3)}
-MOST_SECONDS = 90.0  # SciPy is stopped there, and the ratio is then a lower bound
+MOST_SECONDS = 60.0  # SciPy is stopped there, and the ratio is then a lower bound
 
 
 def run() -> Iterator[str]:

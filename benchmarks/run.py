@@ -28,8 +28,10 @@ RESULTS = Path(__file__).parent / "results"
 def main() -> None:
     """Run the sections that are asked for, print them and write the result file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("section", nargs="*", choices=[[], *SECTIONS], help="default: all")
+    parser.add_argument("section", nargs="*", help=f"of {', '.join(SECTIONS)}; default: all")
     chosen = parser.parse_args().section or list(SECTIONS)
+    if unknown := set(chosen) - set(SECTIONS):
+        parser.error(f"no section {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
     versions = io.StringIO()
     with contextlib.redirect_stdout(versions):
         marginpursuit.show_versions()
@@ -43,6 +45,7 @@ def main() -> None:
         for table in SECTIONS[name]():
             text.append(table)
             print(f"\n{table}", flush=True)
+    RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"{today}-{'-'.join(chosen) if len(chosen) < len(SECTIONS) else 'all'}.md"
     partial = path.with_suffix(".partial")
     partial.write_text("\n\n".join(text) + "\n")
