@@ -524,11 +524,11 @@ def stream(model, X, y, size, **arguments):
 def test_a_stream_equals_the_batch_fit_where_the_loss_is_quadratic(
     n_classes, alpha, fit_intercept, make, monkeypatch
 ):
-    X, y = noisy(600, n_classes=n_classes)
+    X, y = noisy(300, n_classes=n_classes)
     setting = {"scale": 1e5, "alpha": alpha, "fit_intercept": fit_intercept, "tol": 1e-12}
     batch = MarginPursuitClassifier(**setting).fit(X, y)
     monkeypatch.setattr(_stream, "_LEAST_ROWS", 40)
-    for size in (5, 37, 300, 600):
+    for size in (4, 37, 300):
         model = stream(MarginPursuitClassifier(**setting), make(X), y, size)
         np.testing.assert_allclose(
             model.decision_function(X), batch.decision_function(X), rtol=2e-4, atol=2e-4
@@ -546,6 +546,7 @@ def test_a_stream_of_single_rows_equals_the_batch_fit_where_the_loss_is_quadrati
 def test_weights_of_a_stream_are_copies(monkeypatch):
     X, y = noisy(600)
     weights = np.random.default_rng(0).integers(0, 4, len(y))
+    weights[230:460] = 0
     monkeypatch.setattr(_stream, "_LEAST_ROWS", 100)
     batch = MarginPursuitClassifier(scale=1e5, tol=1e-12).fit(X, y, weights)
     for unit in (1e-300, 1.0, 1e300):
@@ -557,7 +558,7 @@ def test_weights_of_a_stream_are_copies(monkeypatch):
         )
 
 
-@pytest.mark.parametrize("size", [7, 300, 4000])
+@pytest.mark.parametrize("size", [17, 4000])
 @pytest.mark.parametrize(
     ("parameters", "nearness", "differing"),
     [
@@ -584,12 +585,41 @@ def test_the_first_rows_of_a_stream_are_fitted_exactly():
     batch = MarginPursuitClassifier(scale=0.5).fit(X, y)
     np.testing.assert_allclose(model.coef_, batch.coef_, rtol=1e-9)
     np.testing.assert_allclose(model.margin_location_, batch.margin_location_)
-    # What is kept is a copy: the user may reuse the memory of a batch.
-    again, buffer = MarginPursuitClassifier(scale=0.5), np.empty((100, 6))
+
+
+@pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
+def test_the_memory_of_a_batch_may_be_used_again(make):
+    X, y = noisy(500)
+    model = stream(MarginPursuitClassifier(scale=0.5), make(X), y, 100)
+    again = MarginPursuitClassifier(scale=0.5)
     for first in range(0, 500, 100):
-        buffer[:] = X[first : first + 100]
-        again.partial_fit(buffer, y[first : first + 100], classes=[0, 1])
+        batch = make(X[first : first + 100].copy())
+        again.partial_fit(batch, y[first : first + 100], classes=[0, 1])
+        (batch if make is np.asarray else batch.data)[:] = np.nan
     np.testing.assert_array_equal(again.coef_, model.coef_)
+
+
+def test_a_stream_may_begin_small_and_go_on_large(monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.standard_t(3, size=(6000, 6))
+    y = X[:, 0] - X[:, 1] + rng.logistic(size=6000) > 1
+    monkeypatch.setattr(_stream, "_LEAST_ROWS", 0)
+    batch = MarginPursuitClassifier().fit(X, y)
+    model = MarginPursuitClassifier().partial_fit(X[:60], y[:60], classes=[False, True])
+    reads = model.n_sweeps_
+    model.partial_fit(X[60:], y[60:])
+    scores = batch.decision_function(X)
+    assert np.std(model.decision_function(X) - scores) < 0.03 * np.std(scores)
+    assert model.n_sweeps_ - reads < 40  # few parts, each read a few times
+
+
+def test_a_column_may_be_constant_at_first(monkeypatch):
+    X, y = noisy(600)
+    X[:200, 2] = 7.0
+    monkeypatch.setattr(_stream, "_LEAST_ROWS", 0)
+    batch = MarginPursuitClassifier(scale=1e5, alpha=1e-9, tol=1e-12).fit(X, y)
+    model = stream(MarginPursuitClassifier(scale=1e5, alpha=1e-9), X, y, 100)
+    np.testing.assert_allclose(model.decision_function(X), batch.decision_function(X), atol=1e-4)
 
 
 def test_a_stream_forgets_rows_and_what_described_them():
@@ -848,14 +878,14 @@ def test_the_docstring_names_every_parameter_and_attribute():
 # --- parameters ----------------------------------------------------------------------------------
 
 BAD_PARAMETERS = [
-    *[("margin", value) for value in (0, -1.0, np.nan, np.inf, "1", None, True, [1.0])],
+    *[("margin", value) for value in (0, -1.0, 1e200, np.nan, np.inf, "1", None, True, [1.0])],
     *[("scale", value) for value in (0, -1.0, np.nan, np.inf, "atuo", None, False, np.ones(3))],
     *[("overconfidence", value) for value in (-0.1, 1.1, np.nan, "auto", None, True)],
     *[("alpha", value) for value in (-1e-9, np.nan, np.inf, "none", None, True, 1j)],
     *[("fit_intercept", value) for value in ("False", None, 1, 0.0)],
     *[("solver", value) for value in ("newton", None, 1, ["gram"], np.array(["gram", "lbfgs"]))],
     *[("max_iter", value) for value in (0, -5, 10.0, np.inf, None, "10", True)],
-    *[("tol", value) for value in (0, -1e-6, np.nan, np.inf, None, "1e-6", True)],
+    *[("tol", value) for value in (0, -1e-6, 1, np.nan, np.inf, None, "1e-6", True)],
     *[("class_weight", value) for value in ("balance", 1.0, [1, 2], {1}, np.ones(2))],
     *[("warm_start", value) for value in ("yes", None, 1)],
     *[("n_threads", value) for value in (0, -1, 1.0, "2", True)],
@@ -882,6 +912,7 @@ def test_messages_say_what_is_allowed():
         ("scale", "atuo", r"finite, or one of \['auto', 'confidence', 'quantile', 'variance'\]"),
         ("solver", "newton", r"one of \['auto', 'gram', 'lbfgs', 'steepest'\]; got 'newton'"),
         ("overconfidence", 2, r"a number in \[0, 1\]; got 2"),
+        ("scale", 1e-6, r"scale must be at least 1e-05 times the margin, 1.0; got 1e-06"),
         ("n_threads", 0, "a whole number >= 1, or None; got 0"),
     ):
         with pytest.raises(ValueError, match=words):

@@ -7,9 +7,7 @@ from marginpursuit import MarginPursuitClassifier
 
 SETTINGS = [
     {},
-    {"scale": "quantile", "n_threads": 1},
-    {"alpha": 0.01, "warm_start": True},
-    {"scale": "confidence", "tol": 1e-10},
+    {"scale": "confidence", "warm_start": True, "n_threads": 1, "tol": 1e-10},
     # One check compares fits to seven digits on fewer rows than columns, where a negligible penalty
     # and a loss that is not strictly convex leave less certain.
     {"alpha": 0.01, "overconfidence": 0.5, "class_weight": "balanced"},

@@ -71,6 +71,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             scores = design.scores(coef, np.asarray(self.intercept_, dtype=np.float64))
         if not np.all(np.isfinite(scores)):
             self._refuse_missing(matrix)
+            raise OverflowError("X is too large for this fit: scores exceed the largest float")
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict(self, X: Any) -> NDArray[Any]:

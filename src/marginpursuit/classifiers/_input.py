@@ -76,10 +76,10 @@ def refuse_missing(matrix: Any, owner: str, names: NDArray[Any] | None) -> None:
     """Refuse NaN and infinity in a dense array or CSR matrix; say where they are."""
     is_sparse = sparse.issparse(matrix)
     stored = matrix.data if is_sparse else matrix
-    bad = np.argwhere(~np.isfinite(stored))
-    if not len(bad):
+    finite = np.isfinite(stored)
+    if finite.all():
         return
-    first = tuple(bad[0])
+    first = np.unravel_index(finite.argmin(), finite.shape)
     value = stored[first]
     if is_sparse:
         first = np.flatnonzero(matrix.indptr <= first[0])[-1], matrix.indices[first[0]]

@@ -160,8 +160,8 @@ def _quantile(margins: Margins) -> float:
 
 
 def _positive(variance: float, margins: Margins) -> float:
-    # Where all margins are at the level, any scale will do; one far below it would only overflow.
-    return max(variance, (1e-3 * margins.level) ** 2)
+    # Where all margins are at the level, any scale will do that is not far below it.
+    return max(variance, (1e-2 * margins.level) ** 2)
 
 
 #: Scale rules by the name that the parameter `scale` takes.

@@ -23,14 +23,14 @@ def check_parameters(estimator: Any, allowed: Mapping[str, Allowed]) -> None:
             raise ValueError(f"{name} must be {words}; got {short(value)}")
 
 
-def number(words: str, test: Callable[[Any], bool], names: Iterable[str] = ()) -> Allowed:
+def number(words: str, test: Callable[[float], bool], names: Iterable[str] = ()) -> Allowed:
     """Allow real numbers that pass the test, and some names."""
     named = f", or one of {sorted(names)}" if names else ""
 
     def is_allowed(value: Any) -> bool:
         if isinstance(value, str):
             return value in names
-        return isinstance(value, Real) and not isinstance(value, bool) and test(value)
+        return isinstance(value, Real) and not isinstance(value, bool) and test(float(value))
 
     return Allowed(f"a number {words}{named}", is_allowed)
 

@@ -4,8 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import exp, log
 
-import numpy as np
-
 from marginpursuit.classifiers._margins import Margins
 from marginpursuit.solvers import Problem, Solution
 
@@ -43,8 +41,6 @@ def pursue(
     trials: list[Pursuit] = []
     while True:
         solution, scale = solve(problem), problem.loss.scale
-        if not np.all(np.isfinite(solution.value)):
-            raise FloatingPointError("the objective is not finite")
         scores = problem.geometry.design.scores(*solution.linear)
         margins = Margins.of(scores, problem.labels, problem.weights, count, problem.loss.margin)
         wanted = scale if rule is None else rule(margins)

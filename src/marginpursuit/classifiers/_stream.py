@@ -147,7 +147,7 @@ def stack(held: TrainingData | None, batch: TrainingData) -> TrainingData:
     matrices = [part.matrix for part in parts]
     matrix: Any
     if any(sparse.issparse(matrix) for matrix in matrices):
-        matrix = sparse.vstack([sparse.csr_array(m, copy=True) for m in matrices], format="csr")
+        matrix = sparse.vstack([sparse.csr_array(m) for m in matrices], format="csr")
     else:
         matrix = np.concatenate(matrices)
     count = sum(part.count for part in parts)

@@ -41,18 +41,22 @@ __all__ = ["MarginPursuitClassifier"]
 # that data have, far above rounding. It only settles what the data leave open.
 _NEGLIGIBLE_PENALTY = 1e-6
 
+# The least scale, in units of the margin. Far above it already, the loss is that of the absolute
+# residual but for a factor; far below, the decrease that is left is lost in rounding.
+_LEAST_SCALE = 1e-5
+
 # Rows whose scores are turned into probabilities at a time, so that intermediate arrays stay small.
 _LINK_ROWS = 1 << 13
 
 _ALLOWED = {
-    "margin": number("that is positive and finite", lambda x: 0 < x < np.inf),
+    "margin": number("in [1e-100, 1e+100]", lambda x: 1e-100 <= x <= 1e100),  # as it is squared
     "scale": number("that is positive and finite", lambda x: 0 < x < np.inf, SCALE_RULES),
     "overconfidence": number("in [0, 1]", lambda x: 0 <= x <= 1),
     "alpha": number("that is finite and >= 0", lambda x: 0 <= x < np.inf, ["auto"]),
     "fit_intercept": FLAG,
     "solver": one_of(["auto", *SOLVERS]),
     "max_iter": whole(1),
-    "tol": number("that is positive and finite", lambda x: 0 < x < np.inf),
+    "tol": number("in (0, 1)", lambda x: 0 < x < 1),
     "class_weight": CLASS_WEIGHT,
     "warm_start": FLAG,
     "n_threads": whole(1, None),
@@ -94,18 +98,21 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
         matters to the predictions, as long as the penalty is negligible.
     scale : float or {"auto", "variance", "confidence", "quantile"}, default="auto"
         The scale s > 0, beyond √2 times which a residual γ - m pulls no harder; or a rule that
-        finds it from the margins, by refits until it reproduces itself:
+        finds it from the margins, by refits until it gives the scale back to within 2 %:
 
         - "variance": s = 2 Var(m)/γ, the paper's Algorithm 1 with k = 2
           (:func:`~marginpursuit.location.variance_scale`);
         - "confidence": s² = n Var(m)/(2 log(2/δ)) with δ = 0.05
           (:func:`~marginpursuit.location.confidence_scale`);
         - "quantile": s = q √(n/(2 log(2/δ))), q the 75 % quantile of the \|m\|
-          (:func:`~marginpursuit.location.consistent_quantile_scale`);
+          (as in :func:`~marginpursuit.location.consistent_quantile_scale`);
         - "auto": s = max(√2 γ, 2 v/γ), v = (interquartile range of m / 1.349)². That is the rule of
           Algorithm 1 with a variance that outliers do not move, but not below √2 γ. There
           truncation begins at a margin of -γ, the mirror image of the level; and from there on the
           probability link rises strictly between -γ and γ.
+
+        Here n is the sum of the weights, and variances and squared quantiles are means over the
+        problems of several classes.
     overconfidence : float, default=1.0
         The weight τ in [0, 1] of margins above the level: 1 is the loss of the paper, 0 leaves them
         free, as a hinge does. Smaller values suit unbalanced or heavy-tailed clean data.
@@ -149,7 +156,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
     margin_statistics_ : MarginStatistics
         Location, mean, variance, skewness and quantiles of the training margins.
     n_iter_ : int
-        Iterations of the final solve; the most of any class.
+        Iterations of the solver, all refits included; of the class that took most.
     n_sweeps_ : int
         Reads of the data, all refits included.
     n_features_in_ : int
@@ -228,7 +235,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
         self : MarginPursuitClassifier
             The fitted estimator.
         """
-        check_parameters(self, _ALLOWED)
+        self._check_parameters()
         warm = self.warm_start and hasattr(self, "coef_")
         previous = (self.coef_.T, self.intercept_) if warm else None
         self._forget()
@@ -283,7 +290,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
         self : MarginPursuitClassifier
             The estimator.
         """
-        check_parameters(self, _ALLOWED)
+        self._check_parameters()
         if not (hasattr(self, "_held") or hasattr(self, "_stream")):
             classes = getattr(self, "classes_", None) if classes is None else classes
             if classes is None:
@@ -326,6 +333,14 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
         chances[np.arange(len(scores)), scores.argmax(axis=1)] += 1e-12
         chances /= chances.sum(axis=1, keepdims=True)
         return chances
+
+    def _check_parameters(self) -> None:
+        check_parameters(self, _ALLOWED)
+        if self._first_scale < _LEAST_SCALE * self.margin:
+            raise ValueError(
+                f"scale must be at least {_LEAST_SCALE:g} times the margin, {self.margin!r}; got "
+                f"{self.scale!r}"
+            )
 
     def _forget(self) -> None:
         super()._forget()
