@@ -37,8 +37,13 @@ Linear: TypeAlias = tuple[FloatArray, FloatArray]
 _BLOCK_ELEMENTS = 1 << 18
 _MOST_BLOCKS = 64
 
-# Rows that are copied at a time for a matrix product: enough for BLAS, small enough for a cache.
+# Elements that are copied at a time for a matrix product, small enough for a cache, and the fewest
+# rows (or columns) that make such a product worth its while.
 _PRODUCT_ELEMENTS = 1 << 17
+_FEWEST_IN_PRODUCT = 1024
+
+# Values without finite squares are met with FloatingPointError, not with warnings on the way there.
+_unusual = np.errstate(over="ignore", invalid="ignore")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +167,7 @@ class Design:
         total = self._raw_gram(weights) * self.inverse_spread
         return np.asarray((total.T * self.inverse_spread).T)
 
+    @_unusual
     def standardise(self, weights: FloatArray, *, centred: bool) -> FloatArray:
         """Set centre and spread from weighted moments; return the Gram matrix.
 
@@ -174,15 +180,18 @@ class Design:
         total = second_moment * self.inverse_spread
         return np.asarray((total.T * self.inverse_spread).T)
 
+    @_unusual
     def standardise_diagonal(self, weights: FloatArray, *, centred: bool) -> None:
         """Set centre and spread as `standardise` does, where a Gram matrix would be too large."""
         self._set_centre(weights, centred)
         self._set_spread(self._raw_squares(weights))
 
+    @_unusual
     def mean_square(self, weights: FloatArray) -> float:
         """Return the weighted mean of the squared norm of the rows, as they are."""
         mean = float(self._raw_squares(weights).sum())
-        if not 0.0 < mean < np.inf:
+        vanishes = mean == 0.0 and np.any(self._largest(np.arange(self.n_columns)) > 0)
+        if vanishes or not mean < np.inf:
             raise FloatingPointError("the rows have no finite mean square")
         return mean
 
@@ -194,25 +203,37 @@ class Design:
         self.n_reads += 1
         total = np.zeros(self.n_columns + with_one)
         for span, rows in self._chunks():
-            size = abs(rows if self.is_sparse else rows - self.centre)
-            norms = size @ self.inverse_spread + float(with_one)
+            if self.is_sparse:  # what is not stored has the size of the centre
+                usual, centre = np.abs(self.centre), self.centre[rows.indices]
+                size = rows.copy()
+                size.data = np.abs(rows.data - centre) - np.abs(centre)
+            else:
+                size, usual = np.abs(rows - self.centre), np.zeros(self.n_columns)
+            norms = size @ self.inverse_spread + usual @ self.inverse_spread + float(with_one)
             factors = weights[span] * norms
-            total[: self.n_columns] += (factors @ size) * self.inverse_spread
+            total[: self.n_columns] += (
+                factors @ size + factors.sum() * usual
+            ) * self.inverse_spread
             total[self.n_columns :] += factors.sum()
         return total
 
     def row_products(self, column_weights: FloatArray) -> FloatArray:
         """Return the n_rows x n_rows matrix of weighted inner products of standardised rows."""
-        factors = column_weights * self.inverse_spread**2
         self.n_reads += 1
-        if not self.is_sparse:
-            rows = (self._matrix - self.centre) * np.sqrt(factors)
-            return np.asarray(rows @ rows.T)
-        scaled = self._matrix.astype(np.float64).multiply(np.sqrt(factors)).tocsr()
-        cross = scaled @ (self.centre * np.sqrt(factors))
-        offset = float(factors @ self.centre**2)
-        products = (scaled @ scaled.T).toarray()
-        return np.asarray(products - cross - cross[:, np.newaxis] + offset)
+        roots = np.sqrt(column_weights) * self.inverse_spread
+        if self.is_sparse:
+            scaled = self._matrix.astype(np.float64).multiply(roots).tocsr()
+            cross = scaled @ (self.centre * roots)
+            offset = float(np.sum((self.centre * roots) ** 2))
+            products = (scaled @ scaled.T).toarray()
+            return np.asarray(products - cross - cross[:, np.newaxis] + offset)
+        products = np.zeros((self.n_rows, self.n_rows))
+        step = max(_FEWEST_IN_PRODUCT, _PRODUCT_ELEMENTS // self.n_rows)
+        for start in range(0, self.n_columns, step):
+            span = slice(start, start + step)
+            rows = (self._matrix[:, span] - self.centre[span]) * roots[span]
+            products += rows @ rows.T
+        return products
 
     def _set_centre(self, weights: FloatArray, centred: bool) -> None:
         mean = self._raw_pullback(weights)
@@ -225,19 +246,23 @@ class Design:
         # rows cannot be centred before they are squared, which costs half the digits.
         rounding = 1e-7 if self.is_sparse else self.n_rows * np.finfo(np.float64).eps
         still = second_moment <= (rounding * self.centre) ** 2
-        if any(self._varies(int(column), rounding) for column in np.flatnonzero(still)):
-            raise FloatingPointError("the columns have a spread too small to be squared")
-        moving = second_moment[~still]
-        if not np.all((moving > 1e-280) & (moving < 1e280)):
+        largest, moving = self._largest(np.flatnonzero(still)), second_moment[~still]
+        vanishes = np.any((largest > 0) & (largest < 1e-140)) or np.any(moving < 1e-280)
+        if vanishes or not np.all(second_moment < 1e280):
             raise FloatingPointError("the squares of the columns lose digits")
         self.inverse_spread = np.zeros(self.n_columns)
         self.inverse_spread[~still] = 1.0 / np.sqrt(moving)
 
-    def _varies(self, column: int, rounding: float) -> bool:
-        """Whether a column that looks constant is not, up to rounding."""
-        values = self._matrix[:, [column]]
-        values = (values.toarray() if self.is_sparse else values).astype(np.float64)
-        return bool(np.ptp(values) > 4.0 * rounding * float(np.abs(values).max()))
+    def _largest(self, columns: NDArray[np.intp]) -> FloatArray:
+        """Return the largest absolute value in each of some columns."""
+        if self.is_sparse:
+            size = abs(self._matrix.astype(np.float64, copy=False)).max(axis=0)
+            return np.asarray(size.toarray().ravel()[columns])
+        largest, step = np.zeros(len(columns)), max(1, _PRODUCT_ELEMENTS // max(1, len(columns)))
+        for start in range(0, self.n_rows if len(columns) else 0, step):
+            values = self._matrix[start : start + step, columns].astype(np.float64)
+            largest = np.maximum(largest, np.abs(values).max(axis=0))
+        return largest
 
     def _raw_squares(self, weights: FloatArray) -> FloatArray:
         """Sum weight times the squares of the centred rows."""
@@ -245,7 +270,8 @@ class Design:
         total = np.zeros(self.n_columns)
         for span, rows in self._chunks():
             if self.is_sparse:
-                total += weights[span] @ rows.multiply(rows) - self.centre**2
+                total += weights @ rows.multiply(rows) - 2.0 * self.centre * (weights @ rows)
+                total += weights.sum() * self.centre**2
             else:
                 total += weights[span] @ (rows - self.centre) ** 2
         return total
@@ -304,28 +330,30 @@ class Design:
     def _raw_gram(self, weights: FloatArray) -> FloatArray:
         """Sum weight times the outer square of the centred row, rows of weight zero unread."""
         self.n_reads += 1
-        roots = np.sqrt(weights)
+        wanted = None if np.all(weights > 0) else np.flatnonzero(weights)
         if self.is_sparse:
-            rows = sparse.diags_array(roots) @ self._matrix.astype(np.float64)
+            matrix = self._matrix if wanted is None else self._matrix[wanted]
+            roots = np.sqrt(weights if wanted is None else weights[wanted])
+            rows = sparse.diags_array(roots) @ matrix.astype(np.float64)
             cross = np.outer(roots @ rows, self.centre)
             second = (rows.T @ rows).toarray()
             return np.asarray(
                 second - cross - cross.T + weights.sum() * np.outer(self.centre, self.centre)
             )
         total = np.zeros((self.n_columns, self.n_columns))
-        wanted = None if np.all(weights > 0) else np.flatnonzero(weights)
-        step = max(256, _PRODUCT_ELEMENTS // max(1, self.n_columns))
+        step = max(_FEWEST_IN_PRODUCT, _PRODUCT_ELEMENTS // max(1, self.n_columns))
         for start in range(0, self.n_rows if wanted is None else len(wanted), step):
-            span: Any = slice(start, min(start + step, self.n_rows))
+            span: Any = slice(start, start + step)
             span = span if wanted is None else wanted[span]
             rows = self._matrix[span] - self.centre
-            rows *= roots[span, np.newaxis]
+            rows *= np.sqrt(weights[span])[:, np.newaxis]
             total += rows.T @ rows
         return total
 
     def _chunks(self) -> Iterator[tuple[slice, Any]]:
         """Yield the rows as float64, some at a time, for matrix products."""
-        step = self.n_rows if self.is_sparse else max(256, _PRODUCT_ELEMENTS // self.n_columns)
+        step = max(256, _PRODUCT_ELEMENTS // max(1, self.n_columns))
+        step = self.n_rows if self.is_sparse else step
         for start in range(0, self.n_rows, step):
             span = slice(start, min(start + step, self.n_rows))
             yield span, self._matrix[span].astype(np.float64, copy=False)

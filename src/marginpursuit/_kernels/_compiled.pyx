@@ -145,7 +145,8 @@ cdef class _Rows:
             )
 
     def pullback(
-        self, Py_ssize_t first, Py_ssize_t last, const double[::1] factors not None, double[::1] total not None,
+        self, Py_ssize_t first, Py_ssize_t last,
+        const double[::1] factors not None, double[::1] total not None,
     ):
         """Add the sum of factors[i] * row i over rows [first, last) to `total`."""
         self.check_span(first, last)

@@ -1,13 +1,22 @@
 /* Which SIMD levels this processor can run; asked once, at import. */
 #include "sweep.h"
 
+#ifdef MARGINPURSUIT_X86
+#include <cpuid.h>
+
+/* Not every compiler knows the name f16c in __builtin_cpu_supports. */
+static int has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
+
 int usable_levels(void)
 {
 #ifdef MARGINPURSUIT_X86
     __builtin_cpu_init();
-    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")
-        || !__builtin_cpu_supports("f16c"))
-        return 1;
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !has_f16c()) return 1;
     if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw")
         || !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl"))
         return 2;

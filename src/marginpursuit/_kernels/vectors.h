@@ -3,8 +3,8 @@
  *
  * Every level offers the same: `vec` of LANES doubles, with C's operators; splat; store; a load
  * for each element type, of any alignment; `lane_sum` of a vector and `lane_sums` of LANES vectors
- * at once; `keep_last`, which zeroes all but the last n lanes; and lane by lane
- * `smaller` and `larger` (b where one is NaN), `absolute`, `with_sign` (a with the sign of b) and
+ * at once; `keep_last`, which zeroes all but the last n lanes; and lane by lane `smaller` and
+ * `larger` (b where one is NaN), `absolute`, `with_sign` (a with the sign of b) and
  * `where_negative` (x < 0 ? a : b).
  */
 #ifndef MARGINPURSUIT_VECTORS_H
@@ -183,11 +183,14 @@ ALWAYS_INLINE vec choose(mask which, vec a, vec b)
 {
     return (vec)((which & (mask)a) | (~which & (mask)b));
 }
-ALWAYS_INLINE vec smaller(vec a, vec b) { return choose(a < b, a, b); }
-ALWAYS_INLINE vec larger(vec a, vec b) { return choose(a > b, a, b); }
+ALWAYS_INLINE vec smaller(vec a, vec b) { return choose((mask)(a < b), a, b); }
+ALWAYS_INLINE vec larger(vec a, vec b) { return choose((mask)(a > b), a, b); }
 ALWAYS_INLINE vec absolute(vec a) { return (vec)((mask)a & ~(mask)splat(-0.0)); }
 ALWAYS_INLINE vec with_sign(vec a, vec b) { return choose((mask)splat(-0.0), b, a); }
-ALWAYS_INLINE vec where_negative(vec x, vec a, vec b) { return choose(x < 0.0, a, b); }
+ALWAYS_INLINE vec where_negative(vec x, vec a, vec b)
+{
+    return choose((mask)(x < splat(0.0)), a, b);
+}
 ALWAYS_INLINE double lane_sum(vec v) { return v[0] + v[1]; }
 ALWAYS_INLINE vec lane_sums(const vec *v) { return (vec){v[0][0] + v[0][1], v[1][0] + v[1][1]}; }
 

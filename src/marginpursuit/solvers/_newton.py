@@ -1,23 +1,20 @@
-"""Damped Newton steps for what the quasi-Newton method leaves unfinished.
+"""Newton steps for what the quasi-Newton method leaves unfinished.
 
 Where overconfidence and scale are small, few rows have curvature and the Gram matrix is far from
-the Hessian. The Hessian itself is then cheap, since it sums over those rows alone. It is damped by
-a share of the Gram matrix, which bounds it (Levenberg and Marquardt); the share falls while full
-steps succeed. Along a step the scores are a straight line, so the line search costs no read.
+the Hessian. The Hessian itself is then cheap, since it sums over those rows alone. The curvature of
+a row is averaged over as far as the last step has moved its score, to both sides, so that a row
+which is about to reach or to leave the curved part of the loss counts in time. Along a step the
+scores are a straight line, so the line search costs no read.
 """
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import LinAlgError, cho_solve
 
 from marginpursuit._validation import FloatArray
-from marginpursuit.solvers._problem import Problem
+from marginpursuit.solvers._single import SingleProblem
 
-# The share of the Gram matrix to begin with, and the factors by which it falls and rises.
-_DAMPING = 0.1
-_EASE, _TIGHTEN = 0.2, 4.0
-
-# A decrement counts as an estimate of the gap only where damping hardly distorts it.
-_LIGHT_DAMPING = 1e-3
+# The shortest distance to average over, in units of the scale; differences keep enough digits.
+_SHORTEST_REACH = 1e-6
 
 # The line search ends where the slope has fallen to this share, or after so many trials.
 _FLAT = 0.1
@@ -25,94 +22,75 @@ _MOST_TRIALS = 20
 
 
 class NewtonDescent:
-    """One problem (one class against the rest) from a point on; `step` goes one step further."""
+    """A descent from a point on; `step` goes one step further.
 
-    def __init__(
-        self, problem: Problem, name: int, coef: FloatArray, intercept: float, bound: FloatArray
-    ) -> None:
+    `gap` bounds the suboptimality by the forces that the rows would have after a full step. Those
+    balance, and where none leaves its bounds the gap is half the squared Newton decrement.
+    """
+
+    def __init__(self, problem: SingleProblem, point: FloatArray) -> None:
         self._problem = problem
-        self._geometry = problem.geometry
-        self._sign = problem.labels.sign(name)
-        self._penalty = problem.geometry.penalty
-        self._bound = bound
-        self._damping = _DAMPING
-        self.coef, self.intercept = coef, intercept
-        self._scores = self._score(coef, intercept)
-        self.value = self._value()
-        self.gap = np.inf
+        self.point, self._scores = point, problem.score(point)
+        self.value, self.stalled = problem.value(point, self._scores), False
+        self._aim(np.zeros_like(self._scores))
 
     def step(self) -> None:
-        """Take one damped Newton step."""
-        loss, weights, design = self._problem.loss, self._problem.weights, self._geometry.design
-        margins = self._sign * self._scores
-        factors = weights * self._sign * loss.derivative(margins)
-        gradient = self._join(design.pullback(factors) + self._penalty * self.coef, factors.sum())
-        direction = self._solve(weights * loss.curvature(margins), gradient)
-        # Under heavy damping the decrement says little; the value bounds the gap in any case.
-        decrement = -0.5 * float(gradient @ direction)
-        self.gap = decrement if self._damping <= _LIGHT_DAMPING else self.value
+        """Go along the direction as long as the value falls."""
+        length = self._search()
+        self.point = self.point + length * self._direction
+        self._scores = self._scores + length * self._change
+        self.value = self._problem.value(self.point, self._scores)
+        self.stalled = length == 0.0
+        self._aim(length * np.abs(self._change))
 
-        coef = direction[: design.n_columns]
-        intercept = float(direction[-1]) if self._geometry.fit_intercept else 0.0
-        change = self._score(coef, intercept)
-        length = self._search(coef, change, float(gradient @ direction))
-        self.coef = self.coef + length * coef
-        self.intercept = self.intercept + length * intercept
-        self._scores = self._scores + length * change
-        self.value = self._value()
-        if length > 0.6:
-            self._damping *= _EASE
-        elif length < 0.25:
-            self._damping *= _TIGHTEN
+    def _aim(self, reach: FloatArray) -> None:
+        """Set the direction from here, with curvatures averaged as far as `reach`."""
+        problem, loss = self._problem, self._problem.loss
+        margins = problem.sign * self._scores
+        reach = np.maximum(reach, _SHORTEST_REACH * loss.scale)
+        rise = loss.derivative(margins + reach) - loss.derivative(margins - reach)
+        curvature, force = np.maximum(0.5 * rise / reach, 0.0), -loss.derivative(margins)
+        try:
+            factor = problem.factorise(curvature)
+        except LinAlgError:  # singular to rounding
+            self.stalled, self.gap = True, self.value
+            return
+        descent = problem.pull(force) - problem.penalty * self.point
+        self._direction = cho_solve(factor, descent)
+        self._slope = -float(descent @ self._direction)
+        self._change = problem.score(self._direction)
 
-    def _solve(self, curvature: FloatArray, gradient: FloatArray) -> FloatArray:
-        """Apply minus the inverse of the damped Hessian."""
-        design, n_columns = self._geometry.design, self._geometry.design.n_columns
-        hessian = np.zeros((len(gradient), len(gradient)))
-        hessian[:n_columns, :n_columns] = design.gram(curvature) + self._damping * self._bound
-        hessian[np.arange(n_columns), np.arange(n_columns)] += self._penalty
-        if self._geometry.fit_intercept:
-            cross = design.pullback(curvature)
-            hessian[-1, :n_columns], hessian[:n_columns, -1] = cross, cross
-            hessian[-1, -1] = curvature.sum() + self._damping
-        return -cho_solve(cho_factor(hessian, overwrite_a=True), gradient)
+        wanted = force - curvature * problem.sign * self._change
+        possible = np.clip(problem.side * wanted, 0.0, problem.most_force)
+        excess = wanted - (problem.side * possible).sum(axis=0)
+        gap = problem.gap(self._scores, possible, problem.pull(excess))
+        self.gap = min(self.value, gap + 0.5 * float(problem.penalty @ self._direction**2))
 
-    def _search(self, coef: FloatArray, change: FloatArray, slope: float) -> float:
+    def _search(self) -> float:
         """Find a length at which the slope along the step is nearly zero, by false position."""
-        weights = self._problem.weights * self._sign * change
+        problem, direction, change = self._problem, self._direction, self._change
+        factors = problem.weights * problem.sign * change
+        pull, stiffness = problem.penalty * direction @ self.point, problem.penalty @ direction**2
 
         def slope_at(length: float) -> float:
-            margins = self._sign * (self._scores + length * change)
-            pull = self._penalty * (self.coef + length * coef)
-            return float(weights @ self._problem.loss.derivative(margins) + pull @ coef)
+            margins = problem.sign * (self._scores + length * change)
+            return float(factors @ problem.loss.derivative(margins) + pull + length * stiffness)
 
-        low, slope_low, high, slope_high = 0.0, slope, np.inf, np.inf
+        low, slope_low, high, slope_high = 0.0, self._slope, np.inf, np.inf
         length = 1.0
         for _ in range(_MOST_TRIALS):
-            slope_here = slope_at(length)
-            if abs(slope_here) <= _FLAT * abs(slope):
+            slope = slope_at(length)
+            if abs(slope) <= _FLAT * abs(self._slope):
                 break
-            if slope_here < 0:
-                low, slope_low = length, slope_here
+            if slope < 0:
+                low, slope_low = length, slope
             else:
-                high, slope_high = length, slope_here
+                high, slope_high = length, slope
             if high == np.inf:
                 length = 4.0 * length
             else:
                 share = slope_low / (slope_low - slope_high)
                 length = low + (high - low) * float(np.clip(share, 0.1, 0.9))
-        else:
-            length = low  # the slope is still negative there, so the value has not risen
-        return length
-
-    def _value(self) -> float:
-        margins = self._sign * self._scores
-        penalty = 0.5 * float(self._penalty @ self.coef**2)
-        return float(self._problem.weights @ self._problem.loss.value(margins)) + penalty
-
-    def _score(self, coef: FloatArray, intercept: float) -> FloatArray:
-        design = self._geometry.design
-        return design.scores(coef[:, np.newaxis], np.array([intercept]))[:, 0]
-
-    def _join(self, coef: FloatArray, intercept: float) -> FloatArray:
-        return np.append(coef, intercept) if self._geometry.fit_intercept else coef
+        # Up to `low` the slope is negative, so there the value has not risen.
+        ahead = problem.value(self.point + length * direction, self._scores + length * change)
+        return length if ahead <= self.value else low

@@ -52,7 +52,6 @@ class Geometry:
     fit_intercept: bool
     penalty: FloatArray  # (n_columns,), the diagonal p
     precondition: Callable[[FloatArray], FloatArray]
-    bound: FloatArray | None  # that matrix, for the coefficients, where it is at hand
     to_data: Callable[[Linear], Linear]  # from these coordinates to those of the data as it came
     from_data: Callable[[Linear], Linear]
 

@@ -22,12 +22,15 @@ _MEMORY = 20
 _SUFFICIENT_DECREASE = 1e-4
 _SHORTEST_STEP = 1e-10
 
-# Accepted steps between which the decrease is compared to estimate the decrease still to come.
-_WINDOW = 5
+# The fewest steps whose decreases are compared to estimate the decrease still to come.
+_SHORTEST_SPAN = 5
 
 
-def minimise(problem: Problem) -> Solution:
-    """Minimise the objective of every problem, sharing the reads."""
+def minimise(problem: Problem, *, times: int = 1) -> Solution:
+    """Minimise the objective of every problem, sharing the reads.
+
+    A problem is finished when its estimated gap meets the tolerance so many times in a row.
+    """
     names = problem.labels.problems
     points = join(problem, *problem.start)
     values, gradients = evaluate(problem, points, names)
@@ -36,13 +39,15 @@ def minimise(problem: Problem) -> Solution:
         for k in range(len(names))
     ]
     history: list[Progress] = []
+    met = np.zeros(len(names), dtype=int)
     while True:
         values = np.array([state.value for state in states])
         gaps = np.array([state.gap for state in states]) / relative_to(problem.loss, values)
         reads = problem.geometry.design.n_reads
         history.append(Progress(len(history), reads, float(values.mean()), float(gaps.max())))
         problem.report(history[-1])
-        unfinished = (gaps > problem.tol) & [not state.stalled for state in states]
+        met = np.where(gaps <= problem.tol, met + 1, 0)
+        unfinished = (met < times) & [not state.stalled for state in states]
         if not unfinished.any() or len(history) > problem.max_iter:
             break
         running = np.flatnonzero(unfinished)
@@ -110,19 +115,23 @@ class _Descent:
 
     @property
     def gap(self) -> float:
-        """Estimated suboptimality, the larger of two estimates.
+        """Estimated suboptimality, the largest of several estimates but not above the value.
 
         Half the squared Newton decrement under the quasi-Newton model, exact for a quadratic that
-        the model has learnt; and what is still to come if the decrease of the last steps goes on
-        at its rate (Aitken's extrapolation), which notices where the model is too stiff.
+        the model has learnt; and what is still to come if the decrease of the last 5, 10, 20, ...
+        steps goes on at its rate (Aitken's extrapolation), which notices where the model is too
+        stiff, and at the longer spans where the rate itself falls.
         """
-        model = -0.5 * float(self.gradient @ self._direction)
-        if len(self._values) <= 2 * _WINDOW:
-            return model
-        start, middle, end = self._values[::-_WINDOW][2::-1]
-        before, after = start - middle, middle - end
-        rate = after**2 / (before - after) if after < before else np.inf
-        return max(model, rate)
+        estimate = -0.5 * float(self.gradient @ self._direction)
+        span = _SHORTEST_SPAN
+        while 2 * span < len(self._values):
+            start, middle, end = self._values[-1 - 2 * span :: span]
+            before, after = start - middle, middle - end
+            if after > 4 * _EPS * self.value:
+                rate = after**2 / (before - after) if after < before else np.inf
+                estimate = max(estimate, rate)
+            span *= 2
+        return min(estimate, self.value)
 
     def advance(self, value: float, gradient: FloatArray) -> None:
         """Take the evaluation of `trial`: move there, or shorten the step."""
@@ -155,7 +164,7 @@ class _Descent:
         for (change, bend, inverse), factor in zip(self._pairs, reversed(factors), strict=True):
             direction = direction + (factor - inverse * float(bend @ direction)) * change
         self._direction, self._step = direction, 1.0
-        self._values = [*self._values[-2 * _WINDOW :], self.value]
+        self._values.append(self.value)
 
     def _shorten(self, value: float, slope: float) -> None:
         # The minimiser of the parabola through what is known, within safe bounds.

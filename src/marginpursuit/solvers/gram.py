@@ -9,6 +9,7 @@ vector is a combination of rows, so that with the n × n matrix of inner product
 problem is that of a design with rows R, and no d × d matrix is ever made.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from scipy.linalg import cho_factor, cho_solve, eigh
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Design, Linear
+from marginpursuit.solvers._interior_point import InteriorPoint
 from marginpursuit.solvers._newton import NewtonDescent
 from marginpursuit.solvers._problem import (
     Geometry,
@@ -25,16 +27,28 @@ from marginpursuit.solvers._problem import (
     Status,
     relative_to,
 )
-from marginpursuit.solvers._quasi_newton import minimise
+from marginpursuit.solvers._quasi_newton import join, minimise, part
+from marginpursuit.solvers._single import SingleProblem
 
 __all__ = ["gram_geometry", "solve_gram"]
 
-# Quasi-Newton steps after which Newton's method takes over. Most fits are done by then.
-_PATIENCE = 50
+# A Gram matrix takes as long as reads of a twentieth as many as there are columns; what follows is
+# in proportion, and at least so many steps. After the first number of quasi-Newton steps, the data
+# have shown directions in which the Hessian is far below its bound, and the estimate of the gap is
+# checked by the Hessian itself. The second is where the quasi-Newton method is given up.
+_UNCHECKED_STEPS, _UNCHECKED_SHARE = 20, 0.1
+_MOST_STEPS, _MOST_SHARE = 50, 0.25
+
+# Fewer steps are also checked where rows above the level have no curvature to speak of and the
+# tolerance is tight: what the penalty has to say is easily missed there.
+_LITTLE_OVERCONFIDENCE, _TIGHT = 0.1, 1e-6
+
+# Newton steps after which the interior-point method takes over.
+_NEWTON_STEPS = 40
 
 
 def solve_gram(problem: Problem) -> Solution:
-    """Minimise by the quasi-Newton method, and finish by Newton's where that is slow.
+    """Minimise by the quasi-Newton method, and finish by others where that is slow.
 
     Parameters
     ----------
@@ -46,30 +60,53 @@ def solve_gram(problem: Problem) -> Solution:
     Solution
         The minimiser.
     """
-    first = minimise(replace(problem, max_iter=min(problem.max_iter, _PATIENCE)))
-    if first.status is not Status.MAX_ITER or problem.max_iter <= _PATIENCE:
+    n_columns = problem.geometry.design.n_columns
+    patience = max(_MOST_STEPS, min(int(_MOST_SHARE * n_columns), problem.max_iter - _MOST_STEPS))
+    first = minimise(replace(problem, max_iter=min(problem.max_iter, patience)))
+    few = first.n_iter < max(_UNCHECKED_STEPS, _UNCHECKED_SHARE * n_columns)
+    delicate = problem.loss.overconfidence < _LITTLE_OVERCONFIDENCE and problem.tol < _TIGHT
+    if (few and not delicate) or first.n_iter == problem.max_iter:
         return first
-    assert problem.geometry.bound is not None
-    coef, intercept = (part.copy() for part in first.linear)
-    value, gap = first.value.copy(), first.gap.copy()
+    points, value, gap = join(problem, *first.linear), first.value.copy(), first.gap.copy()
     history, n_iter = list(first.history), first.n_iter
-    for k in np.flatnonzero(gap > problem.tol):
-        name = int(problem.labels.problems[k])
-        descent = NewtonDescent(
-            problem, name, coef[:, k], float(intercept[k]), problem.geometry.bound
-        )
-        for iteration in range(first.n_iter + 1, problem.max_iter + 1):
-            descent.step()
-            coef[:, k], intercept[k], value[k] = descent.coef, descent.intercept, descent.value
-            gap[k] = descent.gap / relative_to(problem.loss, descent.value)
-            n_iter = max(n_iter, iteration)
-            reads = problem.geometry.design.n_reads
-            history.append(Progress(iteration, reads, float(value.mean()), float(gap.max())))
-            problem.report(history[-1])
+    for k, name in enumerate(problem.labels.problems):
+        states = _finish(SingleProblem(problem, int(name)), points[:, k])
+        for iteration, state in zip(
+            range(first.n_iter, problem.max_iter + 1), states, strict=False
+        ):
+            points[:, k], value[k] = state.point, state.value
+            estimate = state.gap / relative_to(problem.loss, state.value)
+            gap[k] = estimate if iteration > first.n_iter else max(gap[k], estimate)
+            if iteration > first.n_iter:
+                reads = problem.geometry.design.n_reads
+                history.append(Progress(iteration, reads, float(value.mean()), float(gap.max())))
+                problem.report(history[-1])
             if gap[k] <= problem.tol:
                 break
-    status = Status.CONVERGED if np.all(gap <= problem.tol) else Status.MAX_ITER
-    return Solution((coef, intercept), value, gap, status, n_iter, tuple(history))
+        n_iter = max(n_iter, iteration)
+    status = Status.CONVERGED
+    if np.any(gap > problem.tol):
+        status = Status.MAX_ITER if n_iter == problem.max_iter else Status.ROUNDING
+    return Solution(part(problem, points), value, gap, status, n_iter, tuple(history))
+
+
+def _finish(problem: SingleProblem, point: FloatArray) -> Iterator[NewtonDescent | InteriorPoint]:
+    """Yield the state at the point and after each step, until rounding ends it.
+
+    Newton's method is cheap and fast where the minimiser is held by more rows than columns. Where
+    it does not get there soon the interior-point method does.
+    """
+    newton = NewtonDescent(problem, point)
+    yield newton
+    for _ in range(_NEWTON_STEPS):
+        if newton.stalled:
+            break
+        newton.step()
+        yield newton
+    interior = InteriorPoint(problem, newton.point)
+    while not interior.stalled:
+        interior.step()
+        yield interior
 
 
 def gram_geometry(
@@ -107,20 +144,21 @@ def _column_geometry(
     design: Design, gram: FloatArray, penalty: FloatArray, fit_intercept: bool
 ) -> Geometry:
     n_columns = design.n_columns
+    # What is added is about the rounding of the sums, which grows where sparse rows are centred
+    # after they are squared.
+    offset = (design.centre * design.inverse_spread) ** 2 if design.is_sparse else np.zeros(1)
+    rounding = 1e-14 * n_columns * (1.0 + float(np.max(offset, initial=0.0)))
     # Columns that take no part have a zero on the diagonal; a coefficient of zero suits any
-    # positive number there. What is added elsewhere is below the rounding of the sums.
-    bound = gram + np.diag(penalty + 1e-14 * n_columns)
-    bound[np.diag_indices(n_columns)] += np.where(design.inverse_spread > 0, 0.0, 1.0)
-    factor = cho_factor(bound, lower=True)
+    # positive number there.
+    still = np.where(design.inverse_spread > 0, 0.0, 1.0)
+    factor = cho_factor(gram + np.diag(penalty + rounding + still), lower=True)
 
     def precondition(vector: FloatArray) -> FloatArray:
         # Centred columns have no product with the intercept, whose own curvature is at most one.
         solved = cho_solve(factor, vector[:n_columns], check_finite=False)
         return np.concatenate([solved, vector[n_columns:]])
 
-    return Geometry(
-        design, fit_intercept, penalty, precondition, bound, design.to_data, design.from_data
-    )
+    return Geometry(design, fit_intercept, penalty, precondition, design.to_data, design.from_data)
 
 
 def _row_geometry(
@@ -131,18 +169,20 @@ def _row_geometry(
     column_weights = np.ones(design.n_columns) if scale_free else design.spread**2
     values, vectors = eigh(design.row_products(column_weights))
     kept = values > values[-1] * design.n_rows * np.finfo(np.float64).eps
-    roots = np.sqrt(values[kept])
-    reduced = Design(np.ascontiguousarray(vectors[:, kept] * roots))
+    kept[-1] = True  # a column of zeros where no column of the data takes part
+    vectors, roots = vectors[:, kept], np.sqrt(np.maximum(values[kept], 0.0))
+    inverse_roots = np.divide(1.0, roots, out=np.zeros_like(roots), where=roots > 0)[:, np.newaxis]
+    reduced = Design(np.ascontiguousarray(vectors * roots))
 
     def to_data(linear: Linear) -> Linear:
-        combination = vectors[:, kept] @ (linear[0].T / roots).T
-        coef = np.column_stack([column_weights * design.pullback(c) for c in combination.T])
+        combinations = vectors @ (linear[0] * inverse_roots)
+        coef = np.column_stack([column_weights * design.pullback(c) for c in combinations.T])
         return design.to_data((coef, linear[1]))
 
     def from_data(linear: Linear) -> Linear:
         coef, intercept = design.from_data(linear)
         scores = design.scores(coef, np.zeros(coef.shape[1]))
-        return (vectors[:, kept].T @ scores / roots[:, np.newaxis]), intercept
+        return vectors.T @ scores * inverse_roots, intercept
 
     column = _column_geometry(
         reduced, reduced.gram(weights), np.full(reduced.n_columns, alpha), fit_intercept

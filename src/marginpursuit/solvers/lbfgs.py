@@ -8,8 +8,8 @@ import numpy as np
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Design
-from marginpursuit.solvers._problem import Geometry
-from marginpursuit.solvers._quasi_newton import minimise as solve_lbfgs
+from marginpursuit.solvers._problem import Geometry, Problem, Solution
+from marginpursuit.solvers._quasi_newton import minimise
 
 __all__ = ["diagonal_geometry", "solve_lbfgs"]
 
@@ -25,6 +25,21 @@ def diagonal_geometry(
     def precondition(vector: FloatArray) -> FloatArray:
         return vector / bound
 
-    return Geometry(
-        design, fit_intercept, penalty, precondition, None, design.to_data, design.from_data
-    )
+    return Geometry(design, fit_intercept, penalty, precondition, design.to_data, design.from_data)
+
+
+def solve_lbfgs(problem: Problem) -> Solution:
+    """Minimise by the quasi-Newton method.
+
+    Parameters
+    ----------
+    problem : Problem
+        What to minimise, with a geometry from `diagonal_geometry`.
+
+    Returns
+    -------
+    Solution
+        The minimiser.
+    """
+    # The diagonal is far from the Hessian, and the first estimate that is small may not know it.
+    return minimise(problem, times=2)

@@ -31,13 +31,12 @@ def raw_geometry(
     """
     penalty = np.full(design.n_columns, 0.0 if scale_free else alpha)
     smoothness = design.mean_square(weights) + float(fit_intercept) + float(penalty.max())
+    smoothness = smoothness if smoothness > 0 else 1.0  # any step will do where nothing moves
 
     def precondition(vector: FloatArray) -> FloatArray:
         return vector / smoothness
 
-    return Geometry(
-        design, fit_intercept, penalty, precondition, None, design.to_data, design.from_data
-    )
+    return Geometry(design, fit_intercept, penalty, precondition, design.to_data, design.from_data)
 
 
 def solve_steepest(problem: Problem, step: float | None = None) -> Solution:

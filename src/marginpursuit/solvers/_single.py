@@ -1,0 +1,96 @@
+r"""One of the problems with its Hessian and its dual at hand.
+
+Where a problem is looked at alone, a point is a vector: coefficients and, if there is one, the
+intercept. Only rows of positive weight count.
+
+The loss of a row has two sides: short of the level, with weight one, and above it, with weight τ.
+Each is a function of its own residual r, γ - m and m - γ, that is flat where r < 0. Its slope is a
+force f between 0 and F = weight · s · B. Arrays of them have shape (n_sides, n_rows); with τ = 0
+there is one side.
+
+By Fenchel's inequality any such forces bound the minimum from below if they balance, that is if
+they pull with what the penalty pulls back. So a gap is proven but for what they lack to balance.
+"""
+
+from typing import Any
+
+import numpy as np
+from scipy.linalg import cho_factor
+
+from marginpursuit._validation import FloatArray
+from marginpursuit.losses import INFLUENCE_BOUND, influence_inverse, rho
+from marginpursuit.solvers._problem import Problem
+
+
+class SingleProblem:
+    """One class against the rest."""
+
+    def __init__(self, problem: Problem, name: int) -> None:
+        geometry = problem.geometry
+        self.loss = problem.loss
+        self.rows = np.flatnonzero(problem.weights)
+        self.weights = problem.weights[self.rows]
+        self.sign = problem.labels.sign(name)[self.rows]
+        self.penalty = np.append(geometry.penalty, np.zeros(int(geometry.fit_intercept)))
+        n_sides = 2 if self.loss.overconfidence > 0 else 1
+        self.side = np.array([[1.0], [-1.0]])[:n_sides]
+        self.side_weight = np.array([[1.0], [self.loss.overconfidence]])[:n_sides]
+        self.most_force = self.side_weight * self.loss.scale * INFLUENCE_BOUND
+        self._geometry, self._design = geometry, geometry.design
+
+    def score(self, point: FloatArray) -> FloatArray:
+        """Return the scores of the rows."""
+        n_columns = self._design.n_columns
+        intercept = point[n_columns:] if self._geometry.fit_intercept else np.zeros(1)
+        scores = self._design.scores(point[:n_columns, np.newaxis], intercept)
+        return np.asarray(scores[self.rows, 0])
+
+    def value(self, point: FloatArray, scores: FloatArray) -> float:
+        """Return the objective at a point with these scores."""
+        losses = self.loss.value(self.sign * scores)
+        return float(self.weights @ losses + 0.5 * self.penalty @ point**2)
+
+    def pull(self, force: FloatArray) -> FloatArray:
+        """Return what forces towards a higher margin, one a row, pull a point with."""
+        return self._pullback(self._weighted(self.sign * force))
+
+    def factorise(self, curvature: FloatArray) -> Any:
+        """Factorise the Hessian where the rows have these curvatures."""
+        n_columns, total = self._design.n_columns, self._weighted(curvature)
+        # As in the preconditioner, what is added is below the rounding of the sums.
+        matrix = np.diag(self.penalty + 1e-14 * n_columns * total.sum())
+        matrix[:n_columns, :n_columns] += self._design.gram(total)
+        if self._geometry.fit_intercept:
+            matrix[-1] += self._pullback(total)
+            matrix[:-1, -1] = matrix[-1, :-1]
+        return cho_factor(matrix, lower=True, overwrite_a=True)
+
+    def residual(self, scores: FloatArray) -> FloatArray:
+        """Return the residuals of the sides."""
+        return np.asarray(self.side * (self.loss.margin - self.sign * scores))
+
+    def natural(self, force: FloatArray) -> FloatArray:
+        """Return the residuals at which the sides have these forces."""
+        share = np.minimum(force / (self.side_weight * self.loss.scale), INFLUENCE_BOUND)
+        return np.asarray(self.loss.scale * influence_inverse(share))
+
+    def gap(self, scores: FloatArray, force: FloatArray, imbalance: FloatArray) -> float:
+        """Bound the suboptimality of a point with these scores, by forces of the sides."""
+        scale, natural = self.loss.scale, self.natural(force)
+        conjugate = force * natural - self.side_weight * scale**2 * rho(natural / scale)
+        losses = self.loss.value(self.sign * scores)
+        lack = losses + (conjugate - force * self.residual(scores)).sum(axis=0)
+        # An imbalance costs at most its size times the distance to the minimiser.
+        size = np.sqrt(imbalance @ self._geometry.precondition(imbalance))
+        distance = self.loss.margin + np.sqrt(self.weights @ scores**2)
+        return max(0.0, float(self.weights @ lack + size * distance))
+
+    def _weighted(self, values: FloatArray) -> FloatArray:
+        """Return weight times value for every row of the data."""
+        total = np.zeros(self._design.n_rows)
+        total[self.rows] = self.weights * values
+        return total
+
+    def _pullback(self, factors: FloatArray) -> FloatArray:
+        coef = self._design.pullback(factors)
+        return np.append(coef, factors.sum()) if self._geometry.fit_intercept else coef
