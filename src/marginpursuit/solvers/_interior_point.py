@@ -29,6 +29,9 @@ _EPS = float(np.finfo(np.float64).eps)
 # The share of the way to the nearest bound that a step may go.
 _CAUTION = 0.99
 
+# How many times the size of the scores the distance to the minimiser may be.
+_FAR_AWAY = 100.0
+
 
 class InteriorPoint:
     """A descent from a point on; `step` goes one step further.
@@ -77,10 +80,11 @@ class InteriorPoint:
     def _record(self) -> None:
         """Keep the point if it is the best, and bound the minimum from below."""
         value = self._problem.value(self._here, self._scores)
-        gap = self._problem.gap(self._scores, self._dual[0], self._imbalance)
+        # As long as forces are out of balance, the minimiser may be far away: count it so much.
+        gap = self._problem.gap(self._scores, self._dual[0], _FAR_AWAY * self._imbalance)
         if value < self.value:
             self.point, self.value = self._here, value
-        self.gap = self.value - max(0.0, value - gap)
+        self.gap = max(_EPS * self.value, self.value - max(0.0, value - gap))
 
     def _direction(
         self, factor: Any, bend: FloatArray, goals: FloatArray

@@ -22,6 +22,12 @@ _MEMORY = 20
 _SUFFICIENT_DECREASE = 1e-4
 _SHORTEST_STEP = 1e-10
 
+# Steps without any decrease after which there is none to come.
+_IDLE_STEPS = 20
+
+# The share of the tolerance at which one estimate of the gap is enough.
+_FAR_BELOW = 1e-3
+
 # The fewest steps whose decreases are compared to estimate the decrease still to come.
 _SHORTEST_SPAN = 5
 
@@ -29,7 +35,8 @@ _SHORTEST_SPAN = 5
 def minimise(problem: Problem, *, times: int = 1) -> Solution:
     """Minimise the objective of every problem, sharing the reads.
 
-    A problem is finished when its estimated gap meets the tolerance so many times in a row.
+    A problem is finished when its estimated gap meets the tolerance so many times in a row, or is
+    far below it.
     """
     names = problem.labels.problems
     points = join(problem, *problem.start)
@@ -47,7 +54,8 @@ def minimise(problem: Problem, *, times: int = 1) -> Solution:
         history.append(Progress(len(history), reads, float(values.mean()), float(gaps.max())))
         problem.report(history[-1])
         met = np.where(gaps <= problem.tol, met + 1, 0)
-        unfinished = (met < times) & [not state.stalled for state in states]
+        unfinished = (met < times) & (gaps > _FAR_BELOW * problem.tol)
+        unfinished &= [not state.stalled for state in states]
         if not unfinished.any() or len(history) > problem.max_iter:
             break
         running = np.flatnonzero(unfinished)
@@ -57,10 +65,10 @@ def minimise(problem: Problem, *, times: int = 1) -> Solution:
             states[k].advance(float(trial_values[column]), gradients[:, column])
 
     status = Status.CONVERGED
-    if any(state.stalled for state in states):
-        status = Status.ROUNDING
     if unfinished.any():
         status = Status.MAX_ITER
+    elif np.any(gaps > problem.tol):
+        status = Status.ROUNDING
     found = part(problem, np.column_stack([state.point for state in states]))
     return Solution(found, values, gaps, status, history[-1].iteration, tuple(history))
 
@@ -165,6 +173,8 @@ class _Descent:
             direction = direction + (factor - inverse * float(bend @ direction)) * change
         self._direction, self._step = direction, 1.0
         self._values.append(self.value)
+        idle = len(self._values) > _IDLE_STEPS and self._values[-1 - _IDLE_STEPS] <= self.value
+        self.stalled = idle
 
     def _shorten(self, value: float, slope: float) -> None:
         # The minimiser of the parabola through what is known, within safe bounds.

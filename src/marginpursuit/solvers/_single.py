@@ -83,7 +83,8 @@ class SingleProblem:
         # An imbalance costs at most its size times the distance to the minimiser.
         size = np.sqrt(imbalance @ self._geometry.precondition(imbalance))
         distance = self.loss.margin + np.sqrt(self.weights @ scores**2)
-        return max(0.0, float(self.weights @ lack + size * distance))
+        rounding = float(np.finfo(np.float64).eps) * float(self.weights @ losses)
+        return max(rounding, float(self.weights @ lack + size * distance))
 
     def _weighted(self, values: FloatArray) -> FloatArray:
         """Return weight times value for every row of the data."""

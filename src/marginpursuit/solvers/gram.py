@@ -39,9 +39,9 @@ __all__ = ["gram_geometry", "solve_gram"]
 _UNCHECKED_STEPS, _UNCHECKED_SHARE = 20, 0.1
 _MOST_STEPS, _MOST_SHARE = 50, 0.25
 
-# Fewer steps are also checked where rows above the level have no curvature to speak of and the
-# tolerance is tight: what the penalty has to say is easily missed there.
-_LITTLE_OVERCONFIDENCE, _TIGHT = 0.1, 1e-6
+# Fewer steps are also checked where rows above the level have no curvature to speak of: what the
+# penalty alone decides is easily missed there.
+_LITTLE_OVERCONFIDENCE = 0.1
 
 # Newton steps after which the interior-point method takes over.
 _NEWTON_STEPS = 40
@@ -64,8 +64,8 @@ def solve_gram(problem: Problem) -> Solution:
     patience = max(_MOST_STEPS, min(int(_MOST_SHARE * n_columns), problem.max_iter - _MOST_STEPS))
     first = minimise(replace(problem, max_iter=min(problem.max_iter, patience)))
     few = first.n_iter < max(_UNCHECKED_STEPS, _UNCHECKED_SHARE * n_columns)
-    delicate = problem.loss.overconfidence < _LITTLE_OVERCONFIDENCE and problem.tol < _TIGHT
-    if (few and not delicate) or first.n_iter == problem.max_iter:
+    harmless = few and problem.loss.overconfidence >= _LITTLE_OVERCONFIDENCE
+    if harmless or first.n_iter == problem.max_iter:
         return first
     points, value, gap = join(problem, *first.linear), first.value.copy(), first.gap.copy()
     history, n_iter = list(first.history), first.n_iter
@@ -74,10 +74,10 @@ def solve_gram(problem: Problem) -> Solution:
         for iteration, state in zip(
             range(first.n_iter, problem.max_iter + 1), states, strict=False
         ):
-            points[:, k], value[k] = state.point, state.value
-            estimate = state.gap / relative_to(problem.loss, state.value)
+            estimate = float(state.gap / relative_to(problem.loss, state.value))
             gap[k] = estimate if iteration > first.n_iter else max(gap[k], estimate)
             if iteration > first.n_iter:
+                points[:, k], value[k] = state.point, state.value
                 reads = problem.geometry.design.n_reads
                 history.append(Progress(iteration, reads, float(value.mean()), float(gap.max())))
                 problem.report(history[-1])

@@ -41,5 +41,5 @@ def solve_lbfgs(problem: Problem) -> Solution:
     Solution
         The minimiser.
     """
-    # The diagonal is far from the Hessian, and the first estimate that is small may not know it.
-    return minimise(problem, times=2)
+    # The diagonal is far from the Hessian, and the first estimates that are small may not know it.
+    return minimise(problem, times=5)
