@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from common import least_time, load, table
 
-from marginpursuit.design import Design, Labels, usable_threads
+from marginpursuit.design import Design, usable_threads
 from marginpursuit.losses import MarginLoss
+from marginpursuit.tasks import Labels, Tasks
 
 THREADS = usable_threads(None)
 
@@ -76,12 +77,12 @@ def _sparse(counts: Any) -> Iterator[tuple[str, ...]]:
 
 def _sweep_time(X: Any) -> float:
     n_rows, n_columns = X.shape
-    labels = Labels(np.arange(n_rows) % 2, 2)
     weights = np.full(n_rows, 1.0 / n_rows)
+    tasks = Tasks.of(Labels(np.arange(n_rows) % 2, 2), weights, MarginLoss())
     coef, intercept = np.full((n_columns, 1), 1e-3), np.zeros(1)
     with Design(X, n_threads=THREADS) as design:
         return least_time(
-            lambda: design.sweep(coef, intercept, MarginLoss(), labels, labels.problems, weights),
+            lambda: design.sweep(coef, intercept, tasks),
             repeats=40,
         )
 

@@ -7,8 +7,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from marginpursuit.design import Design, Labels
+from marginpursuit.design import Design
 from marginpursuit.losses import MarginLoss
+from marginpursuit.tasks import Labels, Tasks
 
 LOSS = MarginLoss(1.0, 0.7, 0.4)
 
@@ -62,7 +63,7 @@ def test_sweep_and_scores(case, problems):
         rng.normal(size=(rows.shape[1], len(problems))),
         rng.normal(size=len(problems)),
     )
-    sweep = design.sweep(coef, intercept, LOSS, labels, np.array(problems), weights)
+    sweep = design.sweep(coef, intercept, Tasks.of(labels, weights, LOSS).take(np.array(problems)))
     scores = z @ coef + intercept
     sign = np.where(labels.codes[:, None] == problems, 1.0, -1.0)
     factors = weights[:, None] * sign * LOSS.derivative(sign * scores)
@@ -149,9 +150,7 @@ def test_threads_change_nothing_and_every_read_is_counted():
     for n_threads in (1, 2, 3, 2):
         with Design(rows, n_threads=n_threads) as design:
             gram = design.standardise(weights, centred=True)
-            sweep = design.sweep(
-                np.ones((9, 1)), np.zeros(1), LOSS, labels, labels.problems, weights
-            )
+            sweep = design.sweep(np.ones((9, 1)), np.zeros(1), Tasks.of(labels, weights, LOSS))
             scores = design.scores(np.ones((9, 1)), np.zeros(1))
             assert design.n_reads == 4
         found.append((gram, sweep.value, sweep.gradient, sweep.slope, scores))
@@ -168,7 +167,7 @@ def test_no_wider_copy_of_the_data_is_made(dtype):
     with Design(rows, n_threads=2) as design:
         tracemalloc.start()
         design.standardise(weights, centred=True)
-        design.sweep(np.ones((300, 1)), np.zeros(1), LOSS, labels, labels.problems, weights)
+        design.sweep(np.ones((300, 1)), np.zeros(1), Tasks.of(labels, weights, LOSS))
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     vectors = 3 * 8 * len(rows)

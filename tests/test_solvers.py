@@ -12,7 +12,7 @@ from scipy import sparse
 from scipy.optimize import minimize
 from sklearn.datasets import load_breast_cancer, load_digits
 
-from marginpursuit.design import Design, Labels
+from marginpursuit.design import Design
 from marginpursuit.losses import MarginLoss
 from marginpursuit.solvers import SOLVERS, Problem, Status, choose_solver
 from marginpursuit.solvers._interior_point import InteriorPoint
@@ -20,6 +20,7 @@ from marginpursuit.solvers._newton import NewtonDescent
 from marginpursuit.solvers._quasi_newton import minimise
 from marginpursuit.solvers._single import SingleProblem
 from marginpursuit.solvers.steepest import solve_steepest
+from marginpursuit.tasks import Labels, Tasks
 
 
 def normal(n, d, seed=0):
@@ -103,17 +104,17 @@ def make(X, y, loss, name, *, alpha=1e-3, scale_free=False, fit_intercept=True, 
     design = Design(X)
     weights = options.pop("weights", np.full(X.shape[0], 1 / X.shape[0]))
     labels = Labels(y.astype(np.intp), max(2, int(y.max()) + 1))
-    geometry = SOLVERS[name].prepare(
-        design, weights, alpha, scale_free=scale_free, fit_intercept=fit_intercept
-    )
+    unit = "column" if scale_free else "absolute"
+    geometry = SOLVERS[name].prepare(design, weights[np.newaxis], unit, fit_intercept=fit_intercept)
     n_problems = len(labels.problems)
     start = np.zeros((geometry.design.n_columns, n_problems)), np.zeros(n_problems)
     given = {"max_iter": 5000, "tol": 1e-11, "report": lambda progress: None} | options
-    return Problem(geometry, labels, weights, loss, start, **given)
+    tasks = Tasks.of(labels, weights, loss)
+    return Problem(geometry, tasks, np.full(n_problems, alpha), start, **given)
 
 
 def single(problem):
-    return SingleProblem(problem, int(problem.labels.problems[0]))
+    return SingleProblem(problem, 0)
 
 
 def origin(problem):
@@ -234,7 +235,7 @@ def test_reaches_the_minimum(case):
             unit = max(minimum, 1e-2 * float(loss.value(0.0)))
             assert value >= minimum - 1e-12 * unit
             if name == "gram":
-                assert value - minimum <= 10 * max(solution.gap[k], 1e-14) * unit
+                assert value - minimum <= 20 * max(solution.gap[k], 1e-12) * unit
                 assert value - minimum <= 5 * tol * unit
             elif solution.status is Status.CONVERGED:
                 # It knows the Hessian less well, and has been seen to be wrong by some hundred
@@ -348,7 +349,7 @@ def test_interior_point_from_nowhere(data, tau, scale):
     problem = make(X, y, MarginLoss(1.0, scale, tau), "gram", alpha=1e-6, scale_free=True)
     descent = InteriorPoint(single(problem), origin(problem))
     values, bounds = [descent.value], [descent.value - descent.gap]
-    unit = 1e-2 * float(problem.loss.value(0.0))
+    unit = 1e-2 * float(problem.tasks.losses[0].value(0.0))
     while descent.gap > 1e-12 * max(unit, descent.value) and len(values) < 41:
         descent.step()
         values.append(descent.value)
@@ -534,7 +535,7 @@ class TestAlgorithm1:
     def test_the_negligible_penalty_is_left_out(self):
         X, y = normal(60, 3)
         problem = make(X, y, MarginLoss(), "steepest", alpha=1e-6, scale_free=True, max_iter=1)
-        assert_array_equal(problem.geometry.penalty, 0)
+        assert_array_equal(problem.penalty, 0)
 
 
 def test_the_table_of_choices():

@@ -11,9 +11,9 @@ z = (x - centre) / spread, where a score is h(x) = z·coef + intercept:
 The data itself is never moved or scaled: centring and scaling are algebra on `coef` and on the
 result. `n_reads` counts the reads.
 
-Problems with several columns (one against the rest) share each read: `coef` then has shape
-(n_columns, n_problems). Rows are cut into blocks whose number depends on the shape of the data
-alone and whose results are added in order, so that no result depends on the number of threads.
+Several tasks (classes, settings, folds) share each read: `coef` has shape (n_columns, n_tasks).
+Rows are cut into blocks whose number depends on the shape of the data alone and whose results are
+added in order, so that no result depends on the number of threads.
 """
 
 import os
@@ -28,9 +28,9 @@ from scipy import sparse
 
 from marginpursuit import _kernels
 from marginpursuit._validation import FloatArray
-from marginpursuit.losses import MarginLoss
+from marginpursuit.tasks import Tasks
 
-#: Coefficients (n_columns, n_problems) and intercepts (n_problems,).
+#: Coefficients (n_columns, n_tasks) and intercepts (n_tasks,).
 Linear: TypeAlias = tuple[FloatArray, FloatArray]
 
 # Work below which a block is not worth a task of its own, and the most blocks there are.
@@ -42,38 +42,20 @@ _MOST_BLOCKS = 64
 _PRODUCT_ELEMENTS = 1 << 17
 _FEWEST_IN_PRODUCT = 1024
 
+# Scores that a product with a sparse matrix makes at a time.
+_SPARSE_ELEMENTS = 1 << 21
+
 # Values without finite squares are met with FloatingPointError, not with warnings on the way there.
 _unusual = np.errstate(over="ignore", invalid="ignore")
 
 
 @dataclass(frozen=True, slots=True)
-class Labels:
-    """Which class each row has, and the problems that this poses.
-
-    A problem is named by its positive class; the rows of that class have sign +1, all others -1.
-    Two classes are one problem, K > 2 classes are K problems, one against the rest.
-    """
-
-    codes: NDArray[np.intp]
-    n_classes: int
-
-    @property
-    def problems(self) -> NDArray[np.intp]:
-        """The positive class of each problem."""
-        return np.arange(1, 2) if self.n_classes == 2 else np.arange(self.n_classes)
-
-    def sign(self, problem: int) -> FloatArray:
-        """Return y in {-1, +1} for one problem."""
-        return np.where(self.codes == problem, 1.0, -1.0)
-
-
-@dataclass(frozen=True, slots=True)
 class Sweep:
-    """What one read yields for each problem, sums weighted and without penalty."""
+    """What one read yields for each task, sums weighted and without penalty."""
 
-    value: FloatArray  # (n_problems,)
-    gradient: FloatArray  # (n_columns, n_problems), in the coefficients
-    slope: FloatArray  # (n_problems,), in the intercepts
+    value: FloatArray  # (n_tasks,)
+    gradient: FloatArray  # (n_columns, n_tasks), in the coefficients
+    slope: FloatArray  # (n_tasks,), in the intercepts
 
 
 class Design:
@@ -87,8 +69,8 @@ class Design:
         self._matrix = matrix
         self._rows = _kernels.rows(matrix)
         self._blocks = _block_edges(matrix)
-        self._n_threads = min(n_threads, len(self._blocks) - 1)
-        self._pool = ThreadPoolExecutor(self._n_threads) if self._n_threads > 1 else None
+        self._n_threads = n_threads
+        self._pool: ThreadPoolExecutor | None = None
 
     def __enter__(self) -> "Design":
         return self
@@ -119,35 +101,23 @@ class Design:
         moving = self.inverse_spread > 0
         return np.divide(1.0, self.inverse_spread, out=np.zeros(self.n_columns), where=moving)
 
-    def sweep(
-        self,
-        coef: FloatArray,
-        intercept: FloatArray,
-        loss: MarginLoss,
-        labels: Labels,
-        problems: NDArray[np.intp],
-        weights: FloatArray,
-    ) -> Sweep:
-        """Sum loss and gradient over the rows, for each of `problems`, in one read."""
+    def sweep(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
+        """Sum loss and gradient over the rows, for each task, in one read."""
         raw_coef, raw_intercept = self.to_data((coef, intercept))
-        if len(problems) == 1:
-            sweep = self._sweep_one(
-                raw_coef, raw_intercept, loss, labels.sign(problems[0]), weights
-            )
-        else:
-            sweep = self._sweep_many(raw_coef, raw_intercept, loss, labels, problems, weights)
+        sweep_tasks = self._sweep_one if len(tasks) == 1 else self._sweep_many
+        sweep = sweep_tasks(raw_coef, raw_intercept, tasks)
         self.n_reads += 1
         gradient = sweep.gradient - np.outer(self.centre, sweep.slope)
         return Sweep(sweep.value, (gradient.T * self.inverse_spread).T, sweep.slope)
 
     def scores(self, coef: FloatArray, intercept: FloatArray) -> FloatArray:
-        """Return h(x) for every row and problem, of shape (n_rows, n_problems)."""
+        """Return h(x) for every row and task, of shape (n_rows, n_tasks)."""
         raw_coef, raw_intercept = self.to_data((coef, intercept))
         self.n_reads += 1
         if raw_coef.shape[1] > 1:
             scores = np.empty((self.n_rows, raw_coef.shape[1]))
-            for span, rows in self._chunks():
-                scores[span] = rows @ raw_coef + raw_intercept
+            for span, part in self._score_chunks(raw_coef, raw_intercept):
+                scores[span] = part
             return scores
         out, column = np.empty(self.n_rows), np.ascontiguousarray(raw_coef[:, 0])
         self._for_blocks(
@@ -156,6 +126,13 @@ class Design:
             )
         )
         return out[:, np.newaxis]
+
+    def score_chunks(
+        self, coef: FloatArray, intercept: FloatArray
+    ) -> Iterator[tuple[slice, FloatArray]]:
+        """Yield the `scores` of some rows at a time, in one read."""
+        self.n_reads += 1
+        yield from self._score_chunks(*self.to_data((coef, intercept)))
 
     def pullback(self, factors: FloatArray) -> FloatArray:
         """Return the sum of factor times standardised row, of shape (n_columns,)."""
@@ -185,6 +162,29 @@ class Design:
         """Set centre and spread as `standardise` does, where a Gram matrix would be too large."""
         self._set_centre(weights, centred)
         self._set_spread(self._raw_squares(weights))
+
+    @_unusual
+    def part_variances(self, weights: FloatArray, *, centred: bool) -> FloatArray:
+        """Return the variance of each standardised column under several sets of weights.
+
+        Each set sums to one. Without centring it is the mean square.
+        """
+        self.n_reads += 1
+        first = np.zeros((len(weights), self.n_columns))
+        second = np.zeros_like(first)
+        for span, rows in self._chunks():
+            share = weights[:, span]
+            if self.is_sparse:  # what is not stored is minus the centre
+                cross = share @ rows * self.centre
+                squares = share @ rows.multiply(rows).tocsr() - 2.0 * cross
+                first += share @ rows - np.outer(share.sum(axis=1), self.centre)
+                second += squares + np.outer(share.sum(axis=1), self.centre**2)
+            else:
+                rows = rows - self.centre
+                first += share @ rows
+                second += share @ np.square(rows, out=rows)
+        variance = second - first**2 if centred else second
+        return np.asarray(np.maximum(variance, 0.0) * self.inverse_spread**2)
 
     @_unusual
     def mean_square(self, weights: FloatArray) -> float:
@@ -270,24 +270,19 @@ class Design:
         total = np.zeros(self.n_columns)
         for span, rows in self._chunks():
             if self.is_sparse:
-                total += weights @ rows.multiply(rows) - 2.0 * self.centre * (weights @ rows)
-                total += weights.sum() * self.centre**2
+                share = weights[span]
+                total += share @ rows.multiply(rows) - 2.0 * self.centre * (share @ rows)
+                total += share.sum() * self.centre**2
             else:
                 total += weights[span] @ (rows - self.centre) ** 2
         return total
 
-    def _sweep_one(
-        self,
-        coef: FloatArray,
-        intercept: FloatArray,
-        loss: MarginLoss,
-        sign: FloatArray,
-        weights: FloatArray,
-    ) -> Sweep:
+    def _sweep_one(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
         n_blocks = len(self._blocks) - 1
         gradients = np.zeros((n_blocks, self.n_columns))
         sums = np.empty((n_blocks, 2))
         column = np.ascontiguousarray(coef[:, 0])
+        (loss,), sign, weights = tasks.losses, tasks.sign(0), tasks.weights[tasks.part[0]]
 
         def run(block: int, first: int, last: int) -> None:
             sums[block] = self._rows.sweep(
@@ -298,25 +293,31 @@ class Design:
         value, slope = sums.sum(axis=0)
         return Sweep(np.array([value]), gradients.sum(axis=0)[:, np.newaxis], np.array([slope]))
 
-    def _sweep_many(
-        self,
-        coef: FloatArray,
-        intercept: FloatArray,
-        loss: MarginLoss,
-        labels: Labels,
-        problems: NDArray[np.intp],
-        weights: FloatArray,
-    ) -> Sweep:
-        value, slope = np.zeros(len(problems)), np.zeros(len(problems))
-        gradient = np.zeros((self.n_columns, len(problems)))
-        for span, rows in self._chunks():
-            signs = np.where(labels.codes[span, np.newaxis] == problems, 1.0, -1.0)
-            margins = signs * (rows @ coef + intercept)
-            factors = signs * loss.derivative(margins) * weights[span, np.newaxis]
-            value += weights[span] @ loss.value(margins)
-            slope += factors.sum(axis=0)
-            gradient += rows.T @ factors
-        return Sweep(value, gradient, slope)
+    def _sweep_many(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
+        n_tasks = len(tasks)
+        value, slope = np.zeros(n_tasks), np.zeros(n_tasks)
+        gradient = np.zeros((n_tasks, self.n_columns))
+        losses = np.array([(x.margin, x.scale, x.overconfidence) for x in tasks.losses])
+        task_rows = np.ascontiguousarray(coef.T)
+        for span, rows in self._chunks(n_tasks):
+            scores = np.ascontiguousarray(task_rows @ rows.T)
+
+            def run(thread: int, n: int, scores: FloatArray = scores, span: slice = span) -> None:
+                edges = n_tasks * thread // n, n_tasks * (thread + 1) // n
+                _kernels.task_losses(
+                    *(span.start, losses, tasks.codes, tasks.weights, tasks.positive, tasks.part),
+                    *(intercept, scores, value, slope, *edges),
+                )
+
+            self._in_threads(run, n_tasks)
+            gradient += scores @ rows
+        return Sweep(value, gradient.T, slope)
+
+    def _score_chunks(
+        self, coef: FloatArray, intercept: FloatArray
+    ) -> Iterator[tuple[slice, FloatArray]]:
+        for span, rows in self._chunks(len(intercept)):
+            yield span, rows @ coef + intercept
 
     def _raw_pullback(self, factors: FloatArray) -> FloatArray:
         totals = np.zeros((len(self._blocks) - 1, self.n_columns))
@@ -350,25 +351,34 @@ class Design:
             total += rows.T @ rows
         return total
 
-    def _chunks(self) -> Iterator[tuple[slice, Any]]:
-        """Yield the rows as float64, some at a time, for matrix products."""
+    def _chunks(self, n_tasks: int = 1) -> Iterator[tuple[slice, Any]]:
+        """Yield the rows as float64, some at a time, for matrix products with so many tasks."""
         step = max(256, _PRODUCT_ELEMENTS // max(1, self.n_columns))
-        step = self.n_rows if self.is_sparse else step
+        step = max(256, _SPARSE_ELEMENTS // n_tasks) if self.is_sparse else step
         for start in range(0, self.n_rows, step):
             span = slice(start, min(start + step, self.n_rows))
-            yield span, self._matrix[span].astype(np.float64, copy=False)
+            rows = self._matrix if step >= self.n_rows else self._matrix[span]
+            yield span, rows.astype(np.float64, copy=False)
 
     def _for_blocks(self, run: Callable[[int, int, int], None]) -> None:
         """Call run(block, first, last) for every block, in threads if there are several."""
+        n_blocks = len(self._blocks) - 1
 
-        def share(thread: int) -> None:
-            for block in range(thread, len(self._blocks) - 1, self._n_threads):
+        def share(thread: int, n_threads: int) -> None:
+            for block in range(thread, n_blocks, n_threads):
                 run(block, int(self._blocks[block]), int(self._blocks[block + 1]))
 
+        self._in_threads(share, n_blocks)
+
+    def _in_threads(self, run: Callable[[int, int], None], most: int) -> None:
+        """Call run(thread, n_threads) for every thread, of which `most` would find work."""
+        n_threads = min(self._n_threads, most)
+        if n_threads <= 1:
+            run(0, 1)
+            return
         if self._pool is None:
-            share(0)
-        else:
-            list(self._pool.map(share, range(self._n_threads)))
+            self._pool = ThreadPoolExecutor(self._n_threads)
+        list(self._pool.map(run, range(n_threads), [n_threads] * n_threads))
 
 
 def usable_threads(n_threads: int | None) -> int:

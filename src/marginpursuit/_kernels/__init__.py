@@ -2,7 +2,8 @@
 
 `rows(matrix)` gives the fastest handle that this install has on a matrix as it is: compiled
 (`_compiled`, SIMD level chosen at run time) or NumPy (`_arrays`). Both have the same methods,
-`sweep`, `scores` and `pullback`, each for a span of rows.
+`sweep`, `scores` and `pullback`, each for a span of rows. `task_losses` is what stands between the
+two matrix products of a sweep for many tasks.
 """
 
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
+from marginpursuit._kernels import _arrays
 from marginpursuit._kernels._arrays import ArrayRows
 
 _compiled: Any
@@ -18,7 +20,10 @@ try:
 except ImportError:  # installed where there was no compiler
     _compiled = None
 
-__all__ = ["ArrayRows", "active", "rows"]
+#: The losses of many tasks at once, for the scores that a matrix product gave.
+task_losses = (_arrays if _compiled is None else _compiled).task_losses
+
+__all__ = ["ArrayRows", "active", "rows", "task_losses"]
 
 
 def active() -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from marginpursuit._validation import FloatArray
@@ -79,6 +80,37 @@ class ArrayRows:
         for start in range(first, last, step):
             span = slice(start, min(start + step, last))
             yield span, self._matrix[span].astype(np.float64, copy=False)
+
+
+@_quiet
+def task_losses(
+    first: int,
+    losses: FloatArray,
+    codes: NDArray[np.intp],
+    weights: FloatArray,
+    positive: NDArray[np.intp],
+    part: NDArray[np.intp],
+    intercept: FloatArray,
+    scores: FloatArray,
+    value: FloatArray,
+    slope: FloatArray,
+    begin: int,
+    end: int,
+) -> None:
+    """Turn the scores of some rows into derivatives, for tasks [begin, end).
+
+    `scores` has a row for each task and a column for each row of the data from `first` on, to which
+    the intercept is still to be added; `losses` has margin, scale and overconfidence of each task.
+    The weighted loss and the sum of the derivatives are added to `value` and `slope`.
+    """
+    span = slice(first, first + scores.shape[1])
+    for k in range(begin, end):
+        loss, weight = MarginLoss(*losses[k]), weights[part[k], span]
+        sign = np.where(codes[span] == positive[k], 1.0, -1.0)
+        margins = sign * (scores[k] + intercept[k])
+        scores[k] = sign * weight * _despite_nan(loss.derivative, margins)
+        value[k] += float(weight @ _despite_nan(loss.value, margins))
+        slope[k] += float(scores[k].sum())
 
 
 def _despite_nan(function: Callable[[FloatArray], FloatArray], margins: FloatArray) -> FloatArray:

@@ -7,6 +7,22 @@ from marginpursuit.losses import MarginLoss
 
 LEVELS: tuple[str, ...]
 
+def task_losses(
+    first: int,
+    losses: NDArray[np.float64],
+    codes: NDArray[np.intp],
+    weights: NDArray[np.float64],
+    positive: NDArray[np.intp],
+    part: NDArray[np.intp],
+    intercept: NDArray[np.float64],
+    scores: NDArray[np.float64],
+    value: NDArray[np.float64],
+    slope: NDArray[np.float64],
+    begin: int,
+    end: int,
+    level: str = ...,
+) -> None: ...
+
 class _Rows:
     n_rows: int
     n_columns: int

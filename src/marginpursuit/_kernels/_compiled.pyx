@@ -39,6 +39,8 @@ cdef extern from "sweep.h" nogil:
                        const double *, double, double *) noexcept nogil
         void (*pullback)(layout_t, int, const matrix_t *, Py_ssize_t, Py_ssize_t,
                          const double *, double *) noexcept nogil
+        void (*task)(const loss_t *, const Py_ssize_t *, Py_ssize_t, const double *, double,
+                     Py_ssize_t, double *, double *, double *) noexcept nogil
     int usable_levels()
     const kernels_t *kernels_at(int level)
 
@@ -156,6 +158,48 @@ cdef class _Rows:
             self.kernels.pullback(
                 self.layout, self.type, &self.matrix, first, last, &factors[0], &total[0],
             )
+
+
+def task_losses(
+    Py_ssize_t first, losses, const Py_ssize_t[::1] codes not None,
+    const double[:, ::1] weights not None, const Py_ssize_t[::1] positive not None,
+    const Py_ssize_t[::1] part not None, const double[::1] intercept not None,
+    double[:, ::1] scores not None, double[::1] value not None, double[::1] slope not None,
+    Py_ssize_t begin, Py_ssize_t end, str level=BEST,
+):
+    """Turn the scores of some rows into derivatives, for tasks [begin, end).
+
+    `scores` has a row for each task and a column for each row of the data from `first` on, to which
+    the intercept is still to be added; `losses` has margin, scale and overconfidence of each task.
+    The weighted loss and the sum of the derivatives are added to `value` and `slope`.
+    """
+    cdef const double[:, ::1] parameters = losses
+    cdef Py_ssize_t n = scores.shape[1], n_tasks = scores.shape[0], k
+    cdef const kernels_t *kernels = kernels_at(level_of(level))
+    cdef loss_t loss
+    for name, length in (
+        ("positive", positive.shape[0]), ("part", part.shape[0]), ("value", value.shape[0]),
+        ("slope", slope.shape[0]), ("intercept", intercept.shape[0]),
+        ("losses", parameters.shape[0]),
+    ):
+        check_length(name, length, n_tasks)
+    check_length("a loss", parameters.shape[1], 3)
+    check_length("weights", weights.shape[1], codes.shape[0])
+    if not 0 <= first <= first + n <= codes.shape[0]:
+        raise IndexError(f"rows [{first}, {first + n}) are not within {codes.shape[0]} rows")
+    if not 0 <= begin <= end <= n_tasks:
+        raise IndexError(f"tasks [{begin}, {end}) are not within {n_tasks} tasks")
+    for k in range(n_tasks):
+        if not 0 <= part[k] < weights.shape[0]:
+            raise IndexError(f"part {part[k]} is not within {weights.shape[0]} parts")
+    if n == 0:
+        return
+    with nogil:
+        for k in range(begin, end):
+            loss.margin, loss.scale = parameters[k, 0], parameters[k, 1]
+            loss.overconfidence = parameters[k, 2]
+            kernels.task(&loss, &codes[first], positive[k], &weights[part[k], first], intercept[k],
+                         n, &scores[k, 0], &value[k], &slope[k])
 
 
 cdef int check_length(str name, Py_ssize_t got, Py_ssize_t wanted) except -1:

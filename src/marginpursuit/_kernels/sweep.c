@@ -204,4 +204,22 @@ static void pullback(layout_t layout, int type, const matrix_t *m, ptrdiff_t fir
         products->pullback(m, i, last - i < tile ? last - i : tile, factors + i, sum);
 }
 
-const kernels_t JOIN(kernels, LEVEL) = {sweep, scores, pullback};
+static void task(const loss_t *loss, const ptrdiff_t *codes, ptrdiff_t positive,
+                 const double *weight, double intercept, ptrdiff_t n, double *scores,
+                 double *value, double *slope)
+{
+    ALIGNED double sign[MOST_ROWS];
+    sweep_t s = {.sign = sign, .intercept = intercept, .loss = *loss};
+    running_t run = start(&s);
+    for (ptrdiff_t i = 0; i < n; i += MOST_ROWS) {
+        const ptrdiff_t here = n - i < MOST_ROWS ? n - i : MOST_ROWS;
+        for (ptrdiff_t k = 0; k < here; k++) sign[k] = codes[i + k] == positive ? 1.0 : -1.0;
+        s.weight = weight + i;
+        apply_loss(&run, &s, 0, here, scores + i);
+    }
+    finish(&run, &s);
+    *value += s.value;
+    *slope += s.slope;
+}
+
+const kernels_t JOIN(kernels, LEVEL) = {sweep, scores, pullback, task};

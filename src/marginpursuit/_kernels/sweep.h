@@ -53,6 +53,10 @@ typedef struct {
     /* sum += the sum of factors[i] x_i; rows of factor 0 may be left unread */
     void (*pullback)(layout_t, int type, const matrix_t *, ptrdiff_t first, ptrdiff_t last,
                      const double *factors, double *sum);
+    /* Turns the scores of n rows, less the intercept, into derivatives of one task: the rows whose
+     * code is `positive` have y = 1, all others y = -1. Sums are added to value and slope. */
+    void (*task)(const loss_t *, const ptrdiff_t *codes, ptrdiff_t positive, const double *weight,
+                 double intercept, ptrdiff_t n, double *scores, double *value, double *slope);
 } kernels_t;
 
 extern const kernels_t kernels_baseline;

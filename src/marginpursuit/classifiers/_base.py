@@ -20,7 +20,8 @@ from marginpursuit.classifiers._input import (
     refuse_mixed,
 )
 from marginpursuit.classifiers._progress import warn
-from marginpursuit.design import Design, Labels, usable_threads
+from marginpursuit.design import Design, usable_threads
+from marginpursuit.tasks import Labels
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from marginpursuit._validation import FloatArray
-from marginpursuit.design import Labels
 from marginpursuit.location import catoni_location, confidence_scale, variance_scale
 from marginpursuit.losses import TRUNCATION
+from marginpursuit.tasks import Labels
 
 #: The levels at which quantiles of the margins are kept.
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)

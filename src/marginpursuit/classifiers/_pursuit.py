@@ -6,6 +6,7 @@ from math import exp, log
 
 from marginpursuit.classifiers._margins import Margins
 from marginpursuit.solvers import Problem, Solution
+from marginpursuit.tasks import Labels
 
 # A rule has settled when it gives back the scale of the fit up to this share.
 _SETTLED = 0.02
@@ -31,25 +32,26 @@ class Pursuit:
 def pursue(
     solve: Callable[[Problem], Solution],
     problem: Problem,
+    labels: Labels,
     count: float,
     rule: Callable[[Margins], float] | None,
 ) -> Pursuit:
-    """Solve at the scale of the problem's loss; with a rule, until it gives the scale back.
+    """Solve at the scale of the problem's one loss; with a rule, until it gives the scale back.
 
     `count` is the number of rows that the weights of the problem stand for.
     """
     trials: list[Pursuit] = []
     while True:
-        solution, scale = solve(problem), problem.loss.scale
-        scores = problem.geometry.design.scores(*solution.linear)
-        margins = Margins.of(scores, problem.labels, problem.weights, count, problem.loss.margin)
+        solution, loss = solve(problem), problem.tasks.losses[0]
+        scores, scale = problem.geometry.design.scores(*solution.linear), loss.scale
+        margins = Margins.of(scores, labels, problem.tasks.weights[0], count, loss.margin)
         wanted = scale if rule is None else rule(margins)
         n_iter = solution.n_iter + (trials[-1].n_iter if trials else 0)
         trials.append(Pursuit(solution, margins, scale, wanted, n_iter))
         if trials[-1].settled or len(trials) == _MOST_FITS:
             return trials[-1]
-        loss = replace(problem.loss, scale=_next_scale(trials))
-        problem = replace(problem, loss=loss, start=solution.linear)
+        tasks = problem.tasks.with_loss(replace(loss, scale=_next_scale(trials)))
+        problem = replace(problem, tasks=tasks, start=solution.linear)
 
 
 def _next_scale(trials: list[Pursuit]) -> float:

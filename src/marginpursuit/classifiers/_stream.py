@@ -23,8 +23,9 @@ from scipy.linalg import cho_factor, cho_solve
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import TrainingData
-from marginpursuit.design import Design, Labels, Linear
+from marginpursuit.design import Design, Linear
 from marginpursuit.losses import MarginLoss
+from marginpursuit.tasks import Labels, Tasks
 
 _MOST_COLUMNS = 2048
 
@@ -115,7 +116,7 @@ class Stream:
     ) -> None:
         coef, intercept = self.linear
         weights = data.count * data.weights
-        sweep = design.sweep(coef, intercept, loss, data.labels, data.labels.problems, weights)
+        sweep = design.sweep(coef, intercept, Tasks.of(data.labels, weights, loss))
         gradient = sweep.gradient + data.count * (coef.T * penalty).T
         if self.fit_intercept:
             gradient = np.vstack([gradient, sweep.slope])

@@ -33,7 +33,15 @@ from marginpursuit.classifiers._pursuit import Pursuit, pursue
 from marginpursuit.classifiers._stream import Stream, is_enough, stack
 from marginpursuit.design import Design, Linear, usable_threads
 from marginpursuit.losses import MarginLoss
-from marginpursuit.solvers import SOLVERS, Geometry, Problem, Status, choose_solver
+from marginpursuit.solvers import (
+    SOLVERS,
+    Geometry,
+    Problem,
+    Status,
+    choose_solver,
+    penalty_unit,
+)
+from marginpursuit.tasks import Tasks
 
 __all__ = ["MarginPursuitClassifier"]
 
@@ -53,6 +61,7 @@ _ALLOWED = {
     "scale": number("that is positive and finite", lambda x: 0 < x < np.inf, SCALE_RULES),
     "overconfidence": number("in [0, 1]", lambda x: 0 <= x <= 1),
     "alpha": number("that is finite and >= 0", lambda x: 0 <= x < np.inf, ["auto"]),
+    "alpha_unit": one_of(["absolute", "standardised", "common"]),
     "fit_intercept": FLAG,
     "solver": one_of(["auto", *SOLVERS]),
     "max_iter": whole(1),
@@ -119,6 +128,11 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
     alpha : float or "auto", default="auto"
         The penalty α >= 0 of the squared coefficients; or "auto", 1e-6 for the coefficients of
         standardised columns, which only settles what the data leave open.
+    alpha_unit : {"absolute", "standardised", "common"}, default="absolute"
+        What `alpha` is a multiple of. "absolute" is the penalty above. "standardised" is
+        d Σ_j v_j w_j², with v_j the variance of column j and d their number: that of standardised
+        columns divided by √d, so that no unit matters. "common" is (Σ_j v_j) ‖w‖²: that of all
+        columns divided by the root of their total variance, for columns that share a unit.
     fit_intercept : bool, default=True
         Whether to fit b.
     solver : {"auto", "gram", "lbfgs", "steepest"}, default="auto"
@@ -191,6 +205,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
         scale: float | str = "auto",
         overconfidence: float = 1.0,
         alpha: float | str = "auto",
+        alpha_unit: str = "absolute",
         fit_intercept: bool = True,
         solver: str = "auto",
         max_iter: int = 1000,
@@ -205,6 +220,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
         self.scale = scale
         self.overconfidence = overconfidence
         self.alpha = alpha
+        self.alpha_unit = alpha_unit
         self.fit_intercept = fit_intercept
         self.solver = solver
         self.max_iter = max_iter
@@ -358,25 +374,23 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
         """Fit to checked data; where its squares are not finite, raise a FloatingPointError."""
         with Design(data.matrix, n_threads=self._threads) as design:
             solver = SOLVERS[choose_solver(design) if self.solver == "auto" else self.solver]
+            alpha, unit = self._penalty
             geometry = solver.prepare(
-                design,
-                data.weights,
-                _NEGLIGIBLE_PENALTY if isinstance(self.alpha, str) else self.alpha,
-                scale_free=isinstance(self.alpha, str),
-                fit_intercept=self.fit_intercept,
+                design, data.weights[np.newaxis], unit, fit_intercept=self.fit_intercept
             )
+            loss = MarginLoss(self.margin, self._first_scale, self.overconfidence)
+            tasks = Tasks.of(data.labels, data.weights, loss)
             problem = Problem(
                 geometry,
-                data.labels,
-                data.weights,
-                MarginLoss(self.margin, self._first_scale, self.overconfidence),
+                tasks,
+                np.full(len(tasks), alpha),
                 _start(geometry, data, previous),
                 self.max_iter,
                 self.tol,
                 report,
             )
             rule = SCALE_RULES[self.scale] if isinstance(self.scale, str) else None
-            pursuit = pursue(solver.solve, problem, data.count, rule)
+            pursuit = pursue(solver.solve, problem, data.labels, data.count, rule)
             coef, intercept = geometry.to_data(pursuit.solution.linear)
             self.n_sweeps_ = design.n_reads
         self.n_iter_ = pursuit.n_iter
@@ -389,7 +403,8 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
 
     def _fit_rescaled(self, data: TrainingData, report: Reporter) -> None:
         """Fit to a copy of the data with its columns divided by powers of two."""
-        if self.solver == "steepest" or self.alpha not in ("auto", 0):
+        alpha, unit = self._penalty
+        if self.solver == "steepest" or (alpha > 0 and unit in ("absolute", "common")):
             raise OverflowError(
                 f"X has columns whose squares over- or underflow; alpha={self.alpha!r} and solver="
                 f"{self.solver!r} depend on the unit of the columns: choose another unit"
@@ -421,13 +436,21 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
             del self._held, self.objective_, self.margin_location_, self.margin_statistics_
 
     def _update_stream(self, data: TrainingData) -> None:
-        penalty = np.full(self.n_features_in_, _NEGLIGIBLE_PENALTY)
-        if not isinstance(self.alpha, str):
-            penalty = self.alpha * self._stream.inverse_spread**2
-        self.n_sweeps_ += self._stream.update(data, self._loss, penalty, self._threads)
+        alpha, unit = self._penalty
+        penalty = alpha * penalty_unit(
+            unit, self._stream.inverse_spread, np.ones((1, self.n_features_in_))
+        )
+        self.n_sweeps_ += self._stream.update(data, self._loss, penalty[0], self._threads)
         self.n_iter_ += 1
         coef, self.intercept_ = self._stream.to_data()
         self.coef_ = coef.T
+
+    @property
+    def _penalty(self) -> tuple[float, str]:
+        """The penalty and its unit."""
+        if isinstance(self.alpha, str):
+            return _NEGLIGIBLE_PENALTY, "column"
+        return float(self.alpha), self.alpha_unit
 
     @property
     def _loss(self) -> MarginLoss:

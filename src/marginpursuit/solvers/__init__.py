@@ -8,13 +8,16 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from marginpursuit.design import Design
+from marginpursuit.solvers._penalty import UNITS, penalty_unit
 from marginpursuit.solvers._problem import Geometry, Problem, Progress, Solution, Status
+from marginpursuit.solvers._quasi_newton import minimise
 from marginpursuit.solvers.gram import gram_geometry, solve_gram
 from marginpursuit.solvers.lbfgs import diagonal_geometry, solve_lbfgs
 from marginpursuit.solvers.steepest import raw_geometry, solve_steepest
 
 __all__ = [
     "SOLVERS",
+    "UNITS",
     "Geometry",
     "Problem",
     "Progress",
@@ -22,6 +25,8 @@ __all__ = [
     "Solver",
     "Status",
     "choose_solver",
+    "minimise",
+    "penalty_unit",
 ]
 
 

@@ -62,8 +62,10 @@ class NewtonDescent:
 
         wanted = force - curvature * problem.sign * self._change
         possible = np.clip(problem.side * wanted, 0.0, problem.most_force)
-        excess = wanted - (problem.side * possible).sum(axis=0)
-        gap = problem.gap(self._scores, possible, problem.pull(excess))
+        # Clipping leaves forces out of balance, and so does what a singular Hessian cannot undo.
+        pull = problem.pull((problem.side * possible).sum(axis=0))
+        imbalance = pull - problem.penalty * (self.point + self._direction)
+        gap = problem.gap(self._scores, possible, imbalance)
         self.gap = min(self.value, gap + 0.5 * float(problem.penalty @ self._direction**2))
 
     def _search(self) -> float:

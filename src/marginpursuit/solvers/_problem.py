@@ -1,24 +1,28 @@
 r"""What goes into a solver and what comes out.
 
-The objective, written once. For problem k (one class against the rest) with weights c that sum
-to one and margins m = y (z·w + b) in the coordinates z of the geometry,
+The objective, written once. For task k (one class against the rest, on one part of the rows, with
+its loss φ and penalty α) with weights c that sum to one and margins m = y (z·w + b) in the
+coordinates z of the geometry,
 
 .. math::
 
-    F_k(w, b) = \sum_i c_i\, \varphi(m_i) + \tfrac12 \sum_j p_j w_j^2 .
+    F_k(w, b) = \sum_i c_i\, \varphi(m_i) + \frac{\alpha}{2} \sum_j u_j w_j^2 ,
 
-The intercept b is never penalised. The coefficients of all problems are the columns of one array.
+where u is what a penalty of one means to each column. The intercept b is never penalised. The
+coefficients of all tasks are the columns of one array.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from marginpursuit._validation import FloatArray
-from marginpursuit.design import Design, Labels, Linear
-from marginpursuit.losses import MarginLoss
+from marginpursuit.design import Design, Linear
+from marginpursuit.tasks import Tasks
 
 
 class Status(Enum):
@@ -36,56 +40,84 @@ class Progress:
 
     iteration: int
     reads: int
-    value: float  # the mean objective of the problems
-    gap: float  # the largest estimated relative suboptimality of a problem
+    value: float  # the mean objective of the tasks
+    gap: float  # the largest estimated relative suboptimality of a task
 
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """The coordinates in which a solver works; made once, used for every loss.
+    """The coordinates in which a solver works; made once, used for every loss and penalty.
 
-    `precondition` applies the inverse of a matrix that bounds the Hessian from above, to
-    coefficients with the intercept, if there is one, as last entry.
+    `precondition` applies the inverse of a matrix that bounds the Hessian from above, for a penalty
+    α, to points, one a row, with the intercept, if there is one, as last entry.
     """
 
     design: Design
     fit_intercept: bool
-    penalty: FloatArray  # (n_columns,), the diagonal p
-    precondition: Callable[[FloatArray], FloatArray]
+    unit: FloatArray  # (n_parts, n_columns), u; infinite for a column that a part leaves out
+    precondition: Callable[[FloatArray, float], FloatArray]
     to_data: Callable[[Linear], Linear]  # from these coordinates to those of the data as it came
     from_data: Callable[[Linear], Linear]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Problem:
-    """A fit to be made."""
+    """Fits to be made together."""
 
     geometry: Geometry
-    labels: Labels
-    weights: FloatArray  # (n_rows,), sum one
-    loss: MarginLoss
+    tasks: Tasks
+    alphas: FloatArray  # (n_tasks,)
     start: Linear  # in the coordinates of the geometry
     max_iter: int
     tol: float
     report: Callable[[Progress], None]
 
+    @cached_property
+    def _moving(self) -> NDArray[np.bool_] | None:
+        """The entries of each task's point that may move, if some may not."""
+        taking_part = np.isfinite(self.geometry.unit)
+        if taking_part.all():
+            return None
+        moving = taking_part[self.tasks.part]
+        if not self.geometry.fit_intercept:
+            return moving
+        return np.column_stack([moving, np.ones(len(moving), dtype=bool)])
+
+    @cached_property
+    def penalty(self) -> FloatArray:
+        """The penalty of each squared coefficient, of shape (n_tasks, n_columns)."""
+        unit = np.where(np.isfinite(self.geometry.unit), self.geometry.unit, 0.0)
+        return np.asarray(self.alphas[:, np.newaxis] * unit[self.tasks.part])
+
+    def project(self, points: FloatArray, tasks: NDArray[np.intp]) -> FloatArray:
+        """Set the entries of these tasks' points to zero that may not move."""
+        return points if self._moving is None else np.where(self._moving[tasks], points, 0.0)
+
+    def precondition(self, points: FloatArray, tasks: NDArray[np.intp]) -> FloatArray:
+        """Apply the preconditioner to one point (a row) for each of these tasks."""
+        result, alphas = np.empty_like(points), self.alphas[tasks]
+        for alpha in np.unique(alphas):
+            which = alphas == alpha
+            result[which] = self.geometry.precondition(points[which], float(alpha))
+        return self.project(result, tasks)
+
+    def relative_to(self, values: FloatArray) -> FloatArray:
+        """Return what suboptimality is measured against: the objective itself.
+
+        Where the data can be fitted almost exactly the objective tends to zero; it then counts as a
+        hundredth of its value without coefficients.
+        """
+        without = {loss: float(loss.value(0.0)) for loss in set(self.tasks.losses)}
+        return np.maximum(values, [1e-2 * without[loss] for loss in self.tasks.losses])
+
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """A fit that was made, in the coordinates of the geometry; arrays have an entry a problem."""
+    """Fits that were made, in the coordinates of the geometry; arrays have an entry a task."""
 
     linear: Linear
     value: FloatArray  # the objective
     gap: FloatArray  # estimated relative suboptimality
-    status: Status  # the worst of the problems
-    n_iter: int  # the most of the problems
+    status: Status  # the worst of the tasks
+    n_iter: int  # the most of the tasks
     history: tuple[Progress, ...]
-
-
-def relative_to(loss: MarginLoss, value: FloatArray | float) -> FloatArray:
-    """Return what suboptimality is measured against: the objective itself.
-
-    Where the data can be fitted almost exactly the objective tends to zero; it then counts as a
-    hundredth of its value without coefficients.
-    """
-    return np.asarray(np.maximum(value, 1e-2 * float(loss.value(0.0))))

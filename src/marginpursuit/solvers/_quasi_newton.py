@@ -1,18 +1,15 @@
-"""Preconditioned L-BFGS for several problems that share every read of the data.
+"""Preconditioned L-BFGS for many tasks that share every read of the data.
 
-Each problem keeps a state of its own (point, gradient, memory, step); each read evaluates the
-trial points of all problems that are not finished. The preconditioner is the initial inverse
+Each task has a row in every array of the state (point, gradient, memory, step); each read evaluates
+the trial points of all tasks that are still running. The preconditioner is the initial inverse
 Hessian, so its quality decides the number of reads.
 """
-
-from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from marginpursuit._validation import FloatArray
-from marginpursuit.solvers._problem import Problem, Progress, Solution, Status, relative_to
+from marginpursuit.solvers._problem import Problem, Progress, Solution, Status
 
 _EPS = float(np.finfo(np.float64).eps)
 
@@ -31,154 +28,179 @@ _FAR_BELOW = 1e-3
 # The fewest steps whose decreases are compared to estimate the decrease still to come.
 _SHORTEST_SPAN = 5
 
+# The share of the tasks that must have finished for the others to be moved together.
+_WORTH_MOVING = 0.25
+
 
 def minimise(problem: Problem, *, times: int = 1) -> Solution:
-    """Minimise the objective of every problem, sharing the reads.
+    """Minimise the objective of every task, sharing the reads.
 
-    A problem is finished when its estimated gap meets the tolerance so many times in a row, or is
-    far below it.
+    A task is finished when its estimated gap meets the tolerance so many times in a row, or is far
+    below it.
     """
-    names = problem.labels.problems
     points = join(problem, *problem.start)
-    values, gradients = evaluate(problem, points, names)
-    states = [
-        _Descent(points[:, k], float(values[k]), gradients[:, k], problem.geometry.precondition)
-        for k in range(len(names))
-    ]
+    state = _Descents(problem, points)
+    values, gaps = np.empty(len(points)), np.empty(len(points))
+    met = np.zeros(len(points), dtype=int)
+    finished = np.zeros(len(points), dtype=bool)
     history: list[Progress] = []
-    met = np.zeros(len(names), dtype=int)
     while True:
-        values = np.array([state.value for state in states])
-        gaps = np.array([state.gap for state in states]) / relative_to(problem.loss, values)
+        here = state.tasks
+        points[here], values[here] = state.points, state.values
+        gaps[here] = state.gaps() / problem.relative_to(values)[here]
         reads = problem.geometry.design.n_reads
         history.append(Progress(len(history), reads, float(values.mean()), float(gaps.max())))
         problem.report(history[-1])
         met = np.where(gaps <= problem.tol, met + 1, 0)
-        unfinished = (met < times) & (gaps > _FAR_BELOW * problem.tol)
-        unfinished &= [not state.stalled for state in states]
-        if not unfinished.any() or len(history) > problem.max_iter:
+        finished |= (met >= times) | (gaps <= _FAR_BELOW * problem.tol)
+        finished[here] |= state.stalled
+        if finished.all() or len(history) > problem.max_iter:
             break
-        running = np.flatnonzero(unfinished)
-        trials = np.column_stack([states[k].trial for k in running])
-        trial_values, gradients = evaluate(problem, trials, names[running])
-        for column, k in enumerate(running):
-            states[k].advance(float(trial_values[column]), gradients[:, column])
+        if np.mean(finished[here]) >= _WORTH_MOVING:
+            state.keep(~finished[here])
+        state.advance()
 
     status = Status.CONVERGED
-    if unfinished.any():
+    if not finished.all():
         status = Status.MAX_ITER
     elif np.any(gaps > problem.tol):
         status = Status.ROUNDING
-    found = part(problem, np.column_stack([state.point for state in states]))
+    found = part(problem, points)
     return Solution(found, values, gaps, status, history[-1].iteration, tuple(history))
 
 
 def evaluate(
-    problem: Problem, points: FloatArray, names: NDArray[np.intp]
+    problem: Problem, points: FloatArray, tasks: NDArray[np.intp]
 ) -> tuple[FloatArray, FloatArray]:
-    """Return the objective and its gradient at one point (a column) for each named problem."""
+    """Return the objective and its gradient at one point (a row) for each of these tasks."""
     geometry = problem.geometry
     coef, intercept = part(problem, points)
-    sweep = geometry.design.sweep(
-        coef, intercept, problem.loss, problem.labels, names, problem.weights
-    )
-    pull = (coef.T * geometry.penalty).T
+    sweep = geometry.design.sweep(coef, intercept, problem.tasks.take(tasks))
+    pull = coef * problem.penalty[tasks].T
     value = sweep.value + 0.5 * np.sum(coef * pull, axis=0)
-    return value, join(problem, sweep.gradient + pull, sweep.slope)
+    return value, problem.project(join(problem, sweep.gradient + pull, sweep.slope), tasks)
 
 
 def join(problem: Problem, coef: FloatArray, intercept: FloatArray) -> FloatArray:
-    """Put coefficients and intercepts into points, one a column."""
-    return np.vstack([coef, intercept]) if problem.geometry.fit_intercept else coef
+    """Put coefficients and intercepts into points, one a row."""
+    parts = [coef, intercept[np.newaxis]] if problem.geometry.fit_intercept else [coef]
+    return np.ascontiguousarray(np.concatenate(parts).T)
 
 
 def part(problem: Problem, points: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Invert `join`."""
     if problem.geometry.fit_intercept:
-        return points[:-1], points[-1]
-    return points, np.zeros(points.shape[1])
+        return points[:, :-1].T, points[:, -1].copy()
+    return points.T, np.zeros(len(points))
 
 
-@dataclass(slots=True)
-class _Descent:
-    """The state of one problem; `trial` is where it wants to be evaluated next."""
+def _dot(a: FloatArray, b: FloatArray) -> FloatArray:
+    """Return the inner product of each row of a with that of b."""
+    return np.asarray(np.einsum("kj,kj->k", a, b))
 
-    point: FloatArray
-    value: float
-    gradient: FloatArray
-    precondition: Callable[[FloatArray], FloatArray]
-    stalled: bool = False
-    _values: list[float] = field(default_factory=list)
-    _direction: FloatArray = field(init=False)
-    _step: float = field(init=False)
-    _pairs: list[tuple[FloatArray, FloatArray, float]] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        self._turn()
+class _Descents:
+    """The running tasks, a row each."""
 
-    @property
-    def trial(self) -> FloatArray:
-        """The next point to evaluate."""
-        return self.point + self._step * self._direction
+    def __init__(self, problem: Problem, points: FloatArray) -> None:
+        self._problem = problem
+        self.tasks = np.arange(len(points))
+        self.points = points.copy()
+        self.values, self.gradients = evaluate(problem, points, self.tasks)
+        self.stalled = np.zeros(len(points), dtype=bool)
+        self._past = [self.values]
+        self._pairs: list[tuple[FloatArray, FloatArray, FloatArray]] = []
+        self._stiffness = np.ones(len(points))  # of the last pair, as the preconditioner sees it
+        self._steps = np.ones(len(points))
+        self._directions = self._turn()
 
-    @property
-    def gap(self) -> float:
-        """Estimated suboptimality, the largest of several estimates but not above the value.
+    def keep(self, which: NDArray[np.bool_]) -> None:
+        """Forget all tasks but these."""
+        self.tasks, self.points, self.values = (
+            self.tasks[which],
+            self.points[which],
+            self.values[which],
+        )
+        self.gradients, self.stalled = self.gradients[which], self.stalled[which]
+        self._past = [values[which] for values in self._past]
+        self._pairs = [(a[which], b[which], c[which]) for a, b, c in self._pairs]
+        self._stiffness, self._steps = self._stiffness[which], self._steps[which]
+        self._directions = self._directions[which]
+
+    def gaps(self) -> FloatArray:
+        """Estimate the suboptimality: the largest of several estimates but not above the value.
 
         Half the squared Newton decrement under the quasi-Newton model, exact for a quadratic that
         the model has learnt; and what is still to come if the decrease of the last 5, 10, 20, ...
         steps goes on at its rate (Aitken's extrapolation), which notices where the model is too
         stiff, and at the longer spans where the rate itself falls.
         """
-        estimate = -0.5 * float(self.gradient @ self._direction)
+        estimates = -0.5 * _dot(self.gradients, self._directions)
         span = _SHORTEST_SPAN
-        while 2 * span < len(self._values):
-            start, middle, end = self._values[-1 - 2 * span :: span]
+        while 2 * span < len(self._past):
+            start, middle, end = self._past[-1 - 2 * span :: span]
             before, after = start - middle, middle - end
-            if after > 4 * _EPS * self.value:
-                rate = after**2 / (before - after) if after < before else np.inf
-                estimate = max(estimate, rate)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                rates = np.where(after < before, after**2 / (before - after), np.inf)
+            falling = after > 4 * _EPS * self.values
+            estimates = np.where(falling, np.maximum(estimates, rates), estimates)
             span *= 2
-        return min(estimate, self.value)
+        return np.minimum(estimates, self.values)
 
-    def advance(self, value: float, gradient: FloatArray) -> None:
-        """Take the evaluation of `trial`: move there, or shorten the step."""
-        slope = float(self.gradient @ self._direction)
-        enough = value <= self.value + _SUFFICIENT_DECREASE * self._step * slope
+    def advance(self) -> None:
+        """Evaluate all trial points: move there, or shorten the step."""
+        change = self._steps[:, np.newaxis] * self._directions
+        values, gradients = evaluate(self._problem, self.points + change, self.tasks)
+        slopes = _dot(self.gradients, self._directions)
+        enough = values <= self.values + _SUFFICIENT_DECREASE * self._steps * slopes
         # Where rounding hides the decrease, the slope still shows it: the function is convex.
-        same = value <= self.value + 4 * _EPS * abs(self.value)
-        flatter = same and abs(float(gradient @ self._direction)) <= 0.9 * abs(slope)
-        if not (enough or flatter):
-            self._shorten(value, slope)
-            return
-        change, bend = self._step * self._direction, gradient - self.gradient
-        product = float(change @ bend)
-        if product > _EPS * float(np.linalg.norm(change) * np.linalg.norm(bend)):
-            self._pairs = [*self._pairs[1 - _MEMORY :], (change, bend, 1.0 / product)]
-        self.point, self.value, self.gradient = self.point + change, value, gradient
-        self._turn()
+        same = values <= self.values + 4 * _EPS * np.abs(self.values)
+        moved = enough | (
+            same & (np.abs(_dot(gradients, self._directions)) <= 0.9 * np.abs(slopes))
+        )
+        self._shorten(~moved, values, slopes)
+        if moved.any():
+            self._remember(moved, change, gradients - self.gradients)
+            self.points[moved] += change[moved]
+            self.values = np.where(moved, values, self.values)
+            self.gradients[moved] = gradients[moved]
+            self._steps[moved] = 1.0
+            self._directions[moved] = self._turn()[moved]
+        self._past.append(self.values)
+        if len(self._past) > _IDLE_STEPS:
+            self.stalled |= self._past[-1 - _IDLE_STEPS] <= self.values
 
-    def _turn(self) -> None:
-        """Set the direction at the current point by the two-loop recursion."""
-        direction = -self.gradient
+    def _remember(self, moved: NDArray[np.bool_], change: FloatArray, bend: FloatArray) -> None:
+        """Keep what a step has shown of the Hessian; nothing, of a task that has not moved."""
+        product = _dot(change, bend)
+        size = np.linalg.norm(change, axis=1) * np.linalg.norm(bend, axis=1)
+        usable = moved & (product > _EPS * size)
+        if not usable.any():
+            return
+        inverse = np.divide(1.0, product, out=np.zeros_like(product), where=usable)
+        self._pairs = [*self._pairs[1 - _MEMORY :], (change, bend, inverse)]
+        stiffness = inverse * _dot(bend, self._problem.precondition(bend, self.tasks))
+        self._stiffness = np.where(usable, stiffness, self._stiffness)
+
+    def _turn(self) -> FloatArray:
+        """Return the directions at the current points, by the two-loop recursion."""
+        directions = -self.gradients
         factors = []
         for change, bend, inverse in reversed(self._pairs):
-            factors.append(inverse * float(change @ direction))
-            direction = direction - factors[-1] * bend
-        direction = self.precondition(direction)
-        if self._pairs:
-            _, bend, inverse = self._pairs[-1]
-            direction = direction / (inverse * float(bend @ self.precondition(bend)))
+            factors.append(inverse * _dot(change, directions))
+            directions -= factors[-1][:, np.newaxis] * bend
+        directions = self._problem.precondition(directions, self.tasks)
+        directions /= self._stiffness[:, np.newaxis]
         for (change, bend, inverse), factor in zip(self._pairs, reversed(factors), strict=True):
-            direction = direction + (factor - inverse * float(bend @ direction)) * change
-        self._direction, self._step = direction, 1.0
-        self._values.append(self.value)
-        idle = len(self._values) > _IDLE_STEPS and self._values[-1 - _IDLE_STEPS] <= self.value
-        self.stalled = idle
+            directions += (factor - inverse * _dot(bend, directions))[:, np.newaxis] * change
+        return directions
 
-    def _shorten(self, value: float, slope: float) -> None:
-        # The minimiser of the parabola through what is known, within safe bounds.
-        excess = value - self.value - self._step * slope
-        best = -0.5 * slope * self._step**2 / excess if excess > 0 else 0.0
-        self._step = float(np.clip(best, 0.1 * self._step, 0.5 * self._step))
-        self.stalled = self._step < _SHORTEST_STEP
+    def _shorten(self, which: NDArray[np.bool_], values: FloatArray, slopes: FloatArray) -> None:
+        """Shorten steps to the minimiser of the parabola through what is known, within bounds."""
+        excess = values - self.values - self._steps * slopes
+        best = np.divide(
+            -0.5 * slopes * self._steps**2, excess, out=np.zeros_like(excess), where=excess > 0
+        )
+        shorter = np.clip(best, 0.1 * self._steps, 0.5 * self._steps)
+        self._steps = np.where(which, shorter, self._steps)
+        self.stalled |= self._steps < _SHORTEST_STEP

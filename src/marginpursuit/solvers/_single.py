@@ -23,20 +23,21 @@ from marginpursuit.solvers._problem import Problem
 
 
 class SingleProblem:
-    """One class against the rest."""
+    """One task of a problem."""
 
-    def __init__(self, problem: Problem, name: int) -> None:
-        geometry = problem.geometry
-        self.loss = problem.loss
-        self.rows = np.flatnonzero(problem.weights)
-        self.weights = problem.weights[self.rows]
-        self.sign = problem.labels.sign(name)[self.rows]
-        self.penalty = np.append(geometry.penalty, np.zeros(int(geometry.fit_intercept)))
+    def __init__(self, problem: Problem, task: int) -> None:
+        geometry, weights = problem.geometry, problem.tasks.weights[problem.tasks.part[task]]
+        self.loss = problem.tasks.losses[task]
+        self.rows = np.flatnonzero(weights)
+        self.weights = weights[self.rows]
+        self.sign = problem.tasks.sign(task)[self.rows]
+        self.penalty = np.append(problem.penalty[task], np.zeros(int(geometry.fit_intercept)))
         n_sides = 2 if self.loss.overconfidence > 0 else 1
         self.side = np.array([[1.0], [-1.0]])[:n_sides]
         self.side_weight = np.array([[1.0], [self.loss.overconfidence]])[:n_sides]
         self.most_force = self.side_weight * self.loss.scale * INFLUENCE_BOUND
         self._geometry, self._design = geometry, geometry.design
+        self._problem, self._task = problem, np.array([task])
 
     def score(self, point: FloatArray) -> FloatArray:
         """Return the scores of the rows."""
@@ -63,6 +64,10 @@ class SingleProblem:
         if self._geometry.fit_intercept:
             matrix[-1] += self._pullback(total)
             matrix[:-1, -1] = matrix[-1, :-1]
+        still = self._project(np.ones(len(matrix))) == 0
+        if still.any():
+            matrix[still], matrix[:, still] = 0.0, 0.0
+            matrix[still, still] = 1.0
         return cho_factor(matrix, lower=True, overwrite_a=True)
 
     def residual(self, scores: FloatArray) -> FloatArray:
@@ -81,7 +86,8 @@ class SingleProblem:
         losses = self.loss.value(self.sign * scores)
         lack = losses + (conjugate - force * self.residual(scores)).sum(axis=0)
         # An imbalance costs at most its size times the distance to the minimiser.
-        size = np.sqrt(imbalance @ self._geometry.precondition(imbalance))
+        conditioned = self._problem.precondition(imbalance[np.newaxis], self._task)[0]
+        size = np.sqrt(imbalance @ conditioned)
         distance = self.loss.margin + np.sqrt(self.weights @ scores**2)
         rounding = float(np.finfo(np.float64).eps) * float(self.weights @ losses)
         return max(rounding, float(self.weights @ lack + size * distance))
@@ -93,5 +99,9 @@ class SingleProblem:
         return total
 
     def _pullback(self, factors: FloatArray) -> FloatArray:
-        coef = self._design.pullback(factors)
-        return np.append(coef, factors.sum()) if self._geometry.fit_intercept else coef
+        total = self._design.pullback(factors)
+        total = np.append(total, factors.sum()) if self._geometry.fit_intercept else total
+        return self._project(total)
+
+    def _project(self, point: FloatArray) -> FloatArray:
+        return np.asarray(self._problem.project(point[np.newaxis], self._task)[0])

@@ -7,26 +7,27 @@ factorised once and preconditions a quasi-Newton method that then needs few read
 With fewer rows than columns the same is done in the space of the rows: an optimal coefficient
 vector is a combination of rows, so that with the n × n matrix of inner products K = R Rᵀ the
 problem is that of a design with rows R, and no d × d matrix is ever made.
+
+Parts of the rows, as the folds of a cross-validation have them, share the Gram matrix of all rows:
+the rows of a part weigh at most so many times what they weigh in the mean of all parts, and the
+mean times that number bounds the Gram matrix of every part.
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
+from typing import Any
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, eigh
+from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.linalg.lapack import dpstrf
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Design, Linear
 from marginpursuit.solvers._interior_point import InteriorPoint
 from marginpursuit.solvers._newton import NewtonDescent
-from marginpursuit.solvers._problem import (
-    Geometry,
-    Problem,
-    Progress,
-    Solution,
-    Status,
-    relative_to,
-)
+from marginpursuit.solvers._penalty import design_unit, shared_weights
+from marginpursuit.solvers._problem import Geometry, Problem, Progress, Solution, Status
 from marginpursuit.solvers._quasi_newton import join, minimise, part
 from marginpursuit.solvers._single import SingleProblem
 
@@ -46,6 +47,9 @@ _LITTLE_OVERCONFIDENCE = 0.1
 # Newton steps after which the interior-point method takes over.
 _NEWTON_STEPS = 40
 
+# Pivots below this many times the rounding of the inner products are rounding.
+_RANK = 64.0
+
 
 def solve_gram(problem: Problem) -> Solution:
     """Minimise by the quasi-Newton method, and finish by others where that is slow.
@@ -64,20 +68,22 @@ def solve_gram(problem: Problem) -> Solution:
     patience = max(_MOST_STEPS, min(int(_MOST_SHARE * n_columns), problem.max_iter - _MOST_STEPS))
     first = minimise(replace(problem, max_iter=min(problem.max_iter, patience)))
     few = first.n_iter < max(_UNCHECKED_STEPS, _UNCHECKED_SHARE * n_columns)
-    harmless = few and problem.loss.overconfidence >= _LITTLE_OVERCONFIDENCE
+    harmless = few and all(
+        loss.overconfidence >= _LITTLE_OVERCONFIDENCE for loss in problem.tasks.losses
+    )
     if harmless or first.n_iter == problem.max_iter:
         return first
     points, value, gap = join(problem, *first.linear), first.value.copy(), first.gap.copy()
     history, n_iter = list(first.history), first.n_iter
-    for k, name in enumerate(problem.labels.problems):
-        states = _finish(SingleProblem(problem, int(name)), points[:, k])
+    for k in range(len(problem.tasks)):
+        states = _finish(SingleProblem(problem, k), points[k])
         for iteration, state in zip(
             range(first.n_iter, problem.max_iter + 1), states, strict=False
         ):
-            estimate = float(state.gap / relative_to(problem.loss, state.value))
+            estimate = state.gap / float(problem.relative_to(value)[k])
             gap[k] = estimate if iteration > first.n_iter else max(gap[k], estimate)
             if iteration > first.n_iter:
-                points[:, k], value[k] = state.point, state.value
+                points[k], value[k] = state.point, state.value
                 reads = problem.geometry.design.n_reads
                 history.append(Progress(iteration, reads, float(value.mean()), float(gap.max())))
                 problem.report(history[-1])
@@ -110,7 +116,7 @@ def _finish(problem: SingleProblem, point: FloatArray) -> Iterator[NewtonDescent
 
 
 def gram_geometry(
-    design: Design, weights: FloatArray, alpha: float, *, scale_free: bool, fit_intercept: bool
+    design: Design, weights: FloatArray, unit: str, *, fit_intercept: bool
 ) -> Geometry:
     """Standardise the columns and factorise their Gram matrix.
 
@@ -118,13 +124,10 @@ def gram_geometry(
     ----------
     design : Design
         The data; its coordinates are changed.
-    weights : ndarray of shape (n_rows,)
-        Sample weights, sum one.
-    alpha : float
-        The penalty, of the squared coefficients of the data as it came, or, if `scale_free`, of
-        the standardised data.
-    scale_free : bool
-        Whether the penalty is that of the standardised coefficients.
+    weights : ndarray of shape (n_parts, n_rows)
+        Sample weights of each part, sum one. Fewer rows than columns permit one part only.
+    unit : str
+        What a penalty of one means: a name in `UNITS`.
     fit_intercept : bool
         Whether there is an intercept; without one, columns are not centred.
 
@@ -134,15 +137,17 @@ def gram_geometry(
         Coordinates for `solve_gram`.
     """
     if design.n_rows < design.n_columns:
-        return _row_geometry(design, weights, alpha, scale_free, fit_intercept)
-    gram = design.standardise(weights, centred=fit_intercept)
-    penalty = alpha * (np.ones(design.n_columns) if scale_free else design.inverse_spread**2)
-    return _column_geometry(design, gram, penalty, fit_intercept)
+        return _row_geometry(design, weights, unit, fit_intercept)
+    everywhere, bound = shared_weights(weights)
+    gram = design.standardise(everywhere, centred=fit_intercept)
+    units = design_unit(design, weights, unit, centred=fit_intercept)
+    return _column_geometry(design, gram, units, bound, fit_intercept)
 
 
 def _column_geometry(
-    design: Design, gram: FloatArray, penalty: FloatArray, fit_intercept: bool
+    design: Design, gram: FloatArray, unit: FloatArray, bound: float, fit_intercept: bool
 ) -> Geometry:
+    """Make coordinates where `bound` times the Gram matrix bounds that of every part."""
     n_columns = design.n_columns
     # What is added is about the rounding of the sums, which grows where sparse rows are centred
     # after they are squared.
@@ -151,40 +156,60 @@ def _column_geometry(
     # Columns that take no part have a zero on the diagonal; a coefficient of zero suits any
     # positive number there.
     still = np.where(design.inverse_spread > 0, 0.0, 1.0)
-    factor = cho_factor(gram + np.diag(penalty + rounding + still), lower=True)
+    mean_unit = np.mean(np.where(np.isfinite(unit), unit, 0.0), axis=0)
 
-    def precondition(vector: FloatArray) -> FloatArray:
+    @cache
+    def factor(alpha: float) -> Any:
+        diagonal = (alpha / bound) * mean_unit + rounding + still
+        return cho_factor(gram + np.diag(diagonal), lower=True)
+
+    def precondition(points: FloatArray, alpha: float) -> FloatArray:
         # Centred columns have no product with the intercept, whose own curvature is at most one.
-        solved = cho_solve(factor, vector[:n_columns], check_finite=False)
-        return np.concatenate([solved, vector[n_columns:]])
+        solved = cho_solve(factor(alpha), points[:, :n_columns].T, check_finite=False)
+        return np.hstack([solved.T, points[:, n_columns:]]) / bound
 
-    return Geometry(design, fit_intercept, penalty, precondition, design.to_data, design.from_data)
+    return Geometry(design, fit_intercept, unit, precondition, design.to_data, design.from_data)
 
 
-def _row_geometry(
-    design: Design, weights: FloatArray, alpha: float, scale_free: bool, fit_intercept: bool
-) -> Geometry:
-    design.standardise_diagonal(weights, centred=fit_intercept)
-    # Where the penalty is that of the raw coefficients, distances are those of the raw columns.
-    column_weights = np.ones(design.n_columns) if scale_free else design.spread**2
-    values, vectors = eigh(design.row_products(column_weights))
-    kept = values > values[-1] * design.n_rows * np.finfo(np.float64).eps
-    kept[-1] = True  # a column of zeros where no column of the data takes part
-    vectors, roots = vectors[:, kept], np.sqrt(np.maximum(values[kept], 0.0))
-    inverse_roots = np.divide(1.0, roots, out=np.zeros_like(roots), where=roots > 0)[:, np.newaxis]
-    reduced = Design(np.ascontiguousarray(vectors * roots))
+def _row_geometry(design: Design, weights: FloatArray, unit: str, fit_intercept: bool) -> Geometry:
+    """Make coordinates from a factorisation L Lᵀ of the inner products of the rows.
+
+    A point c has the scores L c and the norm of the penalty. It stands for the combination of the
+    pivot rows P with factors a such that L c = K a, that is (L_P)ᵀ a = c.
+    """
+    if len(weights) > 1:
+        raise ValueError("fewer rows than columns permit one part only")
+    design.standardise_diagonal(weights[0], centred=fit_intercept)
+    units = design_unit(design, weights, unit, centred=fit_intercept)[0]
+    metric = np.divide(1.0, units, out=np.zeros_like(units), where=units > 0)
+    products = design.row_products(metric)
+    tol = _RANK * design.n_rows * float(np.finfo(np.float64).eps * products.diagonal().max())
+    factor, order, rank, _ = dpstrf(products, tol=tol, lower=1, overwrite_a=1)
+    rank, order = max(int(rank), 1), order - 1  # a column of zeros where no column takes part
+    lower = np.zeros((design.n_rows, rank))
+    lower[order] = np.tril(factor)[:, :rank]
+    pivots = order[:rank]
+    reduced = Design(lower)
 
     def to_data(linear: Linear) -> Linear:
-        combinations = vectors @ (linear[0] * inverse_roots)
-        coef = np.column_stack([column_weights * design.pullback(c) for c in combinations.T])
+        combinations = np.zeros((design.n_rows, linear[0].shape[1]))
+        combinations[pivots] = _solve_lower(lower[pivots].T, linear[0], lower=False)
+        coef = np.column_stack([metric * design.pullback(c) for c in combinations.T])
         return design.to_data((coef, linear[1]))
 
     def from_data(linear: Linear) -> Linear:
         coef, intercept = design.from_data(linear)
         scores = design.scores(coef, np.zeros(coef.shape[1]))
-        return vectors.T @ scores * inverse_roots, intercept
+        return _solve_lower(lower[pivots], scores[pivots], lower=True), intercept
 
     column = _column_geometry(
-        reduced, reduced.gram(weights), np.full(reduced.n_columns, alpha), fit_intercept
+        reduced, reduced.gram(weights[0]), np.ones((1, rank)), 1.0, fit_intercept
     )
     return replace(column, to_data=to_data, from_data=from_data)
+
+
+def _solve_lower(triangle: FloatArray, right: FloatArray, *, lower: bool) -> FloatArray:
+    """Solve a triangular system; where all is zero, so is the solution."""
+    if not triangle.any():
+        return np.zeros_like(right)
+    return np.asarray(solve_triangular(triangle, right, lower=lower))

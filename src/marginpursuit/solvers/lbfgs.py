@@ -8,6 +8,7 @@ import numpy as np
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Design
+from marginpursuit.solvers._penalty import design_unit, shared_weights
 from marginpursuit.solvers._problem import Geometry, Problem, Solution
 from marginpursuit.solvers._quasi_newton import minimise
 
@@ -15,17 +16,19 @@ __all__ = ["diagonal_geometry", "solve_lbfgs"]
 
 
 def diagonal_geometry(
-    design: Design, weights: FloatArray, alpha: float, *, scale_free: bool, fit_intercept: bool
+    design: Design, weights: FloatArray, unit: str, *, fit_intercept: bool
 ) -> Geometry:
     """Standardise the columns. Parameters and result are those of `gram_geometry`."""
-    design.standardise_diagonal(weights, centred=fit_intercept)
-    penalty = alpha * (np.ones(design.n_columns) if scale_free else design.inverse_spread**2)
-    bound = np.append(1.0 + penalty, np.ones(int(fit_intercept)))
+    everywhere, bound = shared_weights(weights)
+    design.standardise_diagonal(everywhere, centred=fit_intercept)
+    units = design_unit(design, weights, unit, centred=fit_intercept)
+    mean_unit = np.mean(np.where(np.isfinite(units), units, 0.0), axis=0)
 
-    def precondition(vector: FloatArray) -> FloatArray:
-        return vector / bound
+    def precondition(points: FloatArray, alpha: float) -> FloatArray:
+        diagonal = np.append(bound + alpha * mean_unit, [bound] * int(fit_intercept))
+        return np.asarray(points / diagonal)
 
-    return Geometry(design, fit_intercept, penalty, precondition, design.to_data, design.from_data)
+    return Geometry(design, fit_intercept, units, precondition, design.to_data, design.from_data)
 
 
 def solve_lbfgs(problem: Problem) -> Solution:

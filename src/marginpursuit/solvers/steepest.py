@@ -16,6 +16,7 @@ import numpy as np
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Design
+from marginpursuit.solvers._penalty import shared_weights
 from marginpursuit.solvers._problem import Geometry, Problem, Progress, Solution, Status
 from marginpursuit.solvers._quasi_newton import evaluate, join, part
 
@@ -23,20 +24,22 @@ __all__ = ["raw_geometry", "solve_steepest"]
 
 
 def raw_geometry(
-    design: Design, weights: FloatArray, alpha: float, *, scale_free: bool, fit_intercept: bool
+    design: Design, weights: FloatArray, unit: str, *, fit_intercept: bool
 ) -> Geometry:
     """Leave the data as it is. Parameters and result are those of `gram_geometry`.
 
-    The negligible, scale-free penalty is left out, as the paper has none.
+    A unit other than the absolute is left out, penalty and all, as the paper has none.
     """
-    penalty = np.full(design.n_columns, 0.0 if scale_free else alpha)
-    smoothness = design.mean_square(weights) + float(fit_intercept) + float(penalty.max())
-    smoothness = smoothness if smoothness > 0 else 1.0  # any step will do where nothing moves
+    everywhere, _ = shared_weights(weights)
+    units = np.full((len(weights), design.n_columns), 1.0 if unit == "absolute" else 0.0)
+    mean_square = design.mean_square(everywhere)
 
-    def precondition(vector: FloatArray) -> FloatArray:
-        return vector / smoothness
+    def precondition(points: FloatArray, alpha: float) -> FloatArray:
+        smoothness = mean_square + float(fit_intercept) + alpha * float(units.max())
+        # Any step will do where nothing moves.
+        return points / (smoothness if smoothness > 0 else 1.0)
 
-    return Geometry(design, fit_intercept, penalty, precondition, design.to_data, design.from_data)
+    return Geometry(design, fit_intercept, units, precondition, design.to_data, design.from_data)
 
 
 def solve_steepest(problem: Problem, step: float | None = None) -> Solution:
@@ -59,21 +62,21 @@ def solve_steepest(problem: Problem, step: float | None = None) -> Solution:
     ValueError
         If no strong convexity makes the step admissible.
     """
-    names = problem.labels.problems
+    tasks = np.arange(len(problem.tasks))
     points = join(problem, *problem.start)
-    longest = 2.0 * float(problem.geometry.precondition(np.ones(1))[0])
+    longest = 2.0 * float(problem.precondition(np.ones_like(points), tasks).min())
     size = 0.5 * longest if step is None else step
     if not 0.0 < size < longest:
         raise ValueError(f"step must be in (0, {longest:g}), 2 over the mean of |x|²; got {step:g}")
     history: list[Progress] = []
     for iteration in range(problem.max_iter + 1):
-        values, gradients = evaluate(problem, points, names)
+        values, gradients = evaluate(problem, points, tasks)
         reads = problem.geometry.design.n_reads
         history.append(Progress(iteration, reads, float(values.mean()), float("nan")))
         problem.report(history[-1])
         if iteration < problem.max_iter:
             points = points - size * gradients
-    gaps = np.full(len(names), np.nan)
+    gaps = np.full(len(tasks), np.nan)
     return Solution(
         part(problem, points), values, gaps, Status.ALL_STEPS, problem.max_iter, tuple(history)
     )

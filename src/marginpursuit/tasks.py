@@ -1,0 +1,72 @@
+"""What is asked of the data: which rows, which class against the rest, with which loss."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marginpursuit._validation import FloatArray
+from marginpursuit.losses import MarginLoss
+
+__all__ = ["Labels", "Tasks"]
+
+
+@dataclass(frozen=True, slots=True)
+class Labels:
+    """Which class each row has, and the problems that this poses.
+
+    A problem is named by its positive class; the rows of that class have sign +1, all others -1.
+    Two classes are one problem, K > 2 classes are K problems, one against the rest.
+    """
+
+    codes: NDArray[np.intp]
+    n_classes: int
+
+    @property
+    def problems(self) -> NDArray[np.intp]:
+        """The positive class of each problem."""
+        return np.arange(1, 2) if self.n_classes == 2 else np.arange(self.n_classes)
+
+    def sign(self, problem: int) -> FloatArray:
+        """Return y in {-1, +1} for one problem."""
+        return np.where(self.codes == problem, 1.0, -1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Tasks:
+    """Tasks that share each read of the data; a task is one column of all coefficients.
+
+    A task is one problem, on one part of the rows, with one loss. A part is a set of weights that
+    sum to one: those of all rows, or zero for the rows that a fold holds out.
+    """
+
+    codes: NDArray[np.intp]  # (n_rows,), the class of each row
+    weights: FloatArray  # (n_parts, n_rows)
+    positive: NDArray[np.intp]  # (n_tasks,), the positive class of each task
+    part: NDArray[np.intp]  # (n_tasks,), an index into the weights
+    losses: tuple[MarginLoss, ...]  # (n_tasks,)
+
+    @classmethod
+    def of(cls, labels: Labels, weights: FloatArray, loss: MarginLoss) -> "Tasks":
+        """Pose every problem once, on all rows."""
+        positive = labels.problems
+        part = np.zeros(len(positive), dtype=np.intp)
+        return cls(labels.codes, weights[np.newaxis], positive, part, (loss,) * len(positive))
+
+    def __len__(self) -> int:
+        return len(self.losses)
+
+    def take(self, which: NDArray[np.intp]) -> "Tasks":
+        """Return some of the tasks."""
+        if len(which) == len(self):
+            return self
+        losses = tuple(self.losses[k] for k in which)
+        return replace(self, positive=self.positive[which], part=self.part[which], losses=losses)
+
+    def with_loss(self, loss: MarginLoss) -> "Tasks":
+        """Return the same tasks, all with another loss."""
+        return replace(self, losses=(loss,) * len(self))
+
+    def sign(self, task: int) -> FloatArray:
+        """Return y in {-1, +1} for one task."""
+        return np.where(self.codes == self.positive[task], 1.0, -1.0)
