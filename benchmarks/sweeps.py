@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 from common import least_time, load, table
 
-from marginpursuit.design import Design, usable_threads
+from marginpursuit._threads import usable_threads
+from marginpursuit.design import Design
 from marginpursuit.losses import MarginLoss
 from marginpursuit.tasks import Labels, Tasks
 

@@ -8,9 +8,11 @@ from importlib.metadata import version as _version
 from marginpursuit import bounds, calibration, location, losses
 from marginpursuit._versions import show_versions
 from marginpursuit.classifiers import MarginPursuitClassifier
+from marginpursuit.selection import MarginPursuitClassifierCV
 
 __all__ = [
     "MarginPursuitClassifier",
+    "MarginPursuitClassifierCV",
     "__version__",
     "bounds",
     "calibration",

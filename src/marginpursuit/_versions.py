@@ -5,7 +5,7 @@ import sys
 from importlib import metadata
 
 from marginpursuit import _kernels
-from marginpursuit.design import usable_threads
+from marginpursuit._threads import usable_threads
 
 _REQUIRED = ("numpy", "scipy", "scikit-learn")
 _OPTIONAL = ("matplotlib",)

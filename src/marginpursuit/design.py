@@ -16,7 +16,6 @@ Rows are cut into blocks whose number depends on the shape of the data alone and
 added in order, so that no result depends on the number of threads.
 """
 
-import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from marginpursuit import _kernels
+from marginpursuit._threads import serial_products
 from marginpursuit._validation import FloatArray
 from marginpursuit.tasks import Tasks
 
@@ -41,6 +41,12 @@ _MOST_BLOCKS = 64
 # rows (or columns) that make such a product worth its while.
 _PRODUCT_ELEMENTS = 1 << 17
 _FEWEST_IN_PRODUCT = 1024
+
+# The most blocks that are summed by matrix products, the bytes of all their sums, and the fewest
+# rows (or columns) in one.
+_MOST_PRODUCT_BLOCKS = 16
+_BLOCK_BYTES = 1 << 26
+_FEWEST_IN_BLOCK = 512
 
 # Scores that a product with a sparse matrix makes at a time.
 _SPARSE_ELEMENTS = 1 << 21
@@ -172,7 +178,7 @@ class Design:
         self.n_reads += 1
         first = np.zeros((len(weights), self.n_columns))
         second = np.zeros_like(first)
-        for span, rows in self._chunks():
+        for span, rows in self._chunks(0, self.n_rows):
             share = weights[:, span]
             if self.is_sparse:  # what is not stored is minus the centre
                 cross = share @ rows * self.centre
@@ -202,7 +208,7 @@ class Design:
         """
         self.n_reads += 1
         total = np.zeros(self.n_columns + with_one)
-        for span, rows in self._chunks():
+        for span, rows in self._chunks(0, self.n_rows):
             if self.is_sparse:  # what is not stored has the size of the centre
                 usual, centre = np.abs(self.centre), self.centre[rows.indices]
                 size = rows.copy()
@@ -227,13 +233,15 @@ class Design:
             offset = float(np.sum((self.centre * roots) ** 2))
             products = (scaled @ scaled.T).toarray()
             return np.asarray(products - cross - cross[:, np.newaxis] + offset)
-        products = np.zeros((self.n_rows, self.n_rows))
-        step = max(_FEWEST_IN_PRODUCT, _PRODUCT_ELEMENTS // self.n_rows)
-        for start in range(0, self.n_columns, step):
-            span = slice(start, start + step)
-            rows = (self._matrix[:, span] - self.centre[span]) * roots[span]
-            products += rows @ rows.T
-        return products
+
+        def add(first: int, last: int, total: FloatArray) -> None:
+            step = max(_FEWEST_IN_PRODUCT, _PRODUCT_ELEMENTS // self.n_rows)
+            for start in range(first, last, step):
+                span = slice(start, min(start + step, last))
+                rows = (self._matrix[:, span] - self.centre[span]) * roots[span]
+                total += rows @ rows.T
+
+        return self._summed((self.n_rows, self.n_rows), self.n_columns, add)
 
     def _set_centre(self, weights: FloatArray, centred: bool) -> None:
         mean = self._raw_pullback(weights)
@@ -268,7 +276,7 @@ class Design:
         """Sum weight times the squares of the centred rows."""
         self.n_reads += 1
         total = np.zeros(self.n_columns)
-        for span, rows in self._chunks():
+        for span, rows in self._chunks(0, self.n_rows):
             if self.is_sparse:
                 share = weights[span]
                 total += share @ rows.multiply(rows) - 2.0 * self.centre * (share @ rows)
@@ -294,29 +302,29 @@ class Design:
         return Sweep(np.array([value]), gradients.sum(axis=0)[:, np.newaxis], np.array([slope]))
 
     def _sweep_many(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
-        n_tasks = len(tasks)
-        value, slope = np.zeros(n_tasks), np.zeros(n_tasks)
-        gradient = np.zeros((n_tasks, self.n_columns))
+        n_tasks, n_columns = len(tasks), self.n_columns
         losses = np.array([(x.margin, x.scale, x.overconfidence) for x in tasks.losses])
-        task_rows = np.ascontiguousarray(coef.T)
-        for span, rows in self._chunks(n_tasks):
-            scores = np.ascontiguousarray(task_rows @ rows.T)
+        coef_rows = np.ascontiguousarray(coef.T)
 
-            def run(thread: int, n: int, scores: FloatArray = scores, span: slice = span) -> None:
-                edges = n_tasks * thread // n, n_tasks * (thread + 1) // n
+        def add(first: int, last: int, total: FloatArray) -> None:
+            value, slope = np.zeros((2, n_tasks))
+            for span, rows in self._chunks(first, last, n_tasks):
+                scores = np.ascontiguousarray(coef_rows @ rows.T)
                 _kernels.task_losses(
                     *(span.start, losses, tasks.codes, tasks.weights, tasks.positive, tasks.part),
-                    *(intercept, scores, value, slope, *edges),
+                    *(intercept, scores, value, slope, 0, n_tasks),
                 )
+                total[:, :n_columns] += scores @ rows
+            total[:, n_columns], total[:, n_columns + 1] = value, slope
 
-            self._in_threads(run, n_tasks)
-            gradient += scores @ rows
-        return Sweep(value, gradient.T, slope)
+        total = self._summed((n_tasks, n_columns + 2), self.n_rows, add)
+        value, slope = np.ascontiguousarray(total[:, n_columns:].T)
+        return Sweep(value, total[:, :n_columns].T, slope)
 
     def _score_chunks(
         self, coef: FloatArray, intercept: FloatArray
     ) -> Iterator[tuple[slice, FloatArray]]:
-        for span, rows in self._chunks(len(intercept)):
+        for span, rows in self._chunks(0, self.n_rows, len(intercept)):
             yield span, rows @ coef + intercept
 
     def _raw_pullback(self, factors: FloatArray) -> FloatArray:
@@ -341,23 +349,50 @@ class Design:
             return np.asarray(
                 second - cross - cross.T + weights.sum() * np.outer(self.centre, self.centre)
             )
-        total = np.zeros((self.n_columns, self.n_columns))
-        step = max(_FEWEST_IN_PRODUCT, _PRODUCT_ELEMENTS // max(1, self.n_columns))
-        for start in range(0, self.n_rows if wanted is None else len(wanted), step):
-            span: Any = slice(start, start + step)
-            span = span if wanted is None else wanted[span]
-            rows = self._matrix[span] - self.centre
-            rows *= np.sqrt(weights[span])[:, np.newaxis]
-            total += rows.T @ rows
-        return total
 
-    def _chunks(self, n_tasks: int = 1) -> Iterator[tuple[slice, Any]]:
-        """Yield the rows as float64, some at a time, for matrix products with so many tasks."""
+        def add(first: int, last: int, total: FloatArray) -> None:
+            step = max(_FEWEST_IN_PRODUCT, _PRODUCT_ELEMENTS // max(1, self.n_columns))
+            for start in range(first, last, step):
+                span: Any = slice(start, min(start + step, last))
+                span = span if wanted is None else wanted[span]
+                rows = self._matrix[span] - self.centre
+                rows *= np.sqrt(weights[span])[:, np.newaxis]
+                total += rows.T @ rows
+
+        n_wanted = self.n_rows if wanted is None else len(wanted)
+        return self._summed((self.n_columns, self.n_columns), n_wanted, add)
+
+    def _summed(
+        self, shape: tuple[int, int], n_items: int, add: Callable[[int, int, FloatArray], None]
+    ) -> FloatArray:
+        """Sum what add(first, last, total) adds to its total, over blocks of rows or columns.
+
+        Each block is for one thread, in which matrix products start no others.
+        """
+        n_blocks = min(
+            _MOST_PRODUCT_BLOCKS,
+            _BLOCK_BYTES // (8 * max(1, shape[0] * shape[1])),
+            n_items // _FEWEST_IN_BLOCK,
+        )
+        edges = np.linspace(0, n_items, max(1, n_blocks) + 1).astype(int).tolist()
+        totals = np.zeros((len(edges) - 1, *shape))
+
+        def share(thread: int, n_threads: int) -> None:
+            for block in range(thread, len(totals), n_threads):
+                add(edges[block], edges[block + 1], totals[block])
+
+        with serial_products():
+            self._in_threads(share, len(totals))
+        return totals[0] if len(totals) == 1 else np.asarray(totals.sum(axis=0))
+
+    def _chunks(self, first: int, last: int, n_tasks: int = 1) -> Iterator[tuple[slice, Any]]:
+        """Yield rows as float64, some at a time, for matrix products with so many tasks."""
         step = max(256, _PRODUCT_ELEMENTS // max(1, self.n_columns))
         step = max(256, _SPARSE_ELEMENTS // n_tasks) if self.is_sparse else step
-        for start in range(0, self.n_rows, step):
-            span = slice(start, min(start + step, self.n_rows))
-            rows = self._matrix if step >= self.n_rows else self._matrix[span]
+        for start in range(first, last, step):
+            span = slice(start, min(start + step, last))
+            is_all = span.stop - span.start == self.n_rows
+            rows = self._matrix if is_all else self._matrix[span]
             yield span, rows.astype(np.float64, copy=False)
 
     def _for_blocks(self, run: Callable[[int, int, int], None]) -> None:
@@ -379,22 +414,6 @@ class Design:
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._n_threads)
         list(self._pool.map(run, range(n_threads), [n_threads] * n_threads))
-
-
-def usable_threads(n_threads: int | None) -> int:
-    """Count the threads that a fit uses: as asked, or one for each processor at hand.
-
-    ``OMP_NUM_THREADS`` is honoured, so that worker processes which are told to use one thread
-    (joblib tells its workers so) do not crowd each other out.
-    """
-    if n_threads is not None:
-        return n_threads
-    if hasattr(os, "sched_getaffinity"):
-        processors = len(os.sched_getaffinity(0))
-    else:  # macOS and Windows
-        processors = os.cpu_count() or 1
-    limit = os.environ.get("OMP_NUM_THREADS", "")
-    return max(1, min(processors, int(limit))) if limit.isdigit() else processors
 
 
 def _block_edges(matrix: Any) -> NDArray[np.intp]:

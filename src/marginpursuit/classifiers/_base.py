@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from marginpursuit._threads import usable_threads
 from marginpursuit._validation import FloatArray, between, scalar
 from marginpursuit.classifiers._input import (
     LARGEST,
@@ -20,7 +21,7 @@ from marginpursuit.classifiers._input import (
     refuse_mixed,
 )
 from marginpursuit.classifiers._progress import warn
-from marginpursuit.design import Design, usable_threads
+from marginpursuit.design import Design
 from marginpursuit.tasks import Labels
 
 

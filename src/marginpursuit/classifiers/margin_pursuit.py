@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import gen_batches
 from sklearn.utils.metaestimators import available_if
 
+from marginpursuit._threads import usable_threads
 from marginpursuit._validation import FloatArray
-from marginpursuit.calibration import probability
 from marginpursuit.classifiers._base import LinearClassifier, TrainingData
 from marginpursuit.classifiers._input import rescaled
 from marginpursuit.classifiers._margins import SCALE_RULES, SMOOTH_LINK
@@ -23,6 +22,7 @@ from marginpursuit.classifiers._parameters import (
     one_of,
     whole,
 )
+from marginpursuit.classifiers._probabilities import exact_probabilities
 from marginpursuit.classifiers._progress import (
     CallbackSupportMixin,
     Reporter,
@@ -31,7 +31,7 @@ from marginpursuit.classifiers._progress import (
 )
 from marginpursuit.classifiers._pursuit import Pursuit, pursue
 from marginpursuit.classifiers._stream import Stream, is_enough, stack
-from marginpursuit.design import Design, Linear, usable_threads
+from marginpursuit.design import Design, Linear
 from marginpursuit.losses import MarginLoss
 from marginpursuit.solvers import (
     SOLVERS,
@@ -52,9 +52,6 @@ _NEGLIGIBLE_PENALTY = 1e-6
 # The least scale, in units of the margin. Far above it already, the loss is that of the absolute
 # residual but for a factor; far below, the decrease that is left is lost in rounding.
 _LEAST_SCALE = 1e-5
-
-# Rows whose scores are turned into probabilities at a time, so that intermediate arrays stay small.
-_LINK_ROWS = 1 << 13
 
 _ALLOWED = {
     "margin": number("in [1e-100, 1e+100]", lambda x: 1e-100 <= x <= 1e100),  # as it is squared
@@ -339,16 +336,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
             Probabilities, in the order of `classes_`.
         """
         scores = self.decision_function(X)
-        if scores.ndim == 1:
-            scores = np.column_stack([-scores, scores])
-        chances = np.empty_like(scores)
-        for rows in gen_batches(len(scores), _LINK_ROWS):
-            chances[rows] = probability(scores[rows], self.margin, self.scale_)
-        # The link has flat parts. This little decides ties there by the score, and rows that no
-        # class claims.
-        chances[np.arange(len(scores)), scores.argmax(axis=1)] += 1e-12
-        chances /= chances.sum(axis=1, keepdims=True)
-        return chances
+        return exact_probabilities(scores.reshape(len(scores), -1), self.margin, self.scale_)
 
     def _check_parameters(self) -> None:
         check_parameters(self, _ALLOWED)

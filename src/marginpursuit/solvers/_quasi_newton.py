@@ -8,6 +8,7 @@ Hessian, so its quality decides the number of reads.
 import numpy as np
 from numpy.typing import NDArray
 
+from marginpursuit._threads import serial_products
 from marginpursuit._validation import FloatArray
 from marginpursuit.solvers._problem import Problem, Progress, Solution, Status
 
@@ -38,6 +39,11 @@ def minimise(problem: Problem, *, times: int = 1) -> Solution:
     A task is finished when its estimated gap meets the tolerance so many times in a row, or is far
     below it.
     """
+    with serial_products():
+        return _minimise(problem, times)
+
+
+def _minimise(problem: Problem, times: int) -> Solution:
     points = join(problem, *problem.start)
     state = _Descents(problem, points)
     values, gaps = np.empty(len(points)), np.empty(len(points))

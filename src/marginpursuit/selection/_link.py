@@ -1,0 +1,87 @@
+r"""A probability link that is fitted to scores of rows which the fit had not seen.
+
+The exact link of the loss is right where the model is: where no linear score is the optimal one, or
+where few rows are short of the level, it claims too much. The fitted link has a logit that is
+piecewise linear in the score u, with knots at -γ, 0 and γ and f(0) = 0,
+
+.. math::
+
+    \operatorname{logit} p = f(u) = a_1 \min(u + \gamma, 0) + a_2 \min(\max(u, -\gamma), 0)
+        + a_3 \max(\min(u, \gamma), 0) + a_4 \max(u - \gamma, 0),
+
+with slopes a > 0, so that it rises and agrees with the sign of the score. With several classes the
+probabilities are the softmax of the f(u). The slopes minimise the log-loss.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import minimize
+from scipy.special import logsumexp, softmax
+
+from marginpursuit._validation import FloatArray
+
+# Rows that four slopes are fitted to, at most.
+_MOST_ROWS = 1 << 16
+
+# Slopes times the level: none is flat, and none pretends to be certain.
+_SLOPES = 1e-3, 1e3
+
+
+@dataclass(frozen=True, slots=True)
+class FittedLink:
+    """The link, by its knots and slopes."""
+
+    margin: float
+    slopes: FloatArray  # (4,)
+
+    @classmethod
+    def fit(
+        cls, scores: FloatArray, codes: NDArray[np.intp], weights: FloatArray, margin: float
+    ) -> "FittedLink":
+        """Fit the slopes to scores of shape (n_rows, n_problems) of rows of these classes.
+
+        A weight is the number of rows that a row stands for.
+        """
+        count, step = weights.sum(), -(-len(codes) // _MOST_ROWS)
+        codes, weights = codes[::step], weights[::step]
+        weights = weights / weights.sum()
+        pieces = _pieces(scores[::step] / margin)
+        n_rows, n_classes = pieces.shape[1:]
+        # Nobody is certain after n rows: a little of each row counts for the other classes.
+        doubt = 1.0 / (count + n_classes)
+        target = np.full((n_rows, n_classes), doubt)
+        target[np.arange(n_rows), codes] = 1.0 - (n_classes - 1) * doubt
+        target *= weights[:, np.newaxis]
+
+        def loss(slopes: FloatArray) -> tuple[float, FloatArray]:
+            logits = np.tensordot(slopes, pieces, 1)
+            logs = logits - logsumexp(logits, axis=1, keepdims=True)
+            excess = weights[:, np.newaxis] * np.exp(logs) - target
+            return -float(np.sum(target * logs)), np.tensordot(pieces, excess, 2)
+
+        found = minimize(loss, np.ones(4), jac=True, method="L-BFGS-B", bounds=[_SLOPES] * 4)
+        return cls(margin, found.x / margin)
+
+    def probabilities(self, scores: FloatArray) -> FloatArray:
+        """Return the probability of each class, of shape (n_rows, n_classes)."""
+        pieces = _pieces(scores / self.margin)
+        return np.asarray(softmax(np.tensordot(self.margin * self.slopes, pieces, 1), axis=1))
+
+
+def _pieces(scores: FloatArray) -> FloatArray:
+    """Cut the score of each class at -1, 0 and 1, into an array of shape (4, n_rows, n_classes).
+
+    Of two classes the second has the score, and the first has zero.
+    """
+    if scores.shape[1] == 1:
+        scores = np.hstack([np.zeros_like(scores), scores])
+    return np.stack(
+        [
+            np.minimum(scores + 1.0, 0.0),
+            np.clip(scores, -1.0, 0.0),
+            np.clip(scores, 0.0, 1.0),
+            np.maximum(scores - 1.0, 0.0),
+        ]
+    )

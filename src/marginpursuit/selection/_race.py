@@ -1,0 +1,97 @@
+r"""Rounds of a cross-validation, each with more rows and fewer settings.
+
+A round fits all settings that are left to a sample of the rows of every fold. A setting then drops
+out if, with d_k the difference of its score to the best setting's in fold k,
+
+.. math::
+
+    \bar d > 3\, \max(\operatorname{sd}(d), \sigma) / \sqrt{K},
+
+σ the median of these deviations over all settings (that of few folds may be small by chance). The
+penalty that suits a sample is larger than the one that suits all rows, in inverse proportion to
+their number (as a prior of fixed width has it); a round therefore takes α times all rows over those
+in the sample. The last round has all rows, and alone decides.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marginpursuit._validation import FloatArray
+from marginpursuit.classifiers._base import TrainingData
+from marginpursuit.selection._folds import Fold
+from marginpursuit.tasks import Labels
+
+# Each round has so many times the rows of the one before, and there are at most so many.
+_GROWTH = 4
+_MOST_ROUNDS = 3
+
+# The fewest rows of a round, and the fewest for each column.
+_FEWEST_ROWS = 4000
+_ROWS_PER_COLUMN = 5
+
+# The fewest rows of a class in a round, if the class has them.
+_FEWEST_OF_CLASS = 20
+
+# How many standard errors behind the best a setting may be.
+_CAUTION = 3.0
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Some or all of the rows, and the folds among them."""
+
+    data: TrainingData
+    folds: list[Fold]
+    rows: NDArray[np.intp]  # which rows of all they are
+    share: float  # of all rows
+
+
+def rounds(
+    data: TrainingData, folds: Sequence[Fold], random: np.random.RandomState
+) -> Iterator[Round]:
+    """Yield the rounds, the last with all rows."""
+    n_rows, n_columns = data.matrix.shape
+    fewest = max(_FEWEST_ROWS, _ROWS_PER_COLUMN * n_columns)
+    sizes = [n_rows // _GROWTH**k for k in range(1, _MOST_ROUNDS)]
+    for size in sorted(size for size in sizes if size >= fewest):
+        yield _sampled(data, folds, _sample(data.labels.codes, size, random))
+    yield everything(data, folds)
+
+
+def everything(data: TrainingData, folds: Sequence[Fold]) -> Round:
+    """Return the round with all rows."""
+    return Round(data, list(folds), np.arange(len(data.weights)), 1.0)
+
+
+def survivors(scores: FloatArray) -> NDArray[np.intp]:
+    """Return which settings may still win, given scores of shape (n_settings, n_folds)."""
+    behind = scores[np.argmax(scores.mean(axis=1))] - scores
+    deviation = behind.std(axis=1, ddof=1)
+    usual = np.median(deviation[deviation > 0]) if np.any(deviation > 0) else 0.0
+    error = np.maximum(deviation, usual) / np.sqrt(scores.shape[1])
+    return np.flatnonzero(behind.mean(axis=1) <= _CAUTION * error)
+
+
+def _sample(codes: NDArray[np.intp], size: int, random: np.random.RandomState) -> NDArray[np.intp]:
+    """Draw rows of each class in about its proportion, in rising order."""
+    kept = []
+    for code in np.unique(codes):
+        rows = np.flatnonzero(codes == code)
+        wanted = max(_FEWEST_OF_CLASS, round(size * len(rows) / len(codes)))
+        kept.append(random.permutation(rows)[:wanted])
+    return np.sort(np.concatenate(kept))
+
+
+def _sampled(data: TrainingData, folds: Sequence[Fold], rows: NDArray[np.intp]) -> Round:
+    place = np.full(len(data.weights), -1)
+    place[rows] = np.arange(len(rows))
+    inside = [
+        Fold(*(places[places >= 0] for places in (place[train], place[test])))
+        for train, test in folds
+    ]
+    labels = Labels(data.labels.codes[rows], data.labels.n_classes)
+    sampled = replace(data, matrix=data.matrix[rows], labels=labels, weights=data.weights[rows])
+    return Round(sampled, inside, rows, len(rows) / len(place))

@@ -1,0 +1,81 @@
+"""Judging by scores of rows that a fit has not seen, with any scorer of scikit-learn."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+
+from marginpursuit._validation import FloatArray
+
+#: Turns scores of shape (n_rows, n_problems) into probabilities of each class.
+Link = Callable[[FloatArray], FloatArray]
+
+
+class Scored(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Stands in for a fitted classifier where a scorer asks: all it has are scores of some rows."""
+
+    def __init__(self, classes: Any = None, scores: Any = None, link: Link | None = None) -> None:
+        self.classes_ = classes
+        self.scores = scores
+        self.link = link
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def fit(self, X: Any, y: Any) -> "Scored":
+        """Do nothing: scikit-learn wants every estimator to have it."""
+        return self
+
+    def decision_function(self, X: Any) -> FloatArray:
+        """Return the scores, whatever X is."""
+        return np.asarray(self.scores[:, 0] if self.scores.shape[1] == 1 else self.scores)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the classes that the scores speak for."""
+        return np.asarray(self.classes_[_codes(self.scores)])
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Return the probabilities that the link makes of the scores."""
+        assert self.link is not None
+        return self.link(self.scores)
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Says how good scores are for the rows they belong to."""
+
+    scorer: Any  # None: the share of correct predictions
+    matrix: Any
+    codes: NDArray[np.intp]
+    classes: NDArray[Any]
+    metadata: dict[str, Any]  # for the scorer; arrays with an entry a row are cut to size
+
+    def __call__(self, scores: FloatArray, rows: NDArray[np.intp], link: Link) -> float:
+        """Return the score of the scores."""
+        metadata = {
+            name: value[rows] if np.shape(value)[:1] == self.codes.shape else value
+            for name, value in self.metadata.items()
+        }
+        if self.scorer is None:
+            correct = _codes(scores) == self.codes[rows]
+            return float(np.average(correct, weights=metadata.get("sample_weight")))
+        stand_in = Scored(self.classes, scores, link)
+        true = self.classes[self.codes[rows]]
+        return float(self.scorer(stand_in, self.matrix[rows], true, **metadata))
+
+
+def takes_weights(scorer: Any) -> bool:
+    """Whether a scorer can weigh samples."""
+    judged_by = scorer if scorer is None else getattr(scorer, "_score_func", scorer)
+    return judged_by is None or "sample_weight" in signature(judged_by).parameters
+
+
+def _codes(scores: FloatArray) -> NDArray[np.intp]:
+    """Return the codes of the classes that scores of shape (n_rows, n_problems) speak for."""
+    if scores.shape[1] == 1:
+        return (scores[:, 0] > 0).astype(np.intp)
+    return np.asarray(scores.argmax(axis=1))

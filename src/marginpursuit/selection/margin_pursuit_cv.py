@@ -1,0 +1,508 @@
+"""Scale, overconfidence and penalty chosen by cross-validation, all in shared reads of the data."""
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from numbers import Real
+from time import perf_counter
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from scipy.stats import rankdata
+from sklearn import get_config
+from sklearn.metrics import check_scoring
+from sklearn.model_selection import ParameterGrid, check_cv
+from sklearn.utils import check_random_state
+from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
+from sklearn.utils.metaestimators import available_if
+
+from marginpursuit._threads import usable_threads
+from marginpursuit._validation import FloatArray
+from marginpursuit.classifiers import MarginPursuitClassifier
+from marginpursuit.classifiers._base import LinearClassifier, TrainingData
+from marginpursuit.classifiers._parameters import (
+    CLASS_WEIGHT,
+    FLAG,
+    RANDOM_STATE,
+    Allowed,
+    check_parameters,
+    number,
+    one_of,
+    whole,
+)
+from marginpursuit.classifiers._probabilities import exact_probabilities
+from marginpursuit.classifiers._progress import ProgressBar
+from marginpursuit.design import Linear
+from marginpursuit.selection._folds import Fold, FoldFits, FoldOptions, Setting
+from marginpursuit.selection._link import FittedLink
+from marginpursuit.selection._race import Round, everything, rounds, survivors
+from marginpursuit.selection._scores import Judge, Link, Scored, takes_weights
+from marginpursuit.solvers import Progress
+
+__all__ = ["MarginPursuitClassifierCV"]
+
+#: Fits for the data as it came, by setting and fold.
+Fits: TypeAlias = dict[tuple[Setting, int], Linear]
+
+# Bytes of fits that are kept from one round to begin the next with.
+_MOST_KEPT = 1 << 28
+
+# Rounds before the last need not be solved to a smaller tolerance than this.
+_ROUGH = 1e-3
+
+
+def _numbers(words: str, low: float, high: float) -> Allowed:
+    def is_allowed(values: Any) -> bool:
+        if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
+            return False
+        given = list(values)
+        return bool(given) and all(
+            isinstance(x, Real) and not isinstance(x, bool) and low <= float(x) <= high
+            for x in given
+        )
+
+    return Allowed(f"a sequence of one or more numbers {words}", is_allowed)
+
+
+_ALLOWED = {
+    "scales": _numbers("that are positive and finite", np.nextafter(0, 1), np.finfo(float).max),
+    "overconfidences": _numbers("in [0, 1]", 0.0, 1.0),
+    "alphas": _numbers("that are finite and >= 0", 0.0, np.finfo(float).max),
+    "alpha_unit": one_of(["auto", "absolute", "standardised", "common"]),
+    "margin": number("in [1e-100, 1e+100]", lambda x: 1e-100 <= x <= 1e100),
+    "rule": one_of(["best", "one-standard-error"]),
+    "refit": FLAG,
+    "race": FLAG,
+    "link": one_of(["fitted", "exact"]),
+    "fit_intercept": FLAG,
+    "solver": one_of(["auto", "gram", "lbfgs"]),
+    "max_iter": whole(1),
+    "tol": number("in (0, 1)", lambda x: 0 < x < 1),
+    "class_weight": CLASS_WEIGHT,
+    "n_threads": whole(1, None),
+    "random_state": RANDOM_STATE,
+    "verbose": whole(0, False, True),
+}
+
+
+def _was_refitted(estimator: Any) -> bool:
+    if not estimator.refit:
+        raise AttributeError("there is no fit to all rows to predict with: refit=False was given")
+    return True
+
+
+class MarginPursuitClassifierCV(LinearClassifier):
+    """Margin pursuit with scale, overconfidence and penalty chosen by cross-validation.
+
+    All settings, folds and classes are fitted in the same reads of the data, with one Gram matrix,
+    and from the largest scale to the smallest, each from the fit before. Where there are many rows,
+    settings that are far behind on a sample of them drop out early (`race`).
+
+    Parameters
+    ----------
+    scales : sequence of float, default=(0.1, 0.3, 1.0, 3.0)
+        Scales s to choose from; what matters is their ratio to the margin.
+    overconfidences : sequence of float, default=(0.0, 0.3, 1.0)
+        Weights τ of margins above the level to choose from.
+    alphas : sequence of float, default=(1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
+        Penalties to choose from.
+    alpha_unit : {"auto", "absolute", "standardised", "common"}, default="auto"
+        What the penalties are multiples of, as in :class:`MarginPursuitClassifier`; "auto" is
+        "standardised" for dense and "common" for sparse data, whose columns tend to share a unit.
+    margin : float, default=1.0
+        The level γ.
+    cv : int, splitter or iterable, default=5
+        How to split, as scikit-learn has it; a number means stratified folds.
+    scoring : str, callable or None, default=None
+        How to judge; by default the share of correct predictions.
+    rule : {"best", "one-standard-error"}, default="best"
+        Which setting to take: the one with the best mean score; or, of those within one standard
+        error of it, the one with the largest penalty, then overconfidence, then scale.
+    refit : bool, default=True
+        Whether to fit the chosen setting to all rows.
+    race : bool, default=True
+        Whether settings may drop out early, by the rule of `marginpursuit.selection._race`. They
+        keep the score they had then; ``cv_results_["n_resources"]`` tells on how many rows.
+    link : {"fitted", "exact"}, default="fitted"
+        Where probabilities come from: a monotone link fitted to the scores of the held-out rows, or
+        the exact link of the loss.
+    fit_intercept : bool, default=True
+        Whether to fit an intercept.
+    solver : {"auto", "gram", "lbfgs"}, default="auto"
+        How to minimise, as in :class:`MarginPursuitClassifier`.
+    max_iter : int, default=1000
+        The most iterations of a fit.
+    tol : float, default=1e-4
+        The estimated relative suboptimality at which fits to folds stop; the fit to all rows stops
+        at a hundredth of it.
+    class_weight : dict, "balanced" or None, default=None
+        Weights of the classes.
+    n_threads : int or None, default=None
+        The number of threads; by default one for each processor.
+    random_state : int, RandomState instance or None, default=0
+        Which rows the first rounds of a race take.
+    verbose : int, default=0
+        Whether to show a progress bar.
+
+    Attributes
+    ----------
+    cv_results_ : dict of ndarrays
+        Settings and scores under the names of scikit-learn's GridSearchCV.
+    best_params_ : dict
+        The chosen setting: `alpha`, `overconfidence` and `scale`.
+    best_score_ : float
+        Its mean score.
+    best_index_ : int
+        Its place in `cv_results_`.
+    best_estimator_ : MarginPursuitClassifier
+        The fit to all rows; its `coef_`, `intercept_`, `scale_` and statistics of the margins are
+        attributes here too.
+    alpha_unit_ : str
+        The unit of the penalties.
+    n_splits_ : int
+        The number of folds.
+    n_sweeps_ : int
+        Reads of the data; those of a sample count by its share.
+    refit_time_ : float
+        Seconds for the fit to all rows.
+    scorer_ : callable or None
+        How settings were judged.
+    classes_ : ndarray of shape (n_classes,)
+        The classes.
+    n_features_in_ : int
+        The number of features.
+    feature_names_in_ : ndarray of shape (n_features,)
+        Names of the features, where X has names that are all strings.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from marginpursuit import MarginPursuitClassifierCV
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = MarginPursuitClassifierCV().fit(X, y)
+    >>> model.best_score_ > 0.97
+    True
+    >>> sorted(model.best_params_)
+    ['alpha', 'overconfidence', 'scale']
+    """
+
+    def __init__(
+        self,
+        *,
+        scales: Iterable[float] = (0.1, 0.3, 1.0, 3.0),
+        overconfidences: Iterable[float] = (0.0, 0.3, 1.0),
+        alphas: Iterable[float] = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6),
+        alpha_unit: str = "auto",
+        margin: float = 1.0,
+        cv: Any = 5,
+        scoring: Any = None,
+        rule: str = "best",
+        refit: bool = True,
+        race: bool = True,
+        link: str = "fitted",
+        fit_intercept: bool = True,
+        solver: str = "auto",
+        max_iter: int = 1000,
+        tol: float = 1e-4,
+        class_weight: Any = None,
+        n_threads: int | None = None,
+        random_state: Any = 0,
+        verbose: int = 0,
+    ) -> None:
+        self.scales = scales
+        self.overconfidences = overconfidences
+        self.alphas = alphas
+        self.alpha_unit = alpha_unit
+        self.margin = margin
+        self.cv = cv
+        self.scoring = scoring
+        self.rule = rule
+        self.refit = refit
+        self.race = race
+        self.link = link
+        self.fit_intercept = fit_intercept
+        self.solver = solver
+        self.max_iter = max_iter
+        self.tol = tol
+        self.class_weight = class_weight
+        self.n_threads = n_threads
+        self.random_state = random_state
+        self.verbose = verbose
+
+    def fit(
+        self, X: Any, y: Any, sample_weight: ArrayLike | None = None, **params: Any
+    ) -> "MarginPursuitClassifierCV":
+        """Choose a setting by cross-validation and fit it to all rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Training samples, of any real dtype.
+        y : array-like of shape (n_samples,)
+            Class of each sample.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weights >= 0, in the fits and, where the scorer takes weights, in the scores. With
+            metadata routing it is the scorer that says whether it wants them.
+        **params : dict
+            `groups` for the splitter; with metadata routing, whatever splitter and scorer ask for.
+
+        Returns
+        -------
+        self : MarginPursuitClassifierCV
+            The fitted estimator.
+        """
+        check_parameters(self, _ALLOWED)
+        self._forget()
+        data = self._check_training(X, y, sample_weight)
+        self._refuse_missing(data.matrix)
+        self.scorer_ = self._scorer
+        to_splitter, to_scorer = self._route(sample_weight, params)
+        unit = "common" if sparse.issparse(data.matrix) else "standardised"
+        self.alpha_unit_ = unit if self.alpha_unit == "auto" else self.alpha_unit
+        with np.errstate(all="ignore"):
+            self._choose(data, self._split(data, to_splitter), to_scorer)
+        if self.refit:
+            self._refit(X, y, sample_weight)
+        return self
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Return the probability of each class.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Samples.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_classes)
+            Probabilities, in the order of `classes_`.
+        """
+        if self.link == "exact":
+            return np.asarray(self.best_estimator_.predict_proba(X))
+        scores = self.decision_function(X)
+        return self.link_.probabilities(scores.reshape(len(scores), -1))
+
+    @available_if(_was_refitted)  # type: ignore[untyped-decorator]
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """Return what `scoring` says of the predictions: by default the share that is correct.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Samples.
+        y : array-like of shape (n_samples,)
+            Their classes.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weights of the samples.
+
+        Returns
+        -------
+        float
+            The score.
+        """
+        if self.scoring is None:
+            return float(super().score(X, y, sample_weight))
+        weights = {} if sample_weight is None else {"sample_weight": sample_weight}
+        return float(self.scorer_(self, X, y, **weights))
+
+    def get_metadata_routing(self) -> MetadataRouter:
+        """Say who may ask for metadata: the splitter and the scorer.
+
+        Returns
+        -------
+        MetadataRouter
+            The routing.
+        """
+        router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
+        to_split = MethodMapping().add(caller="fit", callee="split")
+        router.add(splitter=check_cv(self.cv), method_mapping=to_split)
+        to_score = MethodMapping().add(caller="fit", callee="score")
+        if self.scoring is not None:
+            router.add(scorer=self._scorer, method_mapping=to_score)
+        return router
+
+    @property
+    def _scorer(self) -> Any:
+        return None if self.scoring is None else check_scoring(Scored(), self.scoring)
+
+    def _route(
+        self, sample_weight: ArrayLike | None, params: dict[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Return what goes to the splitter and what to the scorer."""
+        weights = {} if sample_weight is None else {"sample_weight": np.asarray(sample_weight)}
+        given = {name: value for name, value in params.items() if value is not None}
+        if get_config()["enable_metadata_routing"]:
+            routed = process_routing(self, "fit", **given, **weights)
+            # The share of correct predictions has no scorer that could be asked.
+            return routed.splitter.split, weights if self.scoring is None else routed.scorer.score
+        strange = sorted(set(given) - {"groups"})
+        if strange:
+            raise TypeError(
+                f"fit got {strange}; without metadata routing it takes X, y, sample_weight and "
+                "groups"
+            )
+        return given, weights if takes_weights(self.scorer_) else {}
+
+    def _split(self, data: TrainingData, params: dict[str, Any]) -> list[Fold]:
+        splitter, y = check_cv(self.cv, data.labels.codes, classifier=True), data.labels.codes
+        folds = [
+            Fold(np.sort(train), np.sort(test))
+            for train, test in splitter.split(data.matrix, y, **params)
+        ]
+        for k, fold in enumerate(folds):
+            seen = np.unique(y[fold.train][data.weights[fold.train] > 0])
+            if len(seen) < 2 or len(fold.test) == 0:
+                raise ValueError(
+                    f"every fold needs training samples of at least 2 classes and a sample to test;"
+                    f" fold {k} has {len(seen)} and {len(fold.test)}"
+                )
+        self.n_splits_ = len(folds)
+        return folds
+
+    def _choose(self, data: TrainingData, folds: list[Fold], to_scorer: dict[str, Any]) -> None:
+        """Judge all settings in rounds; set `cv_results_`, what is best, and the link."""
+        grid = {"alpha": self.alphas, "overconfidence": self.overconfidences, "scale": self.scales}
+        params = list(ParameterGrid({name: list(values) for name, values in grid.items()}))
+        settings = [Setting(*(float(p[name]) for name in Setting._fields)) for p in params]
+        judge = Judge(self.scorer_, data.matrix, data.labels.codes, self.classes_, to_scorer)
+        contest = [everything(data, folds)]
+        if self.race and len(folds) > 1:
+            contest = list(rounds(data, folds, check_random_state(self.random_state)))
+        scores = np.full((len(settings), len(folds)), np.nan)
+        resources = np.zeros(len(settings), dtype=int)
+        left, fits = np.arange(len(settings)), Fits()
+        self.n_sweeps_ = 0.0
+        for part in contest:
+            resources[left] = len(part.rows)
+            tol = self.tol if part is contest[-1] else max(self.tol, _ROUGH)
+            candidates = [settings[k] for k in left]
+            scores[left], fits, held = self._judge(part, candidates, fits, tol, judge)
+            if part is not contest[-1]:
+                left = left[survivors(scores[left])]
+        self.cv_results_ = _results(params, scores, resources)
+        self.best_index_ = self._best(settings, scores, left)
+        self.best_params_ = params[self.best_index_]
+        self.best_score_ = float(scores[self.best_index_].mean())
+        if self.link == "fitted":
+            chosen = [held[settings[self.best_index_], fold] for fold in range(len(folds))]
+            rows = np.concatenate([fold.test for fold in folds])
+            self.link_ = self._fit_link(np.concatenate(chosen), rows, data)
+
+    def _judge(
+        self,
+        part: Round,
+        settings: list[Setting],
+        known: Fits,
+        tol: float,
+        judge: Judge,
+    ) -> tuple[FloatArray, Fits, dict[tuple[Setting, int], FloatArray]]:
+        """Return the scores of settings in every fold, their fits, and what they held out."""
+        places = {setting: place for place, setting in enumerate(settings)}
+        scores = np.full((len(settings), len(part.folds)), np.nan)
+        fits: Fits = {}
+        held: dict[tuple[Setting, int], FloatArray] = {}
+        keeps = 8 * part.data.matrix.shape[1] * part.data.labels.n_classes * scores.size
+        title = f"{len(settings)} settings on {len(part.rows)} rows"
+        options = FoldOptions(
+            float(self.margin),
+            self.alpha_unit_,
+            1.0 / part.share,
+            self.fit_intercept,
+            self.solver,
+            self.max_iter,
+            usable_threads(self.n_threads),
+        )
+        with (
+            ProgressBar(type(self).__name__, title, scores.size, self.verbose) as bar,
+            FoldFits(
+                part.data.matrix, part.data.labels, self._weights(part), part.folds, options
+            ) as fold_fits,
+        ):
+            for setting, fold, linear, unseen in fold_fits.judge(settings, tol, known, _ignore):
+                test, key = part.folds[fold].test, (setting, fold)
+                link = self._link(setting, test, part.data)
+                scores[places[setting], fold] = judge(unseen, part.rows[test], link)
+                if keeps <= _MOST_KEPT:
+                    fits[key] = linear
+                if part.share == 1.0:
+                    held[key] = unseen.astype(np.float32)
+                bar.step()
+            self.n_sweeps_ += fold_fits.n_reads * part.share
+        return scores, fits, held
+
+    def _weights(self, part: Round) -> FloatArray:
+        """Return the weights of the rows in each fold, zero for those that are held out."""
+        weights, codes = np.zeros((len(part.folds), len(part.rows))), part.data.labels.codes
+        for row, (train, _) in zip(weights, part.folds, strict=True):
+            row[train] = part.data.weights[train]
+            if isinstance(self.class_weight, str):  # balanced in each fold for itself
+                row[train] *= self._class_factors(codes[train], row[train])[codes[train]]
+        return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+    def _link(self, setting: Setting, rows: NDArray[np.intp], data: TrainingData) -> Link:
+        """Return what makes probabilities of the scores of held-out rows, if a scorer asks."""
+        if self.link == "exact":
+            return lambda scores: exact_probabilities(scores, self.margin, setting.scale)
+        return lambda scores: self._fit_link(scores, rows, data).probabilities(scores)
+
+    def _fit_link(
+        self, scores: FloatArray, rows: NDArray[np.intp], data: TrainingData
+    ) -> FittedLink:
+        weights = data.count * data.weights[rows]
+        return FittedLink.fit(scores, data.labels.codes[rows], weights, float(self.margin))
+
+    def _best(self, settings: list[Setting], scores: FloatArray, left: NDArray[np.intp]) -> int:
+        means = scores[left].mean(axis=1)
+        best = int(np.argmax(means))
+        if self.rule == "best":
+            return int(left[best])
+        error = scores[left[best]].std(ddof=1) / np.sqrt(scores.shape[1])
+        return int(max(left[means >= means[best] - error], key=lambda k: settings[k]))
+
+    def _refit(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> None:
+        begin = perf_counter()
+        self.best_estimator_ = MarginPursuitClassifier(
+            **self.best_params_,
+            margin=self.margin,
+            alpha_unit=self.alpha_unit_,
+            fit_intercept=self.fit_intercept,
+            solver=self.solver,
+            max_iter=self.max_iter,
+            tol=1e-2 * self.tol,
+            class_weight=self.class_weight,
+            n_threads=self.n_threads,
+        ).fit(X, y, sample_weight)
+        self.refit_time_ = perf_counter() - begin
+        self.n_sweeps_ += self.best_estimator_.n_sweeps_
+        for name in ("coef_", "intercept_", "scale_", "n_iter_", "objective_"):
+            setattr(self, name, getattr(self.best_estimator_, name))
+        for name in ("margin_location_", "margin_statistics_"):
+            setattr(self, name, getattr(self.best_estimator_, name))
+
+
+def _results(
+    params: list[dict[str, Any]], scores: FloatArray, resources: NDArray[np.intp]
+) -> dict[str, Any]:
+    """Lay scores out as scikit-learn's searches do."""
+    means = scores.mean(axis=1)
+    results: dict[str, Any] = {"params": params, "n_resources": resources}
+    for name in params[0]:
+        results[f"param_{name}"] = np.ma.array([setting[name] for setting in params])
+    for fold, column in enumerate(scores.T):
+        results[f"split{fold}_test_score"] = column
+    # A setting that dropped out ranks behind all that did not.
+    order = np.lexsort((-means, -resources))
+    keys = np.empty(len(params))
+    pairs = list(zip(-resources[order], -means[order], strict=True))
+    keys[order] = np.cumsum([True, *(a != b for a, b in pairwise(pairs))])
+    return results | {
+        "mean_test_score": means,
+        "std_test_score": scores.std(axis=1),
+        "rank_test_score": rankdata(keys, method="min").astype(np.int32),
+    }
+
+
+def _ignore(progress: Progress) -> None:
+    """Report nothing of a single fit."""

@@ -1,0 +1,354 @@
+"""Selection by cross-validation: the same as scikit-learn's search, in shared reads."""
+
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn import config_context
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_digits, make_classification
+from sklearn.metrics import log_loss, make_scorer, roc_auc_score
+from sklearn.model_selection import GridSearchCV, GroupKFold, ShuffleSplit, StratifiedKFold
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
+from marginpursuit.selection import _race
+from marginpursuit.selection._folds import Fold
+from marginpursuit.selection._link import FittedLink
+
+GRID = {"scales": [2.0, 0.5], "overconfidences": [0.0, 1.0], "alphas": [1e-1, 1e-3]}
+
+
+def two_classes():
+    X, y = load_breast_cancer(return_X_y=True)
+    return X[:200], y[:200]
+
+
+def three_classes():
+    X, y = make_classification(200, 8, n_informative=5, n_classes=3, flip_y=0.2, random_state=0)
+    return X + 3.0, np.array(["a", "b", "c"])[y]
+
+
+def sparse_rows():
+    X, y = three_classes()
+    return sparse.csr_matrix(np.where(np.abs(X) > 3, X, 0)), y
+
+
+def wide():
+    return make_classification(60, 90, n_informative=10, random_state=1)
+
+
+def rare_column():
+    """A column that only two rows have: it is constant in some folds."""
+    X, y = two_classes()
+    return np.column_stack([X, np.arange(len(y)) < 2]), y
+
+
+DATA = {f.__name__: f for f in (two_classes, three_classes, sparse_rows, wide, rare_column)}
+
+
+def search(X, y, *, unit, cv, scoring=None, sample_weight=None, **options):
+    """Search the same grid by scikit-learn."""
+    found = GridSearchCV(
+        MarginPursuitClassifier(alpha_unit=unit, tol=1e-9, **options),
+        {
+            "alpha": GRID["alphas"],
+            "overconfidence": GRID["overconfidences"],
+            "scale": GRID["scales"],
+        },
+        cv=cv,
+        scoring=scoring,
+    )
+    return found.fit(X, y, **({} if sample_weight is None else {"sample_weight": sample_weight}))
+
+
+@pytest.mark.parametrize("unit", ["absolute", "standardised", "common"])
+@pytest.mark.parametrize("data", DATA)
+def test_equals_grid_search(data, unit):
+    X, y = DATA[data]()
+    cv = StratifiedKFold(4, shuffle=True, random_state=0)
+    # Log-loss sees every score, where the share of errors would not notice a wrong fit.
+    for scoring in (None, "neg_log_loss"):
+        model = MarginPursuitClassifierCV(
+            **GRID, alpha_unit=unit, cv=cv, scoring=scoring, tol=1e-9, link="exact"
+        ).fit(X, y)
+        reference = search(X, y, unit=unit, cv=cv, scoring=scoring)
+        assert model.cv_results_["params"] == reference.cv_results_["params"]
+        for name in ("mean_test_score", "std_test_score", "split0_test_score"):
+            assert_allclose(
+                model.cv_results_[name], reference.cv_results_[name], rtol=2e-3, atol=2e-3
+            )
+        if scoring is None:
+            assert_array_equal(
+                model.cv_results_["rank_test_score"], reference.cv_results_["rank_test_score"]
+            )
+            assert model.best_params_ == reference.best_params_
+            assert_allclose(model.best_score_, reference.best_score_, rtol=1e-12)
+            assert_array_equal(model.predict(X), reference.predict(X))
+
+
+@pytest.mark.parametrize("class_weight", [None, "balanced", {"a": 3.0, "c": 0.5}])
+def test_weights_equal_grid_search(class_weight):
+    X, y = three_classes()
+    weights = np.random.default_rng(0).integers(0, 4, len(y)).astype(float)
+    cv = ShuffleSplit(3, test_size=0.3, random_state=1)
+    model = MarginPursuitClassifierCV(
+        **GRID, alpha_unit="absolute", cv=cv, tol=1e-9, class_weight=class_weight
+    ).fit(X, y, sample_weight=weights)
+    reference = search(
+        X, y, unit="absolute", cv=cv, sample_weight=weights, class_weight=class_weight
+    )
+    for k in range(3):
+        assert_allclose(
+            model.cv_results_[f"split{k}_test_score"],
+            reference.cv_results_[f"split{k}_test_score"],
+            atol=3.1 / 80,  # a row may change sides within the tolerance
+        )
+    assert_allclose(model.coef_, reference.best_estimator_.coef_, rtol=1e-3, atol=1e-4)
+
+
+def test_any_scorer_judges_scores_alone():
+    X, y = two_classes()
+
+    def callable_scorer(estimator, X, y):
+        assert X.shape[1] == 30
+        return roc_auc_score(y, estimator.decision_function(X))
+
+    results = [
+        MarginPursuitClassifierCV(**GRID, cv=3, scoring=scoring).fit(X, y)
+        for scoring in (
+            "roc_auc",
+            callable_scorer,
+            make_scorer(roc_auc_score, response_method="decision_function"),
+        )
+    ]
+    for other in results[1:]:
+        assert_array_equal(
+            results[0].cv_results_["mean_test_score"], other.cv_results_["mean_test_score"]
+        )
+    assert results[0].score(X, y) == roc_auc_score(y, results[0].decision_function(X))
+
+
+def test_groups_reach_the_splitter():
+    X, y = two_classes()
+    groups = np.arange(len(y)) % 5
+    model = MarginPursuitClassifierCV(**GRID, cv=GroupKFold(5)).fit(X, y, groups=groups)
+    assert model.n_splits_ == 5
+    with pytest.raises(ValueError, match="groups"):
+        MarginPursuitClassifierCV(**GRID, cv=GroupKFold(5)).fit(X, y)
+    with pytest.raises(TypeError, match="colour"):
+        MarginPursuitClassifierCV(**GRID).fit(X, y, colour=1)
+
+
+def test_metadata_routing():
+    X, y = two_classes()
+    weights = np.where(y == 1, 5.0, 1.0)
+    with config_context(enable_metadata_routing=True):
+        scorer = make_scorer(lambda y, p, sample_weight: np.average(y == p, weights=sample_weight))
+        scorer.set_score_request(sample_weight=True)
+        model = MarginPursuitClassifierCV(**GRID, cv=GroupKFold(4), scoring=scorer)
+        model.set_fit_request(sample_weight=True)
+        routed = model.fit(X, y, sample_weight=weights, groups=np.arange(len(y)) % 4)
+        scorer.set_score_request(sample_weight=False)
+        model.set_params(scoring=scorer)
+        with pytest.raises(TypeError, match="sample_weight"):
+            clone(model).fit(X, y, sample_weight=weights, groups=np.arange(len(y)) % 4)
+    with pytest.raises(ValueError, match="groups"):
+        model.fit(X, y)
+    plain = MarginPursuitClassifierCV(**GRID, cv=GroupKFold(4)).fit(
+        X, y, sample_weight=weights, groups=np.arange(len(y)) % 4
+    )
+    assert_array_equal(routed.cv_results_["mean_test_score"], plain.cv_results_["mean_test_score"])
+
+
+def test_one_standard_error_prefers_the_simpler():
+    X, y = two_classes()
+    best = MarginPursuitClassifierCV(alphas=[1e-1, 1e-6], random_state=0).fit(X, y)
+    simple = clone(best).set_params(rule="one-standard-error").fit(X, y)
+    results = best.cv_results_
+    scores = np.array([results[f"split{k}_test_score"] for k in range(5)])[:, best.best_index_]
+    error = scores.std(ddof=1) / np.sqrt(5)
+    near = [
+        tuple(p.values())
+        for p, mean in zip(results["params"], results["mean_test_score"], strict=True)
+        if mean >= best.best_score_ - error
+    ]
+    assert tuple(simple.best_params_.values()) == max(near)
+
+
+def test_without_refit_there_is_no_prediction():
+    X, y = two_classes()
+    model = MarginPursuitClassifierCV(**GRID, refit=False).fit(X, y)
+    assert model.best_params_
+    assert not hasattr(model, "coef_")
+    assert not hasattr(model, "score")
+
+
+def test_attributes_and_round_trip():
+    X, y = three_classes()
+    model = MarginPursuitClassifierCV(**GRID).fit(X, y)
+    assert_array_equal(model.coef_, model.best_estimator_.coef_)
+    assert model.scale_ == model.best_params_["scale"]
+    assert model.margin_statistics_.mean.shape == (3,)
+    again = pickle.loads(pickle.dumps(model))
+    assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+    assert_array_equal(
+        model.cv_results_["mean_test_score"],
+        clone(model).set_params(n_threads=3).fit(X, y).cv_results_["mean_test_score"],
+    )
+
+
+def test_progress_bar(capsys):
+    X, y = two_classes()
+    MarginPursuitClassifierCV(**GRID, verbose=1).fit(X, y)
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "8 settings on 200 rows [####################] 40/40" in printed.err
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("scales", []),
+        ("scales", [0.0]),
+        ("scales", 1.0),
+        ("overconfidences", [1.5]),
+        ("alphas", "auto"),
+        ("alphas", [-1.0]),
+        ("alpha_unit", "metre"),
+        ("rule", "worst"),
+        ("link", "none"),
+        ("tol", 0.0),
+        ("race", 1),
+    ],
+)
+def test_bad_parameters(name, value):
+    X, y = two_classes()
+    with pytest.raises(ValueError, match=f"{name} must be"):
+        MarginPursuitClassifierCV(**{name: value}).fit(X, y)
+
+
+def test_bad_folds():
+    X, y = two_classes()
+    one = np.flatnonzero(y == 1)
+    with pytest.raises(ValueError, match="fold 0 has 1 and 3"):
+        MarginPursuitClassifierCV(cv=[(one, np.arange(3))]).fit(X, y)
+    X[3, 4] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        MarginPursuitClassifierCV().fit(X, y)
+
+
+class TestLink:
+    """The link that is fitted to scores of rows the fit had not seen."""
+
+    def test_recovers_the_slopes(self):
+        rng = np.random.default_rng(0)
+        scores = rng.normal(scale=2.0, size=(60000, 1))
+        truth = FittedLink(1.0, np.array([0.5, 2.0, 3.0, 1.0]))
+        chance = truth.probabilities(scores)[:, 1]
+        codes = (rng.random(len(chance)) < chance).astype(np.intp)
+        found = FittedLink.fit(scores, codes, np.ones(len(codes)), 1.0)
+        assert_allclose(found.slopes, truth.slopes, atol=0.15)
+        assert log_loss(codes, found.probabilities(scores)) <= log_loss(
+            codes, truth.probabilities(scores)
+        )
+
+    @pytest.mark.parametrize("n_problems", [1, 3])
+    def test_agrees_with_the_scores(self, n_problems):
+        rng = np.random.default_rng(1)
+        scores = rng.normal(size=(500, n_problems))
+        codes = rng.integers(0, max(2, n_problems), 500)
+        chances = FittedLink.fit(scores, codes, np.ones(500), 0.7).probabilities(scores)
+        assert_allclose(chances.sum(axis=1), 1)
+        best = scores.argmax(axis=1) if n_problems > 1 else (scores[:, 0] > 0).astype(int)
+        assert_array_equal(chances.argmax(axis=1), best)
+        if n_problems == 1:
+            order = np.argsort(scores[:, 0])
+            assert np.all(np.diff(chances[order, 1]) > 0)
+
+    def test_certainty_is_bounded(self):
+        scores = np.array([[-2.0], [2.0]] * 20)
+        codes = np.array([0, 1] * 20)
+        chances = FittedLink.fit(scores, codes, np.ones(40), 1.0).probabilities(scores)
+        assert 0.9 < chances[1, 1] < 1 - 1e-3
+
+    def test_is_better_than_the_exact_link_where_that_is_certain(self):
+        X, y = load_digits(return_X_y=True)
+        model = MarginPursuitClassifierCV(scales=[0.3], overconfidences=[0.0], alphas=[1e-4])
+        fitted = log_loss(y[1000:], model.fit(X[:1000], y[:1000]).predict_proba(X[1000:]))
+        model.set_params(link="exact")
+        exact = log_loss(y[1000:], model.fit(X[:1000], y[:1000]).predict_proba(X[1000:]))
+        assert fitted < 0.7 * exact
+
+
+class TestRace:
+    """Dropping settings early."""
+
+    def test_survivors(self):
+        rng = np.random.default_rng(0)
+        scores = 0.9 + 0.01 * rng.normal(size=(1, 5)) + 0.002 * rng.normal(size=(6, 5))
+        scores[3] -= 0.2
+        left = _race.survivors(scores)
+        assert 3 not in left
+        assert np.argmax(scores.mean(axis=1)) in left
+        assert_array_equal(_race.survivors(np.ones((4, 5))), np.arange(4))
+
+    def test_samples_keep_folds_and_classes(self):
+        rng = np.random.default_rng(1)
+        X, y = rng.normal(size=(20000, 3)), (rng.random(20000) < 0.002).astype(int)
+        model = MarginPursuitClassifierCV(**GRID)
+        data = model._check_training(X, y, None)
+        folds = [Fold(a, b) for a, b in StratifiedKFold(5).split(X, y)]
+        contest = list(_race.rounds(data, folds, np.random.RandomState(0)))
+        assert [len(part.rows) for part in contest][-1] == 20000
+        assert 4900 <= len(contest[0].rows) <= 5100
+        for part in contest:
+            assert part.data.labels.codes.sum() >= 20
+            assert_array_equal(part.data.matrix, X[part.rows])
+            for fold, whole in zip(part.folds, folds, strict=True):
+                assert np.all(np.isin(part.rows[fold.train], whole.train))
+                assert np.all(np.isin(part.rows[fold.test], whole.test))
+                assert len(fold.train) + len(fold.test) == len(part.rows)
+
+    def test_the_winner_stays_the_same(self):
+        X, y = make_classification(
+            20000, 20, n_informative=8, flip_y=0.05, class_sep=0.7, random_state=3
+        )
+        raced = MarginPursuitClassifierCV(alphas=[1e-2, 1e-4, 1e-6]).fit(X, y)
+        whole = MarginPursuitClassifierCV(alphas=[1e-2, 1e-4, 1e-6], race=False).fit(X, y)
+        assert raced.cv_results_["n_resources"].min() < 20000
+        assert raced.best_score_ >= whole.best_score_ - 2e-4
+        kept = raced.cv_results_["n_resources"] == 20000
+        assert_allclose(
+            raced.cv_results_["mean_test_score"][kept],
+            whole.cv_results_["mean_test_score"][kept],
+            atol=2e-3,
+        )
+
+
+@pytest.mark.filterwarnings("ignore:a single sample:UserWarning")
+@pytest.mark.filterwarnings("ignore:The least populated class:UserWarning")
+@parametrize_with_checks(
+    [MarginPursuitClassifierCV(scales=[1.0, 0.3], overconfidences=[0.0, 1.0], alphas=[1e-2], cv=2)]
+)
+def test_scikit_learn_check(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.skipif(
+    "MARGINPURSUIT_DATA" not in os.environ, reason="MARGINPURSUIT_DATA names no folder with data"
+)
+def test_the_race_keeps_the_winner_on_real_data():
+    file = Path(os.environ["MARGINPURSUIT_DATA"]) / "cov.npz"
+    if not file.exists():
+        pytest.skip(f"{file.name} is not in the folder that MARGINPURSUIT_DATA names")
+    with np.load(file) as stored:
+        rows = np.random.default_rng(0).permutation(len(stored["y"]))[:40000]
+        X, y = stored["X"][rows], stored["y"][rows] == 2
+    raced = MarginPursuitClassifierCV().fit(X, y)
+    whole = MarginPursuitClassifierCV(race=False).fit(X, y)
+    assert raced.best_score_ >= whole.best_score_ - 1e-3
