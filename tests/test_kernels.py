@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
 from marginpursuit import _kernels
-from marginpursuit._kernels import ArrayRows
+from marginpursuit._kernels import ArrayRows, _arrays
 from marginpursuit.losses import MarginLoss
 
 compiled = _kernels._compiled
@@ -534,3 +535,76 @@ def test_csr_rows_may_be_empty_unsorted_and_name_a_column_twice(level, index):
     problem = random_problem(np.random.default_rng(11), 6, 41, "f8")
     problem.matrix = matrix
     check(problem, compiled.CsrRows(data, indices, indptr, 41, level), 0, 6)
+
+
+class TestTaskLosses:
+    """What stands between the two matrix products of a sweep for many tasks."""
+
+    @staticmethod
+    def arguments(rng, n, n_tasks=7, n_parts=3, n_rows=None):
+        n_rows = n if n_rows is None else n_rows
+        losses = np.column_stack(
+            [rng.uniform(0.3, 2, (n_tasks, 2)), rng.choice([0.0, 0.3, 1.0], n_tasks)]
+        )
+        return {
+            "losses": losses,
+            "codes": rng.integers(0, 4, n_rows),
+            "weights": rng.random((n_parts, n_rows)) * rng.integers(0, 2, (n_parts, n_rows)),
+            "positive": rng.integers(0, 4, n_tasks),
+            "part": rng.integers(0, n_parts, n_tasks),
+            "intercept": rng.normal(size=n_tasks),
+            "scores": 3 * rng.normal(size=(n_tasks, n)),
+            "value": rng.normal(size=n_tasks),
+            "slope": rng.normal(size=n_tasks),
+        }
+
+    @pytest.mark.parametrize("n", [0, 1, 3, 8, 100, 1024, 2500])
+    @pytest.mark.parametrize("level", ["numpy", *LEVELS])
+    def test_each_task_is_a_loss(self, level, n):
+        rng = np.random.default_rng(n)
+        given = self.arguments(rng, n, n_rows=n + 9)
+        seen = {name: array.copy() for name, array in given.items()}
+        if level == "numpy":
+            _arrays.task_losses(5, **seen, begin=1, end=6)
+        else:
+            compiled.task_losses(5, **seen, begin=1, end=6, level=level)
+        span = slice(5, 5 + n)
+        for k in range(7):
+            if not 1 <= k < 6:
+                for name in ("scores", "value", "slope"):
+                    assert_array_equal(seen[name][k], given[name][k])
+                continue
+            loss = MarginLoss(*given["losses"][k])
+            sign = np.where(given["codes"][span] == given["positive"][k], 1.0, -1.0)
+            weight = given["weights"][given["part"][k], span]
+            margins = sign * (given["scores"][k] + given["intercept"][k])
+            slopes = sign * weight * loss.derivative(margins)
+            value = given["value"][k] + weight @ loss.value(margins)
+            assert_allclose(seen["scores"][k], slopes, rtol=1e-13, atol=1e-14)
+            assert_allclose(seen["value"][k], value, rtol=1e-12, atol=1e-12)
+            assert_allclose(seen["slope"][k], given["slope"][k] + slopes.sum(), atol=1e-11)
+
+    @needs_compiled
+    @pytest.mark.parametrize(
+        ("name", "wrong", "error"),
+        [
+            ("losses", np.ones((6, 3)), ValueError),
+            ("losses", np.ones((7, 2)), ValueError),
+            ("positive", np.zeros(6, int), ValueError),
+            ("part", np.full(7, 3), IndexError),
+            ("part", np.full(7, -1), IndexError),
+            ("value", np.zeros(8), ValueError),
+            ("slope", np.zeros(6), ValueError),
+            ("intercept", np.zeros(6), ValueError),
+            ("codes", np.zeros(9, int), ValueError),
+            ("weights", np.ones((3, 9)), ValueError),
+            ("scores", np.ones((7, 11)), IndexError),
+        ],
+    )
+    def test_nothing_is_read_outside(self, name, wrong, error):
+        given = self.arguments(np.random.default_rng(0), 10)
+        with pytest.raises(error):
+            compiled.task_losses(0, **given | {name: wrong}, begin=0, end=7)
+        for first, begin, end in ((-1, 0, 7), (1, 0, 7), (0, -1, 7), (0, 0, 8), (0, 5, 3)):
+            with pytest.raises(IndexError):
+                compiled.task_losses(first, **given, begin=begin, end=end)
