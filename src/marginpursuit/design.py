@@ -282,7 +282,8 @@ class Design:
                 total += share @ rows.multiply(rows) - 2.0 * self.centre * (share @ rows)
                 total += share.sum() * self.centre**2
             else:
-                total += weights[span] @ (rows - self.centre) ** 2
+                rows = rows - self.centre
+                total += weights[span] @ np.square(rows, out=rows)
         return total
 
     def _sweep_one(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
@@ -387,8 +388,9 @@ class Design:
 
     def _chunks(self, first: int, last: int, n_tasks: int = 1) -> Iterator[tuple[slice, Any]]:
         """Yield rows as float64, some at a time, for matrix products with so many tasks."""
-        step = max(256, _PRODUCT_ELEMENTS // max(1, self.n_columns))
-        step = max(256, _SPARSE_ELEMENTS // n_tasks) if self.is_sparse else step
+        fewest = 256 if n_tasks > 1 else 16
+        step = max(fewest, _PRODUCT_ELEMENTS // max(1, self.n_columns))
+        step = max(fewest, _SPARSE_ELEMENTS // n_tasks) if self.is_sparse else step
         for start in range(first, last, step):
             span = slice(start, min(start + step, last))
             is_all = span.stop - span.start == self.n_rows

@@ -95,11 +95,19 @@ class Problem:
 
     def precondition(self, points: FloatArray, tasks: NDArray[np.intp]) -> FloatArray:
         """Apply the preconditioner to one point (a row) for each of these tasks."""
+        if self._one_alpha is not None:
+            return self.project(self.geometry.precondition(points, self._one_alpha), tasks)
         result, alphas = np.empty_like(points), self.alphas[tasks]
         for alpha in np.unique(alphas):
             which = alphas == alpha
             result[which] = self.geometry.precondition(points[which], float(alpha))
         return self.project(result, tasks)
+
+    @cached_property
+    def _one_alpha(self) -> float | None:
+        """The penalty of all tasks, if it is the same."""
+        first = float(self.alphas[0])
+        return first if np.all(self.alphas == first) else None
 
     def relative_to(self, values: FloatArray) -> FloatArray:
         """Return what suboptimality is measured against: the objective itself.
@@ -107,8 +115,12 @@ class Problem:
         Where the data can be fitted almost exactly the objective tends to zero; it then counts as a
         hundredth of its value without coefficients.
         """
+        return np.maximum(values, self._least)
+
+    @cached_property
+    def _least(self) -> FloatArray:
         without = {loss: float(loss.value(0.0)) for loss in set(self.tasks.losses)}
-        return np.maximum(values, [1e-2 * without[loss] for loss in self.tasks.losses])
+        return 1e-2 * np.array([without[loss] for loss in self.tasks.losses])
 
 
 @dataclass(frozen=True, slots=True)

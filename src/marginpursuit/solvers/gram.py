@@ -22,6 +22,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.linalg.lapack import dpstrf
 
+from marginpursuit._threads import serial_products
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Design, Linear
 from marginpursuit.solvers._interior_point import InteriorPoint
@@ -161,7 +162,8 @@ def _column_geometry(
     @cache
     def factor(alpha: float) -> Any:
         diagonal = (alpha / bound) * mean_unit + rounding + still
-        return cho_factor(gram + np.diag(diagonal), lower=True)
+        with serial_products():
+            return cho_factor(gram + np.diag(diagonal), lower=True)
 
     def precondition(points: FloatArray, alpha: float) -> FloatArray:
         # Centred columns have no product with the intercept, whose own curvature is at most one.
@@ -184,7 +186,8 @@ def _row_geometry(design: Design, weights: FloatArray, unit: str, fit_intercept:
     metric = np.divide(1.0, units, out=np.zeros_like(units), where=units > 0)
     products = design.row_products(metric)
     tol = _RANK * design.n_rows * float(np.finfo(np.float64).eps * products.diagonal().max())
-    factor, order, rank, _ = dpstrf(products, tol=tol, lower=1, overwrite_a=1)
+    with serial_products():
+        factor, order, rank, _ = dpstrf(products, tol=tol, lower=1, overwrite_a=1)
     rank, order = max(int(rank), 1), order - 1  # a column of zeros where no column takes part
     lower = np.zeros((design.n_rows, rank))
     lower[order] = np.tril(factor)[:, :rank]
