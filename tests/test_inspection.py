@@ -1,10 +1,11 @@
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.svm import LinearSVC
 
-from marginpursuit import MarginPursuitClassifier
-from marginpursuit.inspection import MarginDistributionDisplay
+from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
+from marginpursuit.inspection import MarginDistributionDisplay, SelectionDisplay
 from marginpursuit.location import catoni_location
 
 pytest.importorskip("matplotlib", reason="pictures need the extra plot")
@@ -75,3 +76,38 @@ def test_other_estimators_have_level_one():
 def test_bad_input(y_true, scores, message):
     with pytest.raises(ValueError, match=message):
         MarginDistributionDisplay.from_predictions(y_true, scores, classes=[0, 1])
+
+
+class TestSelectionDisplay:
+    """Errors over scale and overconfidence."""
+
+    PARAMS = (
+        {"alpha": 0.1, "overconfidence": 1.0, "scale": 3.0},
+        {"alpha": 0.2, "overconfidence": 1.0, "scale": 3.0},
+        {"alpha": 0.1, "overconfidence": 0.0, "scale": 0.5},
+    )
+
+    def test_each_cell_has_its_best_penalty(self):
+        display = SelectionDisplay.from_predictions(
+            list(self.PARAMS), [0.8, 0.9, 0.7], chosen=(3.0, 1.0)
+        )
+        assert_allclose(display.errors, [[0.3, np.nan], [np.nan, 0.1]])
+        assert_allclose(display.alphas, [[0.1, np.nan], [np.nan, 0.2]])
+        texts = [text.get_text() for text in display.ax_.texts]
+        assert texts == ["30.00\nα 1e-01", "10.00\nα 2e-01"]
+        (mark,) = display.ax_.lines
+        assert (mark.get_xdata()[0], mark.get_ydata()[0]) == (1, 1)
+
+    def test_from_estimator(self):
+        X, y = load_breast_cancer(return_X_y=True)
+        model = MarginPursuitClassifierCV(alphas=[1e-3, 1e-5], scales=[1.0, 0.3]).fit(X, y)
+        display = SelectionDisplay.from_estimator(model)
+        assert_allclose(np.min(display.errors), 1 - model.best_score_)
+        row, column = np.unravel_index(np.argmin(display.errors), display.errors.shape)
+        assert display.chosen == (display.scales[column], display.overconfidences[row])
+
+    def test_bad_shapes(self):
+        with pytest.raises(ValueError, match="must have shape"):
+            SelectionDisplay([1.0], [0.0], [[0.1, 0.2]], [[0.1, 0.2]])
+        with pytest.raises(ValueError, match="3 entries; got 1"):
+            SelectionDisplay.from_predictions(list(self.PARAMS), [1.0])

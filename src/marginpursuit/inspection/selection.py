@@ -1,0 +1,168 @@
+"""The cross-validated error over the settings that were tried."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from marginpursuit._validation import FloatArray, real
+
+
+class SelectionDisplay:
+    """Cross-validated error over scale and overconfidence, for the penalty that suits each best.
+
+    Use `from_estimator` to make one from a fitted :class:`~marginpursuit.MarginPursuitClassifierCV`,
+    or `from_predictions` to make one from scores by setting.
+
+    Parameters
+    ----------
+    scales : ndarray of shape (n_scales,)
+        Scales that were tried, rising.
+    overconfidences : ndarray of shape (n_overconfidences,)
+        Overconfidences that were tried, rising.
+    errors : ndarray of shape (n_overconfidences, n_scales)
+        One minus the mean score, at the best penalty; NaN where nothing was tried.
+    alphas : ndarray of shape (n_overconfidences, n_scales)
+        Those penalties.
+    chosen : tuple of (float, float), optional
+        Scale and overconfidence of the chosen setting, marked in the picture.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        The axes, after `plot`.
+    figure_ : matplotlib Figure
+        The figure, after `plot`.
+    image_ : matplotlib AxesImage
+        The coloured cells, after `plot`.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from marginpursuit import MarginPursuitClassifierCV
+    >>> from marginpursuit.inspection import SelectionDisplay
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> model = MarginPursuitClassifierCV(alphas=[1e-4]).fit(X, y)
+    >>> SelectionDisplay.from_estimator(model).errors.shape
+    (3, 4)
+    """
+
+    def __init__(
+        self,
+        scales: ArrayLike,
+        overconfidences: ArrayLike,
+        errors: ArrayLike,
+        alphas: ArrayLike,
+        *,
+        chosen: tuple[float, float] | None = None,
+    ) -> None:
+        self.scales: FloatArray = real("scales", scales)
+        self.overconfidences: FloatArray = real("overconfidences", overconfidences)
+        self.errors = np.asarray(errors, dtype=np.float64)
+        self.alphas = np.asarray(alphas, dtype=np.float64)
+        self.chosen = chosen
+        shape = len(self.overconfidences), len(self.scales)
+        if self.errors.shape != shape or self.alphas.shape != shape:
+            raise ValueError(
+                f"errors and alphas must have shape {shape}, overconfidences by scales; got "
+                f"{self.errors.shape} and {self.alphas.shape}"
+            )
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, ax: Any = None) -> "SelectionDisplay":
+        """Draw the errors of a fitted `MarginPursuitClassifierCV`.
+
+        Parameters
+        ----------
+        estimator : MarginPursuitClassifierCV
+            The fitted estimator.
+        ax : matplotlib Axes, optional
+            Where to draw.
+
+        Returns
+        -------
+        SelectionDisplay
+            The display, drawn.
+        """
+        results, best = estimator.cv_results_, estimator.best_params_
+        return cls.from_predictions(
+            results["params"],
+            results["mean_test_score"],
+            chosen=(best["scale"], best["overconfidence"]),
+            ax=ax,
+        )
+
+    @classmethod
+    def from_predictions(
+        cls,
+        params: list[dict[str, float]],
+        scores: ArrayLike,
+        *,
+        chosen: tuple[float, float] | None = None,
+        ax: Any = None,
+    ) -> "SelectionDisplay":
+        """Draw one minus given scores.
+
+        Parameters
+        ----------
+        params : list of dict
+            Settings, with `alpha`, `overconfidence` and `scale`, as in `cv_results_`.
+        scores : array-like of shape (n_settings,)
+            The mean score of each.
+        chosen : tuple of (float, float), optional
+            Scale and overconfidence of the chosen setting.
+        ax : matplotlib Axes, optional
+            Where to draw.
+
+        Returns
+        -------
+        SelectionDisplay
+            The display, drawn.
+        """
+        values = real("scores", scores)
+        if len(values) != len(params) or not params:
+            raise ValueError(f"scores must have {len(params)} entries; got {len(values)}")
+        scales = sorted({setting["scale"] for setting in params})
+        overconfidences = sorted({setting["overconfidence"] for setting in params})
+        errors = np.full((len(overconfidences), len(scales)), np.nan)
+        alphas = np.full_like(errors, np.nan)
+        for setting, score in zip(params, values, strict=True):
+            cell = overconfidences.index(setting["overconfidence"]), scales.index(setting["scale"])
+            if not errors[cell] <= 1.0 - score:
+                errors[cell], alphas[cell] = 1.0 - score, setting["alpha"]
+        return cls(scales, overconfidences, errors, alphas, chosen=chosen).plot(ax=ax)
+
+    def plot(self, ax: Any = None) -> "SelectionDisplay":
+        """Draw the cells, each with its error in per cent and its penalty.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, optional
+            Where to draw; by default a new figure.
+
+        Returns
+        -------
+        SelectionDisplay
+            The display itself.
+        """
+        if ax is None:
+            from matplotlib.figure import Figure
+
+            ax = Figure(layout="constrained").subplots()
+        self.image_ = ax.imshow(self.errors, cmap="viridis_r", aspect="auto", origin="lower")
+        middle = 0.5 * (np.nanmin(self.errors) + np.nanmax(self.errors))
+        for (row, column), error in np.ndenumerate(self.errors):
+            if np.isfinite(error):
+                text = f"{100 * error:.2f}\nα {self.alphas[row, column]:.0e}"
+                colour = "white" if error > middle else "black"
+                ax.text(column, row, text, ha="center", va="center", color=colour, fontsize="small")
+        if self.chosen is not None:
+            column = int(np.argmin(np.abs(self.scales - self.chosen[0])))
+            row = int(np.argmin(np.abs(self.overconfidences - self.chosen[1])))
+            ax.plot(column, row, "s", markersize=44, fillstyle="none", color="crimson")
+        ax.set_xticks(range(len(self.scales)), [f"{scale:g}" for scale in self.scales])
+        ax.set_yticks(range(len(self.overconfidences)), [f"{t:g}" for t in self.overconfidences])
+        ax.set(xlabel="scale s", ylabel="overconfidence τ")
+        ax.figure.colorbar(self.image_, ax=ax, label="1 - cross-validated score")
+        self.ax_, self.figure_ = ax, ax.figure
+        return self
