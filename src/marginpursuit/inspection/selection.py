@@ -11,8 +11,9 @@ from marginpursuit._validation import FloatArray, real
 class SelectionDisplay:
     """Cross-validated error over scale and overconfidence, for the penalty that suits each best.
 
-    Use `from_estimator` to make one from a fitted :class:`~marginpursuit.MarginPursuitClassifierCV`,
-    or `from_predictions` to make one from scores by setting.
+    Use `from_estimator` to make one from a fitted
+    :class:`~marginpursuit.MarginPursuitClassifierCV`, or `from_predictions` to make one from scores
+    by setting.
 
     Parameters
     ----------
