@@ -23,7 +23,7 @@ from marginpursuit.tasks import Labels, Tasks
 
 # Bytes that the state of all tasks that are solved together may take, and arrays of that state.
 _MOST_BYTES = 1 << 28
-_STATE_ARRAYS = 48
+_STATE_ARRAYS = 24
 
 
 class Setting(NamedTuple):
@@ -39,6 +39,13 @@ class Fold(NamedTuple):
 
     train: NDArray[np.intp]
     test: NDArray[np.intp]
+
+
+class Effort(NamedTuple):
+    """How long to go on with a fit."""
+
+    max_iter: int
+    tol: float
 
 
 class Judged(NamedTuple):
@@ -59,7 +66,6 @@ class FoldOptions:
     factor: float
     fit_intercept: bool
     solver: str
-    max_iter: int
     n_threads: int
 
 
@@ -112,7 +118,7 @@ class FoldFits:
     def judge(
         self,
         settings: Sequence[Setting],
-        tol: float,
+        effort: Effort,
         known: Mapping[tuple[Setting, int], Linear],
         report: Callable[[Progress], None],
     ) -> Iterator[Judged]:
@@ -133,7 +139,7 @@ class FoldFits:
                         fit = known.get((Setting(*unit.line, scale), batch.folds[unit.part]))
                         if fit is not None:
                             start[unit] = batch.geometry.from_data(fit)
-                    fits = self._solve(batch, here, scale, tol, start, report)
+                    fits = self._solve(batch, here, scale, effort, start, report)
                     yield from self._held_out(batch, here, scale, fits)
 
     def _open(self, matrix: Any) -> Design:
@@ -162,7 +168,7 @@ class FoldFits:
         batch: _Batch,
         units: list[_Unit],
         scale: float,
-        tol: float,
+        effort: Effort,
         start: dict[_Unit, Linear],
         report: Callable[[Progress], None],
     ) -> Linear:
@@ -183,12 +189,13 @@ class FoldFits:
             tasks,
             self._options.factor * np.repeat([unit.line[0] for unit in units], len(problems)),
             (np.hstack([s[0] for s in starts]), np.concatenate([s[1] for s in starts])),
-            self._options.max_iter,
-            tol,
+            effort.max_iter,
+            effort.tol,
             report,
         )
         before = design.n_reads
-        coef, intercept = minimise(problem).linear
+        # One small estimate of the gap may only mean that the last scale was a good start.
+        coef, intercept = minimise(problem, times=2).linear
         self.n_reads += design.n_reads - before
         for unit, span in zip(units, self._spans(len(units)), strict=True):
             start[unit] = coef[:, span], intercept[span]

@@ -29,8 +29,8 @@ _GROWTH = 4
 _MOST_ROUNDS = 3
 
 # The fewest rows of a round, and the fewest for each column.
-_FEWEST_ROWS = 4000
-_ROWS_PER_COLUMN = 5
+_FEWEST_ROWS = 2000
+_ROWS_PER_COLUMN = 3
 
 # The fewest rows of a class in a round, if the class has them.
 _FEWEST_OF_CLASS = 20

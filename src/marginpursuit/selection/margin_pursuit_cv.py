@@ -34,7 +34,7 @@ from marginpursuit.classifiers._parameters import (
 from marginpursuit.classifiers._probabilities import exact_probabilities
 from marginpursuit.classifiers._progress import ProgressBar
 from marginpursuit.design import Linear
-from marginpursuit.selection._folds import Fold, FoldFits, FoldOptions, Setting
+from marginpursuit.selection._folds import Effort, Fold, FoldFits, FoldOptions, Setting
 from marginpursuit.selection._link import FittedLink
 from marginpursuit.selection._race import Round, everything, rounds, survivors
 from marginpursuit.selection._scores import Judge, Link, Scored, takes_weights
@@ -48,8 +48,8 @@ Fits: TypeAlias = dict[tuple[Setting, int], Linear]
 # Bytes of fits that are kept from one round to begin the next with.
 _MOST_KEPT = 1 << 28
 
-# Rounds before the last need not be solved to a smaller tolerance than this.
-_ROUGH = 1e-3
+# Rounds before the last make no more effort than this.
+_ROUGH = Effort(25, 1e-3)
 
 
 def _numbers(words: str, low: float, high: float) -> Allowed:
@@ -133,9 +133,9 @@ class MarginPursuitClassifierCV(LinearClassifier):
         How to minimise, as in :class:`MarginPursuitClassifier`.
     max_iter : int, default=1000
         The most iterations of a fit.
-    tol : float, default=1e-4
+    tol : float, default=1e-3
         The estimated relative suboptimality at which fits to folds stop; the fit to all rows stops
-        at a hundredth of it.
+        at a thousandth of it.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes.
     n_threads : int or None, default=None
@@ -204,7 +204,7 @@ class MarginPursuitClassifierCV(LinearClassifier):
         fit_intercept: bool = True,
         solver: str = "auto",
         max_iter: int = 1000,
-        tol: float = 1e-4,
+        tol: float = 1e-3,
         class_weight: Any = None,
         n_threads: int | None = None,
         random_state: Any = 0,
@@ -376,9 +376,11 @@ class MarginPursuitClassifierCV(LinearClassifier):
         self.n_sweeps_ = 0.0
         for part in contest:
             resources[left] = len(part.rows)
-            tol = self.tol if part is contest[-1] else max(self.tol, _ROUGH)
+            effort = Effort(self.max_iter, self.tol)
+            if part is not contest[-1]:
+                effort = Effort(min(self.max_iter, _ROUGH.max_iter), max(self.tol, _ROUGH.tol))
             candidates = [settings[k] for k in left]
-            scores[left], fits, held = self._judge(part, candidates, fits, tol, judge)
+            scores[left], fits, held = self._judge(part, candidates, fits, effort, judge)
             if part is not contest[-1]:
                 left = left[survivors(scores[left])]
         self.cv_results_ = _results(params, scores, resources)
@@ -395,7 +397,7 @@ class MarginPursuitClassifierCV(LinearClassifier):
         part: Round,
         settings: list[Setting],
         known: Fits,
-        tol: float,
+        effort: Effort,
         judge: Judge,
     ) -> tuple[FloatArray, Fits, dict[tuple[Setting, int], FloatArray]]:
         """Return the scores of settings in every fold, their fits, and what they held out."""
@@ -411,7 +413,6 @@ class MarginPursuitClassifierCV(LinearClassifier):
             1.0 / part.share,
             self.fit_intercept,
             self.solver,
-            self.max_iter,
             usable_threads(self.n_threads),
         )
         with (
@@ -420,7 +421,7 @@ class MarginPursuitClassifierCV(LinearClassifier):
                 part.data.matrix, part.data.labels, self._weights(part), part.folds, options
             ) as fold_fits,
         ):
-            for setting, fold, linear, unseen in fold_fits.judge(settings, tol, known, _ignore):
+            for setting, fold, linear, unseen in fold_fits.judge(settings, effort, known, _ignore):
                 test, key = part.folds[fold].test, (setting, fold)
                 link = self._link(setting, test, part.data)
                 scores[places[setting], fold] = judge(unseen, part.rows[test], link)
@@ -470,7 +471,7 @@ class MarginPursuitClassifierCV(LinearClassifier):
             fit_intercept=self.fit_intercept,
             solver=self.solver,
             max_iter=self.max_iter,
-            tol=1e-2 * self.tol,
+            tol=1e-3 * self.tol,
             class_weight=self.class_weight,
             n_threads=self.n_threads,
         ).fit(X, y, sample_weight)
