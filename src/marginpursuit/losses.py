@@ -1,4 +1,4 @@
-r"""The loss of margin pursuit and its pieces.
+r"""The loss of margin pursuit and its pieces, and the hinge it is compared with.
 
 Everything in the library that depends on the shape of the loss is defined here, once.
 
@@ -35,6 +35,7 @@ from marginpursuit._validation import Elementwise, FloatArray, between, like, po
 __all__ = [
     "INFLUENCE_BOUND",
     "TRUNCATION",
+    "HingeLoss",
     "MarginLoss",
     "curvature",
     "influence",
@@ -270,6 +271,71 @@ class MarginLoss:
         with np.errstate(over="ignore"):  # a residual beyond the largest float counts as infinite
             residual = self.margin - real("margin", margin)
         return residual, np.where(residual < 0, self.overconfidence, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class HingeLoss:
+    r"""The hinge :math:`(\gamma - m)_+`, the loss of the support vector machine and of Pegasos.
+
+    Parameters
+    ----------
+    margin : float, default=1.0
+        The level γ > 0 up to which a margin is charged.
+
+    Examples
+    --------
+    >>> from marginpursuit.losses import HingeLoss
+    >>> HingeLoss().value([-1.0, 1.0, 3.0])
+    array([2., 0., 0.])
+    """
+
+    margin: float = 1.0
+
+    def __post_init__(self) -> None:
+        margin = scalar("margin", positive("margin", self.margin))
+        object.__setattr__(self, "margin", margin)
+
+    def value(self, margin: ArrayLike) -> Elementwise:
+        """Evaluate the hinge at each margin.
+
+        Parameters
+        ----------
+        margin : array_like
+            Margins y h(x), any real numbers including ±inf.
+
+        Returns
+        -------
+        ndarray or scalar
+            (γ - m)₊ ≥ 0.
+
+        Examples
+        --------
+        >>> from marginpursuit.losses import HingeLoss
+        >>> HingeLoss(margin=2.0).value([0.0, 1.0, 2.0])
+        array([2., 1., 0.])
+        """
+        return like(np.maximum(self.margin - real("margin", margin), 0.0), margin)
+
+    def derivative(self, margin: ArrayLike) -> Elementwise:
+        """Evaluate the derivative in the margin; at the level itself, the value from above, 0.
+
+        Parameters
+        ----------
+        margin : array_like
+            Margins y h(x), any real numbers including ±inf.
+
+        Returns
+        -------
+        ndarray or scalar
+            -1 below the level, 0 from it on.
+
+        Examples
+        --------
+        >>> from marginpursuit.losses import HingeLoss
+        >>> HingeLoss().derivative([-9.0, 1.0, 2.0])
+        array([-1.,  0.,  0.])
+        """
+        return like(np.where(real("margin", margin) < self.margin, -1.0, 0.0), margin)
 
 
 # The scaled forms τs²ρ(r/s), τsψ(r/s) and τρ''(r/s) order their factors such that nothing

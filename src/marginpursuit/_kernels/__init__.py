@@ -2,8 +2,9 @@
 
 `rows(matrix)` gives the fastest handle that this install has on a matrix as it is: compiled
 (`_compiled`, SIMD level chosen at run time) or NumPy (`_arrays`). Both have the same methods,
-`sweep`, `scores` and `pullback`, each for a span of rows. `task_losses` is what stands between the
-two matrix products of a sweep for many tasks.
+`sweep`, `scores` and `pullback`, each for a span of rows, and `descend`, which takes stochastic
+gradient steps along rows that are drawn. `task_losses` is what stands between the two matrix
+products of a sweep for many tasks.
 """
 
 from typing import Any
@@ -13,6 +14,7 @@ from scipy import sparse
 
 from marginpursuit._kernels import _arrays
 from marginpursuit._kernels._arrays import ArrayRows
+from marginpursuit._kernels._descent import Descent
 
 _compiled: Any
 try:
@@ -23,7 +25,7 @@ except ImportError:  # installed where there was no compiler
 #: The losses of many tasks at once, for the scores that a matrix product gave.
 task_losses = (_arrays if _compiled is None else _compiled).task_losses
 
-__all__ = ["ArrayRows", "active", "rows", "task_losses"]
+__all__ = ["ArrayRows", "Descent", "active", "rows", "task_losses"]
 
 
 def active() -> str:

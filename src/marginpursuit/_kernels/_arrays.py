@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from marginpursuit._kernels._descent import Descent
 from marginpursuit._validation import FloatArray
 from marginpursuit.losses import MarginLoss
 
@@ -72,6 +73,36 @@ class ArrayRows:
         """Add the sum of factors[i] * row i over rows [first, last) to `total`."""
         for span, rows in self._chunks(first, last):
             total += factors[span] @ rows
+
+    @_quiet
+    def descend(self, descent: Descent, draws: NDArray[np.intp]) -> None:
+        """Take a step for each `descent.batch` of the rows drawn."""
+        for rows in draws.reshape(-1, descent.batch):
+            self._step(descent, rows)
+            descent.total_intercept += descent.intercept
+            if descent.total is not None:
+                descent.total += descent.coef
+            mark = np.flatnonzero(descent.marks == descent.t)
+            if len(mark):
+                descent.path[mark], descent.path_intercept[mark] = descent.point()
+
+    def _step(self, descent: Descent, rows: NDArray[np.intp]) -> None:
+        """Take one step, as `Descent` says."""
+        x, sign, when = self._matrix[rows].astype(np.float64), descent.sign[rows], 1.0 + descent.t
+        margins = sign * (x @ descent.coef + descent.intercept)
+        length = descent.rate / (when * descent.batch)
+        factors = -length * sign * _despite_nan(descent.loss.derivative, margins)
+        shrink = 1.0 - descent.decay / when
+        coef = shrink * descent.coef + factors @ x
+        intercept = descent.intercept * (shrink if descent.penalise_intercept else 1.0)
+        intercept += float(factors.sum()) if descent.fit_intercept else 0.0
+        square = float(coef @ coef) + (intercept**2 if descent.penalise_intercept else 0.0)
+        if square > descent.radius**2:
+            factor = descent.radius / float(np.sqrt(square))
+            coef *= factor
+            intercept *= factor if descent.penalise_intercept else 1.0
+        descent.coef[:], descent.intercept = coef, intercept
+        descent.t += 1
 
     def _chunks(self, first: int, last: int) -> Iterator[tuple[slice, Any]]:
         step = max(1, _CHUNK_ELEMENTS // max(1, self.n_columns))

@@ -3,6 +3,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from marginpursuit._kernels._descent import Descent
 from marginpursuit.losses import MarginLoss
 
 LEVELS: tuple[str, ...]
@@ -51,6 +52,7 @@ class _Rows:
     def pullback(
         self, first: int, last: int, factors: NDArray[np.float64], total: NDArray[np.float64]
     ) -> None: ...
+    def descend(self, descent: Descent, draws: NDArray[np.intp]) -> None: ...
 
 class DenseRows(_Rows):
     def __init__(self, matrix: ArrayLike, level: str = ...) -> None: ...

@@ -5,6 +5,8 @@ The handle checks its buffers once; a method then runs over rows [first, last) w
 released. What it computes is written in sweep.h.
 """
 
+from array import array
+
 from cpython.buffer cimport (
     PyBUF_FORMAT, PyBUF_STRIDES, PyBuffer_Release, PyObject_GetBuffer,
 )
@@ -32,6 +34,25 @@ cdef extern from "sweep.h" nogil:
         double *gradient
         double *margins
         double *curvature
+    ctypedef struct descent_t:
+        const Py_ssize_t *draws
+        Py_ssize_t n_steps, batch
+        const double *sign
+        loss_t loss
+        int is_hinge
+        double rate, decay, radius
+        int fit_intercept, penalise_intercept
+        Py_ssize_t t
+        double *coef
+        double intercept
+        double *total
+        double total_intercept
+        const Py_ssize_t *marks
+        Py_ssize_t n_marks
+        double *path
+        double *path_intercept
+        double *factors
+        double *lag
     ctypedef struct kernels_t:
         void (*sweep)(layout_t, int, const matrix_t *, Py_ssize_t, Py_ssize_t,
                       sweep_t *) noexcept nogil
@@ -41,6 +62,7 @@ cdef extern from "sweep.h" nogil:
                          const double *, double *) noexcept nogil
         void (*task)(const loss_t *, const Py_ssize_t *, Py_ssize_t, const double *, double,
                      Py_ssize_t, double *, double *, double *) noexcept nogil
+        void (*descend)(layout_t, int, const matrix_t *, descent_t *) noexcept nogil
     int usable_levels()
     const kernels_t *kernels_at(int level)
 
@@ -158,6 +180,65 @@ cdef class _Rows:
             self.kernels.pullback(
                 self.layout, self.type, &self.matrix, first, last, &factors[0], &total[0],
             )
+
+    def descend(self, descent, const Py_ssize_t[::1] draws not None):
+        """Take a step for each `descent.batch` of the rows drawn; CSR rows name no column twice."""
+        cdef descent_t s
+        cdef Py_ssize_t k
+        cdef bint inside = True
+        s.batch = descent.batch
+        if s.batch < 1 or draws.shape[0] % s.batch:
+            raise ValueError(f"draws must fill batches of {s.batch}; got {draws.shape[0]}")
+        for k in range(draws.shape[0]):  # no early exit: this loop is to be vectorised
+            inside &= draws[k] >= 0 and draws[k] < self.n_rows
+        if not inside:
+            raise IndexError(f"draws must be within the {self.n_rows} rows")
+        s.draws, s.n_steps, s.t = &draws[0], draws.shape[0] // s.batch, descent.t
+        set_rules(&s, descent)
+        cdef const double[::1] sign = descent.sign
+        cdef double[::1] coef = descent.coef
+        cdef double[::1] factors = array("d", bytes(8 * s.batch))
+        check_length("sign", sign.shape[0], self.n_rows)
+        check_length("coef", coef.shape[0], self.n_columns)
+        s.sign, s.coef, s.factors = &sign[0], &coef[0], &factors[0]
+        cdef double[::1] total, lag
+        s.total = s.lag = NULL
+        if descent.total is not None:
+            total, lag = descent.total, array("d", bytes(8 * self.n_columns))
+            check_length("total", total.shape[0], self.n_columns)
+            s.total, s.lag = &total[0], &lag[0]
+        cdef const Py_ssize_t[::1] marks = descent.marks
+        cdef double[:, ::1] path = descent.path
+        cdef double[::1] path_intercept = descent.path_intercept
+        cdef Py_ssize_t first = 0, last
+        while first < marks.shape[0] and marks[first] <= s.t:
+            first += 1
+        last = first
+        while last < marks.shape[0] and marks[last] <= s.t + s.n_steps:
+            last += 1
+        s.n_marks = last - first
+        if s.n_marks:
+            check_length("path", path.shape[0], marks.shape[0])
+            check_length("path_intercept", path_intercept.shape[0], marks.shape[0])
+            check_length("a point of the path", path.shape[1], self.n_columns)
+            s.marks, s.path = &marks[first], &path[first, 0]
+            s.path_intercept = &path_intercept[first]
+        with nogil:
+            self.kernels.descend(self.layout, self.type, &self.matrix, &s)
+        descent.t, descent.intercept, descent.total_intercept = s.t, s.intercept, s.total_intercept
+
+
+cdef int set_rules(descent_t *s, descent) except -1:
+    """Take over the numbers of a descent."""
+    loss = descent.loss
+    s.loss.margin, s.is_hinge = loss.margin, not hasattr(loss, "scale")
+    s.loss.scale, s.loss.overconfidence = getattr(loss, "scale", 1.0), 1.0
+    if not s.is_hinge:
+        s.loss.overconfidence = loss.overconfidence
+    s.rate, s.decay, s.radius = descent.rate, descent.decay, descent.radius
+    s.fit_intercept, s.penalise_intercept = descent.fit_intercept, descent.penalise_intercept
+    s.intercept, s.total_intercept = descent.intercept, descent.total_intercept
+    return 0
 
 
 def task_losses(

@@ -337,6 +337,46 @@ static void NAMED(csr_64_pullback)(const matrix_t *m, ptrdiff_t first, ptrdiff_t
     NAMED(csr_pullback)(1, m, first, n, factors, sum);
 }
 
+/* The square of the norm of one row; of a CSR row, if it names no column twice. */
+static double NAMED(square)(const T *x, ptrdiff_t length)
+{
+    vec total = splat(0.0);
+    ptrdiff_t j = 0;
+    for (; j + LANES <= length; j += LANES) total += LOAD_VECTOR(x + j) * LOAD_VECTOR(x + j);
+    double sum = lane_sum(total);
+    for (; j < length; j++) sum += VALUE(x[j]) * VALUE(x[j]);
+    return sum;
+}
+
+static double NAMED(rows_square)(const matrix_t *m, ptrdiff_t row)
+{
+    return NAMED(square)((const T *)m->data + row * m->stride, m->n_columns);
+}
+
+static double NAMED(columns_square)(const matrix_t *m, ptrdiff_t row)
+{
+    double sum = 0.0;
+    const T *x = (const T *)m->data + row;
+    for (ptrdiff_t j = 0; j < m->n_columns; j++, x += m->stride) sum += VALUE(*x) * VALUE(*x);
+    return sum;
+}
+
+ALWAYS_INLINE double NAMED(csr_square)(const int wide, const matrix_t *m, ptrdiff_t row)
+{
+    const ptrdiff_t first = index_at(wide, m->indptr, row);
+    return NAMED(square)((const T *)m->data + first, index_at(wide, m->indptr, row + 1) - first);
+}
+
+static double NAMED(csr_32_square)(const matrix_t *m, ptrdiff_t row)
+{
+    return NAMED(csr_square)(0, m, row);
+}
+
+static double NAMED(csr_64_square)(const matrix_t *m, ptrdiff_t row)
+{
+    return NAMED(csr_square)(1, m, row);
+}
+
 #undef NAME
 #undef T
 #undef VALUE

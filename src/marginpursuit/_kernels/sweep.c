@@ -3,7 +3,8 @@
  * A sweep (see `sweep`, at the end) goes through the rows in tiles: the scores of a tile, then the
  * loss of each row (loss.h), then the pullback of the derivatives, for which the tile is still in
  * cache. The products of each layout and element type are in products.h, what they are made of in
- * vectors.h. Rows that fit the registers have a sweep of their own in products.h.
+ * vectors.h. Rows that fit the registers have a sweep of their own in products.h. Steps along the
+ * gradients of single rows, made of the same products, are in descent.h.
  *
  * All sums are in double, whatever the element type. No -ffast-math: NaN and inf propagate, and no
  * flag of the process changes.
@@ -135,13 +136,16 @@ typedef struct {
     void (*scores)(const matrix_t *, ptrdiff_t first, ptrdiff_t n, const double *coef, double *out);
     void (*pullback)(const matrix_t *, ptrdiff_t first, ptrdiff_t n, const double *factors,
                      double *sum);
+    double (*square)(const matrix_t *, ptrdiff_t row); /* of the norm of a row */
     /* For dense rows, both in one, where the rows are short. */
     void (*short_sweep)(const matrix_t *, ptrdiff_t first, ptrdiff_t last, const sweep_t *,
                         running_t *, double *gradient);
 } products_t;
 
-#define ENTRY(layout, name) {layout##_scores_##name, layout##_pullback_##name, NULL},
-#define ROWS_ENTRY(name, T, VALUE) {rows_scores_##name, rows_pullback_##name, short_sweep_##name},
+#define PRODUCTS(layout, name) \
+    layout##_scores_##name, layout##_pullback_##name, layout##_square_##name
+#define ENTRY(layout, name) {PRODUCTS(layout, name), NULL},
+#define ROWS_ENTRY(name, T, VALUE) {PRODUCTS(rows, name), short_sweep_##name},
 #define COLUMNS_ENTRY(name, T, VALUE) ENTRY(columns, name)
 #define CSR_32_ENTRY(name, T, VALUE) ENTRY(csr_32, name)
 #define CSR_64_ENTRY(name, T, VALUE) ENTRY(csr_64, name)
@@ -222,4 +226,6 @@ static void task(const loss_t *loss, const ptrdiff_t *codes, ptrdiff_t positive,
     *slope += s.slope;
 }
 
-const kernels_t JOIN(kernels, LEVEL) = {sweep, scores, pullback, task};
+#include "descent.h"
+
+const kernels_t JOIN(kernels, LEVEL) = {sweep, scores, pullback, task, descend};

@@ -43,6 +43,30 @@ typedef struct {
     double *curvature;    /* out, weighted second derivatives, one a row; may be NULL */
 } sweep_t;
 
+/* Stochastic (sub)gradient steps. Step t = 0, 1, ... has length rate/(1 + t), shrinks w by the
+ * factor 1 - decay/(1 + t), adds the mean gradient of its rows and projects onto a ball. */
+typedef struct {
+    const ptrdiff_t *draws; /* rows, `batch` for each step */
+    ptrdiff_t n_steps, batch;
+    const double *sign;     /* y, one a row */
+    loss_t loss;
+    int is_hinge;           /* the loss is max(0, margin - m) */
+    double rate, decay;
+    double radius;          /* of the ball; INFINITY where there is none */
+    int fit_intercept;
+    int penalise_intercept; /* treat b as the coefficient of a column of ones */
+    ptrdiff_t t;            /* in-out: steps taken so far */
+    double *coef;           /* in-out: w */
+    double intercept;       /* in-out: b */
+    double *total;          /* in-out: the sum of all w so far; NULL where no mean is wanted */
+    double total_intercept; /* in-out: likewise of b */
+    const ptrdiff_t *marks; /* numbers of steps, rising, all in (t, t + n_steps] */
+    ptrdiff_t n_marks;
+    double *path;           /* out: w, or the mean, after so many steps, one row each */
+    double *path_intercept; /* out: likewise of b */
+    double *factors, *lag;  /* scratch: one a row of a step; one a column, 0, if there is a total */
+} descent_t;
+
 /* One SIMD level: what it does with rows [first, last) of a matrix. `type` counts the element types
  * in the order of TYPES; arrays with one entry a row begin at row 0 of the matrix. */
 typedef struct {
@@ -57,6 +81,8 @@ typedef struct {
      * code is `positive` have y = 1, all others y = -1. Sums are added to value and slope. */
     void (*task)(const loss_t *, const ptrdiff_t *codes, ptrdiff_t positive, const double *weight,
                  double intercept, ptrdiff_t n, double *scores, double *value, double *slope);
+    /* Rows that are drawn, in the order of the draws; CSR rows may name no column twice. */
+    void (*descend)(layout_t, int type, const matrix_t *, descent_t *);
 } kernels_t;
 
 extern const kernels_t kernels_baseline;

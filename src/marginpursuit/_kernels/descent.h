@@ -1,0 +1,178 @@
+/* Stochastic (sub)gradient steps, one or a few rows each, in time that grows with the elements
+ * stored in those rows and not with the number of columns.
+ *
+ * What would touch every coefficient is put off: w is kept as scale times v, so that shrinking and
+ * projecting change one number; the norm of w is kept up to date beside it; and the sum of all w so
+ * far, if it is wanted, is that of `total`, sum times v, and minus `lag`. There sum adds up the
+ * scales since `lag` was zero, and a change of v takes part in `lag` with the sum before it.
+ *
+ * Included by sweep.c, for each SIMD level.
+ */
+
+enum {
+    AHEAD = 4,           /* draws by which memory is asked for a row before it is needed */
+    MOST_PREFETCH = 1024 /* bytes of it that are asked for; the processor foresees the rest */
+};
+
+/* How far from 1 the scale may be. The sum of all w loses as many digits as this has. */
+#define MOST_SCALE 1e9
+#define MOST_SCALE_OF_SUM 1e3
+
+#if defined(__GNUC__)
+#define PREFETCH(p) __builtin_prefetch(p)
+#else
+#define PREFETCH(p) ((void)(p))
+#endif
+
+typedef struct {
+    double scale;  /* w = scale v */
+    double square; /* of the norm of w, with b where that is penalised; only kept for a ball */
+    double sum;    /* of the scales since `lag` was zero */
+} state_t;
+
+static void prefetch_span(const char *p, ptrdiff_t bytes)
+{
+    if (bytes > MOST_PREFETCH) bytes = MOST_PREFETCH;
+    for (ptrdiff_t k = 0; k < bytes; k += 64) PREFETCH(p + k);
+}
+
+static void prefetch_csr_row(const int wide, const matrix_t *m, ptrdiff_t row)
+{
+    const ptrdiff_t first = index_at(wide, m->indptr, row);
+    const ptrdiff_t stored = index_at(wide, m->indptr, row + 1) - first, index = wide ? 8 : 4;
+    prefetch_span((const char *)m->data + first * m->item, stored * m->item);
+    prefetch_span((const char *)m->indices + first * index, stored * index);
+}
+
+/* Asks for what the draws after the first will need. */
+static void prefetch(layout_t layout, const matrix_t *m, const double *sign, const ptrdiff_t *draws,
+                     ptrdiff_t n)
+{
+    if (n <= AHEAD) return;
+    const ptrdiff_t row = draws[AHEAD];
+    PREFETCH(sign + row);
+    if (layout == ROWS)
+        prefetch_span((const char *)m->data + row * m->stride * m->item, m->n_columns * m->item);
+    if (layout == CSR_32 || layout == CSR_64) {
+        const int wide = layout == CSR_64;
+        if (n > 2 * AHEAD)
+            PREFETCH((const char *)m->indptr + draws[2 * AHEAD] * (wide ? 8 : 4));
+        prefetch_csr_row(wide, m, row);
+    }
+}
+
+static double hinge_slope(double margin, double level) { return margin < level ? -1.0 : 0.0; }
+
+static double slope_of_row(const descent_t *s, const running_t *run, double score, double sign)
+{
+    if (s->is_hinge) return sign * hinge_slope(sign * score, s->loss.margin);
+    sums_t unused = {splat(0.0), splat(0.0)};
+    return first_lane(derivative(run, splat(score), splat(sign), splat(1.0), &unused));
+}
+
+static int is_unsafe(const descent_t *s, double scale)
+{
+    const double most = s->total ? MOST_SCALE_OF_SUM : MOST_SCALE, size = fabs(scale);
+    return !(size * most > 1.0 && size < most);
+}
+
+/* Bring v and `total` up to date, so that the scale is 1 and the lag is 0. */
+static void settle(descent_t *s, ptrdiff_t d, state_t *state)
+{
+    if (s->total)
+        for (ptrdiff_t j = 0; j < d; j++) {
+            s->total[j] += state->sum * s->coef[j] - s->lag[j];
+            s->lag[j] = 0.0;
+        }
+    for (ptrdiff_t j = 0; j < d; j++) s->coef[j] *= state->scale;
+    state->scale = 1.0;
+    state->sum = 0.0;
+}
+
+static void record(const descent_t *s, ptrdiff_t d, const state_t *state, ptrdiff_t mark)
+{
+    double *out = s->path + mark * d;
+    if (s->total) {
+        const double share = 1.0 / (double)s->t;
+        for (ptrdiff_t j = 0; j < d; j++)
+            out[j] = share * (s->total[j] + (state->sum * s->coef[j] - s->lag[j]));
+        s->path_intercept[mark] = share * s->total_intercept;
+    } else {
+        for (ptrdiff_t j = 0; j < d; j++) out[j] = state->scale * s->coef[j];
+        s->path_intercept[mark] = s->intercept;
+    }
+}
+
+/* Add factor times a row to w, and to b; `score` is that of the row and w. */
+static void add_row(const products_t *products, const matrix_t *m, descent_t *s, state_t *state,
+                    ptrdiff_t row, double factor, double score)
+{
+    const double f = factor / state->scale, g = f * state->sum;
+    if (s->radius < INFINITY) {
+        const double one = s->penalise_intercept, b = one * s->intercept;
+        const double square = products->square(m, row) + one;
+        state->square += factor * (2.0 * (score + b) + factor * square);
+    }
+    products->pullback(m, row, 1, &f, s->coef);
+    if (s->total) products->pullback(m, row, 1, &g, s->lag);
+    if (s->fit_intercept) s->intercept += factor;
+}
+
+static void project(descent_t *s, state_t *state)
+{
+    if (!(state->square > s->radius * s->radius)) return;
+    const double factor = s->radius / sqrt(state->square);
+    state->scale *= factor;
+    state->square = s->radius * s->radius;
+    if (s->penalise_intercept) s->intercept *= factor;
+}
+
+/* One step from w, with the scores of all its rows taken before any is added. */
+static void step(const products_t *products, const matrix_t *m, descent_t *s, const running_t *run,
+                 state_t *state, const ptrdiff_t *rows)
+{
+    const double when = 1.0 + (double)s->t, shrink = 1.0 - s->decay / when;
+    const double length = s->rate / (when * (double)s->batch);
+    double score = 0.0, first = 0.0;
+    for (ptrdiff_t i = 0; i < s->batch; i++) {
+        const double sign = s->sign[rows[i]];
+        products->scores(m, rows[i], 1, s->coef, &score);
+        score *= state->scale;
+        if (i == 0) first = score;
+        s->factors[i] = -length * slope_of_row(s, run, score + s->intercept, sign);
+    }
+    state->scale *= shrink;
+    state->square *= shrink * shrink;
+    if (s->penalise_intercept) s->intercept *= shrink;
+    if (is_unsafe(s, state->scale)) settle(s, m->n_columns, state);
+    for (ptrdiff_t i = 0; i < s->batch; i++) {
+        if (s->factors[i] == 0.0) continue;
+        score = shrink * first;
+        if (i > 0 && s->radius < INFINITY) { /* the rows before have moved w */
+            products->scores(m, rows[i], 1, s->coef, &score);
+            score *= state->scale;
+        }
+        add_row(products, m, s, state, rows[i], s->factors[i], score);
+    }
+    project(s, state);
+    s->t++;
+    state->sum += state->scale;
+    s->total_intercept += s->intercept;
+}
+
+static void descend(layout_t layout, int type, const matrix_t *m, descent_t *s)
+{
+    const products_t *products = &products_of[layout][type];
+    const ptrdiff_t d = m->n_columns, n_draws = s->n_steps * s->batch;
+    const running_t run = start(&(sweep_t){.loss = s->loss});
+    state_t state = {1.0, s->penalise_intercept ? s->intercept * s->intercept : 0.0, 0.0};
+    ptrdiff_t mark = 0;
+    for (ptrdiff_t j = 0; j < d; j++) state.square += s->coef[j] * s->coef[j];
+    for (ptrdiff_t k = 0; k < n_draws; k += s->batch) {
+        for (ptrdiff_t i = k; i < k + s->batch; i++)
+            prefetch(layout, m, s->sign, s->draws + i, n_draws - i);
+        step(products, m, s, &run, &state, s->draws + k);
+        if (mark < s->n_marks && s->t == s->marks[mark]) record(s, d, &state, mark), mark++;
+    }
+    settle(s, d, &state);
+}
