@@ -1,0 +1,164 @@
+"""What kernel classifiers share: the kernel by name, and the fitted expansion in it.
+
+With ``kernel="linear"`` such a classifier is a linear one and is fitted as such. Otherwise its
+score is h(x) = Σ_j c_j K(x_j, x) + intercept over some rows x_j of the training data.
+"""
+
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+from sklearn.metrics.pairwise import pairwise_kernels
+from sklearn.utils import gen_batches
+from sklearn.utils.validation import check_is_fitted
+
+from marginpursuit._validation import FloatArray
+from marginpursuit.classifiers._base import LinearClassifier, TrainingData
+from marginpursuit.classifiers._parameters import Allowed, number, whole
+
+# The parameters of scikit-learn's kernels that each of ours takes.
+_KERNELS = {
+    "linear": (),
+    "poly": ("gamma", "degree", "coef0"),
+    "rbf": ("gamma",),
+    "sigmoid": ("gamma", "coef0"),
+    "precomputed": (),
+}
+
+#: What the parameters of a kernel may be.
+KERNEL_PARAMETERS = {
+    "kernel": Allowed(
+        f"one of {list(_KERNELS)}, or a function of two matrices of rows",
+        lambda x: callable(x) or (isinstance(x, str) and x in _KERNELS),
+    ),
+    "gamma": number("that is positive and finite", lambda x: 0 < x < np.inf, ["auto", "scale"]),
+    "degree": whole(1),
+    "coef0": number("that is finite", lambda x: -np.inf < x < np.inf),
+}
+
+# Elements of a kernel matrix that are computed at a time when scores are.
+_BLOCK_ELEMENTS = 1 << 22
+
+
+class KernelClassifier(LinearClassifier):
+    """Base of the classifiers that are linear in the feature space of a kernel.
+
+    A subclass has the parameters `kernel`, `gamma`, `degree` and `coef0`. Where `_is_linear` it
+    fits `coef_`, as every linear classifier. Where not it calls `_set_kernel`, reads the data
+    through `_kernel_matrix`, and ends with `_keep_expansion`.
+    """
+
+    @property
+    def _is_linear(self) -> bool:
+        return isinstance(self.kernel, str) and self.kernel == "linear"
+
+    @property
+    def _is_precomputed(self) -> bool:
+        return isinstance(self.kernel, str) and self.kernel == "precomputed"
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.pairwise = self._is_precomputed
+        return tags
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "coef_") or hasattr(self, "dual_coef_")
+
+    def decision_function(self, X: Any) -> FloatArray:
+        """Return the scores h(x), positive for the second class or for the class of the column.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Samples; for ``kernel="precomputed"``, their kernel with the training samples.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
+            Scores; one column where there are two classes.
+        """
+        check_is_fitted(self)
+        if hasattr(self, "coef_"):
+            return super().decision_function(X)
+        matrix = self._read(X, reset=False)
+        self._refuse_missing(matrix)
+        scores = np.empty((matrix.shape[0], len(self.dual_coef_)))
+        step = max(1, _BLOCK_ELEMENTS // max(1, len(self.support_)))
+        for span in gen_batches(len(scores), step):
+            rows = matrix[span]
+            if self._is_precomputed:
+                values = _floats(rows[:, self.support_])
+            else:
+                values = self._kernel_matrix(rows, self.support_vectors_)
+            scores[span] = values @ self.dual_coef_.T + self.intercept_
+        if not np.all(np.isfinite(scores)):
+            raise OverflowError("X is too large for this fit: scores exceed the largest float")
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def _set_kernel(self, data: TrainingData) -> None:
+        """Check what the kernel needs of the data, and set `gamma_`."""
+        self._refuse_missing(data.matrix)
+        n_rows, n_columns = data.matrix.shape
+        if self._is_precomputed:
+            if n_rows != n_columns:
+                raise ValueError(
+                    "X must be a square matrix of all kernel values of the training samples for "
+                    f"kernel='precomputed'; got shape {data.matrix.shape}"
+                )
+            return
+        if not isinstance(self.gamma, str):
+            self.gamma_ = float(self.gamma)
+        elif self.gamma == "auto":
+            self.gamma_ = 1.0 / n_columns
+        else:
+            self.gamma_ = _scaled_gamma(data)
+
+    def _kernel_matrix(self, rows: Any, others: Any) -> FloatArray:
+        """Return the kernel of each of some rows with each of some others, in float64.
+
+        With ``kernel="precomputed"``, `rows` are the values already and `others` are ignored.
+        """
+        if self._is_precomputed:
+            return _floats(rows)
+        if callable(self.kernel):
+            values, shape = np.asarray(self.kernel(rows, others)), (rows.shape[0], others.shape[0])
+            if values.shape != shape or values.dtype.kind not in "biuf":
+                raise ValueError(
+                    f"kernel must return real numbers of shape {shape} for so many rows; got dtype "
+                    f"{values.dtype}, shape {values.shape}"
+                )
+            return _floats(values)
+        options = {name: getattr(self, name) for name in _KERNELS[self.kernel]}
+        if "gamma" in options:
+            options["gamma"] = self.gamma_
+        rows, others = (part.astype(np.float64, copy=False) for part in (rows, others))
+        return _floats(pairwise_kernels(rows, others, metric=self.kernel, **options))
+
+    def _keep_expansion(self, matrix: Any, dual_coef: FloatArray, intercept: FloatArray) -> None:
+        """Set what predictions need: coefficients of shape (n_rows, n_problems), and rows."""
+        self.support_ = np.flatnonzero(np.any(dual_coef != 0, axis=1))
+        self.dual_coef_ = np.ascontiguousarray(dual_coef[self.support_].T)
+        self.intercept_ = intercept
+        if not self._is_precomputed:
+            self.support_vectors_ = matrix[self.support_]
+
+
+def _scaled_gamma(data: TrainingData) -> float:
+    """Return 1 / (number of columns · variance of all entries), or 1 where that is infinite.
+
+    The variance is weighted, as a weight of 2 is the same as the row twice.
+    """
+    is_sparse, n_columns = sparse.issparse(data.matrix), data.matrix.shape[1]
+    rows = data.matrix.astype(np.float64, copy=False)
+    mean = float((data.weights @ rows).sum()) / n_columns
+    if is_sparse:
+        variance = float((data.weights @ rows.multiply(rows)).sum()) / n_columns - mean**2
+    else:
+        variance = float((data.weights @ np.square(rows - mean)).sum()) / n_columns
+    return 1.0 / (n_columns * variance) if variance > 0 else 1.0
+
+
+def _floats(values: Any) -> FloatArray:
+    """Return values as a dense array of float64."""
+    is_sparse = sparse.issparse(values)
+    return np.ascontiguousarray(values.toarray() if is_sparse else values, dtype=np.float64)
