@@ -138,6 +138,44 @@ def test_element_types_and_widths(level, layout, dtype):
 
 
 @pytest.mark.parametrize("level", LEVELS)
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize(("fit", "penalise"), INTERCEPTS)
+def test_a_kernel_matrix_takes_the_same_steps(level, batch, fit, penalise):
+    """With K = XXᵀ and w = Xᵀc; columns of K in another order than its rows."""
+    x, sign, draws = data()
+    columns = np.random.default_rng(1).permutation(40)
+    for radius in (np.inf, 0.5):
+        for averaged in (False, True):
+            rules = {
+                "loss": HingeLoss(),
+                "sign": sign,
+                "rate": 4.0,
+                "decay": 1.0,
+                "radius": radius,
+                "batch": batch,
+                "fit_intercept": fit,
+                "penalise_intercept": penalise,
+            }
+            points, means = expected(x, draws, np.zeros(13), **rules)
+            wanted = (means if averaged else points)[-1]
+            descent = Descent(
+                coef=np.zeros(40),
+                total=np.zeros(40) if averaged else None,
+                own=np.argsort(columns),
+                **rules,
+            )
+            rows = handle(x @ x[columns].T, "C", level)
+            rows.descend(descent, draws[:30])
+            rows.descend(descent, draws[30:])
+            coef, intercept = descent.point()
+            assert_allclose(coef @ x[columns], wanted[:13], rtol=1e-9, atol=1e-10)
+            assert_allclose(intercept, wanted[13], rtol=1e-9, atol=1e-10)
+            if radius < np.inf:
+                norm = points[-1, : 13 + penalise] @ points[-1, : 13 + penalise]
+                assert_allclose(descent.square, norm, rtol=1e-9)
+
+
+@pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("averaged", [False, True])
 def test_scales_that_would_vanish(level, averaged):
     """Shrinking by half for ever, once to nothing, and once past it to the other side."""
@@ -168,8 +206,17 @@ class TestBuffers:
 
     @pytest.mark.parametrize("draws", [[-1], [40], [0, 1, 2**40]])
     def test_draws_outside(self, draws):
-        with pytest.raises(IndexError, match="within the 40 rows"):
+        with pytest.raises(IndexError, match=r"draws must be in \[0, 40\)"):
             self.descend(draws)
+
+    def test_a_kernel_matrix(self):
+        own = np.arange(40)
+        with pytest.raises(IndexError, match=r"own must be in \[0, 13\)"):
+            self.descend([0], own=own)
+        descent = Descent(HingeLoss(), np.ones(40), 1.0, 1.0, np.zeros(40), own=own)
+        for other in (np.eye(40, dtype=np.float32), sparse.csr_array(np.eye(40))):
+            with pytest.raises(TypeError, match="float64 in C order"):
+                _kernels.rows(other).descend(descent, np.zeros(1, np.intp))
 
     @pytest.mark.parametrize("batch", [0, 2])
     def test_half_a_batch(self, batch):

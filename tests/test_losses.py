@@ -15,6 +15,7 @@ from marginpursuit import losses
 from marginpursuit.losses import (
     INFLUENCE_BOUND,
     TRUNCATION,
+    HingeLoss,
     MarginLoss,
     curvature,
     influence,
@@ -567,3 +568,33 @@ def test_inverse_domain_ends_at_the_bound_as_rounded(dtype, sign):
 def test_inverse_refuses_what_influence_never_reaches(c):
     with pytest.raises(ValueError, match=r"^c must be in \[-0.94\d+, 0.94\d+\]; got "):
         influence_inverse(c)
+
+
+class TestHinge:
+    @given(margin=reals, level=positives)
+    def test_value_and_derivative(self, margin, level):
+        loss = HingeLoss(level)
+        exact = max(mp.mpf(level) - mp.mpf(margin), 0)
+        if exact <= LARGEST:
+            assert abs(loss.value(margin) - exact) <= EPS * exact
+        assert loss.derivative(margin) == (-1.0 if exact > 0 else 0.0)
+
+    def test_is_the_limit_of_the_one_sided_margin_loss(self):
+        margins = np.linspace(-3, 3, 25)
+        tiny = MarginLoss(1.0, 1e-9, 0.0)
+        slope = 1e-9 * INFLUENCE_BOUND
+        np.testing.assert_allclose(
+            tiny.value(margins) / slope, HingeLoss().value(margins), atol=1e-8
+        )
+        np.testing.assert_allclose(
+            tiny.derivative(margins) / slope, HingeLoss().derivative(margins)
+        )
+
+    @pytest.mark.parametrize("margin", [0.0, -1.0, np.nan, np.inf])
+    def test_bad_level(self, margin):
+        with pytest.raises(ValueError, match="margin must"):
+            HingeLoss(margin)
+
+    def test_kinds(self):
+        assert HingeLoss().value(np.float32(0.5)).dtype == np.float32
+        assert HingeLoss().value([-np.inf, np.inf]).tolist() == [np.inf, 0.0]

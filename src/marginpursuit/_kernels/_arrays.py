@@ -93,15 +93,23 @@ class ArrayRows:
         length = descent.rate / (when * descent.batch)
         factors = -length * sign * _despite_nan(descent.loss.derivative, margins)
         shrink = 1.0 - descent.decay / when
-        coef = shrink * descent.coef + factors @ x
-        intercept = descent.intercept * (shrink if descent.penalise_intercept else 1.0)
-        intercept += float(factors.sum()) if descent.fit_intercept else 0.0
-        square = float(coef @ coef) + (intercept**2 if descent.penalise_intercept else 0.0)
+        coef, penalised = shrink * descent.coef, descent.penalise_intercept
+        before = descent.intercept * (shrink if penalised else 1.0)
+        intercept = before + (float(factors.sum()) if descent.fit_intercept else 0.0)
+        if descent.own is None:
+            coef += factors @ x
+            square = float(coef @ coef) + (intercept**2 if penalised else 0.0)
+        else:  # ‖w + δ‖² = ‖w‖² + ⟨δ, w⟩ + ⟨δ, w + δ⟩
+            scores = x @ coef
+            np.add.at(coef, descent.own[rows], factors)
+            scores += x @ coef + (before + intercept if penalised else 0.0)
+            square = shrink**2 * descent.square + float(factors @ scores)
         if square > descent.radius**2:
             factor = descent.radius / float(np.sqrt(square))
             coef *= factor
-            intercept *= factor if descent.penalise_intercept else 1.0
-        descent.coef[:], descent.intercept = coef, intercept
+            square *= factor**2
+            intercept *= factor if penalised else 1.0
+        descent.coef[:], descent.intercept, descent.square = coef, intercept, square
         descent.t += 1
 
     def _chunks(self, first: int, last: int) -> Iterator[tuple[slice, Any]]:

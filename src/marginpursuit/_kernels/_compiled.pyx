@@ -42,9 +42,11 @@ cdef extern from "sweep.h" nogil:
         int is_hinge
         double rate, decay, radius
         int fit_intercept, penalise_intercept
+        const Py_ssize_t *own
         Py_ssize_t t
         double *coef
         double intercept
+        double square
         double *total
         double total_intercept
         const Py_ssize_t *marks
@@ -80,7 +82,8 @@ cdef dict TYPE_OF = {
 }
 
 
-cdef enum:  # of these, what indices may be
+cdef enum:  # of these, what values of a kernel are and what indices may be
+    FLOAT64 = 0
     INT32 = 7
     INT64 = 9
 
@@ -184,15 +187,10 @@ cdef class _Rows:
     def descend(self, descent, const Py_ssize_t[::1] draws not None):
         """Take a step for each `descent.batch` of the rows drawn; CSR rows name no column twice."""
         cdef descent_t s
-        cdef Py_ssize_t k
-        cdef bint inside = True
         s.batch = descent.batch
         if s.batch < 1 or draws.shape[0] % s.batch:
             raise ValueError(f"draws must fill batches of {s.batch}; got {draws.shape[0]}")
-        for k in range(draws.shape[0]):  # no early exit: this loop is to be vectorised
-            inside &= draws[k] >= 0 and draws[k] < self.n_rows
-        if not inside:
-            raise IndexError(f"draws must be within the {self.n_rows} rows")
+        check_inside("draws", draws, self.n_rows)
         s.draws, s.n_steps, s.t = &draws[0], draws.shape[0] // s.batch, descent.t
         set_rules(&s, descent)
         cdef const double[::1] sign = descent.sign
@@ -201,6 +199,15 @@ cdef class _Rows:
         check_length("sign", sign.shape[0], self.n_rows)
         check_length("coef", coef.shape[0], self.n_columns)
         s.sign, s.coef, s.factors = &sign[0], &coef[0], &factors[0]
+        cdef const Py_ssize_t[::1] own
+        s.own = NULL
+        if descent.own is not None:
+            own = descent.own
+            check_length("own", own.shape[0], self.n_rows)
+            if self.layout != ROWS or self.type != FLOAT64:
+                raise TypeError("values of a kernel must be float64 in C order")
+            check_inside("own", own, self.n_columns)
+            s.own = &own[0]
         cdef double[::1] total, lag
         s.total = s.lag = NULL
         if descent.total is not None:
@@ -226,6 +233,17 @@ cdef class _Rows:
         with nogil:
             self.kernels.descend(self.layout, self.type, &self.matrix, &s)
         descent.t, descent.intercept, descent.total_intercept = s.t, s.intercept, s.total_intercept
+        descent.square = s.square
+
+
+cdef int check_inside(str name, const Py_ssize_t[::1] places, Py_ssize_t length) except -1:
+    cdef Py_ssize_t k
+    cdef bint inside = True
+    for k in range(places.shape[0]):  # no early exit: this loop is to be vectorised
+        inside &= places[k] >= 0 and places[k] < length
+    if not inside:
+        raise IndexError(f"{name} must be in [0, {length})")
+    return 0
 
 
 cdef int set_rules(descent_t *s, descent) except -1:
@@ -238,6 +256,7 @@ cdef int set_rules(descent_t *s, descent) except -1:
     s.rate, s.decay, s.radius = descent.rate, descent.decay, descent.radius
     s.fit_intercept, s.penalise_intercept = descent.fit_intercept, descent.penalise_intercept
     s.intercept, s.total_intercept = descent.intercept, descent.total_intercept
+    s.square = descent.square
     return 0
 
 

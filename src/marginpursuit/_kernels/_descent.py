@@ -23,6 +23,9 @@ class Descent:
     and then to the nearest point of the ball ‖w‖ ≤ radius. The intercept b moves along its own
     derivative, and neither shrinks nor is projected, unless it is penalised: then it is treated as
     the coefficient of a column of ones.
+
+    With `own` the matrix holds values of a kernel and w is an expansion Σ c φ(x') over its columns:
+    `coef` are its coefficients c, and a step changes those of its rows, c[own[i]].
     """
 
     loss: MarginLoss | HingeLoss
@@ -38,6 +41,8 @@ class Descent:
     t: int = 0  # steps taken so far
     total: FloatArray | None = None  # the sum of all w so far, if the mean of them is wanted
     total_intercept: float = 0.0
+    own: NDArray[np.intp] | None = None  # the column that is the same as a row, one a row
+    square: float = 0.0  # with `own`, ‖w‖²
     # Numbers of steps, rising, and what w and b were after so many; with a total, their means.
     marks: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
     path: FloatArray = field(default_factory=lambda: np.empty((0, 0)))

@@ -103,18 +103,25 @@ static void record(const descent_t *s, ptrdiff_t d, const state_t *state, ptrdif
     }
 }
 
-/* Add factor times a row to w, and to b; `score` is that of the row and w. */
+/* Add factor times a row to w, and factor to b; `score` is that of the row and w. */
 static void add_row(const products_t *products, const matrix_t *m, descent_t *s, state_t *state,
                     ptrdiff_t row, double factor, double score)
 {
     const double f = factor / state->scale, g = f * state->sum;
+    const ptrdiff_t own = s->own ? s->own[row] : 0;
     if (s->radius < INFINITY) {
         const double one = s->penalise_intercept, b = one * s->intercept;
-        const double square = products->square(m, row) + one;
-        state->square += factor * (2.0 * (score + b) + factor * square);
+        const double square = s->own ? ((const double *)m->data)[row * m->stride + own]
+                                     : products->square(m, row);
+        state->square += factor * (2.0 * (score + b) + factor * (square + one));
     }
-    products->pullback(m, row, 1, &f, s->coef);
-    if (s->total) products->pullback(m, row, 1, &g, s->lag);
+    if (s->own) {
+        s->coef[own] += f;
+        if (s->total) s->lag[own] += g;
+    } else {
+        products->pullback(m, row, 1, &f, s->coef);
+        if (s->total) products->pullback(m, row, 1, &g, s->lag);
+    }
     if (s->fit_intercept) s->intercept += factor;
 }
 
@@ -168,6 +175,7 @@ static void descend(layout_t layout, int type, const matrix_t *m, descent_t *s)
     state_t state = {1.0, s->penalise_intercept ? s->intercept * s->intercept : 0.0, 0.0};
     ptrdiff_t mark = 0;
     for (ptrdiff_t j = 0; j < d; j++) state.square += s->coef[j] * s->coef[j];
+    if (s->own) state.square = s->square;
     for (ptrdiff_t k = 0; k < n_draws; k += s->batch) {
         for (ptrdiff_t i = k; i < k + s->batch; i++)
             prefetch(layout, m, s->sign, s->draws + i, n_draws - i);
@@ -175,4 +183,5 @@ static void descend(layout_t layout, int type, const matrix_t *m, descent_t *s)
         if (mark < s->n_marks && s->t == s->marks[mark]) record(s, d, &state, mark), mark++;
     }
     settle(s, d, &state);
+    s->square = state.square;
 }

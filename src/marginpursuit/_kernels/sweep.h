@@ -44,7 +44,10 @@ typedef struct {
 } sweep_t;
 
 /* Stochastic (sub)gradient steps. Step t = 0, 1, ... has length rate/(1 + t), shrinks w by the
- * factor 1 - decay/(1 + t), adds the mean gradient of its rows and projects onto a ball. */
+ * factor 1 - decay/(1 + t), adds the mean gradient of its rows and projects onto a ball.
+ *
+ * With `own` the matrix holds values of a kernel, in double and C order, and w is an expansion in
+ * the columns: coef are its coefficients, and a step adds to own[i] instead of adding row i. */
 typedef struct {
     const ptrdiff_t *draws; /* rows, `batch` for each step */
     ptrdiff_t n_steps, batch;
@@ -55,9 +58,11 @@ typedef struct {
     double radius;          /* of the ball; INFINITY where there is none */
     int fit_intercept;
     int penalise_intercept; /* treat b as the coefficient of a column of ones */
+    const ptrdiff_t *own;   /* the column that is the same as a row, one a row; may be NULL */
     ptrdiff_t t;            /* in-out: steps taken so far */
     double *coef;           /* in-out: w */
     double intercept;       /* in-out: b */
+    double square;          /* in-out: with `own`, of the norm of w */
     double *total;          /* in-out: the sum of all w so far; NULL where no mean is wanted */
     double total_intercept; /* in-out: likewise of b */
     const ptrdiff_t *marks; /* numbers of steps, rising, all in (t, t + n_steps] */
