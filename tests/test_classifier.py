@@ -914,7 +914,11 @@ def test_messages_say_what_is_allowed():
     X, y = IRIS
     for name, value, words in (
         ("scale", "atuo", r"finite, or one of \['auto', 'confidence', 'quantile', 'variance'\]"),
-        ("solver", "newton", r"one of \['auto', 'gram', 'lbfgs', 'steepest'\]; got 'newton'"),
+        (
+            "solver",
+            "newton",
+            r"one of \['auto', 'gram', 'lbfgs', 'steepest', 'stochastic'\]; got 'newton'",
+        ),
         ("overconfidence", 2, r"a number in \[0, 1\]; got 2"),
         ("scale", 1e-6, r"scale must be at least 1e-05 times the margin, 1.0; got 1e-06"),
         ("n_threads", 0, "a whole number >= 1, or None; got 0"),

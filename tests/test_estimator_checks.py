@@ -3,9 +3,9 @@
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from marginpursuit import MarginPursuitClassifier
+from marginpursuit import MarginPursuitClassifier, PegasosClassifier
 
-SETTINGS = [
+PURSUIT = [
     {},
     {"scale": "confidence", "warm_start": True, "n_threads": 1, "tol": 1e-10},
     # One check compares fits to seven digits on fewer rows than columns, where a negligible penalty
@@ -15,11 +15,22 @@ SETTINGS = [
     {"alpha": 0.01, "scale": "variance", "tol": 1e-12},
     {"solver": "lbfgs"},
     {"solver": "steepest", "scale": 1.0, "max_iter": 100},
+    {"solver": "stochastic", "scale": 1.0, "alpha": 1.0},
+]
+PEGASOS = [
+    {},
+    {"alpha": 0.1, "project": True},
+    {"alpha": 0.1, "batch_size": 5, "average": True, "penalise_intercept": False},
+    {"alpha": 0.1, "kernel": "rbf", "max_iter": 1000},
+]
+ESTIMATORS = [
+    *(MarginPursuitClassifier(**setting) for setting in PURSUIT),
+    *(PegasosClassifier(**setting) for setting in PEGASOS),
 ]
 
 
 # Some checks fit classes of a single sample, which is warned of.
 @pytest.mark.filterwarnings("ignore:a single sample:UserWarning")
-@parametrize_with_checks([MarginPursuitClassifier(**setting) for setting in SETTINGS])
+@parametrize_with_checks(ESTIMATORS)
 def test_scikit_learn_check(estimator, check):
     check(estimator)

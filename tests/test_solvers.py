@@ -108,9 +108,9 @@ def make(X, y, loss, name, *, alpha=1e-3, scale_free=False, fit_intercept=True, 
     geometry = SOLVERS[name].prepare(design, weights[np.newaxis], unit, fit_intercept=fit_intercept)
     n_problems = len(labels.problems)
     start = np.zeros((geometry.design.n_columns, n_problems)), np.zeros(n_problems)
-    given = {"max_iter": 5000, "tol": 1e-11, "report": lambda progress: None} | options
+    given = {"max_iter": 5000, "tol": 1e-11, "report": lambda progress: None, "random_state": 0}
     tasks = Tasks.of(labels, weights, loss)
-    return Problem(geometry, tasks, np.full(n_problems, alpha), start, **given)
+    return Problem(geometry, tasks, np.full(n_problems, alpha), start, **given | options)
 
 
 def single(problem):
@@ -454,7 +454,7 @@ def test_weights_count_rows(name, tau):
         assert_allclose(a, b, atol=1e-4)
 
 
-@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize("name", ["gram", "lbfgs", "steepest"])
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("shape", [(40, 3), (5, 9), (1, 4), (7, 1)])
 @pytest.mark.parametrize("constant", [0.0, 2.0])

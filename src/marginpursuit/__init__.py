@@ -7,12 +7,13 @@ from importlib.metadata import version as _version
 
 from marginpursuit import bounds, calibration, location, losses
 from marginpursuit._versions import show_versions
-from marginpursuit.classifiers import MarginPursuitClassifier
+from marginpursuit.classifiers import MarginPursuitClassifier, PegasosClassifier
 from marginpursuit.selection import MarginPursuitClassifierCV
 
 __all__ = [
     "MarginPursuitClassifier",
     "MarginPursuitClassifierCV",
+    "PegasosClassifier",
     "__version__",
     "bounds",
     "calibration",

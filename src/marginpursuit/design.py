@@ -8,6 +8,8 @@ z = (x - centre) / spread, where a score is h(x) = z·coef + intercept:
 - `pullback`: the sum of factor times row,
 - `gram`: the weighted second-moment matrix of the rows.
 
+Besides, `descend` takes stochastic steps along single rows, in the coordinates they have.
+
 The data itself is never moved or scaled: centring and scaling are algebra on `coef` and on the
 result. `n_reads` counts the reads.
 
@@ -26,6 +28,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from marginpursuit import _kernels
+from marginpursuit._kernels import Descent
 from marginpursuit._threads import serial_products
 from marginpursuit._validation import FloatArray
 from marginpursuit.tasks import Tasks
@@ -90,6 +93,11 @@ class Design:
         """Whether the matrix is stored as CSR."""
         return sparse.issparse(self._matrix)
 
+    @property
+    def n_stored(self) -> int:
+        """The number of elements that the matrix holds in memory."""
+        return int(self._matrix.indptr[-1] if self.is_sparse else self._matrix.size)
+
     def to_data(self, linear: Linear) -> Linear:
         """Translate coefficients and intercepts to those of the data as it is."""
         coef, intercept = linear
@@ -139,6 +147,14 @@ class Design:
         """Yield the `scores` of some rows at a time, in one read."""
         self.n_reads += 1
         yield from self._score_chunks(*self.to_data((coef, intercept)))
+
+    def descend(self, descent: Descent, draws: NDArray[np.intp]) -> None:
+        """Take stochastic steps along rows that are drawn, as they are: not standardised."""
+        if not self.is_sparse and self._matrix.strides[1] != self._matrix.itemsize:
+            # Rows whose elements lie apart in memory would be read several times slower.
+            self._matrix = np.ascontiguousarray(self._matrix)
+            self._rows = _kernels.rows(self._matrix)
+        self._rows.descend(descent, draws)
 
     def pullback(self, factors: FloatArray) -> FloatArray:
         """Return the sum of factor times standardised row, of shape (n_columns,)."""

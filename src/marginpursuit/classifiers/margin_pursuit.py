@@ -132,9 +132,11 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
         columns divided by the root of their total variance, for columns that share a unit.
     fit_intercept : bool, default=True
         Whether to fit b.
-    solver : {"auto", "gram", "lbfgs", "steepest"}, default="auto"
+    solver : {"auto", "gram", "lbfgs", "steepest", "stochastic"}, default="auto"
         How to minimise; see :func:`~marginpursuit.solvers.choose_solver`. "steepest" is the paper's
-        Algorithm 1 with `max_iter` steps.
+        Algorithm 1 with `max_iter` steps. "stochastic" is the learner of its experiments, with
+        `max_iter` steps of one sample each and a positive `alpha` in absolute unit; all that it can
+        do is offered by :func:`~marginpursuit.solvers.stochastic_margin_pursuit`.
     max_iter : int, default=1000
         The most iterations of the solver.
     tol : float, default=1e-6
@@ -146,7 +148,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
     n_threads : int or None, default=None
         The number of threads; by default one for each processor. Results do not depend on it.
     random_state : int, RandomState instance or None, default=None
-        Not used: every solver so far is deterministic.
+        Seed or source of what ``solver="stochastic"`` draws; not used otherwise.
     verbose : int, default=0
         Whether to print a line for each iteration.
 
@@ -376,6 +378,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
                 self.max_iter,
                 self.tol,
                 report,
+                self.random_state,
             )
             rule = SCALE_RULES[self.scale] if isinstance(self.scale, str) else None
             pursuit = pursue(solver.solve, problem, data.labels, data.count, rule)
@@ -392,7 +395,8 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
     def _fit_rescaled(self, data: TrainingData, report: Reporter) -> None:
         """Fit to a copy of the data with its columns divided by powers of two."""
         alpha, unit = self._penalty
-        if self.solver == "steepest" or (alpha > 0 and unit in ("absolute", "common")):
+        by_steps = self.solver in ("steepest", "stochastic")
+        if by_steps or (alpha > 0 and unit in ("absolute", "common")):
             raise OverflowError(
                 f"X has columns whose squares over- or underflow; alpha={self.alpha!r} and solver="
                 f"{self.solver!r} depend on the unit of the columns: choose another unit"

@@ -14,6 +14,12 @@ from marginpursuit.solvers._quasi_newton import minimise
 from marginpursuit.solvers.gram import gram_geometry, solve_gram
 from marginpursuit.solvers.lbfgs import diagonal_geometry, solve_lbfgs
 from marginpursuit.solvers.steepest import raw_geometry, solve_steepest
+from marginpursuit.solvers.stochastic import (
+    StochasticPath,
+    solve_stochastic,
+    stochastic_geometry,
+    stochastic_margin_pursuit,
+)
 
 __all__ = [
     "SOLVERS",
@@ -24,9 +30,11 @@ __all__ = [
     "Solution",
     "Solver",
     "Status",
+    "StochasticPath",
     "choose_solver",
     "minimise",
     "penalty_unit",
+    "stochastic_margin_pursuit",
 ]
 
 
@@ -41,6 +49,7 @@ SOLVERS = {
     "gram": Solver(gram_geometry, solve_gram),
     "lbfgs": Solver(diagonal_geometry, solve_lbfgs),
     "steepest": Solver(raw_geometry, solve_steepest),
+    "stochastic": Solver(stochastic_geometry, solve_stochastic),
 }
 
 # The Gram matrix costs about d/20 sweeps (n/20 in the space of rows, once), and saves more than a

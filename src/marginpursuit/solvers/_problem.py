@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,6 +72,7 @@ class Problem:
     max_iter: int
     tol: float
     report: Callable[[Progress], None]
+    random_state: Any = None  # seed or source, for solvers that draw
 
     @cached_property
     def _moving(self) -> NDArray[np.bool_] | None:

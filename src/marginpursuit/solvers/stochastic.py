@@ -1,0 +1,359 @@
+r"""The learner of the paper's experiments: one sample a step, with projection.
+
+For margin level γ, scale s and penalty λ, step t = 0, 1, ... draws one row and takes w to
+
+.. math::
+
+    w \leftarrow \Bigl(1 - \frac{\sqrt\lambda}{s\,(1 + t)}\Bigr) w
+    + \frac{1}{\sqrt\lambda\,(1 + t)}\, \psi\Bigl(\frac{\gamma - m}{s}\Bigr)\, y\, x,
+
+then onto the ball of radius 1/√λ. That is a step of length 1/(s √λ (1 + t)) along the gradient of
+the loss, whose factor s cancels, and of (λ/2)‖w‖²; the paper leaves open whether it means the half
+of the squared norm. The first w is drawn at random, for T steps there is no stopping rule, and
+there is no intercept unless one is asked for.
+
+Rows are drawn with replacement, a row as often as its weight says.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from marginpursuit._kernels import Descent
+from marginpursuit._validation import FloatArray, between, count, inside, positive, scalar
+from marginpursuit.design import Design
+from marginpursuit.location import consistent_quantile_scale, quantile_scale
+from marginpursuit.losses import MarginLoss
+from marginpursuit.solvers._problem import Geometry, Problem, Progress, Solution, Status
+from marginpursuit.solvers._quasi_newton import evaluate, join, part
+from marginpursuit.solvers.steepest import raw_geometry
+
+__all__ = [
+    "Draws",
+    "StochasticPath",
+    "checked_counts",
+    "descend",
+    "solve_stochastic",
+    "stochastic_geometry",
+    "stochastic_margin_pursuit",
+]
+
+# Rows and elements after which the steps pause, so that an interrupt is answered.
+_MOST_ROWS = 1 << 18
+_MOST_ELEMENTS = 1 << 24
+
+
+class Draws:
+    """Rows drawn at random with replacement, in proportion to their weights.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (n_rows,)
+        Weights >= 0, not all zero.
+    random : numpy.random.Generator or numpy.random.RandomState
+        Where randomness comes from.
+    order : ndarray of shape (n_rows,), optional
+        The order in which the rows share the unit interval; by default the one they have. With the
+        order of `own_order`, a row of weight 2 is drawn just when one of two equal rows would be.
+    """
+
+    def __init__(
+        self, weights: FloatArray, random: Any, order: NDArray[np.intp] | None = None
+    ) -> None:
+        self._random = random
+        self._order = order
+        self._n_rows = len(weights)
+        self._edges = None
+        if weights.min() < weights.max():
+            ordered = weights if order is None else weights[order]
+            edges = np.cumsum(ordered)
+            self._edges = edges / edges[-1]
+            self._edges[np.flatnonzero(ordered)[-1] :] = 1.0  # no draw is beyond the last
+
+    def take(self, n: int) -> NDArray[np.intp]:
+        """Draw n rows."""
+        places = self._random.random(n)
+        if self._edges is None:
+            rows = (places * self._n_rows).astype(np.intp)
+        else:
+            rows = np.searchsorted(self._edges, places, side="right").astype(np.intp)
+        return rows if self._order is None else np.asarray(self._order[rows])
+
+
+def own_order(design: Design, codes: NDArray[np.intp], random: Any) -> NDArray[np.intp]:
+    """Return an order of the rows that depends on what they and their classes are, not on where."""
+    direction = random.standard_normal((design.n_columns, 1))
+    key = design.scores(direction, np.zeros(1))[:, 0]
+    return np.lexsort((key, codes))
+
+
+def random_source(random_state: Any) -> Any:
+    """Return a generator of NumPy: the one given, or one that begins with the seed given."""
+    return random_state if hasattr(random_state, "random") else np.random.default_rng(random_state)
+
+
+def descend(design: Design, descents: Sequence[Descent], draws: Draws, n_steps: int) -> None:
+    """Take so many steps of several descents, all along the same rows."""
+    batch = descents[0].batch
+    row = max(1, design.n_stored // design.n_rows)
+    pause = max(1, min(_MOST_ROWS, _MOST_ELEMENTS // row) // batch)
+    for first in range(0, n_steps, pause):
+        rows = draws.take(batch * min(pause, n_steps - first))
+        for descent in descents:
+            design.descend(descent, rows)
+
+
+def stochastic_geometry(
+    design: Design, weights: FloatArray, unit: str, *, fit_intercept: bool
+) -> Geometry:
+    """Leave the data as it is. Parameters and result are those of `gram_geometry`.
+
+    The penalty decides the length of the steps, so the unit must be the absolute one.
+    """
+    if unit != "absolute":
+        raise ValueError(
+            "solver='stochastic' needs a positive number for alpha, in absolute unit, from which "
+            f"the length of its steps follows; got one of unit {unit!r}"
+        )
+    return raw_geometry(design, weights, unit, fit_intercept=fit_intercept)
+
+
+def solve_stochastic(problem: Problem) -> Solution:
+    """Take `max_iter` steps of one row each; progress is told after 1, 2, 4, ... of them.
+
+    A start at zero means none: it is then random, as in the paper.
+
+    Parameters
+    ----------
+    problem : Problem
+        What to minimise.
+
+    Returns
+    -------
+    Solution
+        The last iterate.
+    """
+    if not np.all(problem.alphas > 0):
+        raise ValueError(
+            "solver='stochastic' needs a positive number for alpha, from which the length of its "
+            f"steps follows; got {problem.alphas.min():g}"
+        )
+    design, tasks = problem.geometry.design, problem.tasks
+    random = random_source(problem.random_state)
+    coef, intercept = problem.start
+    if not np.any(coef):
+        coef = _random_start(random, coef.shape)
+    descents = [
+        replace(
+            _margin_descent(loss, float(problem.alphas[k]), tasks.sign(k)),
+            coef=coef[:, k].copy(),
+            intercept=float(intercept[k]),
+            fit_intercept=problem.geometry.fit_intercept,
+        )
+        for k, loss in enumerate(tasks.losses)
+    ]
+    order = own_order(design, tasks.codes, random)
+    parts = [
+        (Draws(weights, random, order), [descents[k] for k in np.flatnonzero(tasks.part == part)])
+        for part, weights in enumerate(tasks.weights)
+    ]
+    history: list[Progress] = []
+    taken = 0
+    while taken < problem.max_iter:
+        n_steps = min(max(1, taken), problem.max_iter - taken)
+        for draws, of_part in parts:
+            descend(design, of_part, draws, n_steps)
+        taken += n_steps
+        linear = (
+            np.column_stack([descent.coef for descent in descents]),
+            np.array([descent.intercept for descent in descents]),
+        )
+        points = join(problem, *linear)
+        values, _ = evaluate(problem, points, np.arange(len(tasks)))
+        history.append(Progress(taken, design.n_reads, float(values.mean()), float("nan")))
+        problem.report(history[-1])
+    gaps = np.full(len(values), np.nan)
+    return Solution(part(problem, points), values, gaps, Status.ALL_STEPS, taken, tuple(history))
+
+
+@dataclass(frozen=True, slots=True)
+class StochasticPath:
+    """Where `stochastic_margin_pursuit` was after some numbers of gradients."""
+
+    n_gradients: NDArray[np.intp]  # (n_checkpoints,)
+    coef: FloatArray  # (n_checkpoints, n_features)
+    intercept: FloatArray  # (n_checkpoints,)
+    scale: FloatArray  # (n_checkpoints,), the scale of the loss at that time
+
+
+def stochastic_margin_pursuit(
+    X: Any,
+    y: ArrayLike,
+    alpha: float,
+    n_steps: int,
+    *,
+    loss: MarginLoss | None = None,
+    rescale_after: int | None = None,
+    rescale_rule: str = "printed",
+    delta: float = 0.05,
+    fit_intercept: bool = False,
+    checkpoints: ArrayLike | None = None,
+    start: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
+    random_state: Any = None,
+) -> StochasticPath:
+    r"""Run the learner of the paper's experiments, and keep where it was on the way.
+
+    Parameters
+    ----------
+    X : {array-like, CSR matrix} of shape (n_samples, n_features)
+        Training samples, finite.
+    y : array-like of shape (n_samples,)
+        Their signs, -1 or +1.
+    alpha : float
+        The penalty λ > 0, which also sets the length of the steps and the radius of the ball.
+    n_steps : int
+        The number of steps, each along the gradient of one sample.
+    loss : MarginLoss, optional
+        The loss; by default that of the paper, γ = s = 1.
+    rescale_after : int, optional
+        Set the scale anew once, from all training margins, after so many steps.
+    rescale_rule : {"printed", "consistent"}, default="printed"
+        How: by the rule as printed, :func:`~marginpursuit.location.quantile_scale`, or in the unit
+        of the margins, :func:`~marginpursuit.location.consistent_quantile_scale` (E20).
+    delta : float, default=0.05
+        The confidence level of the rule, in (0, 1); the paper does not say its own.
+    fit_intercept : bool, default=False
+        Whether to fit an intercept, which is neither penalised nor projected.
+    checkpoints : array-like of int, optional
+        Numbers of steps, from 0 to `n_steps`, after which coefficients are kept; by default
+        `n_steps`.
+    start : array-like of shape (n_features,), optional
+        The first w; by default normal deviates of variance 1/n_features.
+    sample_weight : array-like of shape (n_samples,), optional
+        Weights >= 0; a sample is drawn in proportion to its weight.
+    random_state : int, numpy.random.Generator, RandomState or None, default=None
+        Seed or source of the start and of the draws.
+
+    Returns
+    -------
+    StochasticPath
+        Coefficients, intercept and scale at each checkpoint.
+
+    References
+    ----------
+    .. [1] M. J. Holland, "Classification using margin pursuit", AISTATS 2019, arXiv:1810.04863.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from marginpursuit.solvers import stochastic_margin_pursuit
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(200, 3))
+    >>> y = np.sign(X @ [2.0, -1.0, 0.5])
+    >>> path = stochastic_margin_pursuit(
+    ...     X, y, alpha=0.01, n_steps=5000, checkpoints=[0, 10, 5000], random_state=0
+    ... )
+    >>> path.coef.shape
+    (3, 3)
+    >>> float(np.mean(y * (X @ path.coef[-1]) > 0)) > 0.95
+    True
+    """
+    loss = MarginLoss() if loss is None else loss
+    steps = count("n_steps", n_steps)
+    penalty = scalar("alpha", positive("alpha", alpha))
+    wait = steps if rescale_after is None else count("rescale_after", rescale_after)
+    if rescale_rule not in ("printed", "consistent"):
+        raise ValueError(f"rescale_rule must be 'printed' or 'consistent'; got {rescale_rule!r}")
+    matrix, sign, weights = _checked_data(X, y, sample_weight)
+    marks = checked_counts("checkpoints", steps if checkpoints is None else checkpoints, steps)
+    random, d = random_source(random_state), matrix.shape[1]
+    coef = _random_start(random, (d,)) if start is None else _checked_start(start, d)
+    path = StochasticPath(
+        marks, np.empty((len(marks), d)), np.zeros(len(marks)), np.full(len(marks), loss.scale)
+    )
+    path.coef[marks == 0] = coef
+    descent = replace(
+        _margin_descent(loss, penalty, sign),
+        coef=coef,
+        fit_intercept=fit_intercept,
+        marks=marks,
+        path=path.coef,
+        path_intercept=path.intercept,
+    )
+    draws = Draws(weights, random)
+    with Design(matrix) as design:
+        descend(design, [descent], draws, min(wait, steps))
+        if wait < steps:
+            point = descent.coef[:, np.newaxis], np.array([descent.intercept])
+            margins = sign * design.scores(*point)[:, 0]
+            printed = rescale_rule == "printed"
+            scale = (
+                quantile_scale(margins, penalty, delta)
+                if printed
+                else consistent_quantile_scale(margins, delta)
+            )
+            rescaled = _margin_descent(replace(loss, scale=float(scale)), penalty, sign)
+            descent.loss, descent.rate, descent.decay = rescaled.loss, rescaled.rate, rescaled.decay
+            path.scale[marks > wait] = scale
+            descend(design, [descent], draws, steps - wait)
+    return path
+
+
+def checked_counts(name: str, values: ArrayLike, most: int) -> NDArray[np.intp]:
+    """Return whole numbers from 0 to `most`, rising."""
+    numbers = np.atleast_1d(between(name, values, 0, most))
+    if numbers.ndim != 1 or np.any(numbers % 1) or np.any(np.diff(numbers) <= 0):
+        raise ValueError(f"{name} must be whole numbers that rise; got {values!r}")
+    return numbers.astype(np.intp)
+
+
+def _margin_descent(loss: MarginLoss, alpha: float, sign: FloatArray) -> Descent:
+    """Return the rules of the paper's steps; they are to begin somewhere yet."""
+    root = float(np.sqrt(alpha))
+    return Descent(
+        loss,
+        sign,
+        rate=1.0 / (loss.scale * root),
+        decay=root / loss.scale,
+        coef=np.empty(0),
+        radius=1.0 / root,
+    )
+
+
+def _random_start(random: Any, shape: tuple[int, ...]) -> FloatArray:
+    """Draw coefficients whose squares add up to about one."""
+    return np.asarray(random.standard_normal(shape) / np.sqrt(shape[0]))
+
+
+def _checked_start(start: ArrayLike, n_features: int) -> FloatArray:
+    coef = inside("start", start, -np.inf, np.inf)
+    if coef.shape != (n_features,):
+        raise ValueError(f"start must have shape {(n_features,)}; got {coef.shape}")
+    return coef.copy()
+
+
+def _checked_data(
+    X: Any, y: ArrayLike, sample_weight: ArrayLike | None
+) -> tuple[Any, FloatArray, FloatArray]:
+    """Return a matrix that can be read by rows, signs and weights."""
+    is_sparse = sparse.issparse(X)
+    matrix: Any = X.tocsr() if is_sparse else np.asarray(X)
+    if is_sparse and not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    if matrix.ndim != 2 or 0 in matrix.shape:
+        raise ValueError(f"X must have rows and columns; got shape {matrix.shape}")
+    inside("X", matrix.data if is_sparse else matrix, -np.inf, np.inf)
+    sign = between("y", y, -1.0, 1.0)
+    if sign.shape != matrix.shape[:1] or np.any(np.abs(sign) != 1):
+        raise ValueError(f"y must hold -1 or +1 for each of {matrix.shape[0]} samples")
+    weights = np.ones(len(sign)) if sample_weight is None else sample_weight
+    weights = between("sample_weight", weights, 0.0, np.finfo(np.float64).max)
+    if weights.shape != sign.shape or not np.any(weights):
+        raise ValueError(f"sample_weight must have shape {sign.shape} and not be all zero")
+    return matrix, sign, weights / weights.max()

@@ -1,0 +1,308 @@
+"""Pegasos against its steps written out, the exact support vector machine, and its own theory."""
+
+import pickle
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from scipy.optimize import minimize
+from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.preprocessing import scale
+from sklearn.svm import SVC, LinearSVC
+
+from marginpursuit import PegasosClassifier, _kernels
+from marginpursuit.design import Design
+from marginpursuit.solvers.stochastic import Draws, own_order
+
+CANCER = scale(load_breast_cancer().data), load_breast_cancer().target
+IRIS = scale(load_iris().data), load_iris().target
+
+needs_compiled = pytest.mark.skipif(
+    _kernels._compiled is None, reason="so many steps take long without the compiled kernels"
+)
+
+
+def objective(X, y, w, alpha, weights=None):
+    """Return the mean hinge and the penalty; y in {0, 1}."""
+    hinge = np.maximum(0, 1 - np.where(y == 1, 1, -1) * (X @ w))
+    return np.average(hinge, weights=weights) + alpha / 2 * w @ w
+
+
+def exact(X, y, alpha, weights=None):
+    """Return the minimum without intercept, from liblinear."""
+    weights = np.ones(len(y)) if weights is None else weights / np.mean(weights)
+    svc = LinearSVC(
+        C=1 / (alpha * len(y)), loss="hinge", fit_intercept=False, tol=1e-8, max_iter=10**6
+    )
+    return objective(X, y, svc.fit(X, y, sample_weight=weights).coef_[0], alpha, weights)
+
+
+def drawn(X, y, weights, seed, n):
+    """Return the rows that a seed stands for."""
+    codes, random = np.unique(y, return_inverse=True)[1], np.random.default_rng(seed)
+    order = own_order(Design(X), codes, random)
+    return Draws(weights / weights.sum(), random, order).take(n)
+
+
+def by_hand(X, sign, alpha, rows, *, k=1, project=False, average=False, free=False):
+    """Take the steps of the Pegasos article; X has its column of ones, if there is to be one.
+
+    With `free`, that column, the last, neither shrinks nor is projected.
+    """
+    w, points = np.zeros(X.shape[1]), []
+    body = slice(0, X.shape[1] - free)
+    for t in range(1, len(rows) // k + 1):
+        batch = rows[(t - 1) * k : t * k]
+        violators = [i for i in batch if sign[i] * (X[i] @ w) < 1]
+        step = sum((sign[i] * X[i] for i in violators), np.zeros(X.shape[1])) / (alpha * t * k)
+        w[body] *= 1 - 1 / t
+        w = w + step
+        if project and np.any(w[body]):
+            w[body] *= min(1, 1 / (np.sqrt(alpha) * np.linalg.norm(w[body])))
+        points.append(w.copy())
+    return np.mean(points, axis=0) if average else w
+
+
+ONE = np.ones((150, 1))
+SETTINGS = [
+    {"project": project, "average": average, "batch_size": k}
+    for project in (False, True)
+    for average in (False, True)
+    for k in (1, 4)
+]
+
+
+class TestSteps:
+    @pytest.mark.parametrize("setting", SETTINGS, ids=str)
+    @pytest.mark.parametrize("intercept", ["none", "penalised", "free"])
+    @pytest.mark.parametrize("as_matrix", [np.asarray, sparse.csr_array])
+    def test_every_class(self, setting, intercept, as_matrix):
+        X, y = IRIS
+        weights = np.random.default_rng(0).integers(0, 4, 150).astype(float)
+        model = PegasosClassifier(
+            alpha=0.1,
+            fit_intercept=intercept != "none",
+            penalise_intercept=intercept == "penalised",
+            max_iter=200,
+            random_state=7,
+            **setting,
+        ).fit(as_matrix(X), y, sample_weight=weights)
+        k = setting["batch_size"]
+        rows = drawn(X, y, weights, 7, 200 * k)
+        options = {"k": k, "project": setting["project"], "average": setting["average"]}
+        for label in range(3):
+            sign = np.where(y == label, 1.0, -1.0)
+            design = X if intercept == "none" else np.hstack([X, ONE])
+            wanted = by_hand(design, sign, 0.1, rows, free=intercept == "free", **options)
+            assert_allclose(model.coef_[label], wanted[:4], rtol=1e-8, atol=1e-9)
+            b = 0.0 if intercept == "none" else wanted[4]
+            assert_allclose(model.intercept_[label], b, rtol=1e-8, atol=1e-9)
+        assert model.n_iter_ == 200
+
+    @pytest.mark.parametrize("average", [False, True])
+    def test_checkpoints(self, average):
+        X, y = IRIS
+        marks = [0, 1, 5, 300]
+        model = PegasosClassifier(
+            alpha=0.1, max_iter=300, average=average, checkpoints=marks, random_state=0
+        ).fit(X, y)
+        assert model.coef_path_.shape == (4, 3, 4)
+        assert_array_equal(model.coef_path_[0], 0)
+        for k, steps in enumerate(marks[1:], start=1):
+            short = PegasosClassifier(
+                alpha=0.1, max_iter=steps, average=average, random_state=0
+            ).fit(X, y)
+            assert_allclose(model.coef_path_[k], short.coef_, rtol=1e-10)
+            assert_allclose(model.intercept_path_[k], short.intercept_, rtol=1e-10)
+
+    def test_partial_fit_goes_on_where_it_was(self):
+        X, y = IRIS
+        random = np.random.default_rng(3)
+        model = PegasosClassifier(alpha=0.1, fit_intercept=False, batch_size=2, random_state=3)
+        rows = []
+        for part in (np.arange(0, 150, 2), np.arange(1, 150, 2)):
+            model.partial_fit(X[part], y[part], classes=[0, 1, 2])
+            order = own_order(Design(X[part]), y[part], random)
+            rows.append(part[Draws(np.full(75, 1 / 75), random, order).take(76)])
+        wanted = by_hand(X, np.where(y == 2, 1.0, -1.0), 0.1, np.concatenate(rows), k=2)
+        assert_allclose(model.coef_[2], wanted, rtol=1e-9)
+        assert model.n_iter_ == 76
+
+    def test_a_copy_goes_on_as_the_original(self):
+        X, y = IRIS
+        model = PegasosClassifier(random_state=0, average=True, max_iter=100).fit(X, y)
+        other = pickle.loads(pickle.dumps(model))
+        for each in (model, other):
+            each.partial_fit(X[:30], y[:30])
+        assert_array_equal(model.coef_, other.coef_)
+        assert model.n_iter_ == 130
+
+
+@needs_compiled
+class TestOptimum:
+    @pytest.mark.parametrize("setting", [{}, {"project": True}, {"batch_size": 10}], ids=str)
+    def test_linear(self, setting):
+        X, y = CANCER
+        for alpha, gap in ((0.1, 0.003), (0.01, 0.02)):
+            model = PegasosClassifier(
+                alpha=alpha, fit_intercept=False, max_iter=100_000, random_state=0, **setting
+            ).fit(X, y)
+            best = exact(X, y, alpha)
+            assert best * (1 - 1e-6) <= objective(X, y, model.coef_[0], alpha) <= best * (1 + gap)
+
+    def test_weights(self):
+        X, y = CANCER
+        weights = np.random.default_rng(0).exponential(size=len(y)) * np.where(y == 1, 5, 1)
+        model = PegasosClassifier(alpha=0.1, fit_intercept=False, random_state=0)
+        model.fit(X, y, sample_weight=weights)
+        best = exact(X, y, 0.1, weights)
+        found = objective(X, y, model.coef_[0], 0.1, weights)
+        assert best * (1 - 1e-6) <= found <= 1.005 * best
+        plain = PegasosClassifier(alpha=0.1, fit_intercept=False, random_state=0).fit(X, y)
+        assert objective(X, y, plain.coef_[0], 0.1, weights) > 1.02 * best
+
+    def test_the_risk_bound_of_its_theory(self):
+        """E F(mean iterate) <= F* + (√λ + R)² (1 + log T) / (2 λ T), with projection."""
+        X, y = CANCER
+        alpha, n_steps = 0.05, 2000
+        radius = np.linalg.norm(X, axis=1).max()
+        found = [
+            objective(X, y, model.coef_[0], alpha)
+            for model in (
+                PegasosClassifier(
+                    alpha=alpha,
+                    fit_intercept=False,
+                    project=True,
+                    average=True,
+                    max_iter=n_steps,
+                    random_state=seed,
+                ).fit(X, y)
+                for seed in range(20)
+            )
+        ]
+        bound = (np.sqrt(alpha) + radius) ** 2 * (1 + np.log(n_steps)) / (2 * alpha * n_steps)
+        assert exact(X, y, alpha) < np.mean(found) <= exact(X, y, alpha) + bound
+
+    def test_iterates_stay_in_the_ball(self):
+        X, y = CANCER
+        marks = np.arange(1, 200)
+        for alpha in (1e-3, 0.1):
+            path = (
+                PegasosClassifier(
+                    alpha=alpha, project=True, max_iter=200, checkpoints=marks, random_state=0
+                )
+                .fit(X, y)
+                .coef_path_
+            )
+            norms = np.linalg.norm(path[:, 0], axis=1)
+            assert np.all(norms <= (1 + 1e-12) / np.sqrt(alpha))
+            assert norms.max() > 0.5 / np.sqrt(alpha)
+
+
+class TestKernels:
+    @pytest.mark.parametrize("setting", SETTINGS, ids=str)
+    @pytest.mark.parametrize("intercept", ["none", "penalised", "free"])
+    def test_a_linear_kernel_takes_the_linear_steps(self, setting, intercept):
+        X, y = IRIS
+        weights = np.random.default_rng(0).integers(0, 4, 150).astype(float)
+        options = {
+            "alpha": 0.1,
+            "fit_intercept": intercept != "none",
+            "penalise_intercept": intercept == "penalised",
+            "max_iter": 600,
+            "random_state": 0,
+        } | setting
+        linear, dual = (
+            PegasosClassifier(kernel=kernel, **options).fit(X, y, sample_weight=weights)
+            for kernel in ("linear", lambda a, b: a @ b.T)
+        )
+        assert_allclose(dual.decision_function(X), linear.decision_function(X), atol=1e-8)
+        assert dual.n_iter_ == 600
+
+    @pytest.mark.parametrize("setting", SETTINGS, ids=str)
+    def test_more_rows_than_the_whole_kernel_is_kept_for(self, setting, monkeypatch):
+        X, y = CANCER
+        options = {"kernel": "rbf", "alpha": 0.01, "max_iter": 300, "random_state": 0} | setting
+        monkeypatch.setattr("marginpursuit.solvers.kernel_descent._PART_ELEMENTS", 1 << 12)
+        whole = PegasosClassifier(**options).fit(X, y)
+        monkeypatch.setattr("marginpursuit.solvers.kernel_descent._MOST_ELEMENTS", 0)
+        parts = PegasosClassifier(**options).fit(X, y)
+        assert_allclose(parts.dual_coef_, whole.dual_coef_, rtol=1e-9)
+
+    @needs_compiled
+    def test_rbf_comes_near_the_exact_machine(self):
+        X, y = CANCER
+        alpha, gram = 0.01, rbf_kernel(*CANCER[:1], gamma=0.03)
+        sign = np.where(y == 1, 1.0, -1.0)
+
+        def value(coef):
+            return np.mean(np.maximum(0, 1 - sign * (gram @ coef))) + alpha / 2 * coef @ gram @ coef
+
+        options = {"alpha": alpha, "fit_intercept": False, "max_iter": 20_000, "random_state": 0}
+        model = PegasosClassifier(kernel="rbf", gamma=0.03, **options).fit(X, y)
+        coef = np.zeros(len(y))
+        coef[model.support_] = model.dual_coef_[0]
+        # The exact machine has an intercept. The minimum without is at least any value of the dual.
+        top, signed = 1 / (alpha * len(y)), sign[:, None] * gram * sign
+        dual = minimize(
+            lambda a: (0.5 * a @ signed @ a - a.sum(), signed @ a - 1),
+            np.zeros(len(y)),
+            jac=True,
+            bounds=[(0, top)] * len(y),
+            method="L-BFGS-B",
+        ).fun
+        least = -alpha * dual
+        assert least <= value(coef) <= 1.02 * least
+        precomputed = PegasosClassifier(kernel="precomputed", **options).fit(gram, y)
+        assert precomputed.score(gram, y) == pytest.approx(model.score(X, y), abs=0.01)
+        exact_score = SVC(C=1 / (alpha * len(y)), gamma=0.03).fit(X, y).score(X, y)
+        assert abs(model.score(X, y) - exact_score) < 0.02
+
+    def test_sparse_rows(self):
+        X, y = IRIS
+        options = {"kernel": "poly", "alpha": 0.1, "max_iter": 300, "random_state": 0}
+        dense = PegasosClassifier(**options).fit(X, y)
+        thin = PegasosClassifier(**options).fit(sparse.csr_array(X), y)
+        assert_allclose(
+            thin.decision_function(sparse.csr_array(X)), dense.decision_function(X), atol=1e-9
+        )
+
+
+class TestInput:
+    @pytest.mark.parametrize(
+        ("changes", "words"),
+        [
+            ({"alpha": 0.0}, "alpha must be a number that is positive and finite; got 0.0"),
+            ({"max_iter": 0}, "max_iter must be a whole number >= 1; got 0"),
+            ({"batch_size": 2.5}, "batch_size must be a whole number >= 1; got 2.5"),
+            ({"project": 1}, "project must be True or False; got 1"),
+            ({"kernel": "cosine"}, "kernel must be one of"),
+            ({"checkpoints": [3, 2]}, "checkpoints must be whole numbers that rise"),
+            ({"checkpoints": [9], "max_iter": 8}, r"checkpoints must be in \[0, 8\]"),
+            ({"checkpoints": [1], "kernel": "rbf"}, "checkpoints need kernel='linear'"),
+        ],
+    )
+    def test_bad_parameters(self, changes, words):
+        with pytest.raises(ValueError, match=words):
+            PegasosClassifier(**changes).fit(*IRIS)
+
+    def test_streams(self):
+        X, y = IRIS
+        with pytest.raises(ValueError, match="classes must be passed"):
+            PegasosClassifier().partial_fit(X, y)
+        for changes, words in (
+            ({"class_weight": "balanced"}, "cannot balance"),
+            ({"kernel": "rbf"}, "needs kernel='linear'; got 'rbf'"),
+        ):
+            with pytest.raises(AttributeError) as error:
+                PegasosClassifier(**changes).partial_fit(X, y)
+            assert words in str(error.value.__cause__)
+
+    def test_values_beyond_all_floats(self):
+        X, y = IRIS
+        with pytest.raises(OverflowError, match="need another unit, or alpha=1e-300"):
+            PegasosClassifier(alpha=1e-300, random_state=0).fit(1e200 * X, y)
+        with pytest.raises(OverflowError, match="X is too large for this kernel"):
+            PegasosClassifier(kernel="poly", gamma=1.0, max_iter=50).fit(1e200 * X, y)

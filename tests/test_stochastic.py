@@ -1,0 +1,296 @@
+"""The paper's stochastic learner: its steps, its draws, where it converges to."""
+
+import signal
+import time
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from scipy.stats import chisquare
+from sklearn.datasets import load_iris
+from sklearn.preprocessing import scale
+
+from marginpursuit import MarginPursuitClassifier, PegasosClassifier, _kernels
+from marginpursuit.design import Design
+from marginpursuit.losses import MarginLoss, influence
+from marginpursuit.solvers import stochastic_margin_pursuit
+from marginpursuit.solvers.stochastic import Draws, own_order
+
+needs_compiled = pytest.mark.skipif(
+    _kernels._compiled is None, reason="so many steps take long without the compiled kernels"
+)
+
+
+def data(n=120, d=6, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d))
+    return X, np.sign(X @ rng.normal(size=d) + rng.normal(size=n))
+
+
+def by_hand(X, y, alpha, loss, rows, w, t=0):
+    """Take the steps as methods and paper print them, one after the other."""
+    root = np.sqrt(alpha)
+    for i in rows:
+        m = y[i] * (X[i] @ w)
+        pull = float(influence((loss.margin - m) / loss.scale))
+        length = 1 / (loss.scale * root * (1 + t))
+        w = (1 - alpha * length) * w + pull * y[i] * X[i] / (root * (1 + t))
+        w, t = w * min(1.0, 1 / (root * np.linalg.norm(w))), t + 1
+    return w
+
+
+def drawn(seed, n, d, n_steps):
+    """Return the start and the rows that a seed stands for."""
+    random = np.random.default_rng(seed)
+    return random.standard_normal(d) / np.sqrt(d), (random.random(n_steps) * n).astype(int)
+
+
+class TestPath:
+    @pytest.mark.parametrize("as_matrix", [np.asarray, np.asfortranarray, sparse.csr_array])
+    @pytest.mark.parametrize("alpha", [0.01, 0.1, 1.0])  # far below, steps amplify rounding
+    def test_steps(self, as_matrix, alpha):
+        X, y = data()
+        start, rows = drawn(3, 120, 6, 500)
+        marks = [0, 1, 2, 77, 500]
+        for loss in (MarginLoss(), MarginLoss(1.5, 0.4)):
+            path = stochastic_margin_pursuit(
+                as_matrix(X), y, alpha, 500, loss=loss, checkpoints=marks, random_state=3
+            )
+            wanted = [by_hand(X, y, alpha, loss, rows[:k], start) for k in marks]
+            assert_allclose(path.coef, wanted, rtol=1e-9, atol=1e-9)
+            assert_array_equal(path.n_gradients, marks)
+            assert_array_equal(path.intercept, 0)
+            assert_array_equal(path.scale, loss.scale)
+
+    @pytest.mark.parametrize("rule", ["printed", "consistent"])
+    def test_rescaling_once(self, rule):
+        """E20: the printed rule takes a quantile of |m| for a variance, and divides by λ."""
+        X, y = data()
+        start, rows = drawn(1, 120, 6, 300)
+        alpha, delta = 0.01, 0.1
+        path = stochastic_margin_pursuit(
+            *(X, y, alpha, 300),
+            rescale_after=100,
+            rescale_rule=rule,
+            delta=delta,
+            checkpoints=[100, 101, 300],
+            random_state=1,
+        )
+        w = by_hand(X, y, alpha, MarginLoss(), rows[:100], start)
+        q = np.quantile(np.abs(X @ w), 0.75)
+        scales = {
+            "printed": np.sqrt(120 * q / (2 * alpha * np.log(1 / delta))),
+            "consistent": q * np.sqrt(120 / (2 * np.log(2 / delta))),
+        }
+        assert_allclose(path.scale, [1.0, scales[rule], scales[rule]], rtol=1e-9)
+        assert_allclose(path.coef[0], w, rtol=1e-9)
+        later = replace(MarginLoss(), scale=scales[rule])
+        for k, n_steps in ((1, 101), (2, 300)):
+            wanted = by_hand(X, y, alpha, later, rows[100:n_steps], w, t=100)
+            assert_allclose(path.coef[k], wanted, rtol=1e-8)
+
+    @needs_compiled
+    def test_converges_to_the_exact_minimum(self):
+        X, y = data(400, 5)
+        for tau in (0.0, 1.0):
+            exact = MarginPursuitClassifier(
+                scale=1.0, overconfidence=tau, alpha=0.1, fit_intercept=False
+            ).fit(X, y)
+            path = stochastic_margin_pursuit(
+                X, y, 0.1, 300_000, loss=MarginLoss(1, 1, tau), random_state=0
+            )
+            assert_allclose(path.coef[-1], exact.coef_[0], atol=5e-3)
+
+    def test_a_start_a_seed_and_a_source(self):
+        X, y = data()
+        one, same, other = (
+            stochastic_margin_pursuit(X, y, 0.1, 50, random_state=seed).coef
+            for seed in (5, np.random.default_rng(5), 6)
+        )
+        assert_array_equal(one, same)
+        assert np.all(one != other)
+        start = np.arange(6.0)
+        path = stochastic_margin_pursuit(X, y, 0.1, 5, start=start, checkpoints=[0])
+        assert_array_equal(path.coef[0], start)
+        assert_array_equal(start, np.arange(6.0))
+
+    def test_an_intercept_is_free(self):
+        X, y = data()
+        path = stochastic_margin_pursuit(
+            X * 1e-9, np.where(y > 0, 1.0, -1.0), 1.0, 20_000, fit_intercept=True, random_state=0
+        )
+        share = np.mean(y > 0)
+        # The exact minimiser of η φ(b) + (1 - η) φ(-b), far from what a penalty of 1 would leave.
+        grid = np.linspace(-1, 1, 2001)
+        loss = MarginLoss()
+        best = grid[np.argmin(share * loss.value(grid) + (1 - share) * loss.value(-grid))]
+        assert_allclose(path.intercept[-1], best, atol=0.03)
+
+    @pytest.mark.parametrize(
+        ("changes", "words"),
+        [
+            ({"alpha": 0.0}, "alpha must be positive"),
+            ({"n_steps": 0}, "n_steps must be a whole number"),
+            ({"rescale_after": 1.5}, "rescale_after must be a whole number"),
+            ({"rescale_after": 5, "rescale_rule": "both"}, "'printed' or 'consistent'; got 'both'"),
+            ({"checkpoints": [2, 1]}, "checkpoints must be whole numbers that rise"),
+            ({"checkpoints": [11]}, r"checkpoints must be in \[0, 10\]"),
+            ({"start": [1.0]}, r"start must have shape \(6,\)"),
+            ({"y": np.zeros(120)}, "y must hold -1 or"),
+            ({"y": np.ones(119)}, "y must hold -1 or"),
+            ({"X": np.full((120, 6), np.inf)}, "X must be strictly between"),
+            ({"X": np.empty((0, 6))}, "X must have rows and columns"),
+            ({"sample_weight": np.zeros(120)}, "not be all zero"),
+            ({"sample_weight": np.ones(119)}, "must have shape"),
+        ],
+    )
+    def test_bad_input(self, changes, words):
+        X, y = data()
+        with pytest.raises(ValueError, match=words):
+            stochastic_margin_pursuit(**{"X": X, "y": y, "alpha": 0.1, "n_steps": 10} | changes)
+
+    def test_columns_named_twice_are_added_up(self):
+        X, y = data()
+        index = np.tile([0, 1, 2, 3, 4, 5, 0], 120)
+        values = np.column_stack([X, X[:, :1]]).ravel()
+        doubled = sparse.csr_array((values, index, np.arange(0, 841, 7)), shape=(120, 6))
+        given = doubled.copy()
+        X[:, 0] *= 2
+        one, other = (
+            stochastic_margin_pursuit(m, y, 0.1, 300, random_state=0).coef for m in (X, doubled)
+        )
+        assert_allclose(one, other, rtol=1e-9)
+        assert_array_equal(given.data, doubled.data)
+
+
+class TestDraws:
+    def test_rows_come_as_often_as_their_weights_say(self):
+        weights = np.array([0.0, 3.0, 0.0, 1.0, 2.0, 0.0])
+        rows = Draws(weights, np.random.default_rng(0)).take(60_000)
+        counts = np.bincount(rows, minlength=6)
+        assert_array_equal(counts[weights == 0], 0)
+        assert chisquare(counts[weights > 0], 10_000 * weights[weights > 0]).pvalue > 1e-3
+        equal = np.bincount(Draws(np.ones(6), np.random.default_rng(0)).take(60_000))
+        assert chisquare(equal).pvalue > 1e-3
+
+    def test_the_ends_of_the_interval(self):
+        class Least:
+            def random(self, n):
+                return np.zeros(n)
+
+        class Largest:
+            def random(self, n):
+                return np.full(n, np.nextafter(1.0, 0.0))
+
+        assert_array_equal(Draws(np.array([0.0, 0.0, 1.0, 2.0]), Least()).take(1), 2)
+        for weights in ([0.1] * 3 + [0.3, 0.0], np.append(np.full(997, 0.1), [0.7, 0.0, 0.0])):
+            rows = Draws(np.array(weights), Largest()).take(1)
+            assert_array_equal(rows, np.flatnonzero(weights)[-1])
+
+    def test_an_order_of_their_own(self):
+        X, y = data()
+        codes = (y > 0).astype(np.intp)
+        shuffled = np.random.default_rng(1).permutation(120)
+        one, other = (
+            own_order(Design(X[rows]), codes[rows], np.random.default_rng(0))
+            for rows in (np.arange(120), shuffled)
+        )
+        assert_array_equal(one, shuffled[other])
+
+
+class TestClassifier:
+    X, y = load_iris(return_X_y=True)
+    SETTING: ClassVar = {"solver": "stochastic", "alpha": 0.1, "scale": 1.0, "max_iter": 2000}
+
+    def coef(self, X, y, sample_weight=None, **changes):
+        model = MarginPursuitClassifier(**self.SETTING | {"random_state": 0} | changes)
+        return model.fit(X, y, sample_weight=sample_weight).coef_
+
+    def test_the_order_of_the_samples_does_not_matter_and_weights_are_counts(self):
+        rng = np.random.default_rng(0)
+        rows, counts = rng.permutation(150), rng.integers(0, 3, 150)
+        coef = self.coef(self.X, self.y)
+        assert_allclose(self.coef(self.X[rows], self.y[rows]), coef, rtol=1e-9)
+        repeated = self.coef(np.repeat(self.X, counts, axis=0), np.repeat(self.y, counts))
+        assert_allclose(self.coef(self.X, self.y, counts), repeated, rtol=1e-9)
+        assert_allclose(self.coef(sparse.csr_array(self.X), self.y), coef, rtol=1e-9)
+
+    def test_a_seed_decides(self):
+        one, same, other = (self.coef(self.X, self.y, random_state=seed) for seed in (0, 0, 1))
+        assert_array_equal(one, same)
+        assert np.all(one != other)
+
+    @needs_compiled
+    def test_comes_near_the_exact_fit(self):
+        X = scale(self.X)
+        exact = MarginPursuitClassifier(**self.SETTING | {"solver": "gram"}).fit(X, self.y)
+        model = MarginPursuitClassifier(**self.SETTING | {"max_iter": 300_000, "random_state": 0})
+        model.fit(X, self.y)
+        assert exact.objective_ <= model.objective_ <= 1.001 * exact.objective_
+        assert_allclose(model.coef_, exact.coef_, atol=0.02)
+        assert_allclose(model.intercept_, exact.intercept_, atol=0.02)
+        assert model.n_iter_ == 300_000
+
+    def test_a_scale_rule(self):
+        X = scale(self.X)
+        model = MarginPursuitClassifier(**self.SETTING | {"scale": "auto", "random_state": 0})
+        assert model.fit(X, self.y).scale_ > 0
+        assert model.score(X, self.y) > 0.75
+
+    def test_progress_is_told_after_each_doubling(self, capsys):
+        self.coef(self.X, self.y, max_iter=10, verbose=1)
+        lines = capsys.readouterr().out.splitlines()
+        assert [line.split("iteration ")[1].split(",")[0] for line in lines] == list(
+            map(str, (1, 2, 4, 8, 10))
+        )
+
+    @pytest.mark.parametrize(
+        ("changes", "seen"),
+        [
+            ({"alpha": "auto"}, "one of unit 'column'"),
+            ({"alpha_unit": "common"}, "one of unit 'common'"),
+            ({"alpha": 0.0}, "0"),
+        ],
+    )
+    def test_needs_a_penalty(self, changes, seen):
+        with pytest.raises(ValueError, match=f"needs a positive number for alpha.*got {seen}"):
+            self.coef(self.X, self.y, **changes)
+
+    def test_values_beyond_all_floats(self):
+        with pytest.raises(OverflowError, match="choose another unit"):
+            self.coef(self.X * 1e200, self.y)
+        with pytest.raises(ValueError, match="contains NaN"):
+            self.coef(np.where(self.X[0, 0] == self.X, np.nan, self.X), self.y)
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timer on Windows")
+@needs_compiled
+@pytest.mark.parametrize("as_matrix", [np.asarray, np.asfortranarray, sparse.csr_array])
+@pytest.mark.parametrize(
+    "model",
+    [
+        MarginPursuitClassifier(solver="stochastic", alpha=1e-3, scale=1.0, max_iter=10**10),
+        PegasosClassifier(max_iter=10**10, batch_size=100),
+    ],
+    ids=["pursuit", "pegasos"],
+)
+def test_an_interrupt_is_answered_within_a_second(model, as_matrix):
+    X = as_matrix(np.random.default_rng(0).normal(size=(20_000, 50)))
+    y = np.arange(20_000) % 2
+    start = time.monotonic()
+
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(X, y)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert time.monotonic() - start < 2.0  # a second, and what a busy machine adds
