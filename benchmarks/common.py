@@ -22,7 +22,7 @@ def load(name: str) -> tuple[Any, Any] | None:
     else:
         parts = (stored["data"], stored["indices"], stored["indptr"])
         X = sparse.csr_matrix(parts, shape=tuple(stored["shape"]))
-    positive = {"cov": 1, "digit5": 5, "protein": 1, "news20": 0}[name]
+    positive = {"a9a": 1, "cov": 1, "digit5": 5, "protein": 1, "news20": 0}[name]
     return X, (stored["y"] == positive).astype(int)
 
 

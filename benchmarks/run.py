@@ -17,11 +17,18 @@ from pathlib import Path
 import fits
 import growth
 import small
+import stochastic
 import sweeps
 
 import marginpursuit
 
-SECTIONS = {"sweeps": sweeps.run, "fits": fits.run, "small": small.run, "growth": growth.run}
+SECTIONS = {
+    "sweeps": sweeps.run,
+    "fits": fits.run,
+    "stochastic": stochastic.run,
+    "small": small.run,
+    "growth": growth.run,
+}
 RESULTS = Path(__file__).parent / "results"
 
 
