@@ -1,0 +1,236 @@
+r"""Coordinate descent on a dual: one variable a_i for each row, moved to its minimum in turn.
+
+The dual is ½ aᵀKa + (terms that are linear in a) + Σ_i h_i(a_i), and its smooth part has the
+derivative y_i f_i in a_i, the margin of the row, with scores f that a sweep keeps up to date.
+`Terms` are the h_i, quadratic on either side of zero and between bounds.
+
+A sweep takes the variables in a given order. It returns how many of them, put first in `order`, are
+worth another visit, and the largest derivative that it met on the way. Those left out (shrinking)
+rest at a bound or a kink, held there by more than `threshold`.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from marginpursuit._validation import FloatArray
+
+_coordinates: Any
+try:
+    from marginpursuit._kernels import _coordinates
+except ImportError:  # installed where there was no compiler
+    _coordinates = None
+
+__all__ = ["Coordinates", "MatrixCoordinates", "RowCoordinates", "Terms"]
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The functions h_i: ½ up_i a² - gain_up a where a ≥ 0, ½ down_i a² - gain_down a below.
+
+    They are convex, as gain_up ≤ gain_down, and infinite outside of [lower_i, upper_i].
+    """
+
+    lower: FloatArray
+    upper: FloatArray
+    up: FloatArray
+    down: FloatArray
+    gain_up: float
+    gain_down: float
+
+    def value(self, a: FloatArray) -> FloatArray:
+        """Return each h_i(a_i), for a within the bounds."""
+        rising = a * (0.5 * self.up * a - self.gain_up)
+        return np.where(a >= 0, rising, a * (0.5 * self.down * a - self.gain_down))
+
+    def minimiser(self, margins: FloatArray) -> FloatArray:
+        """Return each minimiser of a m + h(a), which is minus the slope of the loss at m."""
+        with np.errstate(divide="ignore", invalid="ignore"):  # a quotient by zero is infinite
+            above = np.where(margins < self.gain_up, (self.gain_up - margins) / self.up, 0.0)
+            below = np.where(margins > self.gain_down, (self.gain_down - margins) / self.down, 0.0)
+        return np.asarray(np.clip(above + below, self.lower, self.upper))
+
+    def loss(self, margins: FloatArray) -> FloatArray:
+        """Return the loss of each row, the largest -a m - h(a)."""
+        best = self.minimiser(margins)
+        return -best * margins - self.value(best)
+
+    def excess(self, a: FloatArray, margins: FloatArray) -> FloatArray:
+        """Return each a m + h(a) + loss(m) ≥ 0; they add up to the duality gap."""
+        return np.maximum(a * margins + self.value(a) + self.loss(margins), 0.0)
+
+
+class Coordinates(ABC):
+    """The variables of one dual; a subclass knows how a score is found and changed.
+
+    `a` holds the variables and `curvature` the diagonal of K.
+    """
+
+    def __init__(self, sign: FloatArray, terms: Terms, curvature: FloatArray) -> None:
+        self.sign, self.terms, self.curvature = sign, terms, curvature
+        self.a = np.zeros(len(sign))
+
+    def sweep(self, order: NDArray[np.int64], threshold: float) -> tuple[int, float]:
+        """Visit the variables that `order` names; return how many are kept, and the largest slope.
+
+        `order` is overwritten: those that are kept come first.
+        """
+        if _coordinates is not None:
+            t = self.terms
+            shared = (self.sign, t.lower, t.upper, t.up, t.down, t.gain_up, t.gain_down)
+            return self._compiled_sweep(shared, order, threshold)
+        kept, largest = 0, 0.0
+        for i in order.tolist():
+            margin, a = self.sign[i] * self._score(i), self.a[i]
+            left, right = self._slopes(i, margin)
+            largest = max(largest, left, -right)
+            if min(-left, right) > threshold:
+                continue
+            order[kept] = i
+            kept += 1
+            self.a[i] = self._best(i, margin)
+            if self.a[i] != a:
+                self._move(i, self.sign[i] * (self.a[i] - a))
+        return kept, largest
+
+    def _slopes(self, i: int, margin: float) -> tuple[float, float]:
+        """Return the derivatives in a_i to the left and to the right."""
+        a, t = self.a[i], self.terms
+        rising = margin + t.up[i] * a - t.gain_up
+        falling = margin + t.down[i] * a - t.gain_down
+        left = -np.inf if a <= t.lower[i] else rising if a > 0 else falling
+        right = np.inf if a >= t.upper[i] else rising if a >= 0 else falling
+        return float(left), float(right)
+
+    def _best(self, i: int, margin: float) -> float:
+        """Return the minimiser in a_i."""
+        t, curvature = self.terms, self.curvature[i]
+        pull, best = curvature * self.a[i] - margin, np.float64(0.0)
+        with np.errstate(divide="ignore"):
+            if pull > -t.gain_up:
+                best = (pull + t.gain_up) / (curvature + t.up[i])
+            elif pull < -t.gain_down:
+                best = (pull + t.gain_down) / (curvature + t.down[i])
+        return float(min(max(best, t.lower[i]), t.upper[i]))
+
+    @property
+    @abstractmethod
+    def work(self) -> int:
+        """The elements that a visit reads, about."""
+
+    @abstractmethod
+    def refresh(self) -> FloatArray:
+        """Compute and return the scores anew, free of the rounding of many updates."""
+
+    @abstractmethod
+    def _compiled_sweep(
+        self, shared: tuple[Any, ...], order: NDArray[np.int64], threshold: float
+    ) -> tuple[int, float]: ...
+
+    @abstractmethod
+    def _score(self, i: int) -> float: ...
+
+    @abstractmethod
+    def _move(self, i: int, change: float) -> None: ...
+
+
+class MatrixCoordinates(Coordinates):
+    """Scores that are `start` + K y a, for a symmetric matrix K; `scores` is kept up to date.
+
+    A variable that does not move costs next to nothing, so that shrinking hardly matters here.
+    """
+
+    def __init__(
+        self, matrix: FloatArray, sign: FloatArray, terms: Terms, start: FloatArray
+    ) -> None:
+        super().__init__(sign, terms, np.diagonal(matrix).copy())
+        self.matrix, self._start, self.scores = matrix, start, start.copy()
+
+    @property
+    def work(self) -> int:
+        """The elements that a visit reads."""
+        return len(self.matrix)
+
+    def refresh(self) -> FloatArray:
+        """Compute the scores anew, free of the rounding of many updates."""
+        self.scores = self._start + self.matrix @ (self.sign * self.a)
+        return self.scores
+
+    def _compiled_sweep(
+        self, shared: tuple[Any, ...], order: NDArray[np.int64], threshold: float
+    ) -> tuple[int, float]:
+        found: tuple[int, float] = _coordinates.sweep_matrix(
+            *shared, self.curvature, self.a, order, threshold, self.matrix, self.scores
+        )
+        return found
+
+    def _score(self, i: int) -> float:
+        return float(self.scores[i])
+
+    def _move(self, i: int, change: float) -> None:
+        self.scores += change * self.matrix[i]
+
+
+class RowCoordinates(Coordinates):
+    """Scores x·coef of rows, dense or CSR, with coef = `start` + M Xᵀ(y a).
+
+    M is a symmetric matrix, or one where `metric` is None. With `constant` each row has a one
+    appended, and so has what `coef` and the metric are for.
+    """
+
+    def __init__(
+        self,
+        rows: Any,
+        sign: FloatArray,
+        terms: Terms,
+        start: FloatArray,
+        curvature: FloatArray,
+        metric: FloatArray | None,
+        constant: bool,
+    ) -> None:
+        super().__init__(sign, terms, curvature)
+        self.coef, self.metric, self.constant = start.copy(), metric, constant
+        self._start, self._is_sparse = start, sparse.issparse(rows)
+        self._rows = rows.astype(np.float64, copy=False)
+        self._stored: tuple[Any, ...] = (np.ascontiguousarray(self._rows),)
+        if self._is_sparse:
+            indices = (part.astype(np.int64, copy=False) for part in (rows.indices, rows.indptr))
+            self._stored = (self._rows.data, *indices)
+
+    @property
+    def work(self) -> int:
+        """The elements that a visit reads."""
+        return len(self.coef) * (1 if self.metric is None else len(self.coef))
+
+    def refresh(self) -> FloatArray:
+        """Compute coefficients and scores anew, free of the rounding of many updates."""
+        factors = self.sign * self.a
+        pull = np.append(self._rows.T @ factors, np.full(int(self.constant), factors.sum()))
+        self.coef = self._start + (pull if self.metric is None else self.metric @ pull)
+        n_columns = self._rows.shape[1]
+        return np.asarray(self._rows @ self.coef[:n_columns] + self.coef[n_columns:].sum())
+
+    def _compiled_sweep(
+        self, shared: tuple[Any, ...], order: NDArray[np.int64], threshold: float
+    ) -> tuple[int, float]:
+        sweep = _coordinates.sweep_sparse if self._is_sparse else _coordinates.sweep_dense
+        state = (self.curvature, self.a, order, threshold)
+        found: tuple[int, float] = sweep(
+            *shared, *state, *self._stored, self.coef, self.metric, self.constant
+        )
+        return found
+
+    def _row(self, i: int) -> FloatArray:
+        row = self._rows[[i]].toarray()[0] if self._is_sparse else self._rows[i]
+        return np.append(row, np.ones(int(self.constant)))
+
+    def _score(self, i: int) -> float:
+        return float(self._row(i) @ self.coef)
+
+    def _move(self, i: int, change: float) -> None:
+        row = self._row(i)
+        self.coef += change * (row if self.metric is None else self.metric @ row)
