@@ -4,6 +4,7 @@ import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from marginpursuit import MarginPursuitClassifier, PegasosClassifier
+from marginpursuit import LDMClassifier, MarginPursuitClassifier, ODMClassifier
 
 PURSUIT = [
     {},
@@ -28,9 +29,19 @@ ESTIMATORS = [
     *(PegasosClassifier(**setting) for setting in PEGASOS),
 ]
 
+# The gap bounds the square of the error in the scores.
+DISTRIBUTION_MACHINES = [
+    machine(tol=1e-13, random_state=0, **setting)
+    for machine in (LDMClassifier, ODMClassifier)
+    for setting in ({}, {"kernel": "rbf"})
+]
+
 
 # Some checks fit classes of a single sample, which is warned of.
 @pytest.mark.filterwarnings("ignore:a single sample:UserWarning")
 @parametrize_with_checks(ESTIMATORS)
+@parametrize_with_checks(
+    [MarginPursuitClassifier(**setting) for setting in SETTINGS] + DISTRIBUTION_MACHINES
+)
 def test_scikit_learn_check(estimator, check):
     check(estimator)

@@ -8,12 +8,15 @@ from importlib.metadata import version as _version
 from marginpursuit import bounds, calibration, location, losses
 from marginpursuit._versions import show_versions
 from marginpursuit.classifiers import MarginPursuitClassifier, PegasosClassifier
+from marginpursuit.classifiers import LDMClassifier, MarginPursuitClassifier, ODMClassifier
 from marginpursuit.selection import MarginPursuitClassifierCV
 
 __all__ = [
+    "LDMClassifier",
     "MarginPursuitClassifier",
     "MarginPursuitClassifierCV",
     "PegasosClassifier",
+    "ODMClassifier",
     "__version__",
     "bounds",
     "calibration",

@@ -89,6 +89,11 @@ class Design:
             self._pool.shutdown(cancel_futures=True)
 
     @property
+    def matrix(self) -> Any:
+        """The rows as they are, a dense array or CSR matrix."""
+        return self._matrix
+
+    @property
     def is_sparse(self) -> bool:
         """Whether the matrix is stored as CSR."""
         return sparse.issparse(self._matrix)
@@ -165,6 +170,22 @@ class Design:
         """Return the sum of weight times the outer square of the standardised row."""
         total = self._raw_gram(weights) * self.inverse_spread
         return np.asarray((total.T * self.inverse_spread).T)
+
+    def quadratic(self, matrix: FloatArray | None = None) -> FloatArray:
+        """Return x·Mx for every row as it is; without a matrix, its squared norm."""
+        self.n_reads += 1
+        total, step = np.empty(self.n_rows), max(256, _PRODUCT_ELEMENTS // max(1, self.n_columns))
+        with serial_products():
+            for start in range(0, self.n_rows, step):
+                span = slice(start, start + step)
+                rows = self._matrix[span].astype(np.float64, copy=False)
+                if self.is_sparse:
+                    mapped = rows if matrix is None else sparse.csr_matrix(rows @ matrix)
+                    total[span] = np.asarray(rows.multiply(mapped).sum(axis=1)).ravel()
+                else:
+                    mapped = rows if matrix is None else rows @ matrix
+                    total[span] = np.einsum("ij,ij->i", rows, mapped)
+        return total
 
     @_unusual
     def standardise(self, weights: FloatArray, *, centred: bool) -> FloatArray:

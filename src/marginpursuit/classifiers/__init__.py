@@ -1,6 +1,9 @@
 """scikit-learn estimators, one file each."""
 
+from marginpursuit.classifiers.ldm import LDMClassifier
 from marginpursuit.classifiers.margin_pursuit import MarginPursuitClassifier
 from marginpursuit.classifiers.pegasos import PegasosClassifier
 
 __all__ = ["MarginPursuitClassifier", "PegasosClassifier"]
+from marginpursuit.classifiers.odm import ODMClassifier
+__all__ = ["LDMClassifier", "MarginPursuitClassifier", "ODMClassifier"]

@@ -1,0 +1,259 @@
+"""What the margin distribution machines share: the way from data to a fitted expansion."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils import check_random_state
+
+from marginpursuit._kernels.coordinates import Terms
+from marginpursuit._threads import serial_products, usable_threads
+from marginpursuit._validation import FloatArray
+from marginpursuit.classifiers._base import TrainingData
+from marginpursuit.classifiers._kernel_expansion import KERNEL_PARAMETERS, KernelClassifier
+from marginpursuit.classifiers._parameters import (
+    CLASS_WEIGHT,
+    FLAG,
+    RANDOM_STATE,
+    Allowed,
+    check_parameters,
+    number,
+    whole,
+)
+from marginpursuit.classifiers._progress import (
+    CallbackSupportMixin,
+    Reporter,
+    warn,
+    with_callbacks,
+)
+from marginpursuit.design import Design
+from marginpursuit.solvers import Status
+from marginpursuit.solvers._machine import AugmentedRows, KernelFeatures, Machine, MachineFit
+from marginpursuit.solvers.coordinate_descent import solve_matrix, solve_rows
+
+# The most columns for which a matrix of their size is made, and the most rows for which a kernel
+# matrix is decomposed.
+_MOST_COLUMNS = 2048
+_MOST_FACTORISED = 1024
+
+#: What the parameters that the machines share may be.
+PARAMETERS: dict[str, Allowed] = {
+    **KERNEL_PARAMETERS,
+    "fit_intercept": FLAG,
+    "max_iter": whole(1),
+    "tol": number("in (0, 1)", lambda x: 0 < x < 1),
+    "class_weight": CLASS_WEIGHT,
+    "n_threads": whole(1, None),
+    "random_state": RANDOM_STATE,
+    "verbose": whole(0, False, True),
+}
+
+POSITIVE = number("that is positive and finite", lambda x: 0 < x < np.inf)
+
+
+class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: ignore[misc]
+    """Base of the margin distribution machines.
+
+    A subclass has the parameters of `PARAMETERS` and `solver`, says in `_allowed` what all its
+    parameters may be, and gives the parts of the problem and the solvers for the linear case.
+    """
+
+    _allowed: ClassVar[dict[str, Allowed]]
+
+    @abstractmethod
+    def _terms(self, weights: FloatArray) -> Terms:
+        """Return the losses of the rows."""
+
+    @abstractmethod
+    def _moment_factors(self) -> tuple[float, float]:
+        """Return the factors c of the variance and g of the mean of the margins."""
+
+    @abstractmethod
+    def _solve_direct(self, machine: Machine, rows: AugmentedRows) -> MachineFit:
+        """Solve by the method whose steps each factorise a matrix of the size of the columns."""
+
+    @with_callbacks  # type: ignore[untyped-decorator]
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit the classifier.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Training samples, of any real dtype; for ``kernel="precomputed"``, the kernel of each
+            with each.
+        y : array-like of shape (n_samples,)
+            Class of each sample.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weights >= 0; a weight of 2 is the same as the row twice.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+        """
+        check_parameters(self, self._allowed)
+        self._forget()
+        data = self._check_training(X, y, sample_weight)
+        self._refuse_missing(data.matrix)
+        report = Reporter.for_callbacks(
+            self,
+            X=data.matrix,
+            y=lambda: self.classes_[data.labels.codes],
+            metadata=None if sample_weight is None else {"sample_weight": sample_weight},
+        )
+        with np.errstate(all="ignore"):  # what goes wrong is seen in the result
+            fits = (self._fit_linear if self._is_linear else self._fit_kernel)(data, report)
+        self.objective_ = float(sum(fit.value for fit in fits))
+        self.duality_gap_ = np.array([fit.gap for fit in fits])
+        self.n_iter_ = max(fit.n_iter for fit in fits)
+        self._keep(fits)
+        self._warn(fits)
+        report.finish()
+        return self
+
+    def _keep(self, fits: list[MachineFit]) -> None:
+        """Set what is of interest to this estimator only."""
+
+    def _fit_linear(self, data: TrainingData, report: Reporter) -> list[MachineFit]:
+        """Fit coefficients."""
+        data = _without_zero_weights(data)
+        with Design(data.matrix, n_threads=usable_threads(self.n_threads)) as design:
+            try:
+                fits = self._fit_problems(
+                    data, report, lambda machine: self._solve_linear(machine, design)
+                )
+            except FloatingPointError as error:
+                raise OverflowError(f"the columns of X need another unit: {error}") from error
+        coef = np.array([fit.coef for fit in fits])
+        if not np.all(np.isfinite(coef)):
+            raise OverflowError("the columns of X need another unit: their squares overflow")
+        n_columns = data.matrix.shape[1]
+        self.coef_, self.intercept_ = coef[:, :n_columns], coef[:, n_columns:].sum(axis=1)
+        return fits
+
+    def _fit_kernel(self, data: TrainingData, report: Reporter) -> list[MachineFit]:
+        """Fit coefficients of an expansion in the rows."""
+        self._set_kernel(data)
+        counted = np.flatnonzero(data.weights)
+        matrix = data.matrix[counted]
+        if self._is_precomputed:
+            gram = self._kernel_matrix(matrix[:, counted], None)
+        else:
+            gram = self._kernel_matrix(matrix, matrix)
+        _refuse_unusable(gram)
+        gram += float(self.fit_intercept)
+        try:
+            solve = self._kernel_solver(gram, len(data.labels.problems))
+            fits = self._fit_problems(_without_zero_weights(data), report, solve)
+        except FloatingPointError as error:
+            raise ValueError(f"kernel={self.kernel!r} does not serve here: {error}") from error
+        dual_coef = np.zeros((data.matrix.shape[0], len(fits)))
+        dual_coef[counted] = np.column_stack([fit.coef for fit in fits])
+        self._keep_expansion(
+            data.matrix, dual_coef, float(self.fit_intercept) * dual_coef.sum(axis=0)
+        )
+        return fits
+
+    def _kernel_solver(self, gram: FloatArray, n_problems: int) -> Callable[[Machine], MachineFit]:
+        """Return what solves so many problems for a kernel matrix, which it may overwrite."""
+        if self._is_direct(len(gram) <= _MOST_FACTORISED):
+            with serial_products():
+                features = KernelFeatures(gram)
+
+            def solve_features(machine: Machine) -> MachineFit:
+                with serial_products():
+                    fit = self._solve_direct(machine, features.rows)
+                return replace(fit, coef=features.expansion(fit.coef))
+
+            return solve_features
+
+        def solve_gram(machine: Machine) -> MachineFit:
+            # The solver overwrites what it gets.
+            matrix = gram if n_problems == 1 else gram.copy()
+            return solve_matrix(machine, matrix, self._generator)
+
+        return solve_gram
+
+    def _is_direct(self, suits: bool) -> bool:
+        """Whether to solve by the direct method; "auto" does where that suits."""
+        return bool(suits if self.solver == "auto" else self.solver != "dual")
+
+    def _fit_problems(
+        self,
+        data: TrainingData,
+        report: Reporter,
+        solve: Callable[[Machine], MachineFit],
+    ) -> list[MachineFit]:
+        """Fit each class against the rest, or the second against the first."""
+        variance, mean = self._moment_factors()
+        fits = []
+        for problem in data.labels.problems:
+            machine = Machine(
+                data.labels.sign(problem),
+                data.weights,
+                self._terms(data.weights),
+                variance,
+                mean,
+                self.max_iter,
+                self.tol,
+                report,
+            )
+            fits.append(solve(machine))
+        return fits
+
+    def _solve_linear(self, machine: Machine, design: Design) -> MachineFit:
+        """Solve for the rows of a design as they are."""
+        rows = AugmentedRows(design, bool(self.fit_intercept))
+        if design.n_columns <= min(_MOST_COLUMNS, design.n_rows):
+            if self._is_direct(True):
+                return self._solve_direct(machine, rows)
+            return solve_rows(machine, rows, self._generator)
+        if machine.variance == 0 and not self._is_direct(design.n_rows <= _MOST_FACTORISED):
+            return solve_rows(machine, rows, self._generator)
+        # There are too many columns for a matrix of their size: make one of the rows.
+        gram = design.row_products(np.ones(design.n_columns)) + float(self.fit_intercept)
+        fit = self._kernel_solver(gram, n_problems=1)(machine)
+        return replace(fit, coef=rows.pull(fit.coef))
+
+    @property
+    def _generator(self) -> Any:
+        given = self.random_state
+        return given if isinstance(given, np.random.Generator) else check_random_state(given)
+
+    def _warn(self, fits: list[MachineFit]) -> None:
+        worst = max((fit for fit in fits if fit.status is Status.MAX_ITER), key=_gap, default=None)
+        if worst is not None:
+            warn(
+                f"{type(self).__name__} {worst.status.value}: the duality gap is {worst.gap:.1e} "
+                f"of the objective, where tol={self.tol:g} was asked for. Set max_iter above "
+                f"{self.max_iter}.",
+                ConvergenceWarning,
+            )
+
+
+def _gap(fit: MachineFit) -> float:
+    return fit.gap
+
+
+def _without_zero_weights(data: TrainingData) -> TrainingData:
+    """Leave out the rows that do not count."""
+    counted = data.weights > 0
+    if counted.all():
+        return data
+    labels = replace(data.labels, codes=data.labels.codes[counted])
+    return replace(data, matrix=data.matrix[counted], labels=labels, weights=data.weights[counted])
+
+
+def _refuse_unusable(gram: FloatArray) -> None:
+    """Refuse a kernel matrix that is not finite or not symmetric."""
+    if not np.all(np.isfinite(gram)):
+        raise OverflowError("kernel values exceed the largest float: X needs another unit")
+    largest, lack = float(np.abs(gram).max()), float(np.abs(gram - gram.T).max())
+    if lack > 1e-8 * largest:
+        raise ValueError(
+            f"kernel must be symmetric; got values that differ from the transposed ones by {lack:g}"
+        )

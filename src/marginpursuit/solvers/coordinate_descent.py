@@ -1,0 +1,193 @@
+r"""Dual coordinate descent for the margin distribution machines.
+
+The dual, in one variable a_i for each row, is ½ (g z̄ + Zᵀa)ᵀQ⁻¹(g z̄ + Zᵀa) + Σ h_i(a_i); its
+derivative in a_i is the margin plus h_i'. Variables are moved to their minimum in a random order,
+those that rest firmly at a bound are left out for a while (shrinking), and the descent ends where
+the duality gap meets the tolerance.
+
+- In the feature space of a kernel matrix G, with P = diag(p) and the projector J = I - ssᵀ,
+  s_i = y_i √p_i, Q⁻¹ is never formed: by Woodbury's identity the inner products of the rows under
+  it are
+
+  .. math:: \tilde G = G - c\,(B G)^\top (I + c\,B G B^\top)^{-1} (B G), \qquad B = J P^{1/2},
+
+  where the matrix to factorise has no eigenvalue below one, however singular G is.
+- For rows as they are, Q is a matrix of the size of the columns.
+"""
+
+from typing import Any
+
+import numpy as np
+from scipy.linalg import LinAlgError, cho_solve, cholesky, solve_triangular
+
+from marginpursuit._kernels.coordinates import Coordinates, MatrixCoordinates, RowCoordinates
+from marginpursuit._validation import FloatArray
+from marginpursuit.solvers._machine import (
+    AugmentedRows,
+    DualPoint,
+    Machine,
+    MachineFit,
+    quadratic_form,
+)
+from marginpursuit.solvers._problem import Progress, Status
+
+__all__ = ["solve_matrix", "solve_rows"]
+
+# Elements that a sweep reads, and products that a matrix product adds up, without a look at whether
+# the user wants to stop; and the fewest rows that make a matrix product worth its while.
+_SWEEP_PIECE = 1 << 27
+_PRODUCT_PIECE = 1 << 32
+_FEWEST_ROWS = 64
+
+# Sweeps after which the gap is computed at the latest.
+_MOST_UNCHECKED = 20
+
+
+def solve_matrix(machine: Machine, gram: FloatArray, rng: Any) -> MachineFit:
+    """Solve in the feature space of a kernel.
+
+    Parameters
+    ----------
+    machine : Machine
+        What to minimise.
+    gram : ndarray of shape (n_rows, n_rows)
+        The kernel matrix, positive semidefinite; it is overwritten.
+    rng : Generator or RandomState
+        Draws the order of the variables.
+
+    Returns
+    -------
+    MachineFit
+        With the coefficients of w in the rows.
+
+    Raises
+    ------
+    FloatingPointError
+        If the kernel matrix is not positive semidefinite.
+    """
+    root = np.sqrt(machine.weights)
+    unit, c = machine.sign * root, machine.variance
+    inverse: Any = None
+    if c > 0:
+        try:
+            inverse = _whiten(gram, root, unit, c)
+        except LinAlgError as error:
+            raise FloatingPointError("the kernel matrix is not positive semidefinite") from error
+    if np.any(np.diagonal(gram) < -1e-8 * np.abs(gram).max()):
+        raise FloatingPointError("the kernel matrix is not positive semidefinite")
+    offset = machine.mean * machine.weights * machine.sign
+    descent = MatrixCoordinates(gram, machine.sign, machine.terms, gram @ offset)
+    value, gap, status, n_iter = _descend(machine, descent, descent.scores.copy(), rng)
+    combined = offset + machine.sign * descent.a
+    coef = combined
+    if inverse is not None:
+        factor, whitened = inverse
+        inner = solve_triangular(factor, whitened @ combined, lower=True, trans=1)
+        coef = combined - np.sqrt(c) * root * (inner - unit * (unit @ inner))
+    return MachineFit(coef, value, gap, status, n_iter, _dual_point(descent))
+
+
+def _whiten(
+    gram: FloatArray, root: FloatArray, unit: FloatArray, c: float
+) -> tuple[FloatArray, FloatArray]:
+    """Turn G into G̃, in place; return the Cholesky factor L of I + c BGBᵀ and T = √c L⁻¹BG.
+
+    All is done for some rows at a time, so that the user can stop it in between.
+    """
+    whitened = np.sqrt(c) * root[:, np.newaxis] * gram
+    whitened -= np.outer(unit, unit @ whitened)
+    factor = np.sqrt(c) * whitened * root
+    factor -= np.outer(factor @ unit, unit)
+    factor[np.diag_indices_from(factor)] += 1.0
+    step = max(_FEWEST_ROWS, _PRODUCT_PIECE // gram.size)
+    for start in range(0, len(gram), step):
+        span, rest = slice(start, start + step), slice(start + step, None)
+        done = factor[span, :start]
+        corner = cholesky(factor[span, span] - done @ done.T, lower=True)
+        below = factor[rest, span] - factor[rest, :start] @ done.T
+        factor[span, span] = corner
+        factor[rest, span] = solve_triangular(corner, below.T, lower=True).T
+        factor[span, rest] = 0.0
+        whitened[span] = solve_triangular(
+            corner, whitened[span] - done @ whitened[:start], lower=True
+        )
+    for start in range(0, len(gram), step):
+        span = slice(start, start + step)
+        gram[span] -= whitened[:, span].T @ whitened
+    return factor, whitened
+
+
+def solve_rows(machine: Machine, rows: AugmentedRows, rng: Any) -> MachineFit:
+    """Solve for rows as they are, dense or sparse.
+
+    Parameters
+    ----------
+    machine : Machine
+        What to minimise; with a variance term a matrix of n_columns x n_columns is made.
+    rows : AugmentedRows
+        The rows.
+    rng : Generator or RandomState
+        Draws the order of the variables.
+
+    Returns
+    -------
+    MachineFit
+        With w, the coefficient of the constant last.
+    """
+    metric, start = None, machine.mean * rows.pull(machine.weights * machine.sign)
+    if machine.variance > 0:
+        _, factor, offset = quadratic_form(machine, rows)
+        metric = np.ascontiguousarray(cho_solve(factor, np.eye(rows.n_columns)))
+        metric, start = 0.5 * (metric + metric.T), cho_solve(factor, offset)
+    curvature = rows.quadratic(metric)
+    descent = RowCoordinates(
+        rows.matrix, machine.sign, machine.terms, start, curvature, metric, rows.constant
+    )
+    value, gap, status, n_iter = _descend(machine, descent, descent.refresh(), rng)
+    return MachineFit(descent.coef, value, gap, status, n_iter, _dual_point(descent))
+
+
+def _dual_point(descent: Coordinates) -> DualPoint:
+    return DualPoint(descent.a, descent.terms.upper, descent.curvature)
+
+
+def _descend(
+    machine: Machine, descent: Coordinates, start: FloatArray, rng: Any
+) -> tuple[float, float, Status, int]:
+    """Sweep until the gap meets the tolerance; return the objective, gap, status and sweeps.
+
+    `start` are the scores of w₀, where every variable is zero.
+    """
+    sign, terms, everyone = machine.sign, machine.terms, np.arange(len(machine.sign))
+    constant = -0.5 * machine.mean * float(machine.weights @ (sign * start))
+    active, threshold, checked, last_check = everyone, np.inf, np.inf, 0
+    for iteration in range(1, machine.max_iter + 1):
+        active, largest = _sweep(descent, rng.permutation(active), threshold)
+        threshold = largest
+        late = iteration - last_check >= _MOST_UNCHECKED or iteration == machine.max_iter
+        if largest > 0.5 * checked and not late:
+            continue
+        checked, last_check = largest, iteration
+        margins = sign * descent.refresh()
+        excess = terms.excess(descent.a, margins)
+        moved = 0.5 * float(descent.a @ (margins - sign * start))
+        regularised = moved + float(terms.loss(margins).sum())
+        gap = machine.measure(float(excess.sum()), regularised)
+        machine.report(Progress(iteration, iteration, regularised + constant, gap))
+        if gap <= machine.tol:
+            return regularised + constant, gap, Status.CONVERGED, iteration
+        if 2.0 * float(excess[active].sum()) < float(excess.sum()):
+            active, threshold, checked = everyone, np.inf, np.inf
+    return regularised + constant, gap, Status.MAX_ITER, machine.max_iter
+
+
+def _sweep(descent: Coordinates, order: Any, threshold: float) -> tuple[Any, float]:
+    """Visit variables in this order, some at a time; return those worth another visit."""
+    step = max(1, _SWEEP_PIECE // max(1, descent.work))
+    kept, largest = [], 0.0
+    for first in range(0, len(order), step):
+        piece = order[first : first + step]
+        n_kept, slope = descent.sweep(piece, threshold)
+        kept.append(piece[:n_kept])
+        largest = max(largest, slope)
+    return np.concatenate(kept) if kept else order, largest
