@@ -14,6 +14,7 @@ import os
 import platform
 from pathlib import Path
 
+import distribution
 import fits
 import growth
 import small
@@ -28,6 +29,7 @@ SECTIONS = {
     "stochastic": stochastic.run,
     "small": small.run,
     "growth": growth.run,
+    "distribution": distribution.run,
 }
 RESULTS = Path(__file__).parent / "results"
 

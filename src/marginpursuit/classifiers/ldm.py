@@ -10,6 +10,7 @@ from marginpursuit.bounds import LeaveOneOutBound, leave_one_out_bound
 from marginpursuit.classifiers._distribution import (
     PARAMETERS,
     POSITIVE,
+    STOCHASTIC,
     DistributionClassifier,
 )
 from marginpursuit.classifiers._parameters import Allowed, number, one_of
@@ -66,10 +67,14 @@ class LDMClassifier(DistributionClassifier):
     fit_intercept : bool, default=True
         Whether samples have a constant feature of 1, whose coefficient, the intercept, is then
         penalised as all others. The articles have none.
-    solver : {"auto", "dual", "interior"}, default="auto"
+    solver : {"auto", "dual", "interior", "sgd", "svrg"}, default="auto"
         How to minimise. "dual" is coordinate descent on the dual, with shrinking. "interior" is an
         interior-point method, whose time hardly depends on the parameters; "auto" chooses it up to
         2048 features, if these are no more than the samples, and with kernels up to 1024 samples.
+        With kernels, and with more features than that, "dual" needs the memory of four matrices of
+        the size of the samples squared. "sgd" and "svrg" are stochastic gradient descent, averaged
+        or variance-reduced, for linear problems where both samples and features are very many; they
+        come near the minimum only, so `max_iter`, here of epochs, is to be set.
     max_iter : int, default=1000
         The most iterations of the solver.
     tol : float, default=1e-6
@@ -140,7 +145,7 @@ class LDMClassifier(DistributionClassifier):
         "lambda2": _NOT_NEGATIVE,
         "lambda3": POSITIVE,
         "variance": one_of(_VARIANCES),
-        "solver": one_of(["auto", "dual", "interior"]),
+        "solver": one_of(["auto", "dual", "interior", *STOCHASTIC]),
         **PARAMETERS,
     }
 

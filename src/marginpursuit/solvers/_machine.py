@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import cho_factor, eigh
 
 from marginpursuit._kernels.coordinates import Terms
@@ -82,6 +83,10 @@ class AugmentedRows:
     def reads(self) -> int:
         """The reads of the data so far."""
         return self._design.n_reads
+
+    def take(self, chosen: NDArray[np.intp]) -> "AugmentedRows":
+        """Return some of the rows."""
+        return AugmentedRows(Design(self.matrix[chosen]), self.constant)
 
     def scores(self, coef: FloatArray) -> FloatArray:
         """Return x·coef for every row."""
