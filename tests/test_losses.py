@@ -21,6 +21,8 @@ from marginpursuit.losses import (
     influence,
     influence_inverse,
     rho,
+    wide_curvature,
+    wide_influence,
 )
 
 mp.mp.dps = 50
@@ -471,6 +473,8 @@ ELEMENTWISE = {
     "influence": ("u", influence),
     "curvature": ("u", curvature),
     "influence_inverse": ("c", influence_inverse),
+    "wide_influence": ("u", wide_influence),
+    "wide_curvature": ("u", wide_curvature),
     "MarginLoss.value": ("margin", LOSS.value),
     "MarginLoss.derivative": ("margin", LOSS.derivative),
     "MarginLoss.curvature": ("margin", LOSS.curvature),

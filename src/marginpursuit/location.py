@@ -13,6 +13,7 @@ weight of 2 as the same value twice and one of 0 as no value at all, and where m
 solves the equation it is the middle of those that do, which is the median.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -28,7 +29,7 @@ from marginpursuit._validation import (
     positive,
     scalar,
 )
-from marginpursuit.losses import INFLUENCE_BOUND, TRUNCATION
+from marginpursuit.losses import INFLUENCE_BOUND, TRUNCATION, wide_curvature, wide_influence
 
 __all__ = [
     "CatoniInterval",
@@ -82,6 +83,7 @@ def catoni_location(
     delta: float = 0.05,
     sample_weight: ArrayLike | None = None,
     axis: int | None = None,
+    influence: str = "truncated",
 ) -> Elementwise:
     r"""Estimate the location of `x`: the root θ of :math:`\sum_i w_i\psi((\theta - x_i)/s)`.
 
@@ -106,6 +108,9 @@ def catoni_location(
         Sides whose weights agree up to rounding count as balanced.
     axis : int, optional
         The axis along which to estimate. By default all values make one estimate.
+    influence : {"truncated", "wide"}, default="truncated"
+        The influence function in place of ψ: ψ itself, or Catoni's widest
+        (:func:`~marginpursuit.losses.wide_influence`), which never ignores a value altogether.
 
     Returns
     -------
@@ -149,11 +154,12 @@ def catoni_location(
         scales = power * _expand("scale", positive("scale", scale), shape).ravel()
     scales = np.clip(scales, *_SCALES)
 
+    locate = _locator(influence)
     result = np.empty(len(rows))
     step = max(1, _BLOCK // rows.shape[1])
     for start in range(0, len(rows), step):
         part = slice(start, start + step)
-        result[part] = _locate(rows[part], weights[part], scales[part])
+        result[part] = locate(rows[part], weights[part], scales[part])
     return like((result / power).reshape(shape), x)
 
 
@@ -504,6 +510,39 @@ class _Unequal:
 
 
 _Weights: TypeAlias = _Equal | _Unequal
+
+
+def _locator(influence: str) -> Callable[[FloatArray, _Weights, FloatArray], FloatArray]:
+    """Return what finds the root of each row for an influence function."""
+    locators = {"truncated": _locate, "wide": _locate_wide}
+    if influence not in locators:
+        raise ValueError(f"influence must be one of {sorted(locators)}; got {influence!r}")
+    return locators[influence]
+
+
+def _locate_wide(x: FloatArray, weights: _Weights, scale: FloatArray) -> FloatArray:
+    """Return the root of each row for the widest influence function.
+
+    The mean of the influences grows strictly, so that bisection is safe between the least and the
+    greatest value; Newton's method is quicker, and is trusted where it halves the value.
+    """
+    low, high = x.min(axis=1), x.max(axis=1)
+    point, previous = 0.5 * (low + high), np.full(len(x), np.inf)
+    done = np.zeros(len(x), dtype=bool)
+    while not done.all():
+        u = (point[:, None] - x) / scale[:, None]
+        pull = wide_influence(u)
+        value, slope = weights.mean(pull), weights.mean(wide_curvature(u)) / scale
+        low, high = np.where(value <= 0, point, low), np.where(value >= 0, point, high)
+        newton = np.clip(point - value / slope, low, high)
+        # What is left is the rounding of the sum, or of the point itself.
+        found = np.abs(value) <= 2.0**-50 * weights.mean(np.abs(pull))
+        found |= high - low <= 2.0**-52 * np.abs(point)
+        trusted = found | (np.abs(value) <= 0.5 * previous)
+        following = np.where(trusted, newton, 0.5 * (low + high))
+        point, previous = np.where(done, point, following), np.abs(value)
+        done |= found
+    return np.asarray(point)
 
 
 def _locate(x: FloatArray, weights: _Weights, scale: FloatArray) -> FloatArray:

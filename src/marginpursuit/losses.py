@@ -1,4 +1,5 @@
 r"""The loss of margin pursuit and its pieces, and the hinge it is compared with.
+r"""The loss of margin pursuit and its pieces, and the losses it is compared with.
 
 Everything in the library that depends on the shape of the loss is defined here, once.
 
@@ -26,9 +27,11 @@ non-decreasing and 1-Lipschitz, and lies between -log(1 - u + u²/2) and log(1 +
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import expit
 
 from marginpursuit._validation import Elementwise, FloatArray, between, like, positive, real, scalar
 
@@ -36,11 +39,16 @@ __all__ = [
     "INFLUENCE_BOUND",
     "TRUNCATION",
     "HingeLoss",
+    "LogisticLoss",
+    "Loss",
     "MarginLoss",
+    "ProjectionLoss",
     "curvature",
     "influence",
     "influence_inverse",
     "rho",
+    "wide_curvature",
+    "wide_influence",
 ]
 
 #: The point √2 beyond which ψ is constant.
@@ -152,6 +160,71 @@ def influence_inverse(c: ArrayLike) -> Elementwise:
     # B rounded to the type of c may lie above B; that is still B.
     bound = float(np.result_type(np.asarray(c), np.float16).type(INFLUENCE_BOUND))
     return like(_influence_inverse(between("c", values, -bound, bound)), c)
+
+
+def wide_influence(u: ArrayLike) -> Elementwise:
+    r"""Evaluate Catoni's widest influence function, sign(u) log(1 + \|u\| + u²/2).
+
+    It grows without bound, but as a logarithm; it is the upper end of the envelope in which every
+    influence function of Catoni's theory lies, and the one of Brownlees, Joly and Lugosi (2015).
+
+    Parameters
+    ----------
+    u : array_like
+        Points, any real numbers including ±inf.
+
+    Returns
+    -------
+    ndarray or scalar
+        The influence, of the shape and float type of `u`.
+
+    Examples
+    --------
+    >>> from marginpursuit.losses import wide_influence
+    >>> wide_influence([-2.0, 0.0, 2.0])
+    array([-1.60943791,  0.        ,  1.60943791])
+    """
+    points = real("u", u)
+    size = np.abs(points)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        near = np.log1p(size * (1.0 + 0.5 * size))
+        far = 2.0 * np.log(np.maximum(size, 1.0)) - np.log(2.0)  # where the square overflows
+    return like(np.copysign(np.where(size < 1e18, near, far), points), u)
+
+
+def wide_curvature(u: ArrayLike) -> Elementwise:
+    r"""Evaluate the derivative of :func:`wide_influence`, (1 + \|u\|)/(1 + \|u\| + u²/2).
+
+    Parameters
+    ----------
+    u : array_like
+        Points, any real numbers including ±inf.
+
+    Returns
+    -------
+    ndarray or scalar
+        The derivative, in [0, 1]; it vanishes at infinity only.
+
+    Examples
+    --------
+    >>> from marginpursuit.losses import wide_curvature
+    >>> wide_curvature([0.0, 2.0])
+    array([1. , 0.6])
+    """
+    size = np.abs(real("u", u))
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        share = size * (0.5 * size / (1.0 + size))
+    return like(1.0 / (1.0 + np.where(size < np.inf, share, np.inf)), u)
+
+
+class Loss(Protocol):
+    """What the solvers ask of a loss of the margin: its value and its derivative."""
+
+    def value(self, margin: ArrayLike) -> Elementwise:
+        """Evaluate the loss at each margin."""
+
+    def derivative(self, margin: ArrayLike) -> Elementwise:
+        """Evaluate the derivative of the loss at each margin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,6 +409,101 @@ class HingeLoss:
         array([-1.,  0.,  0.])
         """
         return like(np.where(real("margin", margin) < self.margin, -1.0, 0.0), margin)
+
+
+@dataclass(frozen=True, slots=True)
+class LogisticLoss:
+    r"""The logistic loss :math:`\log(1 + e^{-m})`.
+
+    Examples
+    --------
+    >>> from marginpursuit.losses import LogisticLoss
+    >>> LogisticLoss().value([-50.0, 0.0, 50.0])
+    array([5.00000000e+01, 6.93147181e-01, 1.92874985e-22])
+    >>> LogisticLoss().derivative(0.0), LogisticLoss().curvature(0.0)
+    (np.float64(-0.5), np.float64(0.25))
+    """
+
+    def value(self, margin: ArrayLike) -> Elementwise:
+        """Evaluate the loss at each margin."""
+        return like(np.logaddexp(0.0, -real("margin", margin)), margin)
+
+    def derivative(self, margin: ArrayLike) -> Elementwise:
+        """Evaluate the derivative at each margin, in [-1, 0]."""
+        return like(-expit(-real("margin", margin)), margin)
+
+    def curvature(self, margin: ArrayLike) -> Elementwise:
+        """Evaluate the second derivative at each margin, in [0, 1/4]."""
+        margins = real("margin", margin)
+        with np.errstate(under="ignore"):
+            return like(expit(margins) * expit(-margins), margin)
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectionLoss:
+    r"""The loss of Garg and Roth's margin distribution optimisation (2003).
+
+    .. math:: e^{-\alpha m^2} \;\; (m \ge 0), \qquad e^{-\beta m} \;\; (m < 0)
+
+    For a margin m of unit vectors, the first stands for the probability that a random projection
+    flips the sign of a score that is right (:func:`~marginpursuit.bounds.projection_profile`). The
+    loss is continuous, with a corner at 0 where the slope is -β from below and 0 from above, and it
+    is not convex: its curvature is negative where 0 < m < 1/√(2α).
+
+    Parameters
+    ----------
+    alpha : float, default=1.0
+        The rate α > 0 for margins that are right.
+    beta : float, default=1.0
+        The rate β > 0 for margins that are wrong.
+
+    Examples
+    --------
+    >>> from marginpursuit.losses import ProjectionLoss
+    >>> ProjectionLoss(alpha=2.0).value([-1.0, 0.0, 1.0])
+    array([2.71828183, 1.        , 0.13533528])
+    """
+
+    alpha: float = 1.0
+    beta: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name in ("alpha", "beta"):
+            number = positive(name, getattr(self, name))
+            object.__setattr__(self, name, scalar(name, number))
+
+    @np.errstate(over="ignore", under="ignore")
+    def value(self, margin: ArrayLike) -> Elementwise:
+        """Evaluate the loss at each margin."""
+        right, wrong = self._sides(margin)
+        return like(np.exp(-self.alpha * right * right - self.beta * wrong), margin)
+
+    @np.errstate(over="ignore", under="ignore")
+    def derivative(self, margin: ArrayLike) -> Elementwise:
+        """Evaluate the derivative at each margin; at the corner, the one from above, 0."""
+        right, wrong = self._sides(margin)
+        reach = np.minimum(right, self._furthest)  # not inf · 0
+        above = -2.0 * self.alpha * reach * np.exp(-self.alpha * reach * reach)
+        return like(np.where(wrong < 0, -self.beta * np.exp(-self.beta * wrong), above), margin)
+
+    @np.errstate(over="ignore", under="ignore")
+    def curvature(self, margin: ArrayLike) -> Elementwise:
+        """Evaluate the second derivative at each margin; at the corner, the one from above, -2α."""
+        right, wrong = self._sides(margin)
+        reach = np.minimum(right, self._furthest)
+        square = self.alpha * reach * reach
+        above = 2.0 * self.alpha * (2.0 * square - 1.0) * np.exp(-square)
+        return like(np.where(wrong < 0, self.beta**2 * np.exp(-self.beta * wrong), above), margin)
+
+    @property
+    def _furthest(self) -> float:
+        """Where the loss is less than the least float."""
+        return 40.0 / float(np.sqrt(self.alpha))
+
+    @staticmethod
+    def _sides(margin: ArrayLike) -> tuple[FloatArray, FloatArray]:
+        margins = real("margin", margin)
+        return np.maximum(margins, 0.0), np.minimum(margins, 0.0)
 
 
 # The scaled forms τs²ρ(r/s), τsψ(r/s) and τρ''(r/s) order their factors such that nothing
