@@ -5,6 +5,12 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from marginpursuit import MarginPursuitClassifier, PegasosClassifier
 from marginpursuit import LDMClassifier, MarginPursuitClassifier, ODMClassifier
+from marginpursuit import (
+    CatoniRiskClassifier,
+    MarginPursuitClassifier,
+    MDOClassifier,
+    MedianOfMeansClassifier,
+)
 
 PURSUIT = [
     {},
@@ -36,6 +42,14 @@ DISTRIBUTION_MACHINES = [
     for setting in ({}, {"kernel": "rbf"})
 ]
 
+ROBUST = [
+    CatoniRiskClassifier(),
+    CatoniRiskClassifier(loss="logistic", influence="wide", class_weight="balanced"),
+    MedianOfMeansClassifier(),
+    MedianOfMeansClassifier(n_blocks=1, loss="hinge", alpha=0.01),
+    MDOClassifier(),
+]
+
 
 # Some checks fit classes of a single sample, which is warned of.
 @pytest.mark.filterwarnings("ignore:a single sample:UserWarning")
@@ -43,5 +57,6 @@ DISTRIBUTION_MACHINES = [
 @parametrize_with_checks(
     [MarginPursuitClassifier(**setting) for setting in SETTINGS] + DISTRIBUTION_MACHINES
 )
+@parametrize_with_checks([MarginPursuitClassifier(**setting) for setting in SETTINGS] + ROBUST)
 def test_scikit_learn_check(estimator, check):
     check(estimator)

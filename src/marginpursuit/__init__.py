@@ -17,6 +17,15 @@ __all__ = [
     "MarginPursuitClassifierCV",
     "PegasosClassifier",
     "ODMClassifier",
+from marginpursuit.classifiers import (
+    CatoniRiskClassifier,
+    MarginPursuitClassifier,
+    MDOClassifier,
+    MedianOfMeansClassifier,
+)
+    "CatoniRiskClassifier",
+    "MDOClassifier",
+    "MedianOfMeansClassifier",
     "__version__",
     "bounds",
     "calibration",

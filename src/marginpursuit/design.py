@@ -31,6 +31,7 @@ from marginpursuit import _kernels
 from marginpursuit._kernels import Descent
 from marginpursuit._threads import serial_products
 from marginpursuit._validation import FloatArray
+from marginpursuit.losses import MarginLoss
 from marginpursuit.tasks import Tasks
 
 #: Coefficients (n_columns, n_tasks) and intercepts (n_tasks,).
@@ -124,6 +125,8 @@ class Design:
         """Sum loss and gradient over the rows, for each task, in one read."""
         raw_coef, raw_intercept = self.to_data((coef, intercept))
         sweep_tasks = self._sweep_one if len(tasks) == 1 else self._sweep_many
+        if not all(isinstance(loss, MarginLoss) for loss in tasks.losses):
+            sweep_tasks = self._sweep_unknown
         sweep = sweep_tasks(raw_coef, raw_intercept, tasks)
         self.n_reads += 1
         gradient = sweep.gradient - np.outer(self.centre, sweep.slope)
@@ -338,6 +341,21 @@ class Design:
         self._for_blocks(run)
         value, slope = sums.sum(axis=0)
         return Sweep(np.array([value]), gradients.sum(axis=0)[:, np.newaxis], np.array([slope]))
+
+    def _sweep_unknown(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
+        """Sweep with losses that the kernels do not know, in a further read for each task."""
+        n_tasks = len(tasks)
+        value, slope, gradient = np.empty(n_tasks), np.empty(n_tasks), np.empty_like(coef)
+        scores = np.empty((self.n_rows, n_tasks))
+        for span, part in self._score_chunks(coef, intercept):
+            scores[span] = part
+        for k, loss in enumerate(tasks.losses):
+            sign, weights = tasks.sign(k), tasks.weights[tasks.part[k]]
+            margins = sign * scores[:, k]
+            factors = weights * sign * loss.derivative(margins)
+            value[k], slope[k] = weights @ loss.value(margins), factors.sum()
+            gradient[:, k] = self._raw_pullback(factors)
+        return Sweep(value, gradient, slope)
 
     def _sweep_many(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
         n_tasks, n_columns = len(tasks), self.n_columns

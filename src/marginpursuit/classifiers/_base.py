@@ -1,6 +1,7 @@
 """What every linear classifier of the library shares: input, labels, weights, predictions."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from reprlib import repr as short
 from typing import Any
 
@@ -19,6 +20,7 @@ from marginpursuit.classifiers._input import (
     readable,
     refuse_missing,
     refuse_mixed,
+    rescaled,
 )
 from marginpursuit.classifiers._progress import warn
 from marginpursuit.design import Design
@@ -41,6 +43,8 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     A subclass fits `coef_` of shape (n_problems, n_features), `intercept_` and `classes_`, and has
     the parameters `class_weight` and `n_threads`.
     """
+
+    coef_: FloatArray
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -170,6 +174,32 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
                 f"class_weight must name classes of y, {short(known)}; got {short(strangers)}"
             )
         return np.array([factors.get(label, 1.0) for label in known])
+
+    def _fit_in_any_unit(self, data: TrainingData, fit: Callable[[TrainingData], None]) -> None:
+        """Call `fit`, which sets `coef_` and may raise a FloatingPointError over its squares.
+
+        Then the columns are divided by powers of two.
+        """
+        with np.errstate(all="ignore"):  # what goes wrong is seen in the result
+            try:
+                fit(data)
+            except FloatingPointError:
+                self._refuse_missing(data.matrix)
+                self._fit_rescaled(data, fit)
+
+    def _fit_rescaled(self, data: TrainingData, fit: Callable[[TrainingData], None]) -> None:
+        """Fit to a copy of the data with its columns divided by powers of two."""
+        matrix, exponents = rescaled(data.matrix)
+        try:
+            fit(replace(data, matrix=matrix))
+        except FloatingPointError as error:
+            raise OverflowError(f"the columns of X need another unit: {error}") from error
+        self.coef_ = np.ldexp(self.coef_, -exponents)
+        if not np.all(np.isfinite(self.coef_)):
+            self._forget()
+            raise OverflowError(
+                "the columns of X need another unit: coefficients exceed the largest float"
+            )
 
     def _read(self, X: Any, **options: Any) -> Any:
         """Check X and leave the dtype as it came; values may still be infinite or NaN."""

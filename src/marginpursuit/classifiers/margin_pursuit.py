@@ -1,6 +1,6 @@
 """The classifier of the paper, fitted exactly in a handful of reads of the data."""
 
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ from sklearn.utils.metaestimators import available_if
 from marginpursuit._threads import usable_threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import LinearClassifier, TrainingData
-from marginpursuit.classifiers._input import rescaled
 from marginpursuit.classifiers._margins import SCALE_RULES, SMOOTH_LINK
 from marginpursuit.classifiers._parameters import (
     CLASS_WEIGHT,
@@ -261,12 +260,10 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
             y=lambda: self.classes_[data.labels.codes],
             metadata=None if sample_weight is None else {"sample_weight": sample_weight},
         )
-        with np.errstate(all="ignore"):  # what goes wrong is seen in the result
-            try:
-                self._fit(data, previous, report)
-            except FloatingPointError:
-                self._refuse_missing(data.matrix)
-                self._fit_rescaled(data, report)
+        # Columns in another unit have nothing to do with earlier coefficients.
+        self._fit_in_any_unit(
+            data, lambda read: self._fit(read, previous if read is data else None, report)
+        )
         report.finish()
         return self
 
@@ -392,8 +389,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
         self.coef_, self.intercept_ = coef.T, intercept
         self._warn(pursuit)
 
-    def _fit_rescaled(self, data: TrainingData, report: Reporter) -> None:
-        """Fit to a copy of the data with its columns divided by powers of two."""
+    def _fit_rescaled(self, data: TrainingData, fit: Callable[[TrainingData], None]) -> None:
         alpha, unit = self._penalty
         by_steps = self.solver in ("steepest", "stochastic")
         if by_steps or (alpha > 0 and unit in ("absolute", "common")):
@@ -401,17 +397,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
                 f"X has columns whose squares over- or underflow; alpha={self.alpha!r} and solver="
                 f"{self.solver!r} depend on the unit of the columns: choose another unit"
             )
-        matrix, exponents = rescaled(data.matrix)
-        try:
-            self._fit(replace(data, matrix=matrix), None, report)
-        except FloatingPointError as error:
-            raise OverflowError(f"the columns of X need another unit: {error}") from error
-        self.coef_ = np.ldexp(self.coef_, -exponents)
-        if not np.all(np.isfinite(self.coef_)):
-            self._forget()
-            raise OverflowError(
-                "the columns of X need another unit: coefficients exceed the largest float"
-            )
+        super()._fit_rescaled(data, fit)
 
     def _hold(self, data: TrainingData) -> None:
         """Fit a batch together with all before it, and begin to forget them once they suffice."""

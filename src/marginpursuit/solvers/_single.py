@@ -22,8 +22,8 @@ from marginpursuit.losses import INFLUENCE_BOUND, influence_inverse, rho
 from marginpursuit.solvers._problem import Problem
 
 
-class SingleProblem:
-    """One task of a problem."""
+class SmoothProblem:
+    """One task of a problem, for any loss that has a curvature."""
 
     def __init__(self, problem: Problem, task: int) -> None:
         geometry, weights = problem.geometry, problem.tasks.weights[problem.tasks.part[task]]
@@ -32,10 +32,6 @@ class SingleProblem:
         self.weights = weights[self.rows]
         self.sign = problem.tasks.sign(task)[self.rows]
         self.penalty = np.append(problem.penalty[task], np.zeros(int(geometry.fit_intercept)))
-        n_sides = 2 if self.loss.overconfidence > 0 else 1
-        self.side = np.array([[1.0], [-1.0]])[:n_sides]
-        self.side_weight = np.array([[1.0], [self.loss.overconfidence]])[:n_sides]
-        self.most_force = self.side_weight * self.loss.scale * INFLUENCE_BOUND
         self._geometry, self._design = geometry, geometry.design
         self._problem, self._task = problem, np.array([task])
 
@@ -70,6 +66,31 @@ class SingleProblem:
             matrix[still, still] = 1.0
         return cho_factor(matrix, lower=True, overwrite_a=True)
 
+    def _weighted(self, values: FloatArray) -> FloatArray:
+        """Return weight times value for every row of the data."""
+        total = np.zeros(self._design.n_rows)
+        total[self.rows] = self.weights * values
+        return total
+
+    def _pullback(self, factors: FloatArray) -> FloatArray:
+        total = self._design.pullback(factors)
+        total = np.append(total, factors.sum()) if self._geometry.fit_intercept else total
+        return self._project(total)
+
+    def _project(self, point: FloatArray) -> FloatArray:
+        return np.asarray(self._problem.project(point[np.newaxis], self._task)[0])
+
+
+class SingleProblem(SmoothProblem):
+    """One task of a problem, with the two sides of its loss."""
+
+    def __init__(self, problem: Problem, task: int) -> None:
+        super().__init__(problem, task)
+        n_sides = 2 if self.loss.overconfidence > 0 else 1
+        self.side = np.array([[1.0], [-1.0]])[:n_sides]
+        self.side_weight = np.array([[1.0], [self.loss.overconfidence]])[:n_sides]
+        self.most_force = self.side_weight * self.loss.scale * INFLUENCE_BOUND
+
     def residual(self, scores: FloatArray) -> FloatArray:
         """Return the residuals of the sides."""
         return np.asarray(self.side * (self.loss.margin - self.sign * scores))
@@ -91,17 +112,3 @@ class SingleProblem:
         distance = self.loss.margin + np.sqrt(self.weights @ scores**2)
         rounding = float(np.finfo(np.float64).eps) * float(self.weights @ losses)
         return max(rounding, float(self.weights @ lack + size * distance))
-
-    def _weighted(self, values: FloatArray) -> FloatArray:
-        """Return weight times value for every row of the data."""
-        total = np.zeros(self._design.n_rows)
-        total[self.rows] = self.weights * values
-        return total
-
-    def _pullback(self, factors: FloatArray) -> FloatArray:
-        total = self._design.pullback(factors)
-        total = np.append(total, factors.sum()) if self._geometry.fit_intercept else total
-        return self._project(total)
-
-    def _project(self, point: FloatArray) -> FloatArray:
-        return np.asarray(self._problem.project(point[np.newaxis], self._task)[0])

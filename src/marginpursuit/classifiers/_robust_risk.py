@@ -1,0 +1,74 @@
+"""What the classifiers share that minimise a robust estimate of the risk."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from marginpursuit._threads import usable_threads
+from marginpursuit.classifiers._base import TrainingData
+from marginpursuit.classifiers._parameters import CLASS_WEIGHT, FLAG, number, one_of, whole
+from marginpursuit.classifiers._progress import Reporter
+from marginpursuit.classifiers._separate import SeparateClassifier
+from marginpursuit.design import Design
+from marginpursuit.solvers import SOLVERS, Progress, choose_solver
+from marginpursuit.solvers.newton import solve_newton
+from marginpursuit.solvers.risk import RISK_LOSSES, Risk, RobustSolution
+from marginpursuit.tasks import Labels
+
+ALLOWED = {
+    "loss": one_of(RISK_LOSSES),
+    "alpha": number("that is finite and >= 0", lambda x: 0 <= x < np.inf, ["auto"]),
+    "fit_intercept": FLAG,
+    "max_iter": whole(1),
+    "tol": number("in (0, 1)", lambda x: 0 < x < 1),
+    "class_weight": CLASS_WEIGHT,
+    "n_threads": whole(1, None),
+    "verbose": whole(0, False, True),
+}
+
+
+class RobustRiskClassifier(SeparateClassifier):
+    """Base of the classifiers that minimise a robust estimate of the risk, penalised."""
+
+    @abstractmethod
+    def _minimise(
+        self, risk: Risk, data: TrainingData, report: Callable[[Progress], None]
+    ) -> tuple[RobustSolution, Any]:
+        """Minimise for one class against the rest, and say at which setting."""
+
+    def _fit_risks(self, data: TrainingData) -> list[Any]:
+        """Fit all problems; return what `_minimise` adds to the solution of each."""
+        loss, automatic = RISK_LOSSES[self.loss], isinstance(self.alpha, str)
+        with Design(data.matrix, n_threads=usable_threads(self.n_threads)) as design:
+            name = choose_solver(design)
+            solver = SOLVERS[name]
+            geometry = solver.prepare(
+                design,
+                data.weights[np.newaxis],
+                "column" if automatic else "absolute",
+                fit_intercept=self.fit_intercept,
+            )
+            # The finish of "gram" is made for a loss of two sides, such as the rounded hinge.
+            newton = self.loss == "logistic" and name == "gram"
+            solve = solve_newton if newton else solver.solve
+            alpha = 1.0 / data.count if automatic else float(self.alpha)
+            fits = []
+            for problem in data.labels.problems:
+                labels = Labels((data.labels.codes == problem).astype(np.intp), 2)
+                risk = Risk(geometry, alpha, solve, labels, data.weights, loss, self.tol)
+                fits.append(self._minimise(risk, data, Reporter(self)))
+            solutions = [solution for solution, _ in fits]
+            self._keep(solutions, [geometry.to_data(solution.linear) for solution in solutions])
+        influence = np.column_stack([solution.influence for solution in solutions])
+        self.sample_influence_ = influence[:, 0] if len(solutions) == 1 else influence
+        return [setting for _, setting in fits]
+
+    def _fit_rescaled(self, data: TrainingData, fit: Callable[[TrainingData], None]) -> None:
+        if self.alpha not in ("auto", 0):
+            raise OverflowError(
+                f"X has columns whose squares over- or underflow; alpha={self.alpha!r} depends on "
+                "the unit of the columns: choose another unit"
+            )
+        super()._fit_rescaled(data, fit)

@@ -1,0 +1,68 @@
+"""What the classifiers share that fit one class against the rest after the other."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+from sklearn.exceptions import ConvergenceWarning
+
+from marginpursuit.classifiers._base import LinearClassifier, TrainingData
+from marginpursuit.classifiers._parameters import Allowed, check_parameters
+from marginpursuit.classifiers._progress import warn
+from marginpursuit.design import Linear
+from marginpursuit.solvers import Solution, Status
+
+# From best to worst.
+_STATUSES = (Status.CONVERGED, Status.ROUNDING, Status.MAX_ITER)
+
+
+class SeparateClassifier(LinearClassifier):
+    """Base of the classifiers that fit one class against the rest after the other."""
+
+    _allowed: ClassVar[dict[str, Allowed]]
+
+    def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
+        """Fit the coefficients.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Training samples, of any real dtype.
+        y : array-like of shape (n_samples,)
+            Class of each sample.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weights >= 0.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+        """
+        check_parameters(self, self._allowed)
+        self._forget()
+        data = self._check_training(X, y, sample_weight)
+        self._fit_in_any_unit(data, self._fit)
+        return self
+
+    @abstractmethod
+    def _fit(self, data: TrainingData) -> None:
+        """Fit to checked data; where its squares are not finite, raise a FloatingPointError."""
+
+    def _keep(self, solutions: Sequence[Solution], linears: Sequence[Linear]) -> None:
+        """Keep what the solutions of all problems say, and warn if one did not converge."""
+        status = max((solution.status for solution in solutions), key=_STATUSES.index)
+        self.status_ = status.value
+        self.n_iter_ = max(1, *(solution.n_iter for solution in solutions))
+        self.objective_ = float(sum(solution.value.sum() for solution in solutions))
+        self.coef_ = np.vstack([coef.T for coef, _ in linears])
+        self.intercept_ = np.concatenate([intercept for _, intercept in linears])
+        if status is Status.MAX_ITER:
+            gap = max(float(solution.gap.max()) for solution in solutions)
+            warn(
+                f"{type(self).__name__} {status.value}: the last change of the objective was "
+                f"{gap:.1e} of its value, where tol={self.tol:g} was asked for. Set max_iter above "
+                f"{self.max_iter}, or tol to a larger value.",
+                ConvergenceWarning,
+            )
