@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from marginpursuit.calibration import psi_transform
-from marginpursuit.experiments import calibration_curves, demo, loss_shapes
+from marginpursuit.experiments import calibration_curves, demo, loss_shapes, method_losses
+from marginpursuit.experiments.__main__ import FIGURES
 from marginpursuit.losses import rho
 
 pytest.importorskip("matplotlib", reason="pictures need the extra plot")
@@ -30,6 +31,22 @@ def test_figure_2_shows_the_five_levels():
         scale, bound = line.get_data()
         assert scale[-1] == pytest.approx(1e4)
         assert bound[-1] < 0.02
+
+
+def test_every_method_is_drawn_and_the_robust_ones_stop_rising():
+    panels = [axes for axes in method_losses.draw().axes if axes.lines]
+    titles = [axes.get_title() for axes in panels]
+    assert titles == list(method_losses.METHODS)
+    curve = {title: axes.lines[0].get_data()[1] for title, axes in zip(titles, panels, strict=True)}
+    margins = method_losses.MARGINS
+    hinge = np.maximum(1 - margins, 0)
+    np.testing.assert_allclose(curve["Pegasos"], hinge, atol=1e-9)
+    # From a margin of -3 to one of -4 a mean rises by one and more; a robust estimate does not.
+    far = [int(np.searchsorted(margins, m)) for m in (-4.0, -3.0)]
+    rise = {title: values[far[0]] - values[far[1]] for title, values in curve.items()}
+    assert rise["Pegasos"] == pytest.approx(1.0)
+    assert rise["Catoni risk"] == pytest.approx(0.0, abs=1e-6)
+    assert rise["median of means"] < 0.3
 
 
 @pytest.fixture(scope="module")
@@ -66,5 +83,6 @@ def test_command_writes_and_says_where(tmp_path):
     )
     folder = tmp_path / "new" / "folder"
     written = sorted(path.name for path in folder.iterdir())
-    assert written == ["figure1.png", "figure1.svg", "figure2.png", "figure2.svg", "report.html"]
+    figures = [f"{name}.{kind}" for name in FIGURES for kind in ("png", "svg")]
+    assert written == [*figures, "report.html"]
     assert str(folder / "report.html") in done.stdout

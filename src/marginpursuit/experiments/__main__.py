@@ -5,16 +5,20 @@ import io
 import os
 from pathlib import Path
 
-from marginpursuit.experiments import calibration_curves, demo, loss_shapes
+from marginpursuit.experiments import calibration_curves, demo, loss_shapes, method_losses
 
-FIGURES = {"figure1": loss_shapes.draw, "figure2": calibration_curves.draw}
+FIGURES = {
+    "figure1": loss_shapes.draw,
+    "figure2": calibration_curves.draw,
+    "method_losses": method_losses.draw,
+}
 
 
 def main() -> None:
     """Write the figures and the report, and say where they are."""
     parser = argparse.ArgumentParser(
         prog="python -m marginpursuit.experiments",
-        description="Compare on data that ships with scikit-learn; draw the paper's figures.",
+        description="Compare on data that ships with scikit-learn; draw figures.",
     )
     parser.add_argument("folder", type=Path, help="where to write; made if missing")
     folder = parser.parse_args().folder
