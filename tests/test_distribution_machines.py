@@ -21,7 +21,7 @@ from marginpursuit import LDMClassifier, ODMClassifier
 from marginpursuit.bounds import leave_one_out_bound
 from marginpursuit.design import Design
 from marginpursuit.solvers._machine import AugmentedRows, Machine
-from marginpursuit.solvers.stochastic import _Batches
+from marginpursuit.solvers.variance_reduction import _Batches
 
 
 def normal(n=120, d=4, n_classes=2, seed=0):

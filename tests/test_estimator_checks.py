@@ -3,13 +3,14 @@
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from marginpursuit import MarginPursuitClassifier, PegasosClassifier
-from marginpursuit import LDMClassifier, MarginPursuitClassifier, ODMClassifier
 from marginpursuit import (
     CatoniRiskClassifier,
+    LDMClassifier,
     MarginPursuitClassifier,
     MDOClassifier,
     MedianOfMeansClassifier,
+    ODMClassifier,
+    PegasosClassifier,
 )
 
 PURSUIT = [
@@ -30,23 +31,17 @@ PEGASOS = [
     {"alpha": 0.1, "batch_size": 5, "average": True, "penalise_intercept": False},
     {"alpha": 0.1, "kernel": "rbf", "max_iter": 1000},
 ]
+MACHINES = [{}, {"kernel": "rbf"}]
+CATONI = [{}, {"loss": "logistic", "influence": "wide", "class_weight": "balanced"}]
+MEDIAN = [{}, {"n_blocks": 1, "loss": "hinge", "alpha": 0.01}]
 ESTIMATORS = [
     *(MarginPursuitClassifier(**setting) for setting in PURSUIT),
     *(PegasosClassifier(**setting) for setting in PEGASOS),
-]
-
-# The gap bounds the square of the error in the scores.
-DISTRIBUTION_MACHINES = [
-    machine(tol=1e-13, random_state=0, **setting)
-    for machine in (LDMClassifier, ODMClassifier)
-    for setting in ({}, {"kernel": "rbf"})
-]
-
-ROBUST = [
-    CatoniRiskClassifier(),
-    CatoniRiskClassifier(loss="logistic", influence="wide", class_weight="balanced"),
-    MedianOfMeansClassifier(),
-    MedianOfMeansClassifier(n_blocks=1, loss="hinge", alpha=0.01),
+    # The gap bounds the square of the error in the scores.
+    *(LDMClassifier(tol=1e-13, random_state=0, **setting) for setting in MACHINES),
+    *(ODMClassifier(tol=1e-13, random_state=0, **setting) for setting in MACHINES),
+    *(CatoniRiskClassifier(**setting) for setting in CATONI),
+    *(MedianOfMeansClassifier(**setting) for setting in MEDIAN),
     MDOClassifier(),
 ]
 
@@ -54,9 +49,5 @@ ROBUST = [
 # Some checks fit classes of a single sample, which is warned of.
 @pytest.mark.filterwarnings("ignore:a single sample:UserWarning")
 @parametrize_with_checks(ESTIMATORS)
-@parametrize_with_checks(
-    [MarginPursuitClassifier(**setting) for setting in SETTINGS] + DISTRIBUTION_MACHINES
-)
-@parametrize_with_checks([MarginPursuitClassifier(**setting) for setting in SETTINGS] + ROBUST)
 def test_scikit_learn_check(estimator, check):
     check(estimator)

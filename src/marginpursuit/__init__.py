@@ -7,25 +7,26 @@ from importlib.metadata import version as _version
 
 from marginpursuit import bounds, calibration, location, losses
 from marginpursuit._versions import show_versions
-from marginpursuit.classifiers import MarginPursuitClassifier, PegasosClassifier
-from marginpursuit.classifiers import LDMClassifier, MarginPursuitClassifier, ODMClassifier
-from marginpursuit.selection import MarginPursuitClassifierCV
-
-__all__ = [
-    "LDMClassifier",
-    "MarginPursuitClassifier",
-    "MarginPursuitClassifierCV",
-    "PegasosClassifier",
-    "ODMClassifier",
 from marginpursuit.classifiers import (
     CatoniRiskClassifier,
+    LDMClassifier,
     MarginPursuitClassifier,
     MDOClassifier,
     MedianOfMeansClassifier,
+    ODMClassifier,
+    PegasosClassifier,
 )
+from marginpursuit.selection import MarginPursuitClassifierCV
+
+__all__ = [
     "CatoniRiskClassifier",
+    "LDMClassifier",
     "MDOClassifier",
+    "MarginPursuitClassifier",
+    "MarginPursuitClassifierCV",
     "MedianOfMeansClassifier",
+    "ODMClassifier",
+    "PegasosClassifier",
     "__version__",
     "bounds",
     "calibration",

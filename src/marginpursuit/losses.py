@@ -1,4 +1,3 @@
-r"""The loss of margin pursuit and its pieces, and the hinge it is compared with.
 r"""The loss of margin pursuit and its pieces, and the losses it is compared with.
 
 Everything in the library that depends on the shape of the loss is defined here, once.

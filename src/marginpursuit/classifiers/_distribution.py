@@ -34,7 +34,7 @@ from marginpursuit.design import Design
 from marginpursuit.solvers import Status
 from marginpursuit.solvers._machine import AugmentedRows, KernelFeatures, Machine, MachineFit
 from marginpursuit.solvers.coordinate_descent import solve_matrix, solve_rows
-from marginpursuit.solvers.stochastic import solve_sgd, solve_svrg
+from marginpursuit.solvers.variance_reduction import solve_sgd, solve_svrg
 
 # The most columns for which a matrix of their size is made, and the most rows for which a kernel
 # matrix is decomposed.
