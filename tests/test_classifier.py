@@ -29,7 +29,7 @@ from sklearn.utils import estimator_html_repr
 
 from marginpursuit import MarginPursuitClassifier
 from marginpursuit.calibration import probability
-from marginpursuit.classifiers import _margins, _stream, margin_pursuit
+from marginpursuit.classifiers import _margins, _probabilities, _stream, margin_pursuit
 from marginpursuit.location import catoni_location
 
 CANCER = load_breast_cancer(return_X_y=True)
@@ -276,7 +276,7 @@ def test_long_input_is_linked_in_batches(monkeypatch):
     X, y = CANCER
     model = MarginPursuitClassifier().fit(X, y)
     whole = model.predict_proba(X)
-    monkeypatch.setattr(margin_pursuit, "_LINK_ROWS", 100)
+    monkeypatch.setattr(_probabilities, "_LINK_ROWS", 100)
     np.testing.assert_array_equal(model.predict_proba(X), whole)
 
 

@@ -48,7 +48,7 @@ _FEWEST_IN_PRODUCT = 1024
 
 # The most blocks that are summed by matrix products, the bytes of all their sums, and the fewest
 # rows (or columns) in one.
-_MOST_PRODUCT_BLOCKS = 16
+_MOST_PRODUCT_BLOCKS = 8
 _BLOCK_BYTES = 1 << 26
 _FEWEST_IN_BLOCK = 512
 
