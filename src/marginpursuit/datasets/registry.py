@@ -1,0 +1,230 @@
+"""What data sets there are. To add one is to add an entry here.
+
+A set that can be fetched has `sources` and a function of `_formats` that reads them. One without
+sources has no public home in this form, and must be put in place as a file.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from marginpursuit.datasets import _formats
+from marginpursuit.datasets._formats import Arrays
+
+__all__ = ["REGISTRY", "Entry", "Source"]
+
+_UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"
+_LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary"
+_MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist"
+_LIGHTGBM = "https://raw.githubusercontent.com/microsoft/LightGBM/v4.5.0/examples"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A file of a set's public home.
+
+    Attributes
+    ----------
+    url : str
+        Its address.
+    sha256 : str or None
+        Its sum, where it is known.
+    """
+
+    url: str
+    sha256: str | None = None
+
+    @property
+    def file_name(self) -> str:
+        """The last part of the address."""
+        return self.url.rsplit("/", 1)[1]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A data set.
+
+    Attributes
+    ----------
+    description : str
+        What it is, where it is from and its licence as far as known.
+    shape : tuple of int
+        Rows and columns.
+    sha256 : str or None
+        Sum of the ``.npz`` file as it is handed on.
+    content_sha256 : str or None
+        Sum of the arrays in it, which does not depend on how they are packed.
+    sources : sequence of Source
+        The files of its public home.
+    read : callable or None
+        Turns those files into the arrays.
+    bundled : callable or None
+        Makes the arrays where they are on board.
+    positive : int or None
+        The class that is set against the rest; None where y is kept as it is.
+    groups : str or None
+        The name of the array that says which rows belong together.
+    paper_size : int or None
+        The number of training rows that the paper prints.
+    """
+
+    description: str
+    shape: tuple[int, int]
+    sha256: str | None = None
+    content_sha256: str | None = None
+    sources: Sequence[Source] = ()
+    read: Callable[[Sequence[Path]], Arrays] | None = None
+    bundled: Callable[[], Arrays] | None = None
+    positive: int | None = None
+    groups: str | None = None
+    paper_size: int | None = None
+
+
+def _breast_cancer() -> Arrays:
+    from sklearn.datasets import load_breast_cancer
+
+    X, y = load_breast_cancer(return_X_y=True)
+    return {"X": X, "y": (2 * y - 1).astype(np.int8)}
+
+
+def _digits() -> Arrays:
+    from sklearn.datasets import load_digits
+
+    X, y = load_digits(return_X_y=True)
+    return {"X": X.astype(np.uint8), "y": y.astype(np.int8)}
+
+
+#: Every data set, by name.
+REGISTRY: dict[str, Entry] = {
+    "cov": Entry(
+        "Forest CoverType (Blackard and Dean 1998, UCI, CC BY 4.0): class 1, spruce and fir, "
+        "against the rest.",
+        shape=(581012, 54),
+        sha256="45b957764c8c6709916a75ae1b9438cc9752692e48cae01bf4695a6d9d0abafb",
+        content_sha256="12aaa7a6f3f8539ee7da1777c989ae239b0fdeaa8496ee492ce5dbb564f4ca4f",
+        sources=[Source(f"{_UCI}/covtype/covtype.data.gz")],
+        read=_formats.cover_type,
+        positive=1,
+        paper_size=540,
+    ),
+    "digit5": Entry(
+        "MNIST handwritten digits (LeCun, Cortes and Burges, usually stated as CC BY-SA 3.0): the "
+        "digit 5 against the rest.",
+        shape=(70000, 784),
+        sha256="3344907a1bd67bed87e957ad3810aedf696aef34fac7ccb2cd360b13ec290bb2",
+        content_sha256="9f74ed7fbafcad08bd37358691f5fa39cbe3f0f32560012fb38f033cc229edda",
+        sources=[
+            Source(
+                f"{_MNIST}/train-images-idx3-ubyte.gz",
+                "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+            ),
+            Source(
+                f"{_MNIST}/train-labels-idx1-ubyte.gz",
+                "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+            ),
+            Source(
+                f"{_MNIST}/t10k-images-idx3-ubyte.gz",
+                "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+            ),
+            Source(
+                f"{_MNIST}/t10k-labels-idx1-ubyte.gz",
+                "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+            ),
+        ],
+        read=_formats.handwritten_digits,
+        positive=5,
+        paper_size=5000,
+    ),
+    "protein": Entry(
+        "Protein homology, training file of KDD Cup 2004 (Caruana and Joachims; no explicit "
+        "licence, research use): homologous to the block's native sequence or not. The blocks are "
+        "the groups; rows of one block belong on the same side of an honest split.",
+        shape=(145751, 74),
+        sha256="fc8e9c67d4f183f50bc42e8b77fe6c28261f1667eb9f8bc9af7f4cf5244ccfc4",
+        content_sha256="3a171ab1f35f3e5b582a09d944d2116c9df1e9ad3b58c5457b44e7a31adda992",
+        sources=[Source("https://kdd.org/cupfiles/KDDCupData/2004/data_kddcup04.tar.gz")],
+        read=_formats.protein_homology,
+        groups="block_id",
+        paper_size=740,
+    ),
+    "sido": Entry(
+        "SIDO0, molecular descriptors and activity against HIV (causality challenge, NIPS 2008; no "
+        "explicit licence, research use): the labelled training part.",
+        shape=(12678, 4932),
+        sources=[Source("http://www.causality.inf.ethz.ch/data/sido0_text.zip")],
+        read=_formats.challenge,
+        paper_size=425,
+    ),
+    "hiva": Entry(
+        "HIVA, molecular descriptors and activity against HIV (agnostic learning challenge, "
+        "2006-07; no explicit licence, research use): the labelled training part. Of the same "
+        "origin as sido, but not sido.",
+        shape=(3845, 1617),
+        sha256="1b393d029f3d6dd899ebdb6b28102f9b895d9340cd153676fc9f22f7f2e80320",
+        content_sha256="32616df7cc92c0600df12a0f8b01dc8d4fd412079bd741f9277230a6b25be734",
+        sources=[Source("http://www.agnostic.inf.ethz.ch/datasets/DataAgnos/HIVA.zip")],
+        read=_formats.challenge,
+    ),
+    "a9a": Entry(
+        "Adult (Kohavi and Becker, UCI, CC BY 4.0) in Platt's binary coding: income above 50,000.",
+        shape=(48842, 123),
+        sha256="cd3f2619c99061a0d49e5e0f79f9b4d7208cb42edb33eb377c13c7fb2444bcc3",
+        content_sha256="a09da23415d8a645c43098c36f4b6f4ffb3997041fe91b5c6529fd0497315f17",
+        sources=[Source(f"{_LIBSVM}/a9a"), Source(f"{_LIBSVM}/a9a.t")],
+        read=_formats.svmlight_parts,
+    ),
+    "spambase": Entry(
+        "Spambase (Hopkins et al. 1999, UCI, CC BY 4.0): spam or not, from word frequencies.",
+        shape=(4601, 57),
+        sha256="d53c514d203a5d90b2b1857567c35443eae7b66602842af7d17fa9a1da341e0d",
+        content_sha256="8d0d80afe4202822652c4e545e94e05e40d844280325a292908554eb5c8d27ab",
+        sources=[Source(f"{_UCI}/spambase/spambase.data")],
+        read=_formats.labelled_csv,
+    ),
+    "higgs_small": Entry(
+        "A small part of HIGGS (Baldi, Sadowski and Whiteson 2014, UCI, CC BY 4.0), as chosen and "
+        "rounded by LightGBM for its examples.",
+        shape=(7500, 28),
+        sha256="6212119ed813dfb843d941034a682ebb5aac16263dab0a5cd25b064faf798c62",
+        content_sha256="e4c40266243681dbcb63e52d3700ab97ce7caf0da7770499de99dc27b01e4736",
+        sources=[
+            Source(f"{_LIGHTGBM}/binary_classification/binary.train"),
+            Source(f"{_LIGHTGBM}/binary_classification/binary.test"),
+        ],
+        read=_formats.higgs,
+    ),
+    "reuters": Entry(
+        "Reuters-21578, ModApte split (free for research): category money-fx against the rest, "
+        "TF-IDF rows of unit length, as distributed with LASVM.",
+        shape=(11069, 8315),
+        sha256="cedc012d3b9380f7a9778070c57a0f885e8e7f57ae319f73938a91d66c3eb43a",
+        content_sha256="c5d2e2c1a7b77029bd71aa9ba67a51c112bf6fc9831c3429b839952d48ccc14a",
+    ),
+    "news20": Entry(
+        "20 Newsgroups, split by date (Lang; Rennie; UCI lists it as CC BY 4.0): word counts, 20 "
+        "classes.",
+        shape=(18846, 130107),
+        sha256="fcdffd63d8f2b20e4abfb15a44fb06fe94b779f626737f349719c40e143844a1",
+        content_sha256="07c9257d7073a4ff0fd561afad44b95d98e7af3b97d3569ddf237394b2f6af3b",
+    ),
+    "news20_minilm": Entry(
+        "The messages of news20 as sentence embeddings (all-MiniLM-L6-v2, Apache-2.0), 20 classes.",
+        shape=(18846, 384),
+        sha256="3b2032c5b08574a9e7d943dfed6f87c713d2b63c97e6c9627b9cce52563e5042",
+        content_sha256="e815cddf18bce44c391af995a3216d0bc8de88be4b806d2270b226e9b7261534",
+    ),
+    "breast_cancer": Entry(
+        "Breast cancer Wisconsin (UCI, CC BY 4.0), as scikit-learn has it on board: benign or not.",
+        shape=(569, 30),
+        bundled=_breast_cancer,
+    ),
+    "digits": Entry(
+        "Optical recognition of handwritten digits (UCI, CC BY 4.0), as scikit-learn has it on "
+        "board: the digit 5 against the rest.",
+        shape=(1797, 64),
+        bundled=_digits,
+        positive=5,
+    ),
+}
