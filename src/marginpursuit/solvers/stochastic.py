@@ -200,6 +200,8 @@ def stochastic_margin_pursuit(
     rescale_after: int | None = None,
     rescale_rule: str = "printed",
     delta: float = 0.05,
+    step: float | None = None,
+    steps_before: int = 0,
     fit_intercept: bool = False,
     checkpoints: ArrayLike | None = None,
     start: ArrayLike | None = None,
@@ -227,6 +229,11 @@ def stochastic_margin_pursuit(
         of the margins, :func:`~marginpursuit.location.consistent_quantile_scale` (E20).
     delta : float, default=0.05
         The confidence level of the rule, in (0, 1); the paper does not say its own.
+    step : float, optional
+        The length a > 0 of the first of all steps; that of step t is a/(1 + t). By default as
+        printed, 1/(s √λ), and again so after a change of the scale.
+    steps_before : int, default=0
+        The number of steps that an earlier run has taken to `start`: t begins there.
     fit_intercept : bool, default=False
         Whether to fit an intercept, which is neither penalised nor projected.
     checkpoints : array-like of int, optional
@@ -267,6 +274,7 @@ def stochastic_margin_pursuit(
     steps = count("n_steps", n_steps)
     penalty = scalar("alpha", positive("alpha", alpha))
     wait = steps if rescale_after is None else count("rescale_after", rescale_after)
+    before = count("steps_before", steps_before, 0)
     if rescale_rule not in ("printed", "consistent"):
         raise ValueError(f"rescale_rule must be 'printed' or 'consistent'; got {rescale_rule!r}")
     matrix, sign, weights = _checked_data(X, y, sample_weight)
@@ -281,10 +289,14 @@ def stochastic_margin_pursuit(
         _margin_descent(loss, penalty, sign),
         coef=coef,
         fit_intercept=fit_intercept,
-        marks=marks,
+        t=before,
+        marks=marks + before,
         path=path.coef,
         path_intercept=path.intercept,
     )
+    if step is not None:
+        descent.rate = scalar("step", positive("step", step))
+        descent.decay = penalty * descent.rate
     draws = Draws(weights, random)
     with Design(matrix) as design:
         descend(design, [descent], draws, min(wait, steps))
