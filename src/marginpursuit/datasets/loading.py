@@ -49,6 +49,8 @@ class Dataset:
         What the classes 0, 1, ... are called.
     paper_size : int or None
         The number of training rows that the paper prints.
+    sha256 : str
+        The SHA-256 sum of the arrays as they are stored, in hexadecimal digits.
     """
 
     name: str
@@ -59,6 +61,7 @@ class Dataset:
     n_train: int | None = None
     class_names: NDArray[np.str_] | None = None
     paper_size: int | None = None
+    sha256: str = ""
 
 
 def load(
@@ -128,6 +131,7 @@ def load(
         n_train=int(arrays["n_train"]) if "n_train" in arrays else None,
         class_names=arrays.get("target_names"),
         paper_size=entry.paper_size,
+        sha256=entry.content_sha256 or _content_sha256(arrays),
     )
 
 

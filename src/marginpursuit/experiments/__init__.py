@@ -1,5 +1,23 @@
 """The figures and claims of the paper, one file each.
 
-A figure file offers `draw()`, which returns a Matplotlib figure made with public names of the
-library alone. ``python -m marginpursuit.experiments FOLDER`` draws them all.
+`reproduce` runs them: fits in several processes, kept as they finish, with pictures, tables and a
+verdict on each claim. To add an experiment is to add a file with an `EXPERIMENT`, and a line in
+`reproduction.py`. ``python -m marginpursuit.experiments FOLDER`` runs a first comparison.
 """
+
+from marginpursuit.experiments._fits import Fit
+from marginpursuit.experiments._results import FULL, QUICK, Results, Setting, Table, Verdict
+from marginpursuit.experiments.reproduction import EXPERIMENTS, Reproduction, reproduce
+
+__all__ = [
+    "EXPERIMENTS",
+    "FULL",
+    "QUICK",
+    "Fit",
+    "Reproduction",
+    "Results",
+    "Setting",
+    "Table",
+    "Verdict",
+    "reproduce",
+]
