@@ -524,7 +524,7 @@ def test_data_that_cannot_be_had_is_named(tmp_path, monkeypatch):
 
 
 def test_unknown_experiments_are_refused():
-    with pytest.raises(ValueError, match=r"among \['loss shapes', .*; got \['figure 9'\]"):
+    with pytest.raises(ValueError, match=r"among \['figure1', .*; got \['figure 9'\]"):
         reproduce(["figure 9"])
 
 
@@ -533,5 +533,5 @@ def test_settings_are_those_of_the_paper():
     assert FULL.trials == 25
     np.testing.assert_allclose(FULL.penalties, [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1])
     assert FULL.epochs >= 30
-    assert len(EXPERIMENTS["naive scaling"].plan(FULL)) == 4 * 3 * 25 * 2 * 7
-    assert len(EXPERIMENTS["naive scaling"].plan(QUICK)) == 2 * 2 * 3 * 2 * 3
+    assert len(EXPERIMENTS["figures3-4"].plan(FULL)) == 4 * 3 * 25 * 2 * 7
+    assert len(EXPERIMENTS["figures3-4"].plan(QUICK)) == 2 * 2 * 3 * 2 * 3

@@ -98,7 +98,7 @@ def _judge(setting: Setting, results: Results) -> list[Verdict]:
 
 
 EXPERIMENT = Experiment(
-    "calibration curves",
+    "figure2",
     "Figure 2: H, Ψ and its inverse",
     plan=lambda setting: [],
     judge=_judge,

@@ -108,7 +108,7 @@ def _residual(eta: float, cubic: Cubic) -> float:
 
 
 EXPERIMENT = Experiment(
-    "cubic conditions",
+    "cubics",
     "The appendix's figures: the cubics whose roots minimise the conditional risk",
     plan=lambda setting: [],
     judge=_judge,

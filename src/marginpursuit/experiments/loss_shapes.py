@@ -48,7 +48,7 @@ def _judge(setting: Setting, results: Results) -> list[Verdict]:
 
 
 EXPERIMENT = Experiment(
-    "loss shapes",
+    "figure1",
     "Figure 1: ρ, ρ' and ρ'' near the origin",
     plan=lambda setting: [],
     judge=_judge,

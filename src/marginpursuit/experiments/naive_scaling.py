@@ -226,7 +226,7 @@ def _picture(results: Results, pair: list[Fit]) -> Any:
 
 
 EXPERIMENT = Experiment(
-    "naive scaling",
+    "figures3-4",
     "Figures 3 and 4: errors and margins over the gradients, s = 1, against Pegasos",
     _plan,
     _judge,

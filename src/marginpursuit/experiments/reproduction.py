@@ -135,7 +135,7 @@ def reproduce(
     >>> import tempfile
     >>> from marginpursuit.experiments import reproduce
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     found = reproduce(["cubic conditions"], quick=True, out=folder)
+    ...     found = reproduce(["cubics"], quick=True, out=folder)
     >>> [verdict.verdict for verdict in found.verdicts]
     ['does not hold', 'does not hold']
     """
