@@ -446,6 +446,7 @@ def test_verdicts_are_of_all_some_or_none():
     assert judge("c", "r", "x", {"d": yes, "e": yes}).verdict == "holds"
     assert judge("c", "r", "x", {"d": yes, "e": no}).verdict == "holds in part"
     assert judge("c", "r", "x", {"d": no, "e": no}).verdict == "does not hold"
+    assert judge("c", "r", "x", {"d": yes, "e": no}).held_on == ["d"]
     assert judge("c", "r", "x", {"d": yes, "e": no}).evidence == {"d": "a", "e": "b"}
 
 

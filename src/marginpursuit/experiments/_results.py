@@ -130,6 +130,8 @@ class Verdict:
         When it counts as true of a data set.
     verdict : {"holds", "holds in part", "does not hold"}
         True of all data sets, of some, of none.
+    held_on : sequence of str
+        The data sets of which it is true.
     evidence : mapping of str to str
         The numbers, by data set.
     """
@@ -138,6 +140,7 @@ class Verdict:
     reading: str
     criterion: str
     verdict: str
+    held_on: Sequence[str]
     evidence: Mapping[str, str]
 
 
@@ -145,11 +148,10 @@ def judge(
     claim: str, reading: str, criterion: str, findings: Mapping[str, tuple[bool, str]]
 ) -> Verdict:
     """Turn what was found on each data set into a verdict."""
-    held = [found for found, _ in findings.values()]
-    verdict = "holds" if all(held) else "holds in part" if any(held) else "does not hold"
-    return Verdict(
-        claim, reading, criterion, verdict, {k: text for k, (_, text) in findings.items()}
-    )
+    held = [data for data, (found, _) in findings.items() if found]
+    verdict = "does not hold" if not held else "holds in part" if held != [*findings] else "holds"
+    evidence = {data: text for data, (_, text) in findings.items()}
+    return Verdict(claim, reading, criterion, verdict, held, evidence)
 
 
 @dataclass(frozen=True)

@@ -18,21 +18,20 @@ from marginpursuit.experiments._fits import Fit, source
 
 __all__ = ["Store", "code_version", "key_of"]
 
-# What has a part in the numbers of a fit; pictures and reports have none.
-_PARTS = ("_kernels", "classifiers", "datasets", "design.py", "location.py", "losses.py", "solvers")
+# What has no part in the numbers of a fit, but for these files.
+_APART = ("__pycache__", "bounds", "cli", "experiments", "inspection", "report")
+_FITS = ("experiments/_fits.py", "experiments/_learners.py")
 
 
 @cache
 def code_version() -> str:
     """Name the code that fits depend on: the version, and a sum of the files."""
     root = Path(marginpursuit.__file__).parent
-    files = [root / "experiments" / name for name in ("_fits.py", "_learners.py")]
-    for part in _PARTS:
-        path = root / part
-        files += [path] if path.is_file() else [f for f in path.rglob("*") if f.is_file()]
     total = hashlib.sha256()
-    for file in sorted(f for f in files if f.suffix != ".pyc"):
-        total.update(f"{file.relative_to(root).as_posix()}\n".encode() + file.read_bytes())
+    for file in sorted(path for path in root.rglob("*") if path.is_file()):
+        name = file.relative_to(root)
+        if name.as_posix() in _FITS or not {*name.parts} & {*_APART}:
+            total.update(f"{name.as_posix()}\n".encode() + file.read_bytes())
     return f"{marginpursuit.__version__}+{total.hexdigest()[:12]}"
 
 

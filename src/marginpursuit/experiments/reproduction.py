@@ -194,10 +194,16 @@ def _noted(table: Table, not_run: Mapping[str, str]) -> Table:
 
 def _summary(verdicts: Sequence[Verdict]) -> Table:
     rows = [
-        (v.claim, v.reading, v.verdict, "; ".join(f"{k}: {e}" for k, e in v.evidence.items()))
-        for v in verdicts
+        (
+            verdict.claim,
+            verdict.reading,
+            verdict.verdict,
+            ", ".join(verdict.held_on),
+            "; ".join(f"{data}: {text}" for data, text in verdict.evidence.items()),
+        )
+        for verdict in verdicts
     ]
-    return Table("Claims", ("claim", "reading", "verdict", "evidence"), rows)
+    return Table("Claims", ("claim", "reading", "verdict", "held on", "evidence"), rows)
 
 
 def _markdown(table: Table) -> str:
