@@ -117,6 +117,22 @@ class TestPath:
         assert_array_equal(path.coef[0], start)
         assert_array_equal(start, np.arange(6.0))
 
+    def test_a_run_goes_on_from_another(self):
+        X, y = data()
+        marks = [10, 30, 50, 80]
+        whole = stochastic_margin_pursuit(X, y, 0.1, 80, checkpoints=marks, random_state=5)
+        source = np.random.default_rng(5)
+        first = stochastic_margin_pursuit(X, y, 0.1, 30, checkpoints=marks[:2], random_state=source)
+        second = stochastic_margin_pursuit(
+            *(X, y, 0.1, 50),
+            start=first.coef[-1],
+            steps_before=30,
+            step=1 / np.sqrt(0.1),  # as printed, for s = 1
+            checkpoints=[20, 50],
+            random_state=source,
+        )
+        assert_allclose(np.concatenate([first.coef, second.coef]), whole.coef, rtol=1e-9)
+
     def test_an_intercept_is_free(self):
         X, y = data()
         path = stochastic_margin_pursuit(
@@ -133,6 +149,8 @@ class TestPath:
         ("changes", "words"),
         [
             ({"alpha": 0.0}, "alpha must be positive"),
+            ({"step": 0.0}, "step must be positive"),
+            ({"steps_before": -1}, "steps_before must be a whole number of at least 0"),
             ({"n_steps": 0}, "n_steps must be a whole number"),
             ({"rescale_after": 1.5}, "rescale_after must be a whole number"),
             ({"rescale_after": 5, "rescale_rule": "both"}, "'printed' or 'consistent'; got 'both'"),
