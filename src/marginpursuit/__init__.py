@@ -16,6 +16,8 @@ from marginpursuit.classifiers import (
     ODMClassifier,
     PegasosClassifier,
 )
+from marginpursuit.classifiers import MarginPursuitClassifier, PegasosClassifier
+from marginpursuit.model_files import load_model, save_model
 from marginpursuit.selection import MarginPursuitClassifierCV
 
 __all__ = [
@@ -30,8 +32,10 @@ __all__ = [
     "__version__",
     "bounds",
     "calibration",
+    "load_model",
     "location",
     "losses",
+    "save_model",
     "show_versions",
 ]
 
