@@ -1,0 +1,178 @@
+"""Tables from files: what is read, and errors that say where."""
+
+import numpy as np
+import polars
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import sparse
+
+from marginpursuit.tables import TableError, read_table
+
+
+def write(folder, text, name="pets.csv"):
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_csv_with_names(tmp_path):
+    table = read_table(write(tmp_path, "w,kind,age\n4,cat,3.5\n-3e1,dog,5\n"), "kind")
+    assert table.name == "pets"
+    assert table.columns == ("w", "age")
+    assert table.has_names
+    np.testing.assert_array_equal(table.X, [[4, 3.5], [-30, 5]])
+    assert table.y.tolist() == ["cat", "dog"]
+
+
+def test_csv_without_names_counts_its_columns(tmp_path):
+    table = read_table(write(tmp_path, "1,2,0\n3,4,1\n"), "3")
+    assert table.columns == ("1", "2")
+    assert not table.has_names
+    np.testing.assert_array_equal(table.X, [[1, 2], [3, 4]])
+    assert table.y.dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\ufeffa,b,y\r\n1,2,0\r\n\r\n3,4,1\r\n",
+        "a;b;y\n1;2;0\n3;4;1",
+        "a\tb\ty\n1\t2\t0\n\n3\t4\t1\n",
+        '"a", b,"y"\n"1", 2,0\n3,4,1\n',
+    ],
+    ids=["BOM and CRLF", "semicolons", "tabs", "quotes and blanks"],
+)
+def test_csv_of_other_habits(text, tmp_path):
+    table = read_table(write(tmp_path, text), "y")
+    assert table.columns == ("a", "b")
+    np.testing.assert_array_equal(table.X, [[1, 2], [3, 4]])
+    assert table.y.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind", "values"),
+    [
+        (["0", " 1"], "i", [0, 1]),
+        (["0.5", "1"], "f", [0.5, 1.0]),
+        (["nan", "1"], "U", ["nan", "1"]),
+        (["1e999", "1"], "U", ["1e999", "1"]),
+        (["9" * 30, "1"], "f", [1e30, 1.0]),
+        (["yes", "1"], "U", ["yes", "1"]),
+    ],
+)
+def test_labels_are_numbers_where_all_are(cells, kind, values, tmp_path):
+    text = "a,y\n" + "".join(f"1,{cell}\n" for cell in cells)
+    y = read_table(write(tmp_path, text), "y").y
+    assert y.dtype.kind == kind
+    assert y.tolist() == values
+
+
+def test_columns_are_dropped_or_chosen(tmp_path):
+    path = write(tmp_path, "id,b,a,y\nx1,2,1,0\nx2,4,3,1\n")
+    dropped = read_table(path, "y", drop=["id"])
+    assert dropped.columns == ("b", "a")
+    only = read_table(path, only=["a", "b"])
+    assert only.columns == ("a", "b")
+    np.testing.assert_array_equal(only.X, [[1, 2], [3, 4]])
+    assert only.y is None
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a,y\n1,0\ntwo,1\n", "line 3, column 'a': 'two' is no number"),
+        ("a,y\n1,0\n ,1\n", "line 3, column 'a': a value is missing"),
+        ("a,y\n1,0\n1,\n", "line 3, column 'y': the target is missing"),
+        ("a,y\n1,0\n\nnan,1\n", r"line 4, column 'a': a value is missing \(NaN\)"),
+        ("a,y\n1,0\n1e999,1\n", "line 3, column 'a': inf is not finite"),
+        ("a,y\n1,0\n1,1,1\n", "line 3: 3 cells, not 2"),
+        ('a,y\n"1\n",0\nx,1\n', "line 4, column 'a'"),
+        ('a,y\n"1,0\n', "line 2: unexpected end"),
+        ("a,b\n1,0\n", "no column 'y'; there are 'a', 'b'"),
+        ("a,a,y\n1,0,1\n", "column 'a' is there 2 times"),
+        ("", "the file is empty"),
+        ("\n\n", "the file is empty"),
+        ("a,y\n", "no samples"),
+        ("y\n1\n", "no samples, or no columns but the target"),
+        (b"a,y\n1,0\n\xff,1\n", "line 3: byte 0xff is no UTF-8"),
+        (b"\x00\x01\x02", "no column"),
+    ],
+)
+def test_errors_say_where(text, message, tmp_path):
+    path = write(tmp_path, text)
+    with pytest.raises(TableError, match=message) as caught:
+        read_table(path, "y")
+    assert str(path) in str(caught.value)
+
+
+@given(st.binary(max_size=200) | st.text(alphabet='a1,;."\n\r\t ', max_size=60).map(str.encode))
+def test_any_bytes_are_a_table_or_an_error(tmp_path_factory, content):
+    path = write(tmp_path_factory.mktemp("any"), content)
+    try:
+        table = read_table(path)
+    except TableError:
+        return
+    assert np.isfinite(table.X).all()
+    assert table.X.shape[1] == len(table.columns)
+
+
+def test_parquet(tmp_path):
+    frame = polars.DataFrame(
+        {"a": [1, 2], "b": [0.5, 1.5], "c": [True, False], "y": ["u", "v"], "t": ["x", "y"]}
+    )
+    frame.write_parquet(tmp_path / "f.parquet")
+    table = read_table(tmp_path / "f.parquet", "y", drop=["t"])
+    np.testing.assert_array_equal(table.X, [[1, 0.5, 1], [2, 1.5, 0]])
+    assert table.y.tolist() == ["u", "v"]
+    with pytest.raises(TableError, match="column 't': String is no type of numbers"):
+        read_table(tmp_path / "f.parquet", "y")
+    with pytest.raises(TableError, match="no column 'z'"):
+        read_table(tmp_path / "f.parquet", "z")
+
+
+@pytest.mark.parametrize(("value", "message"), [(None, "missing"), (float("inf"), "not finite")])
+def test_parquet_errors_say_where(value, message, tmp_path):
+    polars.DataFrame({"a": [1.0, value], "y": [0, 1]}).write_parquet(tmp_path / "f.parquet")
+    with pytest.raises(TableError, match=rf"row 1, column 'a': .*{message}"):
+        read_table(tmp_path / "f.parquet", "y")
+    path = write(tmp_path, b"PAR1 no", "g.parquet")
+    with pytest.raises(TableError, match="no Parquet file"):
+        read_table(path, "y")
+
+
+def test_archives(tmp_path):
+    X, y = np.arange(6, dtype=np.int16).reshape(2, 3), np.array([0, 1])
+    np.savez(tmp_path / "dense.npz", X=X, y=y, other=y + 1)
+    table = read_table(tmp_path / "dense.npz")
+    assert table.X.dtype == np.int16
+    assert read_table(tmp_path / "dense.npz", "other").y.tolist() == [1, 2]
+    matrix = sparse.csr_array(X)
+    parts = {name: getattr(matrix, name) for name in ("data", "indices", "indptr", "shape")}
+    np.savez(tmp_path / "sparse.npz", y=y, **parts)
+    np.testing.assert_array_equal(read_table(tmp_path / "sparse.npz").X.toarray(), X)
+    np.savez(tmp_path / "broken.npz", y=y, **{**parts, "indices": parts["indices"] + 7})
+    for name, message, arrays in [
+        ("a", "there must be an array X", {"y": y}),
+        ("b", "must be a matrix of numbers", {"X": y, "y": y}),
+        ("c", "must be a matrix of numbers", {"X": X.astype(str), "y": y}),
+        ("d", "a label for each of 2 rows", {"X": X, "y": X}),
+        ("e", "row 0, column '1': a value is missing", {"X": X * np.nan, "y": y}),
+        ("f", "damaged", {"X": np.array([[None]]), "y": y}),
+    ]:
+        np.savez(tmp_path / f"{name}.npz", **arrays)
+        with pytest.raises(TableError, match=message):
+            read_table(tmp_path / f"{name}.npz")
+    with pytest.raises(TableError, match="no sparse matrix"):
+        read_table(tmp_path / "broken.npz")
+    with pytest.raises(TableError, match="no array 'z'"):
+        read_table(tmp_path / "dense.npz", "z")
+    with pytest.raises(TableError, match="no names"):
+        read_table(tmp_path / "dense.npz", drop=["1"])
+
+
+def test_other_files(tmp_path):
+    with pytest.raises(TableError, match=r"must be one of .*got '.xls'"):
+        read_table(write(tmp_path, "x", "a.xls"))
+    with pytest.raises(FileNotFoundError):
+        read_table(tmp_path / "absent.csv")
