@@ -8,7 +8,25 @@ from marginpursuit import _kernels
 from marginpursuit._threads import usable_threads
 
 _REQUIRED = ("numpy", "scipy", "scikit-learn")
-_OPTIONAL = ("matplotlib",)
+_OPTIONAL = ("matplotlib", "typer", "jinja2", "polars")
+
+
+def versions() -> dict[str, str]:
+    """Return versions, active kernels, threads and optional packages, by name."""
+    found = {
+        "marginpursuit": metadata.version("marginpursuit"),
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "kernels": _kernels.active(),
+        "threads": str(usable_threads(None)),
+    }
+    found |= {name: metadata.version(name) for name in _REQUIRED}
+    for name in _OPTIONAL:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed (optional)"
+    return found
 
 
 def show_versions() -> None:
@@ -20,18 +38,6 @@ def show_versions() -> None:
     >>> marginpursuit.show_versions()  # doctest: +ELLIPSIS
     marginpursuit ...
     """
-    lines = [
-        ("marginpursuit", metadata.version("marginpursuit")),
-        ("python", sys.version.split()[0]),
-        ("platform", platform.platform()),
-        ("kernels", _kernels.active()),
-        ("threads", str(usable_threads(None))),
-    ]
-    lines += [(name, metadata.version(name)) for name in _REQUIRED]
-    for name in _OPTIONAL:
-        try:
-            lines.append((name, metadata.version(name)))
-        except metadata.PackageNotFoundError:
-            lines.append((name, "not installed (optional)"))
-    width = max(len(name) for name, _ in lines)
-    print("\n".join(f"{name:<{width}}  {text}" for name, text in lines))
+    found = versions()
+    width = max(map(len, found))
+    print("\n".join(f"{name:<{width}}  {text}" for name, text in found.items()))

@@ -9,6 +9,41 @@ from marginpursuit._validation import FloatArray, positive, real
 from marginpursuit.location import catoni_location
 
 
+def margins_of(y_true: ArrayLike, scores: ArrayLike, classes: ArrayLike) -> FloatArray:
+    """Return the margins y h(x), in the shape of the scores.
+
+    Parameters
+    ----------
+    y_true : array-like of shape (n_samples,)
+        Classes of the samples.
+    scores : array-like of shape (n_samples,) or (n_samples, n_classes)
+        Scores h(x), as `decision_function` returns them.
+    classes : array-like of shape (n_classes,)
+        The classes, in the order of the scores.
+
+    Returns
+    -------
+    ndarray
+        Scores of the right class, and minus the scores of others.
+
+    Examples
+    --------
+    >>> from marginpursuit.inspection import margins_of
+    >>> margins_of(["no", "yes"], [0.5, 2.0], ["no", "yes"])
+    array([-0.5,  2. ])
+    """
+    values, labels, names = real("scores", scores), np.asarray(y_true), np.asarray(classes)
+    unknown = np.setdiff1d(labels, names)
+    if len(unknown):
+        raise ValueError(f"y_true has labels that are not in classes: {unknown.tolist()}")
+    right = labels == names[1] if values.ndim == 1 else labels[:, np.newaxis] == names
+    if values.shape != right.shape:
+        raise ValueError(
+            f"scores must have shape {right.shape} for {len(names)} classes; got {values.shape}"
+        )
+    return np.where(right, values, -values)
+
+
 class MarginDistributionDisplay:
     """Histogram of margins y h(x), with the level they were to reach and their location.
 
@@ -128,16 +163,7 @@ class MarginDistributionDisplay:
         MarginDistributionDisplay
             The display, drawn.
         """
-        values, labels, names = real("scores", scores), np.asarray(y_true), np.asarray(classes)
-        unknown = np.setdiff1d(labels, names)
-        if len(unknown):
-            raise ValueError(f"y_true has labels that are not in classes: {unknown.tolist()}")
-        right = labels == names[1] if values.ndim == 1 else labels[:, np.newaxis] == names
-        if values.shape != right.shape:
-            raise ValueError(
-                f"scores must have shape {right.shape} for {len(names)} classes; got {values.shape}"
-            )
-        margins = np.where(right, values, -values)
+        margins = margins_of(y_true, scores, classes)
         return cls(margins, level=level, scale=scale, name=name).plot(ax=ax)
 
     def plot(self, ax: Any = None, *, bins: Any = "auto") -> "MarginDistributionDisplay":
