@@ -1,0 +1,316 @@
+"""The report: what it says, and how it behaves in a real browser."""
+
+import base64
+import dataclasses
+import gzip
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_iris
+
+from marginpursuit import MarginPursuitClassifier
+from marginpursuit.experiments.compare import compare, methods
+from marginpursuit.experiments.runs import Figure, Listing, Run
+from marginpursuit.report import charts, render
+
+EVIL = "<script>alert('x')</script>\"&"
+PICTURE = (
+    '<svg xmlns="http://www.w3.org/2000/svg" width="40" height="20"><rect width="40" height="20"/>'
+    "<script>parent.document.title = 'run'</script></svg>"
+)
+CHOSEN = ["MarginPursuitClassifier", "LinearSVC", "RidgeClassifier"]
+
+
+@pytest.fixture(scope="module")
+def run():
+    X, y = load_iris(return_X_y=True)
+    chosen = {**methods(CHOSEN), EVIL: MarginPursuitClassifier(scale=2.0)}
+    broken = {"broken": MarginPursuitClassifier(scale=-1.0)}
+    two = y < 2
+    sets = (
+        compare(X, y, name="iris", description=EVIL, chosen=chosen, n_folds=3),
+        compare(
+            X[two],
+            np.array([EVIL, "b"])[y[two]],
+            name=EVIL,
+            sha256="ab" * 32,
+            chosen={**methods(CHOSEN[:1]), **broken},
+            n_folds=2,
+        ),
+    )
+    return Run.now(
+        f"A title {EVIL}",
+        sets=sets,
+        listings=(Listing(EVIL, EVIL, ("claim", EVIL), ((EVIL, "holds"),)),),
+        figures=(Figure(EVIL, EVIL, PICTURE),),
+    )
+
+
+@pytest.fixture(scope="module")
+def page(run):
+    return render(run)
+
+
+class Outline(HTMLParser):
+    """Collects scripts, identifiers, references and elements that are not closed."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.scripts, self.ids, self.references, self.open = 0, [], [], []
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.scripts += tag == "script"
+        self.ids += [value for name, value in attrs if name == "id"]
+        self.references += [value for name, value in attrs if name in ("src", "href")]
+        if tag not in ("meta", "link", "input", "img", "wbr"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+def test_page_is_whole_small_and_stands_alone(page):
+    outline = Outline(page)
+    assert outline.open == []
+    assert outline.scripts == 2  # the data and ours: none of the names became one
+    assert len(set(outline.ids)) == len(outline.ids)
+    assert all(value.startswith(("#", "data:")) for value in outline.references)
+    assert "default-src 'none'" in page
+    assert len(page.encode()) < 1_000_000
+
+
+def test_names_are_escaped(page):
+    assert "alert('x')</script>" not in page
+    assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;" in page
+    data = re.search(r'<script type="application/json" id="courses">(.*?)</script>', page)
+    courses = json.loads(data[1])
+    assert set(courses[0]) == {"MarginPursuitClassifier", "LinearSVC", EVIL}
+
+
+def test_long_names_may_be_broken(page):
+    assert "<td>Margin<wbr>Pursuit<wbr>Classifier</td>" in page
+    assert "<td>&lt;script&gt;alert<wbr>(&#39;x&#39;)&lt;/script&gt;&#34;&amp;</td>" in page
+
+
+def test_page_says_what_the_run_says(run, page):
+    for result in run.sets:
+        for method in result.methods:
+            if not method.failure:
+                assert f'data-value="{method.error}">{100 * method.error:.2f} %' in page
+    for name, version in run.versions.items():
+        assert f"<dt>{name}</dt><dd>{version}</dd>" in page
+    assert "ab" * 32 in page
+    assert "<strong>broken</strong> failed" in page
+    assert "scale must be a number" in page
+
+
+def test_pictures_come_back_and_are_compressed(run, page):
+    packed = re.findall(r'data-gzip="([^"]*)"', page)
+    assert [gzip.decompress(base64.b64decode(text)).decode() for text in packed] == [PICTURE]
+    large = Figure("large", "", "<svg>" + "<path d='M 1.5 2.5'/>" * 50_000 + "</svg>")
+    assert len(render(Run.now("one", figures=(large,)))) < 50_000
+
+
+def test_empty_run_has_a_report():
+    outline = Outline(render(Run.now("nothing")))
+    assert outline.open == []
+
+
+def test_run_in_which_all_failed_has_a_report(run):
+    result = dataclasses.replace(run.sets[1], methods=run.sets[1].methods[1:])
+    assert "failed on" in render(dataclasses.replace(run, sets=(result,)))
+
+
+def test_histogram_has_the_area_of_the_density(run):
+    course = run.sets[0].methods[0].course
+    frame = charts.course_frames(course)["frames"][-1]
+    steps = re.findall(r"V(\d+)H([\d.]+)", frame["wrong"] + frame["right"])
+    assert len(steps) == len(course.edges) - 1
+    heights = [200 - int(height) for height, _ in steps]
+    expected = np.array(course.checkpoints[-1].density)
+    np.testing.assert_allclose(
+        np.array(heights) / max(heights), expected / expected.max(), atol=0.02
+    )
+    edges = [float(x) for _, x in steps]
+    np.testing.assert_allclose(np.diff(edges), 360 / (len(course.edges) - 1), atol=0.11)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [
+        (0, 10, [0, 2, 4, 6, 8, 10]),
+        (0, 0.07, [0, 0.02, 0.04, 0.06, 0.08]),
+        (-1.2, 3.1, [-2, -1, 0, 1, 2, 3, 4]),
+        (0, 0, [0, 1e-9]),
+    ],
+)
+def test_ticks_are_round_and_enclose(low, high, expected):
+    ticks = charts._ticks(low, high)
+    assert ticks[0] <= low
+    assert ticks[-1] >= high
+    if high > low:
+        assert ticks == pytest.approx(expected)
+
+
+@pytest.fixture(scope="module")
+def browser(page, tmp_path_factory):
+    """A headless Chromium that shows the page."""
+    webdriver = pytest.importorskip("selenium.webdriver", reason="needs selenium")
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    driver = shutil.which("chromedriver")
+    if chromium is None or driver is None:
+        pytest.skip("no Chromium with its driver is installed")
+    path = tmp_path_factory.mktemp("page") / "report.html"
+    path.write_text(page, encoding="utf-8")
+    options = webdriver.ChromeOptions()
+    options.binary_location = chromium
+    for argument in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-dev-shm-usage",
+        "--disable-gpu",
+        "--window-size=1200,900",
+    ):
+        options.add_argument(argument)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    shown = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
+    try:
+        shown.get(path.as_uri())
+        yield shown
+    finally:
+        shown.quit()
+
+
+def picture(browser):
+    return browser.execute_script(
+        "return document.querySelector('.now path.right').getAttribute('d')"
+    )
+
+
+def column(browser, number):
+    return browser.execute_script(
+        "return [...document.querySelector('.sortable').tBodies[0].rows]"
+        ".map(row => row.cells[arguments[0]].textContent)",
+        number,
+    )
+
+
+def test_browser_slider_moves_the_picture(browser):
+    from selenium.webdriver.common.keys import Keys
+
+    slider = browser.find_element("css selector", ".course input[type=range]")
+    caption = browser.find_element("css selector", ".now figcaption")
+    before, last = picture(browser), caption.text
+    assert "after 512 steps" in last
+    slider.send_keys(Keys.HOME)
+    assert picture(browser) != before
+    assert "after 1 step:" in caption.text
+    assert slider.get_attribute("aria-valuetext") == caption.text
+    assert caption.text == browser.find_element("css selector", ".before figcaption").text
+    slider.send_keys(Keys.END)
+    assert picture(browser) == before
+    assert caption.text == last
+
+
+def test_browser_other_method_has_another_course(browser):
+    from selenium.webdriver.support.select import Select
+
+    before = picture(browser)
+    select = Select(browser.find_element("css selector", ".course select"))
+    assert [option.text for option in select.options] == [CHOSEN[0], EVIL, CHOSEN[1]]
+    select.select_by_visible_text("LinearSVC")
+    assert picture(browser) != before
+    select.select_by_visible_text(CHOSEN[0])
+    assert picture(browser) == before
+
+
+def test_browser_table_sorts_by_mouse_and_keyboard(browser):
+    from selenium.webdriver.common.keys import Keys
+
+    headings = browser.find_elements("css selector", ".sortable th")
+    headings[2].find_element("css selector", "button").click()
+    errors = [float(text.rstrip(" %")) for text in column(browser, 2)]
+    assert errors == sorted(errors)
+    assert headings[2].get_attribute("aria-sort") == "ascending"
+    headings[2].find_element("css selector", "button").send_keys(Keys.ENTER)
+    assert [float(text.rstrip(" %")) for text in column(browser, 2)] == sorted(errors)[::-1]
+    assert headings[2].get_attribute("aria-sort") == "descending"
+    headings[1].find_element("css selector", "button").click()
+    names = column(browser, 1)
+    assert names == sorted(names, key=str.lower)
+    assert headings[2].get_attribute("aria-sort") is None
+    # What has no probabilities stands last.
+    headings[4].find_element("css selector", "button").click()
+    losses = column(browser, 4)
+    assert losses.index("–") == len(losses) - losses.count("–")
+
+
+def test_browser_light_and_dark(browser):
+    def paper():
+        return browser.execute_script("return getComputedStyle(document.body).backgroundColor")
+
+    button = browser.find_element("id", "theme")
+    light = paper()
+    button.click()
+    dark = paper()
+    assert dark != light
+    button.click()
+    assert paper() == light
+    browser.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia",
+        {"features": [{"name": "prefers-color-scheme", "value": "dark"}]},
+    )
+    browser.execute_script("delete document.documentElement.dataset.theme")
+    assert paper() == dark
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_browser_phone_needs_no_sideways_scrolling(browser):
+    metrics = {"width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": True}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        width = browser.execute_script("return document.documentElement.scrollWidth")
+        sizes = browser.execute_script(
+            "return [...document.querySelectorAll('.chart text')].map(text => "
+            "text.getBoundingClientRect().height)"
+        )
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    assert width <= 360
+    assert min(size for size in sizes if size) > 9
+
+
+def test_browser_unpacks_the_figures(browser):
+    from selenium.webdriver.support.wait import WebDriverWait
+
+    image = browser.find_element("css selector", ".picture img")
+    WebDriverWait(browser, 20).until(lambda _: image.get_property("naturalWidth") == 40)
+    assert browser.title.startswith("A title")  # the script in the picture did not run
+
+
+def test_browser_everything_can_be_reached_by_keyboard(browser):
+    from selenium.webdriver.common.keys import Keys
+
+    browser.execute_script("document.activeElement.blur(); window.scrollTo(0, 0)")
+    seen = set()
+    for _ in range(60):
+        browser.switch_to.active_element.send_keys(Keys.TAB)
+        seen.add(browser.execute_script("return document.activeElement.tagName"))
+    assert {"A", "BUTTON", "SELECT", "INPUT", "SUMMARY"} <= seen
+
+
+def test_browser_saw_no_errors_and_no_requests(browser):
+    assert browser.get_log("browser") == []
+    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
+    asked = {
+        message["params"]["request"]["url"].split(":")[0]
+        for message in messages
+        if message["method"] == "Network.requestWillBeSent"
+    }
+    assert asked <= {"file", "data", "blob"}
+    assert "file" in asked
