@@ -9,7 +9,7 @@ SOURCES := $(shell find src -type f -not -name '*.pyc') pyproject.toml meson.bui
 .PHONY: demo test lint bench clean
 
 demo: $(VENV)/installed
-	$(BIN)/python -m marginpursuit.experiments out
+	$(BIN)/marginpursuit reproduce --quick --output out
 
 test: $(VENV)/installed
 	$(BIN)/python -m pytest --cov --doctest-modules --doctest-glob='*.md' --pyargs marginpursuit tests README.md

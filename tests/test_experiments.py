@@ -1,6 +1,5 @@
-import re
-import subprocess
-import sys
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -8,6 +7,15 @@ import pytest
 from marginpursuit.calibration import psi_transform
 from marginpursuit.experiments import calibration_curves, demo, loss_shapes, method_losses
 from marginpursuit.experiments.__main__ import FIGURES
+from marginpursuit.experiments import (
+    EXPERIMENTS,
+    calibration_curves,
+    loss_shapes,
+    overview,
+    reproduce,
+)
+from marginpursuit.experiments.compare import methods
+from marginpursuit.experiments.runs import Run
 from marginpursuit.losses import rho
 
 pytest.importorskip("matplotlib", reason="pictures need the extra plot")
@@ -52,13 +60,29 @@ def test_every_method_is_drawn_and_the_robust_ones_stop_rising():
 @pytest.fixture(scope="module")
 def comparison():
     return demo.compare()
+def test_overview_gathers_what_was_found(tmp_path):
+    found = reproduce(["figure1", "cubics"], quick=True, out=tmp_path)
+    run = overview.gather(found)
+    assert [figure.title for figure in run.figures] == ["figure1", "cubics"]
+    assert run.figures[0].svg == (tmp_path / "figure1.svg").read_text(encoding="utf-8")
+    assert run.figures[0].caption == EXPERIMENTS["figure1"].title
+    assert run.versions["code"] == found.code
+    claims = run.listings[0]
+    assert [row[3] for row in claims.rows] == [each.verdict for each in found.verdicts]
+    assert Run.from_json(run.to_json()) == run
+    missing = replace(found, not_run={"sido": "it is nowhere"})
+    assert "Not run: sido. it is nowhere" in overview.gather(missing).listings[0].caption
 
 
-def test_demo_compares_every_model_on_every_set(comparison):
-    results, figure = comparison
-    assert len(results) == len(demo.DATA) * len(demo.MODELS) == len(figure.axes)
-    assert all(0 <= result.test_error < 0.15 for result in results)
-    assert {r.model for r in results if np.isnan(r.log_loss)} == {"LinearSVC"}
+def test_overview_compares_on_bundled_data(monkeypatch):
+    one = methods(["RidgeClassifier"])
+    monkeypatch.setattr(overview, "methods", lambda: one)
+    monkeypatch.setattr(overview, "compare", partial(overview.compare, chosen=one))
+    told = []
+    results = overview.compare_bundled(quick=True, reached=told.append)
+    assert [result.name for result in results] == ["breast_cancer", "digits"]
+    assert all(result.methods[0].failure is None for result in results)
+    assert len(told) == overview.count_fits(quick=True)
 
 
 def test_report_is_one_page_without_outside_references(comparison):
@@ -86,3 +110,6 @@ def test_command_writes_and_says_where(tmp_path):
     figures = [f"{name}.{kind}" for name in FIGURES for kind in ("png", "svg")]
     assert written == [*figures, "report.html"]
     assert str(folder / "report.html") in done.stdout
+def test_every_figure_of_the_paper_has_an_experiment():
+    assert {f"figure{number}" for number in range(1, 6)} <= set(overview.NAMES)
+    assert set(overview.NAMES.values()) == set(EXPERIMENTS)

@@ -2,7 +2,7 @@
 
 `reproduce` runs them: fits in several processes, kept as they finish, with pictures, tables and a
 verdict on each claim. To add an experiment is to add a file with an `EXPERIMENT`, and a line in
-`reproduction.py`. ``python -m marginpursuit.experiments FOLDER`` runs a first comparison.
+`reproduction.py`. `compare` cross-validates methods, `runs` keeps what a report is made from.
 """
 
 from marginpursuit.experiments._fits import Fit

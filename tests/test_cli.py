@@ -1,0 +1,305 @@
+"""The command line, called in this process and as a program."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.datasets import load_breast_cancer, load_iris
+from typer.testing import CliRunner
+
+import marginpursuit
+from marginpursuit import MarginPursuitClassifier, experiments, load_model
+from marginpursuit.cli.app import app
+from marginpursuit.experiments.compare import standardised
+from marginpursuit.experiments.runs import Run
+
+X, Y = load_iris(return_X_y=True)
+NAMES = ["sepal length", "sepal width", "petal length", "petal width"]
+KINDS = np.array(["setosa", "versicolor", "virginica"])[Y]
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Call a command in an empty folder; the exit code is checked."""
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments, code=0):
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+        assert result.exit_code == code, result.output
+        return result
+
+    return call
+
+
+@pytest.fixture
+def iris(tmp_path):
+    """A CSV file with names, text as target and a column that is no number."""
+    lines = [",".join(["id", *NAMES, "kind"])]
+    lines += [
+        ",".join([f"i{number}", *map(str, row), kind])
+        for number, (row, kind) in enumerate(zip(X, KINDS, strict=True))
+    ]
+    path = tmp_path / "iris.csv"
+    path.write_text("\n".join(lines))
+    return path
+
+
+@pytest.fixture
+def model(run, iris):
+    run("fit", iris, "-t", "kind", "--drop", "id", "-o", "iris.model")
+    return Path("iris.model").resolve()
+
+
+def test_fit_and_predict(run, iris, model):
+    expected = standardised(MarginPursuitClassifier(), X, KINDS)
+    again = load_model(model)
+    np.testing.assert_array_equal(again.coef_, expected.coef_)
+    assert again.feature_names_in_.tolist() == NAMES
+    printed = run("predict", model, iris).stdout.splitlines()
+    assert printed == ["prediction", *expected.predict(X)]
+    run("predict", model, iris, "-p", "-o", "p.csv")
+    rows = [line.split(",") for line in Path("p.csv").read_text().splitlines()]
+    assert rows[0] == ["prediction", *(f"probability of {c}" for c in expected.classes_)]
+    chances = np.array([row[1:] for row in rows[1:]], dtype=float)
+    np.testing.assert_array_equal(chances, expected.predict_proba(X))
+    answer = json.loads(run("predict", model, iris, "--json", "-p").stdout)
+    assert answer["prediction"] == expected.predict(X).tolist()
+
+
+def test_columns_are_found_by_name(run, iris, model):
+    """Order does not matter, nor do further columns; one that is missing is named."""
+    header, *lines = iris.read_text().splitlines()
+    order = [4, 0, 2, 1, 3, 5]
+    mixed = [",".join(line.split(",")[k] for k in order) for line in [header, *lines]]
+    Path("mixed.csv").write_text("\n".join(mixed))
+    assert run("predict", model, "mixed.csv").stdout == run("predict", model, iris).stdout
+    Path("less.csv").write_text("\n".join(line.rsplit(",", 2)[0] for line in [header, *lines]))
+    assert "no column 'petal width'" in run("predict", model, "less.csv", code=3).stderr
+
+
+def test_named_sets_are_fitted_and_predicted(run):
+    run("fit", "breast_cancer", "-o", "m", "--method", "PegasosClassifier")
+    predicted = json.loads(run("predict", "m", "breast_cancer", "--json").stdout)["prediction"]
+    assert np.mean(np.array(predicted) == load_breast_cancer().target * 2 - 1) > 0.9
+    done = run("predict", "m", "breast_cancer", "-p", code=2)
+    assert "PegasosClassifier has no probabilities" in squeezed(done.stderr)
+
+
+def test_fit_takes_parameters(run, iris):
+    arguments = ("fit", iris, "-t", "kind", "--drop", "id", "-o", "m", "--json")
+    answer = json.loads(
+        run(*arguments, "--set", "margin=2.5", "--set", "scale=variance", "--set", "class_weight="
+            "{'setosa': 2.0, 'virginica': 1, 'versicolor': 1}").stdout
+    )  # fmt: skip
+    again = load_model("m")
+    assert (again.margin, again.scale) == (2.5, "variance")
+    assert again.class_weight["setosa"] == 2.0
+    assert answer["model"] == "m"
+    assert 0 <= answer["training_error"] < 0.3
+    for setting, message in [
+        ("strange=1", "has no parameter"),
+        ("margin", "wants NAME=VALUE"),
+    ]:
+        assert message in squeezed(run(*arguments, "--set", setting, code=2).stderr)
+    refused = run(*arguments, "--set", "margin=-1", code=3)
+    assert "margin must be a number" in refused.stderr
+    assert "one of" in squeezed(run(*arguments, "--method", "LinearSVC", code=2).stderr)
+
+
+def squeezed(text):
+    """Undo the frame and the folding of usage errors."""
+    return " ".join(text.replace("│", " ").split())
+
+
+def test_compare_writes_a_report(run, iris):
+    done = run("compare", iris, "-t", "kind", "--drop", "id", "--method", "RidgeClassifier",
+               "--method", "MarginPursuitClassifier", "--folds", "3", "-o", "new/out")  # fmt: skip
+    assert "MarginPursuitClassifier" in done.stdout
+    path = Path("new/out/report.html").resolve()
+    assert str(path) in done.stdout.replace("\n", "")
+    assert "Comparison on iris" in path.read_text(encoding="utf-8")
+    kept = Run.load("new/out")
+    assert [method.name for method in kept.sets[0].methods] == [
+        "RidgeClassifier",
+        "MarginPursuitClassifier",
+    ]
+    assert len(kept.sets[0].methods[0].folds) == 3
+    path.unlink()
+    again = json.loads(run("report", "new/out", "--json").stdout)
+    assert Path(again["report"]).resolve() == path
+    assert "Comparison on iris" in path.read_text(encoding="utf-8")
+    run("report", "new/out/run.json", "-o", "other/page.html")
+    assert Path("other/page.html").read_bytes() == path.read_bytes()
+
+
+def test_compare_by_name_in_json(run):
+    done = run("compare", "breast_cancer", "--method", "RidgeClassifier", "--folds", "2", "--json")
+    answer = json.loads(done.stdout)
+    (result,) = answer["results"]
+    assert result["data"] == "breast_cancer"
+    assert 0 < result["interval"][0] < result["error"] < result["interval"][1] < 0.1
+    assert result["log_loss"] is None
+    assert Path(answer["run"]).exists()
+    assert Path(answer["report"]).exists()
+
+
+def test_a_method_that_fails_gives_an_exit_code(run, monkeypatch):
+    broken = {"broken": MarginPursuitClassifier(scale=-1.0)}
+    monkeypatch.setattr("marginpursuit.cli.app.methods", lambda names: broken)
+    done = run("compare", "breast_cancer", "-o", "out", code=1)
+    assert "broken failed on breast_cancer: ValueError: scale must be" in done.stderr
+    assert Path("out/report.html").exists()
+
+
+def test_reproduce_all_compares_and_tells_of_failures(run, monkeypatch):
+    """Without a choice all experiments run; the two that need no fits stand for them here."""
+    reproduce = experiments.reproduce
+
+    def few(names, *, quick, out):
+        assert (names, quick) == (None, True)
+        found = reproduce(["figure1", "cubics"], quick=True, out=out)
+        found.results.failures["a fit"] = "it broke"
+        return found
+
+    monkeypatch.setattr(experiments, "reproduce", few)
+    monkeypatch.setattr("marginpursuit.experiments.overview.compare_bundled", lambda **options: [])
+    done = run("reproduce", "--quick", "-o", "out", code=1)
+    assert "1 fits failed" in done.stderr
+    assert "Failed: a fit: it broke" in Run.load("out").listings[0].caption
+
+
+def test_reproduce(run):
+    run("reproduce", "figure1", "figure1", "-o", "out")
+    assert sorted(path.name for path in Path("out").iterdir()) == [
+        "figure1.svg",
+        "report.html",
+        "results.md",
+        "run.json",
+    ]
+    kept = Run.load("out")
+    assert len(kept.figures) == 1
+    assert kept.listings[0].rows[0][3] == "holds"
+    assert "there is no figure9" in squeezed(run("reproduce", "figure9", code=2).stderr)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["compare", "nothing"], 3, "'nothing' is neither a file nor a data set"),
+        (["compare", "absent.csv", "-t", "y"], 3, "No such file"),
+        (["compare", "bad.csv", "-t", "y"], 3, "bad.csv: line 3, column 'a': 'x' is no number"),
+        (["compare", "bad.csv", "-t", "z"], 3, "no column 'z'"),
+        (["compare", "good.csv"], 2, "--target"),
+        (["compare", "good.csv", "-t", "y", "--method", "Nothing"], 2, "must be among"),
+        (["compare", "good.csv", "-t", "y"], 3, "has 1"),
+        (["compare", "one.csv", "-t", "y"], 3, "at least 2 classes"),
+        (["compare", "breast_cancer", "-t", "y"], 2, "named set"),
+        (["fit", "one.csv", "-t", "y", "-o", "m"], 3, "got 1 class"),
+        (["fit", "good.csv", "-t", "y"], 2, "--output"),
+        (["predict", "good.csv", "good.csv"], 4, "good.csv: this is no model file"),
+        (["predict", "absent.model", "good.csv"], 3, "No such file"),
+        (["report", "good.csv"], 4, "no JSON"),
+        (["report", "."], 3, "No such file"),
+        (["nonsense"], 2, "No such command"),
+        (["bench", "--rows", "1"], 2, "--rows"),
+    ],
+)
+def test_errors_are_a_line_and_a_code(run, tmp_path, arguments, code, message):
+    (tmp_path / "bad.csv").write_text("a,y\n1,0\nx,1\n")
+    (tmp_path / "good.csv").write_text("a,y\n1,0\n2,1\n3,0\n")
+    (tmp_path / "one.csv").write_text("a,y\n1,0\n2,0\n3,0\n")
+    result = run(*arguments, code=code)
+    assert message in squeezed(result.stderr)
+    assert "Traceback" not in result.stderr
+    assert result.stdout == ""
+    if code > 2:
+        assert result.stderr.startswith("error: ")
+        assert result.stderr.count("\n") == 1
+
+
+def test_a_defect_is_not_hidden(run, monkeypatch):
+    def defect():
+        raise TypeError("a defect")
+
+    monkeypatch.setattr("marginpursuit.cli.app.installed", defect)
+    result = run("versions", code=1)
+    assert isinstance(result.exception, TypeError)
+
+
+def test_ctrl_c(run, monkeypatch):
+    monkeypatch.setattr(
+        "marginpursuit.cli.app.installed", lambda: signal.raise_signal(signal.SIGINT)
+    )
+    assert run("versions", code=130).stderr == "error: interrupted\n"
+
+
+def test_missing_extras_are_named(run, monkeypatch):
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    monkeypatch.delitem(sys.modules, "marginpursuit.report", raising=False)
+    Run.now("empty").save("run.json")
+    done = run("report", "run.json", code=5)
+    assert "pip install 'marginpursuit[report]'" in done.stderr
+
+
+def test_datasets_versions_and_bench(run):
+    names = {row["name"]: row for row in json.loads(run("datasets", "--json").stdout)}
+    assert names["breast_cancer"]["state"] == "on board"
+    assert {"cov", "digit5", "protein", "sido"} <= set(names)
+    assert "breast_cancer" in run("datasets").stdout
+    assert json.loads(run("versions", "--json").stdout)["marginpursuit"] == (
+        marginpursuit.__version__
+    )
+    assert "kernels" in run("versions").stdout
+    timings = json.loads(run("bench", "--rows", "200", "--columns", "2", "--json").stdout)
+    assert all(timing["seconds"] > 0 for timing in timings)
+    assert "MarginPursuitClassifier" in run("bench", "--rows", "200", "--columns", "2").stdout
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["compare", "reproduce", "fit", "predict", "report", "datasets", "bench", "versions"],
+)
+def test_every_command_has_help(run, command):
+    assert "Exit codes" in run("--help").stdout
+    printed = run(command, "--help").stdout
+    assert "Usage" in printed
+    if command not in ("datasets", "versions"):
+        assert "Example" in printed
+
+
+def program(*arguments, **options):
+    script = Path(sys.executable).with_name("marginpursuit")
+    return subprocess.run(
+        [str(script), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        **options,
+    )
+
+
+def test_the_program_itself(tmp_path):
+    done = program("versions", cwd=tmp_path, env={**os.environ, "LC_ALL": "C"})
+    assert done.returncode == 0
+    assert marginpursuit.__version__ in done.stdout
+
+
+def test_shell_completion_knows_methods_and_data(tmp_path):
+    environment = {**os.environ, "_MARGINPURSUIT_COMPLETE": "complete_bash", "COMP_CWORD": "2"}
+    done = program(cwd=tmp_path, env={**environment, "COMP_WORDS": "marginpursuit compare breast"})
+    assert "breast_cancer" in done.stdout
+
+
+def test_without_the_extra_a_clear_message():
+    code = "import sys; sys.modules['typer'] = None; from marginpursuit.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 5
+    assert "pip install 'marginpursuit[cli]'" in done.stderr
+    assert "Traceback" not in done.stderr
