@@ -2,11 +2,21 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
 from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
-from marginpursuit.inspection import MarginDistributionDisplay, SelectionDisplay
+from marginpursuit.calibration import probability
+from marginpursuit.inspection import (
+    CalibrationLinkDisplay,
+    ConvergenceDisplay,
+    MarginDistributionDisplay,
+    ScalePathDisplay,
+    SelectionDisplay,
+    margins_of,
+)
 from marginpursuit.location import catoni_location
+from marginpursuit.losses import MarginLoss
 
 pytest.importorskip("matplotlib", reason="pictures need the extra plot")
 
@@ -111,3 +121,127 @@ class TestSelectionDisplay:
             SelectionDisplay([1.0], [0.0], [[0.1, 0.2]], [[0.1, 0.2]])
         with pytest.raises(ValueError, match="3 entries; got 1"):
             SelectionDisplay.from_predictions(list(self.PARAMS), [1.0])
+
+
+def test_calibration_link_against_frequencies():
+    """Labels drawn by the link itself agree with it in every bin."""
+    rng = np.random.default_rng(0)
+    scores = rng.uniform(-1.2, 1.2, size=40_000)
+    y = rng.uniform(size=scores.size) < probability(scores, 1.0, 2.0)
+    display = CalibrationLinkDisplay.from_predictions(
+        y, scores, classes=[False, True], scale=2.0, n_bins=20
+    )
+    assert len(display.scores) == 20
+    np.testing.assert_allclose(display.frequencies, display.probabilities, atol=0.04)
+    other = CalibrationLinkDisplay.from_predictions(
+        ~y, scores, classes=[False, True], scale=2.0, n_bins=20
+    )
+    np.testing.assert_allclose(other.frequencies, 1 - display.frequencies)
+    line = display.line_.get_data()
+    np.testing.assert_array_equal(line[1], probability(line[0], 1.0, 2.0))
+    np.testing.assert_array_equal(display.points_.get_ydata(), display.frequencies)
+
+
+def test_calibration_link_of_an_estimator():
+    X, y = load_iris(return_X_y=True)
+    model = MarginPursuitClassifier(margin=2.0).fit(X, y)
+    display = CalibrationLinkDisplay.from_estimator(model, X, y, n_bins=10)
+    assert (display.level, display.scale) == (2.0, model.scale_)
+    # Each sample belongs to one of three classes: so do a third of all scores.
+    assert np.mean(display.frequencies) == pytest.approx(1 / 3)
+    assert np.all(np.diff(display.scores) > 0)
+    assert display.ax_.get_legend().get_texts()[0].get_text() == "MarginPursuitClassifier"
+
+
+def test_a_score_of_zero_is_counted_for_the_class_it_belongs_to():
+    display = CalibrationLinkDisplay.from_predictions(
+        [0, 0, 0, 1], [0.0, 0.0, 0.0, 0.0], classes=[0, 1], n_bins=1
+    )
+    assert display.frequencies.tolist() == [0.25]
+
+
+def test_convergence_reaches_the_objective():
+    X, y = load_breast_cancer(return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    model = MarginPursuitClassifier(solver="steepest", scale="variance")
+    display = ConvergenceDisplay.from_estimator(model, X, y, steps=[1, 10, 100, 1000])
+    assert np.all(np.diff(display.losses) < 0)
+    scale = MarginPursuitClassifier(solver="steepest", scale="variance").fit(X, y).scale_
+    last = MarginPursuitClassifier(solver="steepest", scale=scale, max_iter=1000).fit(X, y)
+    assert display.losses[-1] == pytest.approx(last.objective_, rel=1e-9)
+    np.testing.assert_array_equal(display.line_.get_xdata(), [1, 10, 100, 1000])
+    np.testing.assert_array_equal(display.line_.get_ydata(), display.losses)
+
+
+def test_convergence_of_given_scores_and_of_other_estimators():
+    y, scores = [0, 1, 1], np.array([[0.0, 0.0, 0.0], [-1.0, 0.5, 3.0]])
+    display = ConvergenceDisplay.from_predictions(
+        y, scores, classes=[0, 1], steps=[1, 5], level=1.0, scale=0.5, overconfidence=0.25
+    )
+    loss = MarginLoss(1.0, 0.5, 0.25)
+    expected = [loss.value(0.0), np.mean(loss.value(np.array([1.0, 0.5, 3.0])))]
+    np.testing.assert_allclose(display.losses, expected)
+    X, species = load_iris(return_X_y=True)
+    assert len(ConvergenceDisplay.from_estimator(LinearSVC(), X, species, steps=[1, 9]).losses) == 2
+
+
+def test_scale_path():
+    X, y = load_breast_cancer(return_X_y=True)
+    model = MarginPursuitClassifier()
+    display = ScalePathDisplay.from_estimator(model, X, y, scales=[0.2, 2.0, 20.0])
+    for number, scale in enumerate([0.2, 2.0, 20.0]):
+        fitted = MarginPursuitClassifier(scale=scale).fit(X, y)
+        margins = margins_of(y, fitted.decision_function(X), fitted.classes_)
+        np.testing.assert_allclose(display.locations[number], catoni_location(margins, scale))
+        np.testing.assert_allclose(
+            display.quantiles[:, number], np.quantile(margins, [0.05, 0.25, 0.5, 0.75, 0.95])
+        )
+        assert display.errors[number] == pytest.approx(1 - fitted.score(X, y))
+    assert display.chosen == model.fit(X, y).scale_
+    labels = [text.get_text() for text in display.ax_.get_legend().get_texts()]
+    assert labels == ["5 % to 95 %", "25 % to 75 %", "median", "location", "chosen scale"]
+
+
+def test_scale_path_of_given_scores_and_default_scales():
+    display = ScalePathDisplay.from_predictions(
+        [0, 1], [[-1.0, 1.0], [-2.0, -2.0]], classes=[0, 1], scales=[1.0, 2.0]
+    )
+    np.testing.assert_allclose(display.errors, [0.0, 0.5])
+    assert display.chosen is None
+    X, y = load_iris(return_X_y=True)
+    display = ScalePathDisplay.from_estimator(MarginPursuitClassifier(margin=2.0), X, y)
+    assert display.scales[[0, -1]].tolist() == pytest.approx([0.2, 200.0])
+
+
+@pytest.mark.parametrize(
+    ("scales", "message"),
+    [([1.0], "entry for each of 2 stages"), ([2.0, 1.0], "rise"), ([-1.0, 1.0], "positive")],
+)
+def test_stages_must_rise_and_match(scales, message):
+    with pytest.raises(ValueError, match=f"scales must .*{message}|scales must be {message}"):
+        ScalePathDisplay.from_predictions(
+            [0, 1], [[1.0, 2.0], [1.0, 2.0]], classes=[0, 1], scales=scales
+        )
+    with pytest.raises(ValueError, match="steps must"):
+        ConvergenceDisplay.from_predictions(
+            [0, 1], [[1.0, 2.0], [1.0, 2.0]], classes=[0, 1], steps=scales
+        )
+
+
+def test_displays_draw_on_given_axes():
+    from matplotlib.figure import Figure
+
+    panels = Figure().subplots(1, 3)
+    scores = [[-1.0, 1.0], [-2.0, 2.0]]
+    drawn = (
+        CalibrationLinkDisplay.from_predictions([0, 1], scores[0], classes=[0, 1], ax=panels[0]),
+        ConvergenceDisplay.from_predictions(
+            [0, 1], scores, classes=[0, 1], steps=[1, 2], ax=panels[1]
+        ),
+        ScalePathDisplay.from_predictions(
+            [0, 1], scores, classes=[0, 1], scales=[1, 2], ax=panels[2]
+        ),
+    )
+    for display, panel in zip(drawn, panels, strict=True):
+        assert display.ax_ is panel
+        assert display.figure_ is panel.figure

@@ -1,6 +1,17 @@
 """Pictures of a fit, as scikit-learn display classes; they need the extra `plot`."""
 
-from marginpursuit.inspection.margin_distribution import MarginDistributionDisplay, margins_of
+from marginpursuit.inspection._common import margins_of
+from marginpursuit.inspection.calibration_link import CalibrationLinkDisplay
+from marginpursuit.inspection.convergence import ConvergenceDisplay
+from marginpursuit.inspection.margin_distribution import MarginDistributionDisplay
+from marginpursuit.inspection.scale_path import ScalePathDisplay
 from marginpursuit.inspection.selection import SelectionDisplay
 
-__all__ = ["MarginDistributionDisplay", "SelectionDisplay", "margins_of"]
+__all__ = [
+    "CalibrationLinkDisplay",
+    "ConvergenceDisplay",
+    "MarginDistributionDisplay",
+    "ScalePathDisplay",
+    "SelectionDisplay",
+    "margins_of",
+]

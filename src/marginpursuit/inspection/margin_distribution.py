@@ -6,42 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from marginpursuit._validation import FloatArray, positive, real
+from marginpursuit.inspection._common import axes, margins_of
 from marginpursuit.location import catoni_location
-
-
-def margins_of(y_true: ArrayLike, scores: ArrayLike, classes: ArrayLike) -> FloatArray:
-    """Return the margins y h(x), in the shape of the scores.
-
-    Parameters
-    ----------
-    y_true : array-like of shape (n_samples,)
-        Classes of the samples.
-    scores : array-like of shape (n_samples,) or (n_samples, n_classes)
-        Scores h(x), as `decision_function` returns them.
-    classes : array-like of shape (n_classes,)
-        The classes, in the order of the scores.
-
-    Returns
-    -------
-    ndarray
-        Scores of the right class, and minus the scores of others.
-
-    Examples
-    --------
-    >>> from marginpursuit.inspection import margins_of
-    >>> margins_of(["no", "yes"], [0.5, 2.0], ["no", "yes"])
-    array([-0.5,  2. ])
-    """
-    values, labels, names = real("scores", scores), np.asarray(y_true), np.asarray(classes)
-    unknown = np.setdiff1d(labels, names)
-    if len(unknown):
-        raise ValueError(f"y_true has labels that are not in classes: {unknown.tolist()}")
-    right = labels == names[1] if values.ndim == 1 else labels[:, np.newaxis] == names
-    if values.shape != right.shape:
-        raise ValueError(
-            f"scores must have shape {right.shape} for {len(names)} classes; got {values.shape}"
-        )
-    return np.where(right, values, -values)
 
 
 class MarginDistributionDisplay:
@@ -181,10 +147,7 @@ class MarginDistributionDisplay:
         MarginDistributionDisplay
             The display itself.
         """
-        if ax is None:
-            from matplotlib.figure import Figure
-
-            ax = Figure(layout="constrained").subplots()
+        ax = axes(ax)
         bins = (
             min(200, len(np.histogram_bin_edges(self.margins, bins)) - 1)
             if bins == "auto"

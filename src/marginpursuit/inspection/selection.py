@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from marginpursuit._validation import FloatArray, real
+from marginpursuit.inspection._common import axes
 
 
 class SelectionDisplay:
@@ -146,10 +147,7 @@ class SelectionDisplay:
         SelectionDisplay
             The display itself.
         """
-        if ax is None:
-            from matplotlib.figure import Figure
-
-            ax = Figure(layout="constrained").subplots()
+        ax = axes(ax)
         self.image_ = ax.imshow(self.errors, cmap="viridis_r", aspect="auto", origin="lower")
         middle = 0.5 * (np.nanmin(self.errors) + np.nanmax(self.errors))
         for (row, column), error in np.ndenumerate(self.errors):
