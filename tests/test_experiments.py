@@ -5,12 +5,11 @@ import numpy as np
 import pytest
 
 from marginpursuit.calibration import psi_transform
-from marginpursuit.experiments import calibration_curves, demo, loss_shapes, method_losses
-from marginpursuit.experiments.__main__ import FIGURES
 from marginpursuit.experiments import (
     EXPERIMENTS,
     calibration_curves,
     loss_shapes,
+    method_losses,
     overview,
     reproduce,
 )
@@ -57,9 +56,6 @@ def test_every_method_is_drawn_and_the_robust_ones_stop_rising():
     assert rise["median of means"] < 0.3
 
 
-@pytest.fixture(scope="module")
-def comparison():
-    return demo.compare()
 def test_overview_gathers_what_was_found(tmp_path):
     found = reproduce(["figure1", "cubics"], quick=True, out=tmp_path)
     run = overview.gather(found)
@@ -85,31 +81,6 @@ def test_overview_compares_on_bundled_data(monkeypatch):
     assert len(told) == overview.count_fits(quick=True)
 
 
-def test_report_is_one_page_without_outside_references(comparison):
-    results, figure = comparison
-    results = [*results, demo.Result("<script>alert(1)</script>", "m", 0.5, 0.5, 0.1)]
-    page = demo.report(results, figure)
-    assert "<script>" not in page
-    assert "&lt;script&gt;" in page
-    assert page.count("<svg") == 3
-    outside = re.findall(r'(?:src|href)="(?!#)([^"]+)"', page)
-    assert not outside
-    assert len(page) < 1_000_000
-
-
-def test_command_writes_and_says_where(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "marginpursuit.experiments", str(tmp_path / "new" / "folder")],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
-    folder = tmp_path / "new" / "folder"
-    written = sorted(path.name for path in folder.iterdir())
-    figures = [f"{name}.{kind}" for name in FIGURES for kind in ("png", "svg")]
-    assert written == [*figures, "report.html"]
-    assert str(folder / "report.html") in done.stdout
 def test_every_figure_of_the_paper_has_an_experiment():
     assert {f"figure{number}" for number in range(1, 6)} <= set(overview.NAMES)
     assert set(overview.NAMES.values()) == set(EXPERIMENTS)

@@ -16,7 +16,6 @@ from marginpursuit.classifiers import (
     ODMClassifier,
     PegasosClassifier,
 )
-from marginpursuit.classifiers import MarginPursuitClassifier, PegasosClassifier
 from marginpursuit.model_files import load_model, save_model
 from marginpursuit.selection import MarginPursuitClassifierCV
 

@@ -12,6 +12,7 @@ import numpy as np
 from scipy.stats import norm
 
 from marginpursuit._validation import FloatArray
+from marginpursuit.experiments._results import Experiment
 from marginpursuit.location import catoni_location
 from marginpursuit.losses import HingeLoss, LogisticLoss, MarginLoss, ProjectionLoss
 
@@ -96,3 +97,12 @@ def draw() -> Any:
         axes.set_xlabel("margin of the sample")
     panels[-1].set_axis_off()
     return figure
+
+
+EXPERIMENT = Experiment(
+    "methods",
+    "What one sample adds to the objective of each method, by its margin",
+    plan=lambda setting: [],
+    judge=lambda setting, results: [],
+    draw=lambda setting, results: {"method_losses": draw()},
+)
