@@ -1,7 +1,18 @@
 """Shared settings of the test suite."""
 
+import mpmath
+import pytest
 from hypothesis import HealthCheck, settings
 
 # A time limit per example would make the suite fail on a busy machine, not on a wrong result.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")
+
+# Oracles have 50 digits, in what modules compute at import too.
+mpmath.mp.dps = 50
+
+
+@pytest.fixture(autouse=True)
+def _fifty_digits():
+    """Give every test 50 digits again, whatever another one has left."""
+    mpmath.mp.dps = 50

@@ -24,7 +24,6 @@ from marginpursuit.location import (
 )
 from marginpursuit.losses import INFLUENCE_BOUND, TRUNCATION, curvature, influence, rho
 
-mp.mp.dps = 50
 ROOT2 = mp.sqrt(2)
 BOUND = 2 * ROOT2 / 3
 EPSILON = np.finfo(float).eps

@@ -25,7 +25,6 @@ from marginpursuit.losses import (
     wide_influence,
 )
 
-mp.mp.dps = 50
 ROOT2 = mp.sqrt(2)
 BOUND = 2 * ROOT2 / 3
 LARGEST = float(np.finfo(float).max)

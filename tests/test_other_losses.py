@@ -18,7 +18,6 @@ from marginpursuit.losses import (
     wide_influence,
 )
 
-mp.mp.dps = 60
 POINTS = np.concatenate([-np.logspace(-12, 1.6, 60), [0.0], np.logspace(-12, 1.6, 60)])
 
 

@@ -46,7 +46,7 @@ class SelectionDisplay:
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> model = MarginPursuitClassifierCV(alphas=[1e-4]).fit(X, y)
     >>> SelectionDisplay.from_estimator(model).errors.shape
-    (3, 4)
+    (2, 4)
     """
 
     def __init__(

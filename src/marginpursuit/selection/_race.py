@@ -28,7 +28,8 @@ from marginpursuit.tasks import Labels
 _GROWTH = 4
 _MOST_ROUNDS = 3
 
-# The fewest rows of a round, and the fewest for each column.
+# The fewest rows of a round. There are also to be so many for each column, but where not even all
+# rows are as many, the last sample is taken all the same.
 _FEWEST_ROWS = 2000
 _ROWS_PER_COLUMN = 3
 
@@ -54,7 +55,7 @@ def rounds(
 ) -> Iterator[Round]:
     """Yield the rounds, the last with all rows."""
     n_rows, n_columns = data.matrix.shape
-    fewest = max(_FEWEST_ROWS, _ROWS_PER_COLUMN * n_columns)
+    fewest = max(_FEWEST_ROWS, min(_ROWS_PER_COLUMN * n_columns, n_rows // _GROWTH))
     sizes = [n_rows // _GROWTH**k for k in range(1, _MOST_ROUNDS)]
     for size in sorted(size for size in sizes if size >= fewest):
         yield _sampled(data, folds, _sample(data.labels.codes, size, random))

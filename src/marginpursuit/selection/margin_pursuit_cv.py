@@ -103,9 +103,9 @@ class MarginPursuitClassifierCV(LinearClassifier):
     ----------
     scales : sequence of float, default=(0.1, 0.3, 1.0, 3.0)
         Scales s to choose from; what matters is their ratio to the margin.
-    overconfidences : sequence of float, default=(0.0, 0.3, 1.0)
+    overconfidences : sequence of float, default=(0.0, 1.0)
         Weights τ of margins above the level to choose from.
-    alphas : sequence of float, default=(1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
+    alphas : sequence of float, default=(1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)
         Penalties to choose from.
     alpha_unit : {"auto", "absolute", "standardised", "common"}, default="auto"
         What the penalties are multiples of, as in :class:`MarginPursuitClassifier`; "auto" is
@@ -191,8 +191,8 @@ class MarginPursuitClassifierCV(LinearClassifier):
         self,
         *,
         scales: Iterable[float] = (0.1, 0.3, 1.0, 3.0),
-        overconfidences: Iterable[float] = (0.0, 0.3, 1.0),
-        alphas: Iterable[float] = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6),
+        overconfidences: Iterable[float] = (0.0, 1.0),
+        alphas: Iterable[float] = (1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6),
         alpha_unit: str = "auto",
         margin: float = 1.0,
         cv: Any = 5,
