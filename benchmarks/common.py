@@ -1,6 +1,12 @@
-"""What the benchmarks share: data, timing and tables."""
+"""What the benchmarks share: data, timing, tables and result files."""
 
+import contextlib
+import datetime
+import io
 import os
+import platform
+import shlex
+import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -8,6 +14,10 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
+
+import marginpursuit
+
+RESULTS = Path(__file__).parent / "results"
 
 
 def load(name: str) -> tuple[Any, Any] | None:
@@ -43,3 +53,34 @@ def table(title: str, header: Iterable[str], rows: Iterable[Iterable[Any]], note
     lines = [f"## {title}", "", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     lines += [f"| {' | '.join(str(cell) for cell in row)} |" for row in rows]
     return "\n".join([*lines, *(["", note] if note else [])])
+
+
+def keep(name: str, tables: Iterable[str]) -> None:
+    """Print tables as they come, after what they were made with, and keep them in a dated file."""
+    versions = io.StringIO()
+    with contextlib.redirect_stdout(versions):
+        marginpursuit.show_versions()
+    today = datetime.date.today().isoformat()
+    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    text = [
+        f"# Benchmarks, {today}",
+        f"```\n{versions.getvalue()}processor      {_processor()}\ncommand        {command}\n```",
+    ]
+    print("\n\n".join(text), flush=True)
+    for part in tables:
+        text.append(part)
+        print(f"\n{part}", flush=True)
+    RESULTS.mkdir(exist_ok=True)
+    path = RESULTS / f"{today}-{name}.md"
+    partial = path.with_suffix(".partial")
+    partial.write_text("\n\n".join(text) + "\n")
+    os.replace(partial, path)
+    print(f"\nkept as {path}")
+
+
+def _processor() -> str:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":")[1].strip()
+    return platform.processor()

@@ -4,24 +4,22 @@ Times are ratios within one run: against reading the data once, or against a pee
 found through MARGINPURSUIT_DATA; what needs it is left out, and said to be, where it is absent.
 
     python benchmarks/run.py [section ...]
+
+The sections `selection`, `table` and `contamination` are programs too, which have options.
 """
 
 import argparse
-import contextlib
-import datetime
-import io
-import os
-import platform
-from pathlib import Path
 
+import contamination
 import distribution
 import fits
 import growth
+import selection
 import small
 import stochastic
 import sweeps
-
-import marginpursuit
+import table
+from common import keep
 
 SECTIONS = {
     "sweeps": sweeps.run,
@@ -30,44 +28,22 @@ SECTIONS = {
     "small": small.run,
     "growth": growth.run,
     "distribution": distribution.run,
+    "selection": selection.run,
 }
-RESULTS = Path(__file__).parent / "results"
+# These take hours of processor time, and are run if they are asked for.
+LONG_SECTIONS = {"table": table.run, "contamination": contamination.run}
 
 
 def main() -> None:
     """Run the sections that are asked for, print them and write the result file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("section", nargs="*", help=f"of {', '.join(SECTIONS)}; default: all")
+    known, words = SECTIONS | LONG_SECTIONS, f"{', '.join(SECTIONS)} and {', '.join(LONG_SECTIONS)}"
+    parser.add_argument("section", nargs="*", help=f"of {words}; default: all but the last two")
     chosen = parser.parse_args().section or list(SECTIONS)
-    if unknown := set(chosen) - set(SECTIONS):
-        parser.error(f"no section {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
-    versions = io.StringIO()
-    with contextlib.redirect_stdout(versions):
-        marginpursuit.show_versions()
-    today = datetime.date.today().isoformat()
-    text = [
-        f"# Benchmarks, {today}",
-        f"```\n{versions.getvalue()}processor      {_processor()}\n```",
-    ]
-    print("\n\n".join(text), flush=True)
-    for name in chosen:
-        for table in SECTIONS[name]():
-            text.append(table)
-            print(f"\n{table}", flush=True)
-    RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{today}-{'-'.join(chosen) if len(chosen) < len(SECTIONS) else 'all'}.md"
-    partial = path.with_suffix(".partial")
-    partial.write_text("\n\n".join(text) + "\n")
-    os.replace(partial, path)
-    print(f"\nkept as {path}")
-
-
-def _processor() -> str:
-    with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.split(":")[1].strip()
-    return platform.processor()
+    if unknown := set(chosen) - set(known):
+        parser.error(f"no section {', '.join(sorted(unknown))}; there are {words}")
+    name = "-".join(chosen) if chosen != list(SECTIONS) else "all"
+    keep(name, (part for section in chosen for part in known[section]()))
 
 
 if __name__ == "__main__":

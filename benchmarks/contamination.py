@@ -1,0 +1,106 @@
+"""Test error of all methods of the library, and of peers, on clean and on spoilt training data.
+
+    python benchmarks/contamination.py --sets spambase --seeds 3
+
+All are tuned by cross-validation on the spoilt data. Jobs run as those of `table.py` do.
+"""
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jobs
+import numpy as np
+import problems
+from common import RESULTS, keep, table
+from methods import OURS_CV, OWN, PEERS, Method, seeded, tuned
+
+from marginpursuit import classifiers
+
+SETS = ["spambase", "a9a", "cov", "protein, balanced"]
+MOST_ROWS = 50_000
+
+# What is searched; a classifier that is not named is taken as it comes.
+GRIDS: dict[str, dict[str, Any]] = {
+    "MarginPursuitClassifier": {"overconfidence": [0.0, 0.3, 1.0]},
+    "PegasosClassifier": {"alpha": np.logspace(-6, 0, 7)},
+    "LDMClassifier": {"lambda3": np.logspace(-1, 5, 7)},
+    "ODMClassifier": {"loss_weight": np.logspace(-1, 5, 7)},
+    "MDOClassifier": {"beta": [0.1, 0.3, 1.0, 3.0, 10.0]},
+    "CatoniRiskClassifier": {"scale": [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0]},
+    "MedianOfMeansClassifier": {"n_blocks": [1, 5, 21, 51, 101, 201, 401]},
+}
+
+
+def run(arguments: Sequence[str] = ()) -> Iterator[str]:
+    """Run what is not in the store yet; lay out a table for each set."""
+    store = RESULTS / "contamination.jsonl"
+    parser = jobs.options(__doc__, sets=SETS, damage=list(problems.DAMAGE), seeds=10, store=store)
+    parser.set_defaults(rows=MOST_ROWS)
+    chosen = parser.parse_args(arguments)
+    methods = _methods()
+    rows, absent = jobs.results(chosen, dict.fromkeys(problems.DAMAGE, methods))
+    for name in chosen.sets:
+        yield _one_set(name, [row for row in rows if row["set"] == name], list(methods), chosen)
+    for name, why in absent.items():
+        yield f"{name}: not run. {why}"
+
+
+def _one_set(name: str, rows: list[jobs.Row], methods: list[str], chosen: Any) -> str:
+    cells: dict[tuple[str, str], list[jobs.Row]] = defaultdict(list)
+    for row in rows:
+        cells[row["method"], row["damage"]].append(row)
+    lines = [
+        (
+            method,
+            *(_cell(cells[method, damage], chosen.limit) for damage in chosen.damage),
+            _seconds(cells[method, chosen.damage[0]]),
+        )
+        for method in methods
+    ]
+    damage = [
+        f"{name}: {', '.join(f'{key} = {value:g}' for key, value in what.items())}"
+        for name, what in problems.DAMAGE.items()
+        if what
+    ]
+    return table(
+        f"{name}: test error in %, by what is done to the training part",
+        ("method", *chosen.damage, f"seconds, {chosen.damage[0]}"),
+        lines,
+        f"Means over {chosen.seeds} seeds ± standard error; at most {chosen.rows:,} training rows. "
+        f"Parameters of `contaminate`: {'; '.join(damage)}. Seconds of processor time, with the "
+        "search.",
+    )
+
+
+def _methods() -> dict[str, Method]:
+    library = {name: getattr(classifiers, name)() for name in classifiers.__all__}
+    own = {
+        name: tuned(estimator, GRIDS[name]) if name in GRIDS else _as_it_comes(estimator)
+        for name, estimator in library.items()
+    }
+    peers = ("logistic lbfgs, tuned", "SVC primal, tuned", "ridge, tuned")
+    return {OURS_CV: OWN[OURS_CV], **own, **{name: PEERS[name] for name in peers}}
+
+
+def _as_it_comes(estimator: Any) -> Method:
+    return Method(lambda cv, seed: seeded(estimator, seed))
+
+
+def _cell(rows: list[jobs.Row], limit: int) -> str:
+    if not rows:
+        return "not run"
+    unfinished = [row["status"] for row in rows if row["status"] != jobs.DONE]
+    if jobs.OVER in unfinished:
+        return f"> {limit} s"
+    return unfinished[0] if unfinished else jobs.mean_and_error(rows, "error", 2)
+
+
+def _seconds(rows: list[jobs.Row]) -> str:
+    finished = jobs.done(rows)
+    return f"{jobs.mean(finished, 'processor_seconds'):.3g}" if finished else ""
+
+
+if __name__ == "__main__":
+    keep("contamination", run(sys.argv[1:]))

@@ -1,0 +1,108 @@
+"""The methods that are compared: ours, and peers with default settings and tuned."""
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any, NamedTuple
+
+import numpy as np
+from problems import Shape
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression, RidgeClassifier, SGDClassifier
+from sklearn.model_selection import GridSearchCV
+from sklearn.svm import LinearSVC
+
+from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
+
+Make = Callable[[Any, int], Any]  # from folds and seed to an estimator
+Applies = Callable[[Shape], bool]
+
+# Newton's method with a Cholesky factor holds the Hessian of all coefficients.
+_MOST_COEFFICIENTS = 4000
+
+
+def _always(shape: Shape) -> bool:
+    return True
+
+
+class Method(NamedTuple):
+    """A way to make an estimator."""
+
+    make: Make
+    fits: int = 1  # about how many fits it takes
+    applies: Applies = _always
+
+
+def tuned(estimator: Any, grid: dict[str, Any], **options: Any) -> Method:
+    """Make a method that searches a grid by cross-validation."""
+    size = int(np.prod([len(values) for values in grid.values()]))
+    return Method(
+        lambda cv, seed: GridSearchCV(seeded(estimator, seed), grid, cv=cv, **options), 5 * size + 1
+    )
+
+
+def seeded(estimator: Any, seed: int) -> Any:
+    random = "random_state" in estimator.get_params()
+    return clone(estimator).set_params(**({"random_state": seed} if random else {}))
+
+
+def _both(
+    name: str, estimator: Any, grid: dict[str, Any], applies: Applies = _always, **for_tuning: Any
+) -> dict[str, Method]:
+    """Return a peer with its default settings, and tuned."""
+    patient = clone(estimator).set_params(**for_tuning)
+    return {
+        name: Method(lambda cv, seed: seeded(estimator, seed), 1, applies),
+        f"{name}, tuned": tuned(patient, grid)._replace(applies=applies),
+    }
+
+
+def _two_classes(shape: Shape) -> bool:
+    return shape.classes == 2
+
+
+def _small_hessian(shape: Shape) -> bool:
+    problems = 1 if shape.classes == 2 else shape.classes
+    return not shape.is_sparse and shape.columns * problems <= _MOST_COEFFICIENTS
+
+
+SOLVERS = {
+    "lbfgs": _always,
+    "newton-cholesky": _small_hessian,
+    "newton-cg": _always,
+    "liblinear": _two_classes,
+    "saga": _always,
+}
+
+OURS, OURS_CV = "MarginPursuitClassifier", "MarginPursuitClassifierCV"
+OWN = {
+    OURS: Method(lambda cv, seed: MarginPursuitClassifier()),
+    OURS_CV: Method(lambda cv, seed: MarginPursuitClassifierCV(cv=cv), 10),
+}
+
+_C = {"C": np.logspace(-3, 3, 7)}
+PEERS = _both("ridge", RidgeClassifier(), {"alpha": np.logspace(-2, 4, 7)})
+for solver, applies in SOLVERS.items():
+    estimator = LogisticRegression(solver=solver)
+    PEERS |= _both(f"logistic {solver}", estimator, _C, applies, max_iter=1000)
+PEERS |= {
+    "logistic lbfgs, tuned by log-loss": tuned(
+        LogisticRegression(max_iter=1000), _C, scoring="neg_log_loss"
+    ),
+    **_both("SVC primal", LinearSVC(dual=False), _C),
+    **_both("SVC dual", LinearSVC(dual=True), _C),
+    **_both("SGD", SGDClassifier(), {"alpha": np.logspace(-7, -1, 7)}),
+}
+
+# These are compared where they are installed.
+OPTIONAL = ("rehline", "skglm")
+if find_spec("rehline"):
+    from rehline import plq_Ridge_Classifier
+
+    PEERS |= _both("ReHLine", plq_Ridge_Classifier({"name": "svm"}), _C, _two_classes)
+if find_spec("skglm"):
+    from skglm import LinearSVC as SkglmSVC
+
+    PEERS |= _both("skglm SVC", SkglmSVC(), _C, _two_classes)
+
+# One solver for each problem: for spoilt data, where what is compared is the minimiser.
+ESSENTIAL = ("ridge, tuned", "logistic lbfgs, tuned", "SVC primal, tuned", "SGD, tuned")

@@ -1,0 +1,165 @@
+"""The time to choose among 60 settings, and of one fit, against the fastest peers.
+
+    python benchmarks/selection.py
+
+To be run alone, on a quiet machine: all processors are used, by ours and by peers.
+"""
+
+import sys
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jobs
+import problems
+from common import RESULTS, keep, table
+from joblib import Parallel, delayed
+from methods import OURS, PEERS, SOLVERS, Method
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+
+from marginpursuit import MarginPursuitClassifierCV
+from marginpursuit._threads import usable_threads
+
+SEARCHES = ("cov", "digit5", "news20_minilm")
+FITS = ("cov", "protein", "digit5")
+FASTEST = ("lbfgs", "newton-cholesky")  # of the solvers of logistic regression, by the table
+WITHIN = 0.2  # points of test error above the best peer
+THREADS = usable_threads(None)
+
+
+def run(arguments: Sequence[str] = ()) -> Iterator[str]:
+    """Compare searches and fits."""
+    parser = jobs.options(
+        __doc__,
+        sets=list(dict.fromkeys(SEARCHES + FITS)),
+        damage=["clean"],
+        seeds=3,
+        store=RESULTS / "fits.jsonl",
+    )
+    tuned = RESULTS / "table.jsonl"
+    parser.add_argument("--tuned", type=Path, default=tuned, help="the store of the table")
+    parser.set_defaults(limit=60, processes=1, threads=THREADS)
+    chosen = parser.parse_args(arguments)
+    absent = [name for name in chosen.sets if problems.missing(name)]
+    if absent:
+        yield f"Not at hand, not run: {', '.join(absent)}."
+    sets = [name for name in chosen.sets if name not in absent]
+    ours = {name: _search(MarginPursuitClassifierCV(), name, chosen.rows) for name in sets}
+    # Processes are forked before scikit-learn's search has started any threads.
+    if fits := [name for name in FITS if name in sets]:
+        yield _fits({name: ours[name][0].best_estimator_ for name in fits}, chosen)
+    if searches := [name for name in SEARCHES if name in sets]:
+        yield _searches({name: ours[name] for name in searches}, chosen.rows)
+
+
+def _search(model: Any, name: str, most_rows: int | None) -> tuple[Any, float, float]:
+    """Return the fitted search, its seconds and its test error in per cent."""
+    problem = problems.prepare(name, 0, "clean", most_rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        start = time.perf_counter()
+        model.set_params(cv=problem.cv).fit(problem.X, problem.y)
+        seconds = time.perf_counter() - start
+    return model, seconds, 100 * (1 - model.score(problem.X_test, problem.y_test))
+
+
+def _searches(ours: dict[str, tuple[Any, float, float]], most_rows: int | None) -> str:
+    Parallel(THREADS)(delayed(abs)(k) for k in range(THREADS))  # workers are there, not timed
+    lines = []
+    for name, (model, seconds, error) in ours.items():
+        theirs = {}
+        for solver in FASTEST:
+            if SOLVERS[solver](problems.shape(name, most_rows)):
+                grid = {"C": [10.0**k for k in range(-3, 4)]}
+                peer = GridSearchCV(LogisticRegression(solver=solver), grid, n_jobs=THREADS)
+                theirs[solver] = _search(peer, name, most_rows)[1:]
+        fastest = min(theirs, key=lambda solver: theirs[solver][0])
+        lines.append(
+            (
+                name,
+                len(model.cv_results_["params"]),
+                f"{seconds:.2f}",
+                f"{error:.2f}",
+                fastest,
+                f"{theirs[fastest][0]:.2f}",
+                f"{theirs[fastest][1]:.2f}",
+                f"{theirs[fastest][0] / seconds:.1f}",
+            )
+        )
+    return table(
+        "Choosing settings by five folds, against GridSearchCV over 7 values of C",
+        (
+            "set",
+            "settings",
+            "ours, s",
+            "ours, error in %",
+            "solver of LogisticRegression",
+            "theirs, s",
+            "theirs, error in %",
+            "theirs / ours",
+        ),
+        lines,
+        f"{THREADS} threads each: ours in one process, GridSearchCV with n_jobs={THREADS} and the "
+        f"faster of {' and '.join(FASTEST)}, at most 100 iterations as by default. All fits and the"
+        " last one to all rows included. Target: at least 10.",
+    )
+
+
+def _fits(ours: dict[str, Any], chosen: Any) -> str:
+    table_rows = jobs.done(jobs.read(chosen.tuned))
+    lines: list[tuple[str, ...]] = []
+    for name, model in ours.items():
+        methods = {OURS: _fixed(clone(model))}
+        methods |= {peer: how for peer, how in PEERS.items() if "tuned" not in peer}
+        for row in table_rows:
+            same = (row["set"], row["damage"], row["seed"]) == (name, "clean", 0)
+            if same and row["chosen"] and row["method"] in PEERS:
+                search = PEERS[row["method"]].make(5, 0)
+                methods[row["method"]] = _fixed(search.estimator.set_params(**row["chosen"]))
+        chosen.sets = [name]
+        rows, _ = jobs.results(chosen, {"clean": methods})
+        lines += _fastest(name, rows)
+    return table(
+        "One fit at the chosen settings, against the fastest peer that is as good",
+        ("set", "method", "error, %", "seconds", "theirs / ours"),
+        lines,
+        f"{THREADS} threads, one fit at a time, the least time of {chosen.seeds} splits, of at most"
+        f" {chosen.limit} s. Peers by default and, where the table has been made, as it tuned them;"
+        f" shown are those with a test error within {WITHIN} points of the best peer's, the "
+        "fastest first. Target: at least 5.",
+    )
+
+
+def _fixed(model: Any) -> Method:
+    return Method(lambda cv, seed: clone(model))
+
+
+def _fastest(name: str, rows: list[jobs.Row]) -> Iterator[tuple[str, ...]]:
+    """Yield a line for ours, and for all peers that are good enough, the fastest first."""
+    measured: dict[str, list[jobs.Row]] = {}
+    for row in rows:
+        measured.setdefault(row["method"], []).append(row)
+    summary = {
+        method: (jobs.mean(some, "error"), min(row["seconds"] for row in some))
+        for method, some in measured.items()
+        if len(jobs.done(some)) == len(some)
+    }
+    best = min(error for method, (error, _) in summary.items() if method != OURS)
+    good = [method for method, (error, _) in summary.items() if error <= best + WITHIN]
+    for method in sorted({*good, OURS}, key=lambda method: summary[method][1]):
+        error, seconds = summary[method]
+        yield (
+            name,
+            method,
+            f"{error:.2f}",
+            f"{seconds:.3f}",
+            "" if method == OURS else f"{seconds / summary[OURS][1]:.1f}",
+        )
+
+
+if __name__ == "__main__":
+    keep("selection", run(sys.argv[1:]))
