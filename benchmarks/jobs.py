@@ -91,7 +91,8 @@ def results(
     chosen.sets = [name for name in chosen.sets if name not in absent]
     planned = list(plan(chosen, methods))
     if chosen.methods and (unknown := set(chosen.methods) - {job.method for job in planned}):
-        raise SystemExit(f"no method {sorted(unknown)} for these sets; there are {list(methods)}")
+        known = sorted({name for some in methods.values() for name in some})
+        raise SystemExit(f"no method {sorted(unknown)} for these sets; there are {known}")
     return run(planned, chosen), absent
 
 
@@ -112,12 +113,14 @@ def run(jobs: Iterable[Job], chosen: argparse.Namespace) -> list[Row]:
     running: dict[Connection, tuple[Job, Any]] = {}
     chosen.store.parent.mkdir(parents=True, exist_ok=True)
     with chosen.store.open("a") as store:
-        while (waiting or running) and time.monotonic() < stop:
+        while time.monotonic() < stop:
             while waiting and len(running) < chosen.processes:
                 job = waiting.pop()
                 if job.key[:-1] not in hopeless:
                     receiver, process = _start(job, chosen)
                     running[receiver] = job, process
+            if not running:
+                break
             for receiver in wait(list(running), timeout=stop - time.monotonic()):
                 job, process = running.pop(receiver)
                 row = _collect(job, receiver, process)
@@ -225,7 +228,9 @@ def evaluate(model: Any, problem: problems.Problem) -> Row:
         "chosen": {name: np.asarray(value).item() for name, value in best.items()},
     }
     if hasattr(model, "predict_proba"):
-        row["log_loss"] = float(log_loss(y, model.predict_proba(problem.X_test)))
+        row["log_loss"] = float(
+            log_loss(y, model.predict_proba(problem.X_test), labels=model.classes_)
+        )
     if hasattr(model, "n_sweeps_"):
         row["reads"] = float(model.n_sweeps_)
     return row

@@ -76,7 +76,7 @@ SOLVERS = {
 OURS, OURS_CV = "MarginPursuitClassifier", "MarginPursuitClassifierCV"
 OWN = {
     OURS: Method(lambda cv, seed: MarginPursuitClassifier()),
-    OURS_CV: Method(lambda cv, seed: MarginPursuitClassifierCV(cv=cv), 10),
+    OURS_CV: Method(lambda cv, seed: MarginPursuitClassifierCV(cv=cv), 36),
 }
 
 _C = {"C": np.logspace(-3, 3, 7)}
@@ -104,5 +104,5 @@ if find_spec("skglm"):
 
     PEERS |= _both("skglm SVC", SkglmSVC(), _C, _two_classes)
 
-# One solver for each problem: for spoilt data, where what is compared is the minimiser.
+# One solver for each problem: enough where what is compared is the minimiser.
 ESSENTIAL = ("ridge, tuned", "logistic lbfgs, tuned", "SVC primal, tuned", "SGD, tuned")

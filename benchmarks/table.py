@@ -9,6 +9,7 @@ that is stopped goes on from there. Seconds are of processor time.
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import jobs
 import numpy as np
@@ -27,9 +28,17 @@ Measured = dict[str, list[jobs.Row]]  # the rows of each method, in the order of
 def run(arguments: Sequence[str] = ()) -> Iterator[str]:
     """Run what is not in the store yet; lay out a table for each set, and the verdicts."""
     parser = jobs.options(__doc__, sets=SETS, damage=DAMAGE, seeds=5, store=RESULTS / "table.jsonl")
+    parser.add_argument(
+        "--essential",
+        action="store_true",
+        help="of the solvers that minimise the same function, tune one on clean data too",
+    )
     chosen = parser.parse_args(arguments)
-    spoilt = {OURS_CV: OWN[OURS_CV], **{name: PEERS[name] for name in ESSENTIAL}}
-    methods = {name: spoilt if name != "clean" else OWN | PEERS for name in problems.DAMAGE}
+    brief = {name: how for name, how in PEERS.items() if name in ESSENTIAL}
+    spoilt = {OURS_CV: OWN[OURS_CV], **brief}
+    untuned = {name: how for name, how in PEERS.items() if "tuned" not in name}
+    clean = OWN | (brief | untuned if chosen.essential else PEERS)
+    methods = {name: clean if name == "clean" else spoilt for name in problems.DAMAGE}
     rows, absent = jobs.results(chosen, methods)
     cases: dict[tuple[str, str], Measured] = defaultdict(lambda: defaultdict(list))
     for row in sorted(rows, key=lambda row: (SETS.index(row["set"]), row["seed"])):
@@ -48,9 +57,8 @@ def run(arguments: Sequence[str] = ()) -> Iterator[str]:
 
 def _one_set(name: str, damage: str, measured: Measured, limit: int) -> str:
     first = next(row for rows in measured.values() for row in rows)
-    size = f"{first['rows']:,} training rows"
     return table(
-        f"{name}, {damage}: {size}",
+        f"{name}, {damage}: about {first['rows']:,} training rows",
         (
             "method",
             "error, %",
@@ -83,35 +91,76 @@ def _line(method: str, rows: list[jobs.Row], limit: int) -> list[str]:
     ]
 
 
+class Verdict(NamedTuple):
+    """How ours compares on one set."""
+
+    error: float  # in per cent
+    best: str  # of the tuned peers
+    best_error: float
+    difference: float  # mean over seeds
+    deviation: float  # standard error of that
+    logistic: str | None  # the tuned logistic regression with the least log-loss
+    ratio: float  # of the log-losses
+
+    @property
+    def is_close(self) -> bool:
+        """Whether ours is within the points that are allowed."""
+        return self.difference <= CLOSE
+
+    @property
+    def is_best(self) -> bool:
+        """Whether ours is best, or not behind by more than chance."""
+        return self.difference <= self.deviation
+
+    def cells(self) -> Iterator[str]:
+        """Lay out a line of the table."""
+        yield f"{self.error:.2f}"
+        yield f"{self.best_error:.2f} ({self.best})"
+        yield f"{self.difference:+.2f} ± {self.deviation:.2f}"
+        yield "yes" if self.is_close else f"no, by {self.difference - CLOSE:.2f}"
+        yield "yes" if self.is_best else "no"
+        yield f"{self.ratio:.3f} ({self.logistic})" if self.logistic else ""
+
+
+def _verdict(measured: Measured) -> Verdict | None:
+    """Judge a set; None where ours or all tuned peers are missing."""
+    ours = jobs.done(measured.get(OURS_CV, []))
+    best = _best_tuned(measured, "error", ours)
+    if best is None:
+        return None
+    differences = [a["error"] - b["error"] for a, b in zip(ours, measured[best], strict=True)]
+    n_seeds = len(differences)
+    deviation = np.std(differences, ddof=1) / np.sqrt(n_seeds) if n_seeds > 1 else 0.0
+    logistic, ratio = _best_tuned(measured, "log_loss", ours), np.nan
+    if logistic is not None:
+        ratio = jobs.mean(ours, "log_loss") / jobs.mean(measured[logistic], "log_loss")
+    return Verdict(
+        jobs.mean(ours, "error"),
+        best,
+        jobs.mean(measured[best], "error"),
+        float(np.mean(differences)),
+        float(deviation),
+        logistic,
+        ratio,
+    )
+
+
+def _best_tuned(measured: Measured, what: str, ours: list[jobs.Row]) -> str | None:
+    """Return the tuned peer with the least mean, of those that are done for the seeds of ours."""
+    seeds = [row["seed"] for row in ours]
+    means = {
+        name: jobs.mean(rows, what)
+        for name, rows in measured.items()
+        if name in PEERS and "tuned" in name and [row["seed"] for row in jobs.done(rows)] == seeds
+        if seeds and what in rows[0]
+    }
+    return min(means, key=lambda name: means[name]) if means else None
+
+
 def _verdicts(damage: str, cases: dict[str, Measured]) -> str:
-    lines, close, tied, calibrated, compared = [], 0, 0, 0, 0
-    for name, measured in cases.items():
-        ours = jobs.done(measured.get(OURS_CV, []))
-        best = _best_peer(measured, "error", "tuned", len(ours))
-        if not ours or best is None:
-            lines.append((name, *["not measured"] * 6))
-            continue
-        difference, error = _difference(ours, measured[best], "error")
-        within, equal = difference <= CLOSE, difference <= error
-        close, tied = close + within, tied + equal
-        logistic = _best_peer(measured, "log_loss", "tuned", len(ours))
-        ratio = ""
-        if logistic is not None:
-            compared += 1
-            quotient = jobs.mean(ours, "log_loss") / jobs.mean(measured[logistic], "log_loss")
-            calibrated += quotient <= CLOSE_LOSS
-            ratio = f"{quotient:.3f} ({logistic})"
-        lines.append(
-            (
-                name,
-                f"{jobs.mean(ours, 'error'):.2f}",
-                f"{jobs.mean(measured[best], 'error'):.2f} ({best})",
-                f"{difference:+.2f} ± {error:.2f}",
-                "yes" if within else f"no, by {difference - CLOSE:.2f}",
-                "yes" if equal else "no",
-                ratio,
-            )
-        )
+    verdicts = {name: _verdict(measured) for name, measured in cases.items()}
+    judged = [verdict for verdict in verdicts.values() if verdict]
+    ratios = [verdict.ratio for verdict in judged if verdict.logistic]
     return table(
         f"Verdicts, {damage}",
         (
@@ -123,30 +172,18 @@ def _verdicts(damage: str, cases: dict[str, Measured]) -> str:
             "best or tied",
             "log-loss, ratio to logistic regression",
         ),
-        lines,
-        f"Within {CLOSE} points on {close} of {len(cases)} sets; best or tied on {tied}; log-loss "
-        f"at most {CLOSE_LOSS} times that of tuned logistic regression on {calibrated} of "
-        f"{compared}. The difference is the mean over seeds ± its standard error; tied: not above "
-        "zero by more than that. Peers that were over the limit are not among the best. Logistic "
-        "regression: the tuned one with the least log-loss.",
+        [
+            (name, *(verdict.cells() if verdict else ["not measured", *[""] * 5]))
+            for name, verdict in verdicts.items()
+        ],
+        f"Within {CLOSE} points on {sum(verdict.is_close for verdict in judged)} of {len(judged)} "
+        f"sets; best or tied on {sum(verdict.is_best for verdict in judged)}; log-loss at most "
+        f"{CLOSE_LOSS} times that of tuned logistic regression on "
+        f"{sum(ratio <= CLOSE_LOSS for ratio in ratios)} of {len(ratios)}. The difference is the "
+        "mean over seeds ± its standard error; tied: not above zero by more than that. Peers that "
+        "were over the limit are not among the best. Logistic regression: the tuned one with the "
+        "least log-loss.",
     )
-
-
-def _best_peer(measured: Measured, what: str, word: str, n_seeds: int) -> str | None:
-    """Return the peer of a kind that has the least mean, of those that are done for all seeds."""
-    means = {
-        name: jobs.mean(rows, what)
-        for name, rows in measured.items()
-        if name in PEERS and word in name and len(jobs.done(rows)) == n_seeds and what in rows[0]
-    }
-    return min(means, key=lambda name: means[name]) if means else None
-
-
-def _difference(ours: list[jobs.Row], theirs: list[jobs.Row], what: str) -> tuple[float, float]:
-    """Return the mean difference and its standard error, seed by seed."""
-    differences = [a[what] - b[what] for a, b in zip(ours, theirs, strict=True)]
-    error = np.std(differences, ddof=1) / np.sqrt(len(differences)) if len(differences) > 1 else 0.0
-    return float(np.mean(differences)), float(error)
 
 
 def _by_error(item: tuple[str, list[jobs.Row]]) -> float:
