@@ -12,28 +12,20 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from scipy import sparse
-
 import marginpursuit
+from marginpursuit import datasets
 
 RESULTS = Path(__file__).parent / "results"
 
 
 def load(name: str) -> tuple[Any, Any] | None:
     """Return X and binary y in {0, 1} of a real data set, or None where it is absent."""
-    folder = os.environ.get("MARGINPURSUIT_DATA")
-    path = Path(folder, f"{name}.npz") if folder else None
-    if path is None or not path.exists():
+    try:
+        data = datasets.load(name, original_labels=True, fetch=False)
+    except datasets.DatasetError:
         return None
-    stored = np.load(path)
-    if "X" in stored:
-        X = stored["X"]
-    else:
-        parts = (stored["data"], stored["indices"], stored["indptr"])
-        X = sparse.csr_matrix(parts, shape=tuple(stored["shape"]))
     positive = {"a9a": 1, "cov": 1, "digit5": 5, "protein": 1, "news20": 0}[name]
-    return X, (stored["y"] == positive).astype(int)
+    return data.X, (data.y == positive).astype(int)
 
 
 def least_time(call: Callable[[], Any], *, repeats: int = 15, most_seconds: float = 20.0) -> float:

@@ -26,10 +26,10 @@ GRIDS: dict[str, dict[str, Any]] = {
     "MarginPursuitClassifier": {"overconfidence": [0.0, 0.3, 1.0]},
     "PegasosClassifier": {"alpha": np.logspace(-6, 0, 7)},
     "LDMClassifier": {"lambda3": np.logspace(-1, 5, 7)},
-    "ODMClassifier": {"loss_weight": np.logspace(-1, 5, 7)},
+    "ODMClassifier": {"loss_weight": np.logspace(0, 4, 5), "mu": [0.1, 0.8]},
     "MDOClassifier": {"beta": [0.1, 0.3, 1.0, 3.0, 10.0]},
-    "CatoniRiskClassifier": {"scale": [0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0]},
-    "MedianOfMeansClassifier": {"n_blocks": [1, 5, 21, 51, 101, 201, 401]},
+    "CatoniRiskClassifier": {"scale": [0.5, 2.0, 8.0]},
+    "MedianOfMeansClassifier": {"n_blocks": [1, 101, 401, 1001]},
 }
 
 
@@ -54,7 +54,7 @@ def _one_set(name: str, rows: list[jobs.Row], methods: list[str], chosen: Any) -
     lines = [
         (
             method,
-            *(_cell(cells[method, damage], chosen.limit) for damage in chosen.damage),
+            *(_cell(cells[method, damage], chosen) for damage in chosen.damage),
             _seconds(cells[method, chosen.damage[0]]),
         )
         for method in methods
@@ -88,13 +88,14 @@ def _as_it_comes(estimator: Any) -> Method:
     return Method(lambda cv, seed: seeded(estimator, seed))
 
 
-def _cell(rows: list[jobs.Row], limit: int) -> str:
-    if not rows:
-        return "not run"
+def _cell(rows: list[jobs.Row], chosen: Any) -> str:
     unfinished = [row["status"] for row in rows if row["status"] != jobs.DONE]
     if jobs.OVER in unfinished:
-        return f"> {limit} s"
-    return unfinished[0] if unfinished else jobs.mean_and_error(rows, "error", 2)
+        return f"> {chosen.limit} s"
+    if unfinished or not rows:
+        return unfinished[0] if unfinished else "not run"
+    seeds = f" ({len(rows)} seeds)" if len(rows) < chosen.seeds else ""
+    return jobs.mean_and_error(rows, "error", 2) + seeds
 
 
 def _seconds(rows: list[jobs.Row]) -> str:
