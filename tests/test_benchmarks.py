@@ -1,0 +1,112 @@
+"""The runner of the benchmarks' jobs, and what the tables say of its rows."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from sklearn.linear_model import RidgeClassifier
+
+if not hasattr(os, "fork"):
+    pytest.skip("jobs are forked, which this platform cannot", allow_module_level=True)
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+import jobs
+import methods
+import problems
+import table
+
+
+class Endless(RidgeClassifier):
+    def fit(self, X, y):
+        time.sleep(60)
+
+
+class Broken(RidgeClassifier):
+    def fit(self, X, y):
+        raise ArithmeticError("no fit")
+
+
+METHODS = {
+    "ridge": methods.Method(lambda cv, seed: RidgeClassifier()),
+    "endless": methods.Method(lambda cv, seed: Endless()),
+    "broken": methods.Method(lambda cv, seed: Broken()),
+}
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path):
+    monkeypatch.setitem(problems.TASKS, "breast_cancer", problems.Task("breast_cancer"))
+
+    def run(*arguments):
+        parser = jobs.options("", sets=["breast_cancer"], damage=["clean"], seeds=2, store=None)
+        store = ["--store", str(tmp_path / "rows.jsonl"), "--limit", "2", "--processes", "1"]
+        chosen = parser.parse_args([*store, *arguments])
+        return jobs.results(chosen, dict.fromkeys(problems.DAMAGE, METHODS))[0]
+
+    return run
+
+
+def test_a_job_is_measured_ended_at_its_limit_or_told_to_have_failed(run):
+    rows = {(row["method"], row["seed"]): row for row in run()}
+    assert rows["endless", 0]["status"] == jobs.OVER
+    assert ("endless", 1) not in rows  # nor would it have ended with another seed
+    assert rows["broken", 0]["status"] == "failed: ArithmeticError: no fit"
+    assert rows["ridge", 0]["error"] < 10 < 100 * rows["ridge", 0]["auc"]
+    assert rows["ridge", 0]["auc"] != rows["ridge", 1]["auc"]  # another split
+
+
+def test_a_run_goes_on_where_it_was(run, monkeypatch):
+    first = run("--methods", "ridge", "--seeds", "1")
+    both = run("--methods", "ridge")
+    assert both[0] == first[0]
+    assert [row["seed"] for row in both] == [0, 1]
+    monkeypatch.setattr(jobs, "_start", None)  # nothing is left to start
+    assert run("--methods", "ridge") == both
+
+
+def test_a_torn_line_is_left_out(tmp_path):
+    store = tmp_path / "rows.jsonl"
+    store.write_text('{"seed": 0}\n{"seed": 1, "err')
+    assert jobs.read(store) == [{"seed": 0}]
+
+
+@pytest.mark.parametrize("damage", problems.DAMAGE)
+def test_only_the_training_part_is_spoilt(run, damage):
+    clean = problems.prepare("breast_cancer", 0, "clean", None)
+    spoilt = problems.prepare("breast_cancer", 0, damage, None)
+    assert (spoilt.X_test == clean.X_test).all()
+    assert (spoilt.y_test == clean.y_test).all()
+    changed = (spoilt.X != clean.X).any(axis=1) | (spoilt.y != clean.y)
+    assert changed.mean() == pytest.approx(
+        sum(problems.DAMAGE[damage].get(kind, 0.0) for kind in ("flips", "leverage", "noise")),
+        abs=0.01,
+    )
+
+
+def _rows(errors, loss=None):
+    losses = {} if loss is None else {"log_loss": loss}
+    return [
+        {"seed": seed, "status": jobs.DONE, "error": error, **losses}
+        for seed, error in enumerate(errors)
+    ]
+
+
+def test_verdicts_are_against_the_best_tuned_peer_that_is_done():
+    slow = [*_rows([1.0]), {"seed": 1, "status": jobs.OVER}]
+    verdict = table._verdict(
+        {
+            table.OURS_CV: _rows([5.0, 6.0], loss=0.21),
+            "logistic lbfgs, tuned": _rows([5.1, 5.5], loss=0.2),
+            "ridge, tuned": _rows([9.0, 9.0]),
+            "ridge": _rows([1.0, 1.0]),
+            "SVC dual, tuned": slow,
+        }
+    )
+    assert verdict.best == verdict.logistic == "logistic lbfgs, tuned"
+    assert verdict.difference == pytest.approx(0.2)
+    assert verdict.deviation == pytest.approx(0.3)
+    assert verdict.is_best
+    assert verdict.ratio == pytest.approx(1.05)
+    assert table._verdict({table.OURS_CV: [], "ridge, tuned": _rows([1.0])}) is None
