@@ -68,7 +68,8 @@ def _one_set(name: str, rows: list[jobs.Row], methods: list[str], chosen: Any) -
         f"{name}: test error in %, by what is done to the training part",
         ("method", *chosen.damage, f"seconds, {chosen.damage[0]}"),
         lines,
-        f"Means over {chosen.seeds} seeds ± standard error, or over as many as a cell says; at most {chosen.rows:,} training rows. "
+        f"Means over {chosen.seeds} seeds ± standard error, or over as many as a cell says; at "
+        f"most {chosen.rows:,} training rows. "
         f"Parameters of `contaminate`: {'; '.join(damage)}. Seconds of processor time, with the "
         "search.",
     )
