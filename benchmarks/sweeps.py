@@ -8,7 +8,7 @@ import numpy as np
 from common import least_time, load, table
 
 from marginpursuit._threads import usable_threads
-from marginpursuit.design import Design
+from marginpursuit.design import design_for
 from marginpursuit.losses import MarginLoss
 from marginpursuit.tasks import Labels, Tasks
 
@@ -81,7 +81,7 @@ def _sweep_time(X: Any) -> float:
     weights = np.full(n_rows, 1.0 / n_rows)
     tasks = Tasks.of(Labels(np.arange(n_rows) % 2, 2), weights, MarginLoss())
     coef, intercept = np.full((n_columns, 1), 1e-3), np.zeros(1)
-    with Design(X, n_threads=THREADS) as design:
+    with design_for(X, n_threads=THREADS) as design:
         return least_time(
             lambda: design.sweep(coef, intercept, tasks),
             repeats=40,

@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from marginpursuit.design import Design
+from marginpursuit.design import design_for
 from marginpursuit.losses import MarginLoss
 from marginpursuit.tasks import Labels, Tasks
 
@@ -55,7 +55,7 @@ def standard(rows, weights):
 @pytest.mark.parametrize("problems", [[2], [0, 1, 2], [0, 2]])
 def test_sweep_and_scores(case, problems):
     matrix, rows, labels, weights = case
-    design = Design(matrix)
+    design = design_for(matrix)
     design.standardise(weights, centred=True)
     z = standard(rows, weights)
     rng = np.random.default_rng(4)
@@ -76,7 +76,7 @@ def test_sweep_and_scores(case, problems):
 def test_moments(case):
     matrix, rows, _, weights = case
     z = standard(rows, weights)
-    design = Design(matrix)
+    design = design_for(matrix)
     gram = design.standardise(weights, centred=True)
     assert_allclose(gram, (z.T * weights) @ z, rtol=1e-10, atol=1e-12)
     other = np.random.default_rng(5).random(len(rows)) * (weights > 0)
@@ -85,16 +85,16 @@ def test_moments(case):
     assert_allclose(
         design.row_products(np.arange(1.0, 8.0)), (z * np.arange(1, 8)) @ z.T, atol=1e-9
     )
-    diagonal = Design(matrix)
+    diagonal = design_for(matrix)
     diagonal.standardise_diagonal(weights, centred=True)
     assert_allclose(diagonal.inverse_spread, design.inverse_spread, rtol=1e-10)
-    plain = Design(matrix)
+    plain = design_for(matrix)
     assert_allclose(plain.mean_square(weights), weights @ np.square(rows).sum(axis=1))
 
 
 def test_coordinates_are_translated_both_ways(case):
     matrix, rows, _, weights = case
-    design = Design(matrix)
+    design = design_for(matrix)
     design.standardise(weights, centred=True)
     linear = np.arange(14.0).reshape(7, 2), np.array([0.5, -1.0])
     coef, intercept = design.to_data(linear)
@@ -106,7 +106,7 @@ def test_coordinates_are_translated_both_ways(case):
 def test_without_centring_the_spread_is_the_root_mean_square():
     rows = MATRICES["float64"]
     weights = np.full(len(rows), 1 / len(rows))
-    design = Design(rows)
+    design = design_for(rows)
     gram = design.standardise(weights, centred=False)
     assert_allclose(design.inverse_spread, 1 / np.sqrt(np.mean(rows**2, axis=0)))
     assert_array_equal(design.centre, 0)
@@ -118,7 +118,7 @@ def test_without_centring_the_spread_is_the_root_mean_square():
 def test_constant_columns_take_no_part(constant, kind):
     rows = dense(float)
     rows[:, 3] = constant
-    design = Design(kind(rows))
+    design = design_for(kind(rows))
     weights = np.random.default_rng(0).random(len(rows))
     design.standardise(weights / weights.sum(), centred=True)
     assert_array_equal(np.flatnonzero(design.inverse_spread == 0), [3])
@@ -128,7 +128,7 @@ def test_constant_columns_take_no_part(constant, kind):
 def test_an_offset_far_beyond_the_spread():
     rows = np.random.default_rng(0).normal(size=(300, 4))
     weights = np.full(300, 1 / 300)
-    near, far = Design(rows), Design(rows + 1e8)
+    near, far = design_for(rows), design_for(rows + 1e8)
     assert_allclose(
         near.standardise(weights, centred=True), far.standardise(weights, centred=True), atol=1e-6
     )
@@ -139,7 +139,7 @@ def test_what_has_no_square_is_refused(factor):
     rows = dense(float) + 1.0
     rows[:, 2] *= factor
     with np.errstate(all="ignore"), pytest.raises(FloatingPointError):
-        Design(rows).standardise(np.full(len(rows), 1 / len(rows)), centred=True)
+        design_for(rows).standardise(np.full(len(rows), 1 / len(rows)), centred=True)
 
 
 def test_threads_change_nothing_and_every_read_is_counted():
@@ -148,7 +148,7 @@ def test_threads_change_nothing_and_every_read_is_counted():
     weights = np.full(len(rows), 1 / len(rows))
     found = []
     for n_threads in (1, 2, 3, 2):
-        with Design(rows, n_threads=n_threads) as design:
+        with design_for(rows, n_threads=n_threads) as design:
             gram = design.standardise(weights, centred=True)
             sweep = design.sweep(np.ones((9, 1)), np.zeros(1), Tasks.of(labels, weights, LOSS))
             scores = design.scores(np.ones((9, 1)), np.zeros(1))
@@ -164,7 +164,7 @@ def test_no_wider_copy_of_the_data_is_made(dtype):
     rows = np.random.default_rng(0).integers(0, 255, (40_000, 300)).astype(dtype)
     weights = np.full(len(rows), 1 / len(rows))
     labels = Labels(np.arange(len(rows)) % 2, 2)
-    with Design(rows, n_threads=2) as design:
+    with design_for(rows, n_threads=2) as design:
         tracemalloc.start()
         design.standardise(weights, centred=True)
         design.sweep(np.ones((300, 1)), np.zeros(1), Tasks.of(labels, weights, LOSS))

@@ -19,7 +19,7 @@ from sklearn.svm import LinearSVC
 
 from marginpursuit import LDMClassifier, ODMClassifier
 from marginpursuit.bounds import leave_one_out_bound
-from marginpursuit.design import Design
+from marginpursuit.design import MemoryDesign
 from marginpursuit.solvers._machine import AugmentedRows, Machine
 from marginpursuit.solvers.variance_reduction import _Batches
 
@@ -275,7 +275,7 @@ def test_batches_are_unbiased():
         0.1,
         lambda progress: None,
     )
-    batches = _Batches(machine, AugmentedRows(Design(X), False), np.random.default_rng(0))
+    batches = _Batches(machine, AugmentedRows(MemoryDesign(X), False), np.random.default_rng(0))
     mean = sum(p * batches._part(np.array([i]), w) for i, p in enumerate(weights))
     gradient = approx_fprime(w, ldm_objective, 1e-7, X, sign, weights, *lambdas)
     assert_allclose(batches._shared(w) + mean, gradient, rtol=1e-4)

@@ -13,7 +13,7 @@ from sklearn.preprocessing import scale
 from sklearn.svm import SVC, LinearSVC
 
 from marginpursuit import PegasosClassifier, _kernels
-from marginpursuit.design import Design
+from marginpursuit.design import MemoryDesign
 from marginpursuit.solvers.stochastic import Draws, own_order
 
 CANCER = scale(load_breast_cancer().data), load_breast_cancer().target
@@ -42,7 +42,7 @@ def exact(X, y, alpha, weights=None):
 def drawn(X, y, weights, seed, n):
     """Return the rows that a seed stands for."""
     codes, random = np.unique(y, return_inverse=True)[1], np.random.default_rng(seed)
-    order = own_order(Design(X), codes, random)
+    order = own_order(MemoryDesign(X), codes, random)
     return Draws(weights / weights.sum(), random, order).take(n)
 
 
@@ -124,7 +124,7 @@ class TestSteps:
         rows = []
         for part in (np.arange(0, 150, 2), np.arange(1, 150, 2)):
             model.partial_fit(X[part], y[part], classes=[0, 1, 2])
-            order = own_order(Design(X[part]), y[part], random)
+            order = own_order(MemoryDesign(X[part]), y[part], random)
             rows.append(part[Draws(np.full(75, 1 / 75), random, order).take(76)])
         wanted = by_hand(X, np.where(y == 2, 1.0, -1.0), 0.1, np.concatenate(rows), k=2)
         assert_allclose(model.coef_[2], wanted, rtol=1e-9)

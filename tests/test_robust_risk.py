@@ -15,7 +15,7 @@ from sklearn.svm import SVC
 
 from marginpursuit import CatoniRiskClassifier, MedianOfMeansClassifier
 from marginpursuit.datasets import contaminate
-from marginpursuit.design import Design
+from marginpursuit.design import MemoryDesign
 from marginpursuit.location import catoni_location
 from marginpursuit.losses import LogisticLoss
 from marginpursuit.solvers import SOLVERS, Problem, Status
@@ -118,7 +118,7 @@ def test_no_point_nearby_has_a_lower_catoni_risk(loss, scale):
 def test_newton_equals_another_minimiser_of_the_logistic_risk():
     X, y = NOISY
     weights = np.full(len(y), 1 / len(y))
-    with Design(X) as design:
+    with MemoryDesign(X) as design:
         prepare = SOLVERS["gram"].prepare
         geometry = prepare(design, weights[np.newaxis], "absolute", fit_intercept=True)
         start = np.zeros((6, 1)), np.zeros(1)

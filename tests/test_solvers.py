@@ -12,7 +12,7 @@ from scipy import sparse
 from scipy.optimize import minimize
 from sklearn.datasets import load_breast_cancer, load_digits
 
-from marginpursuit.design import Design
+from marginpursuit.design import design_for
 from marginpursuit.losses import MarginLoss
 from marginpursuit.solvers import SOLVERS, Problem, Status, choose_solver
 from marginpursuit.solvers._interior_point import InteriorPoint
@@ -101,7 +101,7 @@ PENALTIES = [(1e-6, True), (0.0, False), (1e-4, False), (1.0, False)]
 
 
 def make(X, y, loss, name, *, alpha=1e-3, scale_free=False, fit_intercept=True, **options):
-    design = Design(X)
+    design = design_for(X)
     weights = options.pop("weights", np.full(X.shape[0], 1 / X.shape[0]))
     labels = Labels(y.astype(np.intp), max(2, int(y.max()) + 1))
     unit = "column" if scale_free else "absolute"
@@ -539,7 +539,7 @@ class TestAlgorithm1:
 
 
 def test_the_table_of_choices():
-    assert choose_solver(Design(np.zeros((5000, 2048)))) == "gram"
-    assert choose_solver(Design(np.zeros((10, 5000)))) == "gram"
-    assert choose_solver(Design(sparse.csr_matrix((4097, 5000)))) == "lbfgs"
-    assert choose_solver(Design(sparse.csr_matrix((5000, 3000)))) == "lbfgs"
+    assert choose_solver(design_for(np.zeros((5000, 2048)))) == "gram"
+    assert choose_solver(design_for(np.zeros((10, 5000)))) == "gram"
+    assert choose_solver(design_for(sparse.csr_matrix((4097, 5000)))) == "lbfgs"
+    assert choose_solver(design_for(sparse.csr_matrix((5000, 3000)))) == "lbfgs"

@@ -14,7 +14,7 @@ from sklearn.datasets import load_iris
 from sklearn.preprocessing import scale
 
 from marginpursuit import MarginPursuitClassifier, PegasosClassifier, _kernels
-from marginpursuit.design import Design
+from marginpursuit.design import MemoryDesign
 from marginpursuit.losses import MarginLoss, influence
 from marginpursuit.solvers import stochastic_margin_pursuit
 from marginpursuit.solvers.stochastic import Draws, own_order
@@ -213,7 +213,7 @@ class TestDraws:
         codes = (y > 0).astype(np.intp)
         shuffled = np.random.default_rng(1).permutation(120)
         one, other = (
-            own_order(Design(X[rows]), codes[rows], np.random.default_rng(0))
+            own_order(MemoryDesign(X[rows]), codes[rows], np.random.default_rng(0))
             for rows in (np.arange(120), shuffled)
         )
         assert_array_equal(one, shuffled[other])

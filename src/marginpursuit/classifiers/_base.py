@@ -23,7 +23,7 @@ from marginpursuit.classifiers._input import (
     rescaled,
 )
 from marginpursuit.classifiers._progress import warn
-from marginpursuit.design import Design
+from marginpursuit.design import design_for
 from marginpursuit.tasks import Labels
 
 
@@ -72,7 +72,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         coef = np.ascontiguousarray(self.coef_.T, dtype=np.float64)
         with (
             np.errstate(all="ignore"),
-            Design(matrix, n_threads=usable_threads(self.n_threads)) as design,
+            design_for(matrix, n_threads=usable_threads(self.n_threads)) as design,
         ):
             scores = design.scores(coef, np.asarray(self.intercept_, dtype=np.float64))
         if not np.all(np.isfinite(scores)):

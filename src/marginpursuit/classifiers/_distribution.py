@@ -30,7 +30,7 @@ from marginpursuit.classifiers._progress import (
     warn,
     with_callbacks,
 )
-from marginpursuit.design import Design
+from marginpursuit.design import MemoryDesign
 from marginpursuit.solvers import Status
 from marginpursuit.solvers._machine import AugmentedRows, KernelFeatures, Machine, MachineFit
 from marginpursuit.solvers.coordinate_descent import solve_matrix, solve_rows
@@ -125,7 +125,7 @@ class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: i
     def _fit_linear(self, data: TrainingData, report: Reporter) -> list[MachineFit]:
         """Fit coefficients."""
         data = _without_zero_weights(data)
-        with Design(data.matrix, n_threads=usable_threads(self.n_threads)) as design:
+        with MemoryDesign(data.matrix, n_threads=usable_threads(self.n_threads)) as design:
             try:
                 fits = self._fit_problems(
                     data, report, lambda machine: self._solve_linear(machine, design)
@@ -211,7 +211,7 @@ class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: i
             fits.append(solve(machine))
         return fits
 
-    def _solve_linear(self, machine: Machine, design: Design) -> MachineFit:
+    def _solve_linear(self, machine: Machine, design: MemoryDesign) -> MachineFit:
         """Solve for the rows of a design as they are."""
         rows = AugmentedRows(design, bool(self.fit_intercept))
         if self.solver in STOCHASTIC:

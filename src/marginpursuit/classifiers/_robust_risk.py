@@ -11,7 +11,7 @@ from marginpursuit.classifiers._base import TrainingData
 from marginpursuit.classifiers._parameters import CLASS_WEIGHT, FLAG, number, one_of, whole
 from marginpursuit.classifiers._progress import Reporter
 from marginpursuit.classifiers._separate import SeparateClassifier
-from marginpursuit.design import Design
+from marginpursuit.design import MemoryDesign
 from marginpursuit.solvers import SOLVERS, Progress, choose_solver
 from marginpursuit.solvers.newton import solve_newton
 from marginpursuit.solvers.risk import RISK_LOSSES, Risk, RobustSolution
@@ -41,7 +41,7 @@ class RobustRiskClassifier(SeparateClassifier):
     def _fit_risks(self, data: TrainingData) -> list[Any]:
         """Fit all problems; return what `_minimise` adds to the solution of each."""
         loss, automatic = RISK_LOSSES[self.loss], isinstance(self.alpha, str)
-        with Design(data.matrix, n_threads=usable_threads(self.n_threads)) as design:
+        with MemoryDesign(data.matrix, n_threads=usable_threads(self.n_threads)) as design:
             name = choose_solver(design)
             solver = SOLVERS[name]
             geometry = solver.prepare(

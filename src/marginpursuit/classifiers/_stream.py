@@ -23,7 +23,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import TrainingData
-from marginpursuit.design import Design, Linear
+from marginpursuit.design import Linear, MemoryDesign
 from marginpursuit.losses import MarginLoss
 from marginpursuit.tasks import Labels, Tasks
 
@@ -56,7 +56,7 @@ class Stream:
         cls, data: TrainingData, linear: Linear, loss: MarginLoss, fit_intercept: bool, threads: int
     ) -> "Stream":
         """Begin with the first rows and their fit; all later rows keep their coordinates."""
-        with Design(data.matrix, n_threads=threads) as design:
+        with MemoryDesign(data.matrix, n_threads=threads) as design:
             is_narrow = design.n_columns <= _MOST_COLUMNS
             design.standardise_diagonal(data.weights, centred=fit_intercept and is_narrow)
             # A column that is constant so far may vary in the next batch.
@@ -82,7 +82,7 @@ class Stream:
         """Learn from a batch, given the penalty for a weight of one; return the reads it took."""
         reads = 0
         for part in _parts(data, self.n_rows):
-            with Design(part.matrix, n_threads=threads) as design:
+            with MemoryDesign(part.matrix, n_threads=threads) as design:
                 design.centre, design.inverse_spread = self.centre, self.inverse_spread
                 self._count(design, part, loss)
                 self._step(design, part, loss, penalty)
@@ -94,7 +94,7 @@ class Stream:
         coef = (self.linear[0].T * self.inverse_spread).T
         return coef, self.linear[1] - self.centre @ coef
 
-    def _count(self, design: Design, data: TrainingData, loss: MarginLoss) -> None:
+    def _count(self, design: MemoryDesign, data: TrainingData, loss: MarginLoss) -> None:
         """Add rows to the sums over all rows."""
         right = data.labels.codes[:, np.newaxis] == data.labels.problems
         scores = design.scores(*self.linear)
@@ -112,7 +112,7 @@ class Stream:
             self.bound += design.gram(weights)
 
     def _step(
-        self, design: Design, data: TrainingData, loss: MarginLoss, penalty: FloatArray
+        self, design: MemoryDesign, data: TrainingData, loss: MarginLoss, penalty: FloatArray
     ) -> None:
         coef, intercept = self.linear
         weights = data.count * data.weights

@@ -30,7 +30,7 @@ from marginpursuit.classifiers._progress import (
 )
 from marginpursuit.classifiers._pursuit import Pursuit, pursue
 from marginpursuit.classifiers._stream import Stream, is_enough, stack
-from marginpursuit.design import Design, Linear
+from marginpursuit.design import Linear, design_for
 from marginpursuit.losses import MarginLoss
 from marginpursuit.solvers import (
     SOLVERS,
@@ -359,7 +359,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
 
     def _fit(self, data: TrainingData, previous: Linear | None, report: Reporter) -> None:
         """Fit to checked data; where its squares are not finite, raise a FloatingPointError."""
-        with Design(data.matrix, n_threads=self._threads) as design:
+        with design_for(data.matrix, n_threads=self._threads) as design:
             solver = SOLVERS[choose_solver(design) if self.solver == "auto" else self.solver]
             alpha, unit = self._penalty
             geometry = solver.prepare(

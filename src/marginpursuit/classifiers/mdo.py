@@ -15,7 +15,7 @@ from marginpursuit.classifiers._parameters import CLASS_WEIGHT, FLAG, Allowed, n
 from marginpursuit.classifiers._progress import Reporter
 from marginpursuit.classifiers._separate import SeparateClassifier
 from marginpursuit.classifiers.margin_pursuit import MarginPursuitClassifier
-from marginpursuit.design import Design, Linear
+from marginpursuit.design import Linear, MemoryDesign
 from marginpursuit.losses import ProjectionLoss
 from marginpursuit.solvers.sphere import SphereProblem, minimise_on_sphere
 
@@ -154,7 +154,7 @@ class MDOClassifier(SeparateClassifier):
         self.verbose = verbose
 
     def _fit(self, data: TrainingData) -> None:
-        with Design(data.matrix, n_threads=usable_threads(self.n_threads)) as design:
+        with MemoryDesign(data.matrix, n_threads=usable_threads(self.n_threads)) as design:
             design.standardise_diagonal(data.weights, centred=self.fit_intercept)
             radius = max(1.0, float(np.sqrt(np.count_nonzero(design.inverse_spread))))
             starts = design.from_data(self._fit_start(data))

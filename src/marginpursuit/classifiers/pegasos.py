@@ -19,7 +19,7 @@ from marginpursuit.classifiers._parameters import (
     number,
     whole,
 )
-from marginpursuit.design import Design, Linear
+from marginpursuit.design import Linear, MemoryDesign
 from marginpursuit.losses import HingeLoss
 from marginpursuit.solvers.kernel_descent import descend_in_kernel
 from marginpursuit.solvers.stochastic import (
@@ -330,7 +330,7 @@ class PegasosClassifier(KernelClassifier):
         labels = data.labels
         for descent, name in zip(self._descents, labels.problems, strict=True):
             descent.sign = labels.sign(name)
-        with Design(data.matrix) as design:
+        with MemoryDesign(data.matrix) as design:
             order = own_order(design, labels.codes, self._random)
             draws = Draws(data.weights, self._random, order)
             if self._is_linear:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginpursuit._validation import FloatArray
-from marginpursuit.design import Design, Linear
+from marginpursuit.design import Design, Linear, design_for
 from marginpursuit.losses import MarginLoss
 from marginpursuit.solvers import SOLVERS, Geometry, Problem, Progress, choose_solver, minimise
 from marginpursuit.tasks import Labels, Tasks
@@ -143,7 +143,7 @@ class FoldFits:
                     yield from self._held_out(batch, here, scale, fits)
 
     def _open(self, matrix: Any) -> Design:
-        return self._stack.enter_context(Design(matrix, n_threads=self._options.n_threads))
+        return self._stack.enter_context(design_for(matrix, n_threads=self._options.n_threads))
 
     def _batch(self, matrix: Any, weights: FloatArray, folds: list[int], alone: bool) -> _Batch:
         rows = self._folds[folds[0]].train if alone else slice(None)

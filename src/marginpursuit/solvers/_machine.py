@@ -24,7 +24,7 @@ from scipy.linalg import cho_factor, eigh
 
 from marginpursuit._kernels.coordinates import Terms
 from marginpursuit._validation import FloatArray
-from marginpursuit.design import Design
+from marginpursuit.design import MemoryDesign
 from marginpursuit.solvers._problem import Progress, Status
 
 
@@ -75,7 +75,7 @@ class DualPoint:
 class AugmentedRows:
     """The rows of a design as they are, each with a one appended if there is a constant."""
 
-    def __init__(self, design: Design, constant: bool) -> None:
+    def __init__(self, design: MemoryDesign, constant: bool) -> None:
         self._design, self.constant, self.matrix = design, constant, design.matrix
         self.n_rows, self.n_columns = design.n_rows, design.n_columns + constant
 
@@ -86,7 +86,7 @@ class AugmentedRows:
 
     def take(self, chosen: NDArray[np.intp]) -> "AugmentedRows":
         """Return some of the rows."""
-        return AugmentedRows(Design(self.matrix[chosen]), self.constant)
+        return AugmentedRows(MemoryDesign(self.matrix[chosen]), self.constant)
 
     def scores(self, coef: FloatArray) -> FloatArray:
         """Return x·coef for every row."""
@@ -137,7 +137,9 @@ class KernelFeatures:
         kept = values > rounding
         kept[-1] = True  # a column of zeros where the kernel is zero
         roots = np.sqrt(np.maximum(values[kept], 0.0))
-        self.rows = AugmentedRows(Design(np.ascontiguousarray(vectors[:, kept] * roots)), False)
+        self.rows = AugmentedRows(
+            MemoryDesign(np.ascontiguousarray(vectors[:, kept] * roots)), False
+        )
         self._back = np.divide(
             vectors[:, kept], roots, out=np.zeros_like(vectors[:, kept]), where=roots > 0
         )

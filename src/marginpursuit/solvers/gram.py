@@ -24,7 +24,7 @@ from scipy.linalg.lapack import dpstrf
 
 from marginpursuit._threads import serial_products
 from marginpursuit._validation import FloatArray
-from marginpursuit.design import Design, Linear
+from marginpursuit.design import Design, Linear, design_for
 from marginpursuit.solvers._interior_point import InteriorPoint
 from marginpursuit.solvers._newton import NewtonDescent
 from marginpursuit.solvers._penalty import design_unit, shared_weights
@@ -192,7 +192,7 @@ def _row_geometry(design: Design, weights: FloatArray, unit: str, fit_intercept:
     lower = np.zeros((design.n_rows, rank))
     lower[order] = np.tril(factor)[:, :rank]
     pivots = order[:rank]
-    reduced = Design(lower)
+    reduced = design_for(lower)
 
     def to_data(linear: Linear) -> Linear:
         combinations = np.zeros((design.n_rows, linear[0].shape[1]))

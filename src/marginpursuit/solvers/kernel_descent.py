@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from marginpursuit._kernels import Descent
 from marginpursuit._validation import FloatArray
-from marginpursuit.design import Design
+from marginpursuit.design import MemoryDesign
 from marginpursuit.solvers.stochastic import Draws, descend
 
 __all__ = ["descend_in_kernel"]
@@ -49,7 +49,7 @@ def descend_in_kernel(
     if n_rows**2 <= _MOST_ELEMENTS:
         for descent in descents:
             descent.own = everything
-        with Design(kernel(everything, everything)) as design:
+        with MemoryDesign(kernel(everything, everything)) as design:
             descend(design, descents, draws, n_steps)
         return
     step = max(1, _PART_ELEMENTS // (n_rows * batch))
@@ -59,7 +59,7 @@ def descend_in_kernel(
         )
         support = [np.flatnonzero(descent.coef) for descent in descents]
         columns = np.unique(np.concatenate([rows, *support]))
-        design = Design(kernel(rows, columns))
+        design = MemoryDesign(kernel(rows, columns))
         for descent in descents:
             part = replace(
                 descent,

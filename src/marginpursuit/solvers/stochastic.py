@@ -25,7 +25,7 @@ from scipy import sparse
 
 from marginpursuit._kernels import Descent
 from marginpursuit._validation import FloatArray, between, count, inside, positive, scalar
-from marginpursuit.design import Design
+from marginpursuit.design import Design, MemoryDesign
 from marginpursuit.location import consistent_quantile_scale, quantile_scale
 from marginpursuit.losses import MarginLoss
 from marginpursuit.solvers._problem import Geometry, Problem, Progress, Solution, Status
@@ -96,7 +96,7 @@ def random_source(random_state: Any) -> Any:
     return random_state if hasattr(random_state, "random") else np.random.default_rng(random_state)
 
 
-def descend(design: Design, descents: Sequence[Descent], draws: Draws, n_steps: int) -> None:
+def descend(design: MemoryDesign, descents: Sequence[Descent], draws: Draws, n_steps: int) -> None:
     """Take so many steps of several descents, all along the same rows."""
     batch = descents[0].batch
     row = max(1, design.n_stored // design.n_rows)
@@ -143,6 +143,8 @@ def solve_stochastic(problem: Problem) -> Solution:
             f"steps follows; got {problem.alphas.min():g}"
         )
     design, tasks = problem.geometry.design, problem.tasks
+    if not isinstance(design, MemoryDesign):
+        raise TypeError("stochastic steps need rows in memory, one after another")
     random = random_source(problem.random_state)
     coef, intercept = problem.start
     if not np.any(coef):
@@ -298,7 +300,7 @@ def stochastic_margin_pursuit(
         descent.rate = scalar("step", positive("step", step))
         descent.decay = penalty * descent.rate
     draws = Draws(weights, random)
-    with Design(matrix) as design:
+    with MemoryDesign(matrix) as design:
         descend(design, [descent], draws, min(wait, steps))
         if wait < steps:
             point = descent.coef[:, np.newaxis], np.array([descent.intercept])

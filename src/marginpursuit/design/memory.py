@@ -1,27 +1,14 @@
-r"""How the data is read: the narrow waist between solvers and whatever holds X.
+"""Rows in memory, or mapped into it: a dense array or a CSR matrix, read as it is.
 
-A `Design` answers four questions, each in one read of the data and in standardised coordinates
-z = (x - centre) / spread, where a score is h(x) = z·coef + intercept:
+Beside what every design offers, `descend` takes stochastic steps along single rows.
 
-- `sweep`: value, gradient and margins of a sum of losses,
-- `scores`: h(x) for every row,
-- `pullback`: the sum of factor times row,
-- `gram`: the weighted second-moment matrix of the rows.
-
-Besides, `descend` takes stochastic steps along single rows, in the coordinates they have.
-
-The data itself is never moved or scaled: centring and scaling are algebra on `coef` and on the
-result. `n_reads` counts the reads.
-
-Several tasks (classes, settings, folds) share each read: `coef` has shape (n_columns, n_tasks).
 Rows are cut into blocks whose number depends on the shape of the data alone and whose results are
 added in order, so that no result depends on the number of threads.
 """
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,11 +18,9 @@ from marginpursuit import _kernels
 from marginpursuit._kernels import Descent
 from marginpursuit._threads import serial_products
 from marginpursuit._validation import FloatArray
+from marginpursuit.design._base import Design, Sweep
 from marginpursuit.losses import MarginLoss
 from marginpursuit.tasks import Tasks
-
-#: Coefficients (n_columns, n_tasks) and intercepts (n_tasks,).
-Linear: TypeAlias = tuple[FloatArray, FloatArray]
 
 # Work below which a block is not worth a task of its own, and the most blocks there are.
 _BLOCK_ELEMENTS = 1 << 18
@@ -55,39 +40,18 @@ _FEWEST_IN_BLOCK = 512
 # Scores that a product with a sparse matrix makes at a time.
 _SPARSE_ELEMENTS = 1 << 21
 
-# Values without finite squares are met with FloatingPointError, not with warnings on the way there.
-_unusual = np.errstate(over="ignore", invalid="ignore")
 
-
-@dataclass(frozen=True, slots=True)
-class Sweep:
-    """What one read yields for each task, sums weighted and without penalty."""
-
-    value: FloatArray  # (n_tasks,)
-    gradient: FloatArray  # (n_columns, n_tasks), in the coefficients
-    slope: FloatArray  # (n_tasks,), in the intercepts
-
-
-class Design:
-    """An in-memory matrix, dense or CSR, read as it is."""
+class MemoryDesign(Design):
+    """A dense array or a CSR matrix, read by the compiled kernels where there are any."""
 
     def __init__(self, matrix: Any, *, n_threads: int = 1) -> None:
-        self.n_rows, self.n_columns = matrix.shape
-        self.centre = np.zeros(self.n_columns)
-        self.inverse_spread = np.ones(self.n_columns)
-        self.n_reads = 0
+        super().__init__(*matrix.shape)
+        self.is_sparse = sparse.issparse(matrix)
         self._matrix = matrix
         self._rows = _kernels.rows(matrix)
         self._blocks = _block_edges(matrix)
         self._n_threads = n_threads
         self._pool: ThreadPoolExecutor | None = None
-
-    def __enter__(self) -> "Design":
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
 
     @property
     def matrix(self) -> Any:
@@ -95,66 +59,9 @@ class Design:
         return self._matrix
 
     @property
-    def is_sparse(self) -> bool:
-        """Whether the matrix is stored as CSR."""
-        return sparse.issparse(self._matrix)
-
-    @property
     def n_stored(self) -> int:
         """The number of elements that the matrix holds in memory."""
         return int(self._matrix.indptr[-1] if self.is_sparse else self._matrix.size)
-
-    def to_data(self, linear: Linear) -> Linear:
-        """Translate coefficients and intercepts to those of the data as it is."""
-        coef, intercept = linear
-        raw_coef = (coef.T * self.inverse_spread).T
-        return raw_coef, intercept - self.centre @ raw_coef
-
-    def from_data(self, linear: Linear) -> Linear:
-        """Invert `to_data`; coefficients of columns that take no part become zero."""
-        coef, intercept = linear
-        return (coef.T * self.spread).T, intercept + self.centre @ coef
-
-    @property
-    def spread(self) -> FloatArray:
-        """The spread of each column, zero for one that takes no part."""
-        moving = self.inverse_spread > 0
-        return np.divide(1.0, self.inverse_spread, out=np.zeros(self.n_columns), where=moving)
-
-    def sweep(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
-        """Sum loss and gradient over the rows, for each task, in one read."""
-        raw_coef, raw_intercept = self.to_data((coef, intercept))
-        sweep_tasks = self._sweep_one if len(tasks) == 1 else self._sweep_many
-        if not all(isinstance(loss, MarginLoss) for loss in tasks.losses):
-            sweep_tasks = self._sweep_unknown
-        sweep = sweep_tasks(raw_coef, raw_intercept, tasks)
-        self.n_reads += 1
-        gradient = sweep.gradient - np.outer(self.centre, sweep.slope)
-        return Sweep(sweep.value, (gradient.T * self.inverse_spread).T, sweep.slope)
-
-    def scores(self, coef: FloatArray, intercept: FloatArray) -> FloatArray:
-        """Return h(x) for every row and task, of shape (n_rows, n_tasks)."""
-        raw_coef, raw_intercept = self.to_data((coef, intercept))
-        self.n_reads += 1
-        if raw_coef.shape[1] > 1:
-            scores = np.empty((self.n_rows, raw_coef.shape[1]))
-            for span, part in self._score_chunks(raw_coef, raw_intercept):
-                scores[span] = part
-            return scores
-        out, column = np.empty(self.n_rows), np.ascontiguousarray(raw_coef[:, 0])
-        self._for_blocks(
-            lambda _, first, last: self._rows.scores(
-                first, last, column, float(raw_intercept[0]), out
-            )
-        )
-        return out[:, np.newaxis]
-
-    def score_chunks(
-        self, coef: FloatArray, intercept: FloatArray
-    ) -> Iterator[tuple[slice, FloatArray]]:
-        """Yield the `scores` of some rows at a time, in one read."""
-        self.n_reads += 1
-        yield from self._score_chunks(*self.to_data((coef, intercept)))
 
     def descend(self, descent: Descent, draws: NDArray[np.intp]) -> None:
         """Take stochastic steps along rows that are drawn, as they are: not standardised."""
@@ -163,16 +70,6 @@ class Design:
             self._matrix = np.ascontiguousarray(self._matrix)
             self._rows = _kernels.rows(self._matrix)
         self._rows.descend(descent, draws)
-
-    def pullback(self, factors: FloatArray) -> FloatArray:
-        """Return the sum of factor times standardised row, of shape (n_columns,)."""
-        total = self._raw_pullback(factors)
-        return np.asarray((total - self.centre * factors.sum()) * self.inverse_spread)
-
-    def gram(self, weights: FloatArray) -> FloatArray:
-        """Return the sum of weight times the outer square of the standardised row."""
-        total = self._raw_gram(weights) * self.inverse_spread
-        return np.asarray((total.T * self.inverse_spread).T)
 
     def quadratic(self, matrix: FloatArray | None = None) -> FloatArray:
         """Return x·Mx for every row as it is; without a matrix, its squared norm."""
@@ -189,57 +86,6 @@ class Design:
                     mapped = rows if matrix is None else rows @ matrix
                     total[span] = np.einsum("ij,ij->i", rows, mapped)
         return total
-
-    @_unusual
-    def standardise(self, weights: FloatArray, *, centred: bool) -> FloatArray:
-        """Set centre and spread from weighted moments; return the Gram matrix.
-
-        Weights sum to one. Without centring, as for a fit without intercept, the spread is the
-        root mean square. A column without spread takes no part: its coefficient is zero.
-        """
-        self._set_centre(weights, centred)
-        second_moment = self._raw_gram(weights)
-        self._set_spread(np.diagonal(second_moment))
-        total = second_moment * self.inverse_spread
-        return np.asarray((total.T * self.inverse_spread).T)
-
-    @_unusual
-    def standardise_diagonal(self, weights: FloatArray, *, centred: bool) -> None:
-        """Set centre and spread as `standardise` does, where a Gram matrix would be too large."""
-        self._set_centre(weights, centred)
-        self._set_spread(self._raw_squares(weights))
-
-    @_unusual
-    def part_variances(self, weights: FloatArray, *, centred: bool) -> FloatArray:
-        """Return the variance of each standardised column under several sets of weights.
-
-        Each set sums to one. Without centring it is the mean square.
-        """
-        self.n_reads += 1
-        first = np.zeros((len(weights), self.n_columns))
-        second = np.zeros_like(first)
-        for span, rows in self._chunks(0, self.n_rows):
-            share = weights[:, span]
-            if self.is_sparse:  # what is not stored is minus the centre
-                cross = share @ rows * self.centre
-                squares = share @ rows.multiply(rows).tocsr() - 2.0 * cross
-                first += share @ rows - np.outer(share.sum(axis=1), self.centre)
-                second += squares + np.outer(share.sum(axis=1), self.centre**2)
-            else:
-                rows = rows - self.centre
-                first += share @ rows
-                second += share @ np.square(rows, out=rows)
-        variance = second - first**2 if centred else second
-        return np.asarray(np.maximum(variance, 0.0) * self.inverse_spread**2)
-
-    @_unusual
-    def mean_square(self, weights: FloatArray) -> float:
-        """Return the weighted mean of the squared norm of the rows, as they are."""
-        mean = float(self._raw_squares(weights).sum())
-        vanishes = mean == 0.0 and np.any(self._largest(np.arange(self.n_columns)) > 0)
-        if vanishes or not mean < np.inf:
-            raise FloatingPointError("the rows have no finite mean square")
-        return mean
 
     def absolute_products(self, weights: FloatArray, *, with_one: bool) -> FloatArray:
         """Sum weight |z_j| Σ_k |z_k| over the rows: a diagonal that bounds the Gram matrix.
@@ -263,14 +109,42 @@ class Design:
             total[self.n_columns :] += factors.sum()
         return total
 
-    def row_products(self, column_weights: FloatArray) -> FloatArray:
-        """Return the n_rows x n_rows matrix of weighted inner products of standardised rows."""
-        self.n_reads += 1
-        roots = np.sqrt(column_weights) * self.inverse_spread
+    def _sweep(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
+        sweep_tasks = self._sweep_one if len(tasks) == 1 else self._sweep_many
+        if not all(isinstance(loss, MarginLoss) for loss in tasks.losses):
+            sweep_tasks = self._sweep_unknown
+        return sweep_tasks(coef, intercept, tasks)
+
+    def _scores(self, coef: FloatArray, intercept: FloatArray) -> FloatArray:
+        if len(intercept) > 1:
+            return super()._scores(coef, intercept)
+        out, column = np.empty(self.n_rows), np.ascontiguousarray(coef[:, 0])
+        self._for_blocks(
+            lambda _, first, last: self._rows.scores(first, last, column, float(intercept[0]), out)
+        )
+        return out[:, np.newaxis]
+
+    def _part_moments(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+        first = np.zeros((len(weights), self.n_columns))
+        second = np.zeros_like(first)
+        for span, rows in self._chunks(0, self.n_rows):
+            share = weights[:, span]
+            if self.is_sparse:  # what is not stored is minus the centre
+                cross = share @ rows * self.centre
+                squares = share @ rows.multiply(rows).tocsr() - 2.0 * cross
+                first += share @ rows - np.outer(share.sum(axis=1), self.centre)
+                second += squares + np.outer(share.sum(axis=1), self.centre**2)
+            else:
+                rows = rows - self.centre
+                first += share @ rows
+                second += share @ np.square(rows, out=rows)
+        return first, second
+
+    def _row_products(self, factors: FloatArray) -> FloatArray:
         if self.is_sparse:
-            scaled = self._matrix.astype(np.float64).multiply(roots).tocsr()
-            cross = scaled @ (self.centre * roots)
-            offset = float(np.sum((self.centre * roots) ** 2))
+            scaled = self._matrix.astype(np.float64).multiply(factors).tocsr()
+            cross = scaled @ (self.centre * factors)
+            offset = float(np.sum((self.centre * factors) ** 2))
             products = (scaled @ scaled.T).toarray()
             return np.asarray(products - cross - cross[:, np.newaxis] + offset)
 
@@ -278,43 +152,22 @@ class Design:
             step = max(_FEWEST_IN_PRODUCT, _PRODUCT_ELEMENTS // self.n_rows)
             for start in range(first, last, step):
                 span = slice(start, min(start + step, last))
-                rows = (self._matrix[:, span] - self.centre[span]) * roots[span]
+                rows = (self._matrix[:, span] - self.centre[span]) * factors[span]
                 total += rows @ rows.T
 
         return self._summed((self.n_rows, self.n_rows), self.n_columns, add)
 
-    def _set_centre(self, weights: FloatArray, centred: bool) -> None:
-        mean = self._raw_pullback(weights)
-        if not np.all(np.isfinite(mean)):
-            raise FloatingPointError("the columns have no finite mean")
-        self.centre = mean if centred else np.zeros(self.n_columns)
-
-    def _set_spread(self, second_moment: FloatArray) -> None:
-        # A spread below the rounding of the centre is the rounding of a constant column. Sparse
-        # rows cannot be centred before they are squared, which costs half the digits.
-        rounding = 1e-7 if self.is_sparse else self.n_rows * np.finfo(np.float64).eps
-        still = second_moment <= (rounding * self.centre) ** 2
-        largest, moving = self._largest(np.flatnonzero(still)), second_moment[~still]
-        vanishes = np.any((largest > 0) & (largest < 1e-140)) or np.any(moving < 1e-280)
-        if vanishes or not np.all(second_moment < 1e280):
-            raise FloatingPointError("the squares of the columns lose digits")
-        self.inverse_spread = np.zeros(self.n_columns)
-        self.inverse_spread[~still] = 1.0 / np.sqrt(moving)
-
     def _largest(self, columns: NDArray[np.intp]) -> FloatArray:
-        """Return the largest absolute value in each of some columns."""
         if self.is_sparse:
             size = abs(self._matrix.astype(np.float64, copy=False)).max(axis=0)
             return np.asarray(size.toarray().ravel()[columns])
-        largest, step = np.zeros(len(columns)), max(1, _PRODUCT_ELEMENTS // max(1, len(columns)))
-        for start in range(0, self.n_rows if len(columns) else 0, step):
+        largest, step = np.zeros(len(columns)), max(1, _PRODUCT_ELEMENTS // len(columns))
+        for start in range(0, self.n_rows, step):
             values = self._matrix[start : start + step, columns].astype(np.float64)
             largest = np.maximum(largest, np.abs(values).max(axis=0))
         return largest
 
-    def _raw_squares(self, weights: FloatArray) -> FloatArray:
-        """Sum weight times the squares of the centred rows."""
-        self.n_reads += 1
+    def _squares(self, weights: FloatArray) -> FloatArray:
         total = np.zeros(self.n_columns)
         for span, rows in self._chunks(0, self.n_rows):
             if self.is_sparse:
@@ -346,15 +199,13 @@ class Design:
         """Sweep with losses that the kernels do not know, in a further read for each task."""
         n_tasks = len(tasks)
         value, slope, gradient = np.empty(n_tasks), np.empty(n_tasks), np.empty_like(coef)
-        scores = np.empty((self.n_rows, n_tasks))
-        for span, part in self._score_chunks(coef, intercept):
-            scores[span] = part
+        scores = super()._scores(coef, intercept)
         for k, loss in enumerate(tasks.losses):
             sign, weights = tasks.sign(k), tasks.weights[tasks.part[k]]
             margins = sign * scores[:, k]
             factors = weights * sign * loss.derivative(margins)
             value[k], slope[k] = weights @ loss.value(margins), factors.sum()
-            gradient[:, k] = self._raw_pullback(factors)
+            gradient[:, k] = self._pullback(factors)
         return Sweep(value, gradient, slope)
 
     def _sweep_many(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
@@ -383,18 +234,16 @@ class Design:
         for span, rows in self._chunks(0, self.n_rows, len(intercept)):
             yield span, rows @ coef + intercept
 
-    def _raw_pullback(self, factors: FloatArray) -> FloatArray:
+    def _pullback(self, factors: FloatArray) -> FloatArray:
         totals = np.zeros((len(self._blocks) - 1, self.n_columns))
         factors = np.ascontiguousarray(factors)
         self._for_blocks(
             lambda block, first, last: self._rows.pullback(first, last, factors, totals[block])
         )
-        self.n_reads += 1
         return np.asarray(totals.sum(axis=0))
 
-    def _raw_gram(self, weights: FloatArray) -> FloatArray:
+    def _gram(self, weights: FloatArray) -> FloatArray:
         """Sum weight times the outer square of the centred row, rows of weight zero unread."""
-        self.n_reads += 1
         wanted = None if np.all(weights > 0) else np.flatnonzero(weights)
         if self.is_sparse:
             matrix = self._matrix if wanted is None else self._matrix[wanted]
@@ -470,6 +319,7 @@ class Design:
             return
         if self._pool is None:
             self._pool = ThreadPoolExecutor(self._n_threads)
+            self._resources.callback(self._pool.shutdown, cancel_futures=True)
         list(self._pool.map(run, range(n_threads), [n_threads] * n_threads))
 
 

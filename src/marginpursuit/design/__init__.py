@@ -1,0 +1,16 @@
+"""How the data is read: the narrow waist between solvers and whatever holds X.
+
+A `Design` answers what solvers ask of the data; there is one file for each thing that may hold it.
+"""
+
+from typing import Any
+
+from marginpursuit.design._base import Design, Linear, Sweep
+from marginpursuit.design.memory import MemoryDesign
+
+__all__ = ["Design", "Linear", "MemoryDesign", "Sweep", "design_for"]
+
+
+def design_for(matrix: Any, *, n_threads: int = 1) -> Design:
+    """Return the design that reads what holds the data, in so many threads."""
+    return MemoryDesign(matrix, n_threads=n_threads)
