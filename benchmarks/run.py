@@ -14,6 +14,7 @@ import contamination
 import distribution
 import fits
 import growth
+import scale
 import selection
 import small
 import stochastic
@@ -29,6 +30,7 @@ SECTIONS = {
     "growth": growth.run,
     "distribution": distribution.run,
     "selection": selection.run,
+    "scale": scale.run,
 }
 # These take hours of processor time, and are run if they are asked for.
 LONG_SECTIONS = {"table": table.run, "contamination": contamination.run}

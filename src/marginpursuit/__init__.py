@@ -5,7 +5,7 @@ The estimators are here; the mathematics is in `losses`, `location`, `calibratio
 
 from importlib.metadata import version as _version
 
-from marginpursuit import bounds, calibration, location, losses
+from marginpursuit import blocks, bounds, calibration, location, losses
 from marginpursuit._versions import show_versions
 from marginpursuit.classifiers import (
     CatoniRiskClassifier,
@@ -29,6 +29,7 @@ __all__ = [
     "ODMClassifier",
     "PegasosClassifier",
     "__version__",
+    "blocks",
     "bounds",
     "calibration",
     "load_model",

@@ -2,7 +2,10 @@
 
 import os
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes) -> Path:
@@ -11,11 +14,19 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> Path:
     Whatever goes wrong on the way (no space, a kill, no permission), a file of that name that was
     there before is still there, whole.
     """
+    with atomic_stream(path) as stream:
+        stream.write(content)
+    return Path(path)
+
+
+@contextmanager
+def atomic_stream(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open what `write_atomically` writes, for content that comes piece by piece."""
     path = Path(path)
     handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
     try:
         with os.fdopen(handle, "wb") as stream:
-            stream.write(content)
+            yield stream
             stream.flush()
             os.fsync(stream.fileno())
         mask = os.umask(0)
@@ -25,4 +36,3 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> Path:
     except BaseException:
         Path(partial).unlink(missing_ok=True)
         raise
-    return path

@@ -10,10 +10,15 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import (
+    check_consistent_length,
+    check_is_fitted,
+    validate_data,
+)
 
 from marginpursuit._threads import usable_threads
 from marginpursuit._validation import FloatArray, between, scalar
+from marginpursuit.blocks import Blocks
 from marginpursuit.classifiers._input import (
     LARGEST,
     check_weights,
@@ -31,7 +36,7 @@ from marginpursuit.tasks import Labels
 class TrainingData:
     """Checked input of a fit."""
 
-    matrix: Any  # dense array or CSR matrix, of the dtype it came with
+    matrix: Any  # dense array, CSR matrix or blocks, of the dtype they came with
     labels: Labels
     weights: FloatArray  # sum one
     count: float  # the number of rows that the weights stand for: their sum as they came
@@ -46,6 +51,9 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     coef_: FloatArray
 
+    # Whether X may come in blocks.
+    _takes_blocks = False
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
@@ -59,7 +67,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {array-like, sparse matrix, Blocks} of shape (n_samples, n_features)
             Samples.
 
         Returns
@@ -85,7 +93,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {array-like, sparse matrix, Blocks} of shape (n_samples, n_features)
             Samples.
 
         Returns
@@ -125,6 +133,8 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Check a batch of a stream, of which the first one sets `classes_`."""
         first = not hasattr(self, "classes_")
         matrix, target = self._read_labelled(X, y, reset=first)
+        if isinstance(matrix, Blocks):
+            raise TypeError("partial_fit takes one batch, in memory, at a time; got blocks")
         self._refuse_missing(matrix)
         if classes is not None:
             refuse_mixed("classes", classes)
@@ -203,6 +213,8 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _read(self, X: Any, **options: Any) -> Any:
         """Check X and leave the dtype as it came; values may still be infinite or NaN."""
+        if isinstance(X, Blocks):
+            return self._read_blocks(X, **options)
         return validate_data(
             self,
             readable(X),
@@ -211,6 +223,17 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             ensure_all_finite=False,
             **options,
         )
+
+    def _read_blocks(self, blocks: Blocks, *, reset: bool, **labels: Any) -> Any:
+        """Check what is known of blocks, and y; the rest is checked when they are loaded."""
+        if not self._takes_blocks:
+            raise TypeError(f"{type(self).__name__} needs X in memory; got {type(blocks).__name__}")
+        validate_data(self, blocks, reset=reset, skip_check_array=True)
+        if not labels:
+            return blocks
+        target = validate_data(self, **labels)
+        check_consistent_length(blocks, target)
+        return blocks, target
 
     def _read_labelled(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, NDArray[Any]]:
         """Check X, as `_read` does, and y."""

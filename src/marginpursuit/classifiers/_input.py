@@ -4,6 +4,7 @@ An error names what was wrong, the value seen and what is allowed.
 """
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
 from marginpursuit._validation import FloatArray, between
+from marginpursuit.blocks import Blocks
 
 #: The largest float.
 LARGEST = float(np.finfo(np.float64).max)
@@ -73,22 +75,36 @@ def _holds_numbers(values: Any) -> bool:
 
 
 def refuse_missing(matrix: Any, owner: str, names: NDArray[Any] | None) -> None:
-    """Refuse NaN and infinity in a dense array or CSR matrix; say where they are."""
+    """Refuse NaN and infinity in a dense array, CSR matrix or blocks; say where they are."""
+    in_block = ""
+    if isinstance(matrix, Blocks):
+        found = ((block, missing) for block, _, missing in matrix.each(first_missing) if missing)
+        block, missing = next(found, (0, None))
+        in_block = f" of block {block}"
+    else:
+        missing = first_missing(matrix)
+    if missing is None:
+        return
+    row, column, value = missing
+    where = f"column {column}" if names is None else f"column {names[column]!r}"
+    raise ValueError(
+        f"Input X contains {'NaN' if np.isnan(value) else 'infinity'}: {owner} needs finite "
+        f"numbers; got {value} in {where}, row {row}{in_block}. Impute or drop such values first."
+    )
+
+
+def first_missing(matrix: Any) -> tuple[int, int, float] | None:
+    """Return row, column and value of the first NaN or infinity, if there is one."""
     is_sparse = sparse.issparse(matrix)
     stored = matrix.data if is_sparse else matrix
     finite = np.isfinite(stored)
     if finite.all():
-        return
+        return None
     first = np.unravel_index(finite.argmin(), finite.shape)
-    value = stored[first]
+    value = float(stored[first])
     if is_sparse:
         first = np.flatnonzero(matrix.indptr <= first[0])[-1], matrix.indices[first[0]]
-    row, column = first
-    where = f"column {column}" if names is None else f"column {names[column]!r}"
-    raise ValueError(
-        f"Input X contains {'NaN' if np.isnan(value) else 'infinity'}: {owner} needs finite "
-        f"numbers; got {value} in {where}, row {row}. Impute or drop such values first."
-    )
+    return int(first[0]), int(first[1]), value
 
 
 def refuse_mixed(name: str, y: Any) -> None:
@@ -125,11 +141,29 @@ def check_weights(sample_weight: ArrayLike | None, n_rows: int) -> FloatArray:
 
 
 def rescaled(matrix: Any) -> tuple[Any, NDArray[np.int_]]:
-    """Copy a matrix as float64, each column divided by a power of two near its largest value."""
-    is_sparse, scaled = sparse.issparse(matrix), matrix.astype(np.float64)
-    largest = abs(scaled).max(axis=0)
-    _, exponents = np.frexp(largest.toarray().ravel() if is_sparse else largest)
-    if is_sparse:
+    """Copy a matrix as float64, each column divided by a power of two near its largest value.
+
+    Blocks are copied whenever they are loaded.
+    """
+    if isinstance(matrix, Blocks):
+        largest = np.max([size for _, _, size in matrix.each(_largest)], axis=0)
+    else:
+        largest = _largest(matrix)
+    _, exponents = np.frexp(largest)
+    change = partial(_divided, exponents=exponents)
+    return matrix.map(change) if isinstance(matrix, Blocks) else change(matrix), exponents
+
+
+def _largest(matrix: Any) -> FloatArray:
+    """Return the largest absolute value of each column."""
+    largest = abs(matrix.astype(np.float64)).max(axis=0)
+    return np.asarray(largest.toarray().ravel() if sparse.issparse(matrix) else largest)
+
+
+def _divided(matrix: Any, exponents: NDArray[np.int_]) -> Any:
+    """Copy a matrix as float64, its columns divided by powers of two."""
+    scaled = matrix.astype(np.float64)
+    if sparse.issparse(matrix):
         scaled.data = np.ldexp(scaled.data, -exponents[scaled.indices])
-        return scaled, exponents
-    return np.ldexp(scaled, -exponents, out=scaled), exponents
+        return scaled
+    return np.ldexp(scaled, -exponents, out=scaled)

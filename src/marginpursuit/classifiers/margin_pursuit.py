@@ -192,6 +192,8 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
     (1, 2)
     """
 
+    _takes_blocks = True
+
     scale_: float
     n_iter_: int
     n_sweeps_: int
@@ -237,8 +239,8 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Training samples, of any real dtype.
+        X : {array-like, sparse matrix, Blocks} of shape (n_samples, n_features)
+            Training samples, of any real dtype, in memory or in `~marginpursuit.blocks`.
         y : array-like of shape (n_samples,)
             Class of each sample.
         sample_weight : array-like of shape (n_samples,), optional

@@ -5,12 +5,16 @@ A `Design` answers what solvers ask of the data; there is one file for each thin
 
 from typing import Any
 
+from marginpursuit.blocks import Blocks
 from marginpursuit.design._base import Design, Linear, Sweep
+from marginpursuit.design.blocks import BlockDesign
 from marginpursuit.design.memory import MemoryDesign
 
-__all__ = ["Design", "Linear", "MemoryDesign", "Sweep", "design_for"]
+__all__ = ["BlockDesign", "Design", "Linear", "MemoryDesign", "Sweep", "design_for"]
 
 
 def design_for(matrix: Any, *, n_threads: int = 1) -> Design:
     """Return the design that reads what holds the data, in so many threads."""
+    if isinstance(matrix, Blocks):
+        return BlockDesign(matrix, n_threads=n_threads)
     return MemoryDesign(matrix, n_threads=n_threads)

@@ -15,7 +15,7 @@ Several tasks (classes, settings, folds) share each read: `coef` has shape (n_co
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Self, TypeAlias
@@ -40,6 +40,12 @@ class Sweep:
     value: FloatArray  # (n_tasks,)
     gradient: FloatArray  # (n_columns, n_tasks), in the coefficients
     slope: FloatArray  # (n_tasks,), in the intercepts
+
+    def __add__(self, other: "Sweep") -> "Sweep":
+        """Join what two sets of rows yield."""
+        return Sweep(
+            self.value + other.value, self.gradient + other.gradient, self.slope + other.slope
+        )
 
 
 class Design(ABC):
@@ -120,14 +126,14 @@ class Design(ABC):
         Weights sum to one. Without centring, as for a fit without intercept, the spread is the
         root mean square. A column without spread takes no part: its coefficient is zero.
         """
-        second_moment = self._set_centre(weights, self._gram, centred)
+        second_moment = self._set_centre(weights, centred=centred, diagonal=False)
         self._set_spread(np.diagonal(second_moment))
         return self._scaled(second_moment)
 
     @_unusual
     def standardise_diagonal(self, weights: FloatArray, *, centred: bool) -> None:
         """Set centre and spread as `standardise` does, where a Gram matrix would be too large."""
-        self._set_spread(self._set_centre(weights, self._squares, centred))
+        self._set_spread(self._set_centre(weights, centred=centred, diagonal=True))
 
     @_unusual
     def part_variances(self, weights: FloatArray, *, centred: bool) -> FloatArray:
@@ -159,16 +165,14 @@ class Design(ABC):
         total = second_moment * self.inverse_spread
         return np.asarray((total.T * self.inverse_spread).T)
 
-    def _set_centre(
-        self, weights: FloatArray, second: Callable[[FloatArray], FloatArray], centred: bool
-    ) -> FloatArray:
+    def _set_centre(self, weights: FloatArray, *, centred: bool, diagonal: bool) -> FloatArray:
         """Set the centre, and return the second moments about it, all or their diagonal."""
         self.n_reads += 2
         mean = self._pullback(weights)
         if not np.all(np.isfinite(mean)):
             raise FloatingPointError("the columns have no finite mean")
         self.centre = mean if centred else np.zeros(self.n_columns)
-        return second(weights)
+        return self._squares(weights) if diagonal else self._gram(weights)
 
     def _set_spread(self, second_moment: FloatArray) -> None:
         # A spread below the rounding of the centre is the rounding of a constant column. Sparse

@@ -140,6 +140,11 @@ class MemoryDesign(Design):
                 second += share @ np.square(rows, out=rows)
         return first, second
 
+    def scaled_rows(self, factors: FloatArray) -> FloatArray:
+        """Return all rows, centred and multiplied by these factors."""
+        rows = self._matrix.toarray() if self.is_sparse else self._matrix
+        return np.asarray((rows - self.centre) * factors)
+
     def _row_products(self, factors: FloatArray) -> FloatArray:
         if self.is_sparse:
             scaled = self._matrix.astype(np.float64).multiply(factors).tocsr()

@@ -1,0 +1,230 @@
+"""Blocks from files, and to a file that reads fast."""
+
+import os
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from marginpursuit._files import atomic_stream
+from marginpursuit._progress_bar import ProgressBar
+from marginpursuit._validation import count
+from marginpursuit.blocks._blocks import Blocks
+
+__all__ = ["from_npy", "from_parquet", "to_npy"]
+
+# Bytes of a block, where there is a choice: enough to make what a block costs beside its reading
+# small, and little enough for several to be in memory.
+_BLOCK_BYTES = 1 << 26
+
+
+def from_npy(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    block_bytes: int = _BLOCK_BYTES,
+) -> Blocks:
+    """Read rows from ``.npy`` files, cut into blocks.
+
+    Files are read, not mapped, so that what has been used does not stay in memory.
+
+    Parameters
+    ----------
+    path : path-like or sequence of path-like
+        A file, files in their order, or a folder, whose ``.npy`` files are taken in the order of
+        their names.
+    block_bytes : int, default=2**26
+        The most bytes of a block; one row at least.
+
+    Returns
+    -------
+    Blocks
+        The rows of all files, one below the other.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from marginpursuit.blocks import from_npy
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     np.save(f"{folder}/a.npy", np.ones((3, 2)))
+    ...     np.save(f"{folder}/b.npy", np.ones((4, 2)))
+    ...     from_npy(folder).shape
+    (7, 2)
+    """
+    loaders: list[Callable[[], Any]] = []
+    lengths: list[int] = []
+    for file in _files(path, ".npy"):
+        mapped = np.load(file, mmap_mode="r", allow_pickle=False)
+        if mapped.ndim != 2:
+            raise ValueError(f"{file} must hold an array of 2 dimensions; got {mapped.ndim}")
+        step = max(
+            1, count("block_bytes", block_bytes) // max(1, mapped.itemsize * mapped.shape[1])
+        )
+        for first in range(0, len(mapped), step):
+            span = slice(first, min(first + step, len(mapped)))
+            lengths.append(span.stop - first)
+            loaders.append(partial(_read_rows, file, span))
+    return Blocks(loaders, lengths)
+
+
+def from_parquet(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    columns: Sequence[str] | None = None,
+    target: str | None = None,
+) -> Blocks:
+    """Read rows from Parquet files; a block is a row group. This needs ``pyarrow``.
+
+    Parameters
+    ----------
+    path : path-like or sequence of path-like
+        A file, files in their order, or a folder, whose ``.parquet`` files are taken in the order
+        of their names.
+    columns : sequence of str, optional
+        The columns to read: one for each feature, or a single one of lists that have all the same
+        length. By default all but the target.
+    target : str, optional
+        The column of the labels, for ``labels()``.
+
+    Returns
+    -------
+    Blocks
+        The rows of all files, one below the other.
+    """
+    import pyarrow.parquet as pq
+
+    loaders: list[Callable[[], Any]] = []
+    label_loaders: list[Callable[[], Any]] = []
+    lengths: list[int] = []
+    for file in _files(path, ".parquet"):
+        with pq.ParquetFile(file) as parquet:
+            names = [name for name in parquet.schema_arrow.names if name != target]
+            chosen = names if columns is None else list(columns)
+            for group in range(parquet.num_row_groups):
+                lengths.append(parquet.metadata.row_group(group).num_rows)
+                loaders.append(partial(_read_group, file, group, chosen))
+                if target is not None:
+                    label_loaders.append(partial(_read_labels, file, group, target))
+    return Blocks(loaders, lengths, label_loaders)
+
+
+def to_npy(
+    blocks: Blocks,
+    path: str | os.PathLike[str],
+    *,
+    dtype: DTypeLike | None = None,
+) -> Blocks:
+    """Copy rows to one ``.npy`` file, which reads fast, and read them from there.
+
+    The file appears under its name once it is whole. A terminal is shown how far it is.
+
+    Parameters
+    ----------
+    blocks : Blocks
+        The rows, dense.
+    path : path-like
+        The file to write.
+    dtype : dtype, optional
+        What to store; by default the dtype of the first block.
+
+    Returns
+    -------
+    Blocks
+        The same rows, and their labels where there are any.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from marginpursuit.blocks import Blocks, to_npy
+    >>> slow = Blocks([lambda: np.zeros((2, 3)), lambda: np.ones((1, 3))])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     to_npy(slow, f"{folder}/fast.npy").load(0)
+    array([[0., 0., 0.],
+           [0., 0., 0.],
+           [1., 1., 1.]])
+    """
+    if blocks.is_sparse:
+        raise TypeError("a .npy file holds dense rows; got sparse blocks")
+    kept = None if dtype is None else np.dtype(dtype)
+    with atomic_stream(path) as file, ProgressBar(f"writing {os.fspath(path)}") as reached:
+        for block, _, rows in blocks.each(np.asarray):
+            if kept is None:
+                kept = rows.dtype
+            if not file.tell():
+                _write_header(file, kept, blocks.shape)
+            if not np.can_cast(rows.dtype, kept, "same_kind"):
+                raise TypeError(
+                    f"block {block} has dtype {rows.dtype}, which {kept} cannot hold: pass "
+                    "another dtype"
+                )
+            file.write(np.ascontiguousarray(rows, dtype=kept).data)
+            reached(block + 1, blocks.n_blocks)
+    return from_npy(path).with_labels(blocks)
+
+
+def _files(path: Any, suffix: str) -> list[Path]:
+    """Return the files that a path stands for."""
+    if not isinstance(path, str | os.PathLike):
+        return [Path(file) for file in path]
+    folder = Path(path)
+    if not folder.is_dir():
+        return [folder]
+    files = sorted(file for file in folder.iterdir() if file.suffix == suffix)
+    if not files:
+        raise FileNotFoundError(f"there is no {suffix} file in {folder}")
+    return files
+
+
+def _read_rows(file: Path, span: slice) -> NDArray[Any]:
+    """Read some rows of a .npy file."""
+    mapped = np.load(file, mmap_mode="r", allow_pickle=False)
+    if not mapped.flags.c_contiguous:
+        return np.ascontiguousarray(mapped[span])
+    rows = np.empty((span.stop - span.start, mapped.shape[1]), dtype=mapped.dtype)
+    left = rows.reshape(-1).view(np.uint8).data
+    with open(file, "rb", buffering=0) as opened:
+        opened.seek(mapped.offset + span.start * rows.strides[0])
+        while n_read := opened.readinto(left):
+            left = left[n_read:]
+    if left:
+        raise EOFError(f"{file} ends {len(left)} bytes before row {span.stop}")
+    return rows
+
+
+def _read_group(file: Path, group: int, columns: list[str]) -> NDArray[Any]:
+    """Read a row group: columns of numbers, or one of lists of numbers."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(file) as parquet:
+        table = parquet.read_row_group(group, columns=columns)
+    if missing := [name for name in columns if name not in table.column_names]:
+        raise KeyError(f"{file} has no column {missing[0]!r}")
+    only = table.column(columns[0]).combine_chunks() if len(columns) == 1 else None
+    if only is None or not pa.types.is_nested(only.type):
+        return np.column_stack([table.column(name).to_numpy() for name in columns])
+    numbers = only.flatten().to_numpy(zero_copy_only=False)
+    n_lengths = len(np.unique(np.diff(only.offsets))) if hasattr(only, "offsets") else 1
+    if only.null_count or n_lengths > 1:
+        raise ValueError(f"column {columns[0]!r} must hold lists of one length and none missing")
+    return np.asarray(numbers.reshape(len(only), -1))
+
+
+def _read_labels(file: Path, group: int, target: str) -> NDArray[Any]:
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(file) as parquet:
+        return np.asarray(parquet.read_row_group(group, columns=[target]).column(0).to_numpy())
+
+
+def _write_header(file: Any, dtype: np.dtype[Any], shape: tuple[int, int]) -> None:
+    header = {
+        "descr": np.lib.format.dtype_to_descr(dtype),
+        "fortran_order": False,
+        "shape": shape,
+    }
+    np.lib.format.write_array_header_2_0(file, header)

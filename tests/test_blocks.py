@@ -1,0 +1,374 @@
+"""Rows in blocks: the same fit as in memory, little memory, and errors that name the block."""
+
+import threading
+import time
+import tracemalloc
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.datasets import load_breast_cancer, load_digits
+
+from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
+from marginpursuit.blocks import Blocks, from_npy, from_parquet, to_npy
+from marginpursuit.design import design_for
+
+
+def cut(X, *edges):
+    """Blocks of X, cut at some rows."""
+    edges = [0, *edges, X.shape[0]]
+    parts = [X[a:b] for a, b in pairwise(edges)]
+    return Blocks([partial(lambda part: part, part) for part in parts])
+
+
+def cancer():
+    return load_breast_cancer(return_X_y=True)
+
+
+def assert_same_fit(ours, expected, rtol=1e-12):
+    size = np.abs(expected.coef_).max()
+    assert_allclose(ours.coef_, expected.coef_, rtol=rtol, atol=rtol * size)
+    assert_allclose(ours.intercept_, expected.intercept_, rtol=rtol, atol=rtol)
+    assert_allclose(ours.scale_, expected.scale_, rtol=rtol)
+    assert ours.n_iter_ == expected.n_iter_
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.uint8])
+@pytest.mark.parametrize("edges", [(), (100,), (1, 1, 250, 568)])
+def test_the_fit_is_that_in_memory(dtype, edges):
+    X, y = cancer()
+    X = X.astype(dtype)
+    expected = MarginPursuitClassifier().fit(X, y)
+    blocks = cut(X, *edges)
+    ours = MarginPursuitClassifier().fit(blocks, y)
+    assert_same_fit(ours, expected)
+    assert ours.n_sweeps_ == expected.n_sweeps_ - 1  # mean and Gram matrix in one read
+    assert ours.n_features_in_ == 30
+    assert_allclose(ours.decision_function(blocks), ours.decision_function(X), rtol=1e-13)
+    assert_array_equal(ours.predict(blocks), ours.predict(X))
+    assert_allclose(ours.predict_proba(blocks), ours.predict_proba(X), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"fit_intercept": False},
+        {"solver": "steepest", "max_iter": 20, "alpha": 1.0},
+        {"class_weight": "balanced", "alpha": 0.1, "alpha_unit": "common"},
+        {"scale": 3.0, "margin": 0.5},
+    ],
+    ids=str,
+)
+def test_every_setting_reads_blocks(settings):
+    X, y = cancer()
+    weights = np.random.default_rng(0).integers(0, 3, len(y))
+    weights[:120] = 0  # the first block then counts for nothing
+    expected = MarginPursuitClassifier(**settings).fit(X, y, weights)
+    ours = MarginPursuitClassifier(**settings).fit(cut(X, 100, 300), y, weights)
+    assert_same_fit(ours, expected)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"overconfidence": 0.0, "scale": 0.1, "alpha": 1e-3, "alpha_unit": "standardised"},
+        {"solver": "lbfgs", "max_iter": 5000, "tol": 1e-8},
+    ],
+    ids=["finish", "lbfgs"],
+)
+def test_slow_fits_reach_the_same_minimum(settings):
+    """Rounding grows over many steps: the way differs, the minimum does not."""
+    X, y = cancer()
+    expected = MarginPursuitClassifier(**settings).fit(X, y)
+    ours = MarginPursuitClassifier(**settings).fit(cut(X, 200), y)
+    assert_allclose(ours.objective_, expected.objective_, rtol=1e-6)
+
+
+def test_many_classes_and_sparse_blocks():
+    X, y = load_digits(return_X_y=True)
+    expected = MarginPursuitClassifier().fit(X, y)
+    assert_same_fit(MarginPursuitClassifier().fit(cut(X, 500, 1000), y), expected)
+    rows = sparse.csr_matrix(X)
+    ours = MarginPursuitClassifier().fit(cut(rows, 500, 1000), y)
+    assert_same_fit(ours, MarginPursuitClassifier().fit(rows, y), rtol=1e-9)
+
+
+def test_sparse_blocks_of_any_format_and_with_repeated_entries():
+    X, y = cancer()
+    half = sparse.coo_array(X[:300] / 2)
+    twice = sparse.coo_array(
+        (np.tile(half.data, 2), (np.tile(half.row, 2), np.tile(half.col, 2))), half.shape
+    )
+    blocks = Blocks([lambda: twice, lambda: sparse.csc_array(X[300:])])
+    expected = MarginPursuitClassifier().fit(sparse.csr_array(X), y)
+    assert_same_fit(MarginPursuitClassifier().fit(blocks, y), expected, rtol=1e-7)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
+def test_fewer_rows_than_columns(kind):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(40, 90)) + 1.0, np.arange(40) % 2
+    expected = MarginPursuitClassifier(alpha=0.1).fit(kind(X), y)
+    ours = MarginPursuitClassifier(alpha=0.1).fit(cut(kind(X), 7, 30), y)
+    assert_same_fit(ours, expected, rtol=1e-9)
+
+
+def test_moments_of_parts():
+    X, _ = cancer()
+    weights = np.random.default_rng(0).random((3, len(X)))
+    weights /= weights.sum(axis=1, keepdims=True)
+    found = []
+    for matrix in (X, cut(X, 10, 400)):
+        design = design_for(matrix)
+        design.standardise(weights[0], centred=True)
+        found.append(design.part_variances(weights, centred=True))
+    assert_allclose(*found, rtol=1e-11)
+
+
+@pytest.mark.parametrize("factor", [1e200, 1e-200])
+def test_columns_without_finite_squares(factor):
+    X, y = cancer()
+    X = X * np.where(np.arange(30) == 3, factor, 1.0)
+    expected = MarginPursuitClassifier().fit(X, y)
+    ours = MarginPursuitClassifier().fit(cut(X, 200), y)
+    assert_array_equal(ours.predict(X), expected.predict(X))
+    assert_allclose(ours.coef_, expected.coef_, rtol=1e-10)
+
+
+def test_moments_far_from_the_origin():
+    """Blocks have centres of their own: nothing cancels when they are joined."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(900, 4))
+    weights = np.full(900, 1 / 900)
+    near, far = design_for(rows), design_for(cut(rows + 1e8, 300, 600))
+    assert_allclose(
+        near.standardise(weights, centred=True), far.standardise(weights, centred=True), atol=1e-6
+    )
+
+
+def test_labels_come_with_the_blocks():
+    X, y = cancer()
+    loaders = [lambda: X[:200], lambda: X[200:]]
+    blocks = Blocks(loaders, [200, 369], [lambda: y[:200], lambda: y[200:]])
+    assert_array_equal(blocks.labels(), y)
+    assert_array_equal(blocks.map(np.abs).labels(), y)
+    with pytest.raises(ValueError, match="without labels"):
+        Blocks(loaders).labels()
+
+
+@pytest.fixture
+def folder(tmp_path):
+    X, _ = cancer()
+    np.save(tmp_path / "b.npy", X[200:])
+    np.save(tmp_path / "a.npy", np.asfortranarray(X[:200]))
+    np.save(tmp_path / "one.npy", X)
+    (tmp_path / "parts").mkdir()
+    for name in ("a.npy", "b.npy"):
+        (tmp_path / name).rename(tmp_path / "parts" / name)
+    (tmp_path / "parts" / "notes.txt").write_text("not rows")
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["one.npy", "parts"])
+@pytest.mark.parametrize("block_bytes", [1, 10_000, 1 << 26])
+def test_npy_files(folder, name, block_bytes):
+    X, _ = cancer()
+    blocks = from_npy(folder / name, block_bytes=block_bytes)
+    most = {1: 569, 10_000: 14}.get(block_bytes, 1 if name == "one.npy" else 2)
+    assert blocks.n_blocks == most
+    assert_array_equal(np.concatenate([rows for _, _, rows in blocks.each(np.asarray)]), X)
+
+
+def test_files_in_an_order_of_their_own(folder):
+    X, _ = cancer()
+    blocks = from_npy([folder / "parts" / "b.npy", folder / "parts" / "a.npy"])
+    assert_array_equal(blocks.load(1), X[:200])
+
+
+def test_files_that_are_not_as_they_should_be(folder, tmp_path):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(FileNotFoundError, match=r"no .npy file"):
+        from_npy(tmp_path / "empty")
+    np.save(tmp_path / "flat.npy", np.ones(3))
+    with pytest.raises(ValueError, match="2 dimensions; got 1"):
+        from_npy(tmp_path / "flat.npy")
+    np.save(tmp_path / "object.npy", np.array([[None]]), allow_pickle=True)
+    with pytest.raises(ValueError, match=r"[Pp]ickle|Python objects"):
+        from_npy(tmp_path / "object.npy")
+    blocks = from_npy(folder / "one.npy", block_bytes=10_000)
+    whole = (folder / "one.npy").read_bytes()
+    (folder / "one.npy").write_bytes(whole[:-8])
+    with pytest.raises(RuntimeError, match="block 13 could not be loaded"):
+        blocks.load(13)
+
+
+@pytest.mark.parametrize("nested", ["fixed", "variable", "none"])
+def test_parquet(tmp_path, nested):
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    X, y = cancer()
+    if nested == "none":
+        columns = {f"x{j}": X[:, j] for j in range(30)}
+    else:
+        kind = pa.list_(pa.float64(), 30) if nested == "fixed" else pa.list_(pa.float64())
+        columns = {"embedding": pa.array(list(X), type=kind)}
+    table = pa.table({"y": y, **columns})
+    pq.write_table(table, tmp_path / "data.parquet", row_group_size=200)
+    blocks = from_parquet(tmp_path, target="y")
+    assert blocks.shape == X.shape
+    assert_array_equal(blocks.edges, [0, 200, 400, 569])
+    assert_array_equal(blocks.labels(), y)
+    assert_array_equal(blocks.load(1), X[200:400])
+    expected = MarginPursuitClassifier().fit(X, y)
+    assert_same_fit(MarginPursuitClassifier().fit(blocks, blocks.labels()), expected)
+    chosen = list(columns)[:2]
+    assert from_parquet(tmp_path, columns=chosen).shape[1] == (2 if nested == "none" else 30)
+
+
+def test_parquet_that_is_not_as_it_should_be(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    pq.write_table(pa.table({"x": [[1.0, 2.0], [3.0]]}), tmp_path / "ragged.parquet")
+    with pytest.raises(RuntimeError, match=r"block 0.*lists of one length"):
+        from_parquet(tmp_path / "ragged.parquet")
+    pq.write_table(pa.table({"x": [[1.0], None]}), tmp_path / "missing.parquet")
+    with pytest.raises(RuntimeError, match=r"block 0.*none missing"):
+        from_parquet(tmp_path / "missing.parquet")
+    with pytest.raises(RuntimeError, match="no column 'z'"):
+        from_parquet(tmp_path / "missing.parquet", columns=["z"])
+    pq.write_table(
+        pa.table({"x": [1.0, None, 2.0, 3.0], "z": [1, 2, 3, 4]}), tmp_path / "nan.parquet"
+    )
+    with pytest.raises(ValueError, match=r"NaN.*column 0, row 1 of block 0"):
+        MarginPursuitClassifier().fit(from_parquet(tmp_path / "nan.parquet"), [0, 1, 0, 1])
+
+
+def test_a_cache_holds_the_same_rows(tmp_path, capsys, monkeypatch):
+    X, y = cancer()
+    blocks = Blocks([lambda: X[:200], lambda: X[200:]], [200, 369], [lambda: y])
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+        cached = to_npy(blocks, tmp_path / "cache.npy")
+    assert "2 of 2" in capsys.readouterr().err
+    assert_array_equal(np.load(tmp_path / "cache.npy"), X)
+    assert_array_equal(cached.labels(), y)
+    narrow = to_npy(blocks, tmp_path / "narrow.npy", dtype=np.float32)
+    assert_array_equal(narrow.load(0), X.astype(np.float32))
+    assert capsys.readouterr().err == ""
+
+
+def test_a_cache_that_fails_leaves_no_file(tmp_path):
+    def fail():
+        raise OSError("disk on fire")
+
+    old = tmp_path / "cache.npy"
+    old.write_bytes(b"as it was")
+    broken = Blocks([lambda: np.ones((2, 2)), fail], [2, 2])
+    with pytest.raises(RuntimeError, match=r"block 1 could not be loaded.*disk on fire"):
+        to_npy(broken, old)
+    assert old.read_bytes() == b"as it was"
+    assert list(tmp_path.iterdir()) == [old]
+    wider = Blocks([lambda: np.ones((2, 2), dtype=int), lambda: np.ones((2, 2))])
+    with pytest.raises(TypeError, match="block 1 has dtype float64, which int64 cannot hold"):
+        to_npy(wider, old)
+    with pytest.raises(TypeError, match="sparse"):
+        to_npy(cut(sparse.csr_matrix(np.eye(3))), old)
+
+
+GOOD = np.arange(12.0).reshape(6, 2)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (np.ones((6, 3)), r"block 1 must have shape \(6, 2\), .*got \(6, 3\)"),
+        (np.ones((5, 2)), r"block 1 must have shape \(6, 2\), .*got \(5, 2\)"),
+        (np.ones(6), r"block 1 must have shape \(6, 2\), .*got \(6,\)"),
+        (np.full((6, 2), "a"), "block 1 must hold real numbers; got dtype <U1"),
+        (np.full((6, 2), None), "block 1 must hold real numbers; got dtype object"),
+        (sparse.csr_matrix((6, 2)), "block 1 must be dense as the first is; got sparse"),
+    ],
+    ids=["columns", "rows", "flat", "text", "object", "sparse"],
+)
+def test_a_block_unlike_the_others_is_named(bad, message):
+    blocks = Blocks([lambda: GOOD, lambda: bad], [6, 6])
+    with pytest.raises((ValueError, TypeError), match=message):
+        MarginPursuitClassifier().fit(blocks, np.arange(12) % 2)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
+def test_missing_values_are_named_by_block_and_row(value, kind):
+    X, y = cancer()
+    X = X.copy()
+    X[305, 4] = value
+    blocks = cut(kind(X), 100, 300)
+    with pytest.raises(ValueError, match="column 4, row 5 of block 2"):
+        MarginPursuitClassifier().fit(blocks, y)
+    model = MarginPursuitClassifier().fit(cancer()[0], y)
+    with pytest.raises(ValueError, match="column 4, row 5 of block 2"):
+        model.predict(blocks)
+
+
+def test_other_refusals():
+    X, y = cancer()
+    with pytest.raises(ValueError, match="inconsistent numbers of samples: \\[569, 3\\]"):
+        MarginPursuitClassifier().fit(cut(X), y[:3])
+    with pytest.raises(ValueError, match="blocks must have rows; got 2 blocks"):
+        cut(X[:0], 0)
+    with pytest.raises(ValueError, match="one number for each of 1 blocks; got 2"):
+        Blocks([lambda: X], [1, 2])
+    with pytest.raises(TypeError, match="needs X in memory; got Blocks"):
+        MarginPursuitClassifierCV().fit(cut(X), y)
+    with pytest.raises(TypeError, match="one batch, in memory"):
+        MarginPursuitClassifier().partial_fit(cut(X), y, classes=[0, 1])
+    model = MarginPursuitClassifier().fit(X, y)
+    with pytest.raises(ValueError, match=r"29 features, but .* 30 features"):
+        model.predict(cut(X[:, :29]))
+
+
+def test_empty_blocks_are_not_loaded():
+    X, y = cancer()
+
+    def fail():
+        raise AssertionError("loaded")
+
+    blocks = Blocks([fail, lambda: X[:100], fail, lambda: X[100:]], [0, 100, 0, 469])
+    assert_same_fit(MarginPursuitClassifier().fit(blocks, y), MarginPursuitClassifier().fit(X, y))
+
+
+def test_the_next_block_is_read_while_one_is_in_use_and_no_more():
+    started = [threading.Event() for _ in range(4)]
+
+    def load(k):
+        started[k].set()
+        return np.full((2, 1), float(k))
+
+    blocks = Blocks([partial(load, k) for k in range(4)], [2] * 4)
+    started[0].clear()
+    for k, _, value in blocks.each(lambda rows: rows[0, 0]):
+        assert value == k
+        if k < 3:
+            assert started[k + 1].wait(5)
+        if k < 2:
+            time.sleep(0.05)
+            assert not started[k + 2].is_set()
+
+
+def test_memory_is_two_blocks_and_some_numbers_a_row(tmp_path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20_000, 200)).astype(np.float32)
+    y = (X[:, 0] + rng.normal(size=len(X)) > 0).astype(int)
+    np.save(tmp_path / "X.npy", X)
+    block_bytes, row_bytes = 1 << 20, 100 * len(X)
+    del X
+    blocks = from_npy(tmp_path / "X.npy", block_bytes=block_bytes)
+    tracemalloc.start()
+    MarginPursuitClassifier(scale=2.0, n_threads=1).fit(blocks, y)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    matrices = 8 * 8 * 200**2
+    assert peak < 3 * block_bytes + row_bytes + matrices + 4e6 < 16e6
