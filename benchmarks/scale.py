@@ -1,4 +1,4 @@
-"""Data beyond memory: a file of 10 GB that is fitted in less than 1.5 GB, at the rate of reading it.
+"""Data beyond memory: 10 GB that are fitted in less than 1.5 GB, at the rate of reading the file.
 
 The size in GB is found in MARGINPURSUIT_SCALE_GB, the folder for the file in TMPDIR. The file is
 taken out of the page cache before each timing, so that reading means the disk; where the system
@@ -30,7 +30,7 @@ GIGABYTES = float(os.environ.get("MARGINPURSUIT_SCALE_GB", "10"))
 
 
 def run() -> Iterator[str]:
-    """Make the file, and measure in a process of its own, whose peak of memory is then the fit's."""
+    """Make the file, and measure in a process of its own: its peak of memory is the fit's."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "X.npy")
         n_blocks = max(1, round(GIGABYTES * 1e9 / (4 * COLUMNS * BLOCK_ROWS)))
@@ -75,7 +75,6 @@ def _measure(path: Path) -> Iterator[tuple[str, str]]:
             times["sweep"].append(
                 _seconds(lambda: design.sweep(np.full((COLUMNS, 1), 1e-3), np.zeros(1), tasks))
             )
-    del tasks, weights
     reading, sweep = min(times["reading"]), min(times["sweep"])
     yield "page cache", "dropped before each timing" if cold else "warm: could not be dropped"
     yield "reading, GB/s", f"{size / reading / 1e9:.2f}"

@@ -5,7 +5,27 @@ every block once for the moments of the columns and once for each iteration. It 
 some numbers a row: labels, weights, scores, and what is made of them at the end.
 """
 
+from typing import Any
+
 from marginpursuit.blocks._blocks import Blocks
 from marginpursuit.blocks.files import from_npy, from_parquet, to_npy
 
-__all__ = ["Blocks", "from_npy", "from_parquet", "to_npy"]
+__all__ = ["Blocks", "as_blocks", "from_npy", "from_parquet", "is_dask", "to_npy"]
+
+
+def is_dask(X: Any) -> bool:
+    """Whether X is a Dask array or data frame; this imports no Dask."""
+    return type(X).__module__.partition(".")[0] == "dask"
+
+
+def as_blocks(X: Any) -> Any:
+    """Return the blocks of a Dask array or data frame, and anything else as it is.
+
+    Blocks are loaded anew in every read, by the workers of the client that is in use, or here where
+    there is none. ``X.persist()`` keeps them on the workers instead. This needs ``distributed``.
+    """
+    if not is_dask(X):
+        return X
+    from marginpursuit.blocks.dask import from_dask
+
+    return from_dask(X)

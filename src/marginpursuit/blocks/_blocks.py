@@ -186,7 +186,8 @@ class Blocks:
             rows = self._loaders[block]()
         except Exception as error:
             raise RuntimeError(f"block {block} could not be loaded: {error!r}") from error
-        if not sparse.issparse(rows):
+        is_sparse = sparse.issparse(rows)
+        if not is_sparse:
             return np.asarray(rows)
         rows = rows.tocsr()
         if not rows.has_canonical_format:  # squares need entries that are named once

@@ -18,7 +18,7 @@ from sklearn.utils.validation import (
 
 from marginpursuit._threads import usable_threads
 from marginpursuit._validation import FloatArray, between, scalar
-from marginpursuit.blocks import Blocks
+from marginpursuit.blocks import Blocks, as_blocks, is_dask
 from marginpursuit.classifiers._input import (
     LARGEST,
     check_weights,
@@ -27,6 +27,7 @@ from marginpursuit.classifiers._input import (
     refuse_mixed,
     rescaled,
 )
+from marginpursuit.classifiers._lazy import lazy_on_dask
 from marginpursuit.classifiers._progress import warn
 from marginpursuit.design import design_for
 from marginpursuit.tasks import Labels
@@ -62,18 +63,19 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "coef_")
 
+    @lazy_on_dask
     def decision_function(self, X: Any) -> FloatArray:
         """Return the scores h(x), positive for the second class or for the class of the column.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Blocks} of shape (n_samples, n_features)
+        X : {array-like, sparse matrix, Blocks, Dask array} of shape (n_samples, n_features)
             Samples.
 
         Returns
         -------
-        ndarray of shape (n_samples,) or (n_samples, n_classes)
-            Scores; one column where there are two classes.
+        {ndarray, Dask array} of shape (n_samples,) or (n_samples, n_classes)
+            Scores; one column where there are two classes. From a Dask array, a Dask array.
         """
         check_is_fitted(self)
         matrix = self._read(X, reset=False)
@@ -88,18 +90,19 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise OverflowError("X is too large for this fit: scores exceed the largest float")
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
+    @lazy_on_dask
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the class of each sample.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Blocks} of shape (n_samples, n_features)
+        X : {array-like, sparse matrix, Blocks, Dask array} of shape (n_samples, n_features)
             Samples.
 
         Returns
         -------
-        ndarray of shape (n_samples,)
-            Members of `classes_`.
+        {ndarray, Dask array} of shape (n_samples,)
+            Members of `classes_`. From a Dask array, a Dask array.
         """
         scores = self.decision_function(X)
         codes = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
@@ -213,6 +216,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _read(self, X: Any, **options: Any) -> Any:
         """Check X and leave the dtype as it came; values may still be infinite or NaN."""
+        X = as_blocks(X)
         if isinstance(X, Blocks):
             return self._read_blocks(X, **options)
         return validate_data(
@@ -237,6 +241,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _read_labelled(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, NDArray[Any]]:
         """Check X, as `_read` does, and y."""
+        y = np.asarray(y) if is_dask(y) else y
         refuse_mixed("y", y)
         matrix, target = self._read(X, y=y, reset=reset)
         check_classification_targets(target)

@@ -11,6 +11,7 @@ from sklearn.utils.metaestimators import available_if
 from marginpursuit._threads import usable_threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import LinearClassifier, TrainingData
+from marginpursuit.classifiers._lazy import lazy_on_dask
 from marginpursuit.classifiers._margins import SCALE_RULES, SMOOTH_LINK
 from marginpursuit.classifiers._parameters import (
     CLASS_WEIGHT,
@@ -239,9 +240,11 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
 
         Parameters
         ----------
-        X : {array-like, sparse matrix, Blocks} of shape (n_samples, n_features)
-            Training samples, of any real dtype, in memory or in `~marginpursuit.blocks`.
-        y : array-like of shape (n_samples,)
+        X : {array-like, sparse matrix, Blocks, Dask array} of shape (n_samples, n_features)
+            Training samples, of any real dtype: in memory, in :mod:`~marginpursuit.blocks`, or a
+            Dask array or data frame, whose blocks are then read by the workers of the client in
+            use.
+        y : {array-like, Dask array} of shape (n_samples,)
             Class of each sample.
         sample_weight : array-like of shape (n_samples,), optional
             Weights >= 0; a weight of 2 is the same as the row twice.
@@ -321,6 +324,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
             raise OverflowError(f"the columns of X need another unit: {error}") from error
         return self
 
+    @lazy_on_dask
     def predict_proba(self, X: Any) -> FloatArray:
         """Return the probability of each class, by the exact link of the loss.
 
@@ -333,8 +337,8 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
 
         Returns
         -------
-        ndarray of shape (n_samples, n_classes)
-            Probabilities, in the order of `classes_`.
+        {ndarray, Dask array} of shape (n_samples, n_classes)
+            Probabilities, in the order of `classes_`. From a Dask array, a Dask array.
         """
         scores = self.decision_function(X)
         return exact_probabilities(scores.reshape(len(scores), -1), self.margin, self.scale_)

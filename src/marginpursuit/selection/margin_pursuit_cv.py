@@ -21,6 +21,7 @@ from marginpursuit._threads import usable_threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers import MarginPursuitClassifier
 from marginpursuit.classifiers._base import LinearClassifier, TrainingData
+from marginpursuit.classifiers._lazy import lazy_on_dask
 from marginpursuit.classifiers._parameters import (
     CLASS_WEIGHT,
     FLAG,
@@ -266,6 +267,7 @@ class MarginPursuitClassifierCV(LinearClassifier):
             self._refit(X, y, sample_weight)
         return self
 
+    @lazy_on_dask
     def predict_proba(self, X: Any) -> FloatArray:
         """Return the probability of each class.
 

@@ -57,7 +57,7 @@ def solve_sgd(machine: Machine, rows: AugmentedRows, rng: Any) -> MachineFit:
     first, n_steps = batches.first_step(), batches.n_steps
     coef, average = np.zeros(rows.n_columns), np.zeros(rows.n_columns)
     for epoch in range(machine.max_iter):
-        times = np.arange(epoch * n_steps, (epoch + 1) * n_steps)
+        times = np.arange(epoch * n_steps, (epoch + 1) * n_steps, dtype=np.float64)
         coef, mean = batches.descend(coef, first / (1.0 + first * times) ** 0.75)
         # Later epochs count more, in proportion to their number.
         average = mean if epoch == 0 else average + (mean - average) * 2.0 / (epoch + 2.0)
