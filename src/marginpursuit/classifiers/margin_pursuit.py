@@ -1,5 +1,6 @@
 """The classifier of the paper, fitted exactly in a handful of reads of the data."""
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -11,12 +12,14 @@ from sklearn.utils.metaestimators import available_if
 from marginpursuit._threads import usable_threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import LinearClassifier, TrainingData
+from marginpursuit.classifiers._checkpoint import Checkpoint
 from marginpursuit.classifiers._lazy import lazy_on_dask
 from marginpursuit.classifiers._margins import SCALE_RULES, SMOOTH_LINK
 from marginpursuit.classifiers._parameters import (
     CLASS_WEIGHT,
     FLAG,
     RANDOM_STATE,
+    Allowed,
     check_parameters,
     number,
     one_of,
@@ -67,8 +70,17 @@ _ALLOWED = {
     "warm_start": FLAG,
     "n_threads": whole(1, None),
     "random_state": RANDOM_STATE,
+    "checkpoint": Allowed(
+        "a path or None", lambda x: x is None or isinstance(x, str | os.PathLike)
+    ),
     "verbose": whole(0, False, True),
 }
+
+# The parameters that a fit which goes on must have in common with its beginning.
+_SHAPING = (
+    *("margin", "scale", "overconfidence", "alpha", "alpha_unit", "fit_intercept", "solver"),
+    "class_weight",
+)
 
 
 def _can_stream(estimator: Any) -> bool:
@@ -149,6 +161,10 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
         The number of threads; by default one for each processor. Results do not depend on it.
     random_state : int, RandomState instance or None, default=None
         Seed or source of what ``solver="stochastic"`` draws; not used otherwise.
+    checkpoint : path-like or None, default=None
+        A file in which `fit` keeps coefficients, scale and iteration after each iteration. A fit
+        that was interrupted goes on from there when it is called again with the same data and
+        parameters; one that ends removes the file. `partial_fit` does not use it.
     verbose : int, default=0
         Whether to print a line for each iteration.
 
@@ -215,6 +231,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
         warm_start: bool = False,
         n_threads: int | None = None,
         random_state: Any = None,
+        checkpoint: str | os.PathLike[str] | None = None,
         verbose: int = 0,
     ) -> None:
         self.margin = margin
@@ -230,6 +247,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
         self.warm_start = warm_start
         self.n_threads = n_threads
         self.random_state = random_state
+        self.checkpoint = checkpoint
         self.verbose = verbose
 
     @with_callbacks  # type: ignore[untyped-decorator]
@@ -265,10 +283,13 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
             y=lambda: self.classes_[data.labels.codes],
             metadata=None if sample_weight is None else {"sample_weight": sample_weight},
         )
+        checkpoint = Checkpoint(self.checkpoint, self._identity(data))
         # Columns in another unit have nothing to do with earlier coefficients.
         self._fit_in_any_unit(
-            data, lambda read: self._fit(read, previous if read is data else None, report)
+            data,
+            lambda read: self._fit(read, previous if read is data else None, report, checkpoint),
         )
+        checkpoint.remove()
         report.finish()
         return self
 
@@ -363,31 +384,46 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
             SMOOTH_LINK * float(self.margin) if isinstance(self.scale, str) else float(self.scale)
         )
 
-    def _fit(self, data: TrainingData, previous: Linear | None, report: Reporter) -> None:
+    def _identity(self, data: TrainingData) -> dict[str, Any]:
+        """Return what tells a fit from another, for a checkpoint."""
+        totals = np.bincount(data.labels.codes, data.weights).tolist()
+        shaping = {name: getattr(self, name) for name in _SHAPING}
+        return {"shape": data.matrix.shape, "classes": self.classes_, "totals": totals, **shaping}
+
+    def _fit(
+        self,
+        data: TrainingData,
+        previous: Linear | None,
+        report: Reporter,
+        checkpoint: Checkpoint,
+    ) -> None:
         """Fit to checked data; where its squares are not finite, raise a FloatingPointError."""
+        standing = checkpoint.standing
         with design_for(data.matrix, n_threads=self._threads) as design:
             solver = SOLVERS[choose_solver(design) if self.solver == "auto" else self.solver]
             alpha, unit = self._penalty
             geometry = solver.prepare(
                 design, data.weights[np.newaxis], unit, fit_intercept=self.fit_intercept
             )
-            loss = MarginLoss(self.margin, self._first_scale, self.overconfidence)
+            scale = standing.scale or self._first_scale
+            loss = MarginLoss(self.margin, scale, self.overconfidence)
             tasks = Tasks.of(data.labels, data.weights, loss)
             problem = Problem(
                 geometry,
                 tasks,
                 np.full(len(tasks), alpha),
-                _start(geometry, data, previous),
+                _start(geometry, data, standing.linear or previous),
                 self.max_iter,
                 self.tol,
                 report,
                 self.random_state,
+                checkpoint.keep,
             )
             rule = SCALE_RULES[self.scale] if isinstance(self.scale, str) else None
             pursuit = pursue(solver.solve, problem, data.labels, data.count, rule)
             coef, intercept = geometry.to_data(pursuit.solution.linear)
             self.n_sweeps_ = design.n_reads
-        self.n_iter_ = pursuit.n_iter
+        self.n_iter_ = standing.n_iter + pursuit.n_iter
         self.scale_ = pursuit.scale
         self.objective_ = float(pursuit.solution.value.sum())
         self.margin_statistics_ = pursuit.margins.statistics(pursuit.scale)
@@ -409,7 +445,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
         """Fit a batch together with all before it, and begin to forget them once they suffice."""
         held = stack(getattr(self, "_held", None), data)
         n_iter, n_sweeps = getattr(self, "n_iter_", 0), getattr(self, "n_sweeps_", 0)
-        self._fit(held, None, Reporter(self))
+        self._fit(held, None, Reporter(self), Checkpoint(None, {}))
         self.n_iter_, self.n_sweeps_ = self.n_iter_ + n_iter, self.n_sweeps_ + n_sweeps
         self._held = held
         if is_enough(held):

@@ -61,6 +61,10 @@ class Geometry:
     from_data: Callable[[Linear], Linear]
 
 
+def _forget(problem: "Problem", linear: Linear) -> None:
+    """Keep nothing of an iterate."""
+
+
 @dataclass(frozen=True)
 class Problem:
     """Fits to be made together."""
@@ -73,6 +77,7 @@ class Problem:
     tol: float
     report: Callable[[Progress], None]
     random_state: Any = None  # seed or source, for solvers that draw
+    keep: Callable[["Problem", Linear], None] = _forget  # is handed each iterate
 
     @cached_property
     def _moving(self) -> NDArray[np.bool_] | None:

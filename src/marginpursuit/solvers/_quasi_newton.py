@@ -60,6 +60,8 @@ def _minimise(problem: Problem, times: int) -> Solution:
         reads = problem.geometry.design.n_reads
         history.append(Progress(len(history), reads, float(values.mean()), float(gaps.max())))
         problem.report(history[-1])
+        if history[-1].iteration > 0:
+            problem.keep(problem, part(problem, points))
         met = np.where(gaps <= problem.tol, met + 1, 0)
         finished |= (met >= times) | (gaps <= _FAR_BELOW * problem.tol)
         finished[here] |= state.stalled

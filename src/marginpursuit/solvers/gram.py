@@ -88,6 +88,7 @@ def solve_gram(problem: Problem) -> Solution:
                 reads = problem.geometry.design.n_reads
                 history.append(Progress(iteration, reads, float(value.mean()), float(gap.max())))
                 problem.report(history[-1])
+                problem.keep(problem, part(problem, points))
             if gap[k] <= problem.tol:
                 break
         n_iter = max(n_iter, iteration)

@@ -76,6 +76,7 @@ def solve_steepest(problem: Problem, step: float | None = None) -> Solution:
         problem.report(history[-1])
         if iteration < problem.max_iter:
             points = points - size * gradients
+            problem.keep(problem, part(problem, points))
     gaps = np.full(len(tasks), np.nan)
     return Solution(
         part(problem, points), values, gaps, Status.ALL_STEPS, problem.max_iter, tuple(history)

@@ -1,0 +1,151 @@
+"""A fit that is interrupted goes on from its checkpoint."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.datasets import load_breast_cancer, load_digits
+
+from marginpursuit import MarginPursuitClassifier
+from marginpursuit.blocks import Blocks
+
+SETTINGS = {"scale": 0.5, "overconfidence": 0.5, "tol": 1e-10}
+
+
+class InterruptedFitError(Exception):
+    pass
+
+
+def failing_after(X, n_loads):
+    """Blocks of X that can be loaded so many times only."""
+    loads = iter(range(n_loads))
+
+    def load():
+        if next(loads, None) is None:
+            raise InterruptedFitError
+        return X
+
+    return Blocks([load], [len(X)])
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "fit.npz"
+
+
+def interrupt(X, y, path, n_loads=8, **settings):
+    model = MarginPursuitClassifier(checkpoint=path, **SETTINGS | settings)
+    with pytest.raises(RuntimeError, match="InterruptedFitError"):
+        model.fit(failing_after(X, n_loads), y)
+
+
+@pytest.mark.parametrize("load", [load_breast_cancer, load_digits])
+@pytest.mark.parametrize("solver", ["gram", "lbfgs"])
+def test_an_interrupted_fit_goes_on(path, load, solver):
+    X, y = load(return_X_y=True)
+    X = X[:, X.std(axis=0) > 0]
+    settings = {"solver": solver, "alpha": 0.1, "alpha_unit": "standardised"}
+    whole = MarginPursuitClassifier(**SETTINGS | settings).fit(X, y)
+    interrupt(X, y, path, **settings)
+    kept = int(np.load(path)["n_iter"])
+    assert 0 < kept < whole.n_iter_
+    rest = MarginPursuitClassifier(checkpoint=str(path), verbose=0, **SETTINGS | settings)
+    rest.fit(X, y)
+    assert_allclose(rest.objective_, whole.objective_, rtol=1e-9)
+    assert rest.n_sweeps_ < whole.n_sweeps_
+    assert rest.n_iter_ > kept
+    assert not path.exists()
+    assert_array_equal(rest.predict(X), whole.predict(X))
+
+
+def test_the_scale_is_kept_too(path):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 3))
+    y = X[:, 0] + 3 * rng.normal(size=2000) > 0
+    whole = MarginPursuitClassifier(scale="variance").fit(X, y)
+    interrupt(X, y, path, n_loads=9, scale="variance", overconfidence=1.0, tol=1e-6)
+    assert float(np.load(path)["scale"]) != np.sqrt(2)
+    rest = MarginPursuitClassifier(scale="variance", checkpoint=path).fit(X, y)
+    assert_allclose(rest.scale_, whole.scale_, rtol=0.03)
+    assert_allclose(rest.coef_, whole.coef_, rtol=0.03)
+
+
+def test_steepest_descent_keeps_its_iterates(path):
+    X, y = load_breast_cancer(return_X_y=True)
+    interrupt(X, y, path, solver="steepest", max_iter=50)
+    assert int(np.load(path)["n_iter"]) == 6  # of eight loads, two are for other things
+
+
+def test_a_checkpoint_of_another_fit_is_refused(path):
+    X, y = load_breast_cancer(return_X_y=True)
+    interrupt(X, y, path)
+    for other in ({"scale": 0.6}, {"fit_intercept": False}, {"class_weight": "balanced"}):
+        model = MarginPursuitClassifier(checkpoint=path, **SETTINGS | other)
+        with pytest.raises(ValueError, match="of another fit: remove it"):
+            model.fit(X, y)
+    with pytest.raises(ValueError, match="of another fit"):
+        MarginPursuitClassifier(checkpoint=path, **SETTINGS).fit(X[:, 1:], y)
+    with pytest.raises(ValueError, match="of another fit"):
+        MarginPursuitClassifier(checkpoint=path, **SETTINGS).fit(X, 1 - y)
+    assert path.exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"not a zip", b"PK\x03\x04 cut short"])
+def test_a_checkpoint_that_cannot_be_read_is_refused(path, content):
+    X, y = load_breast_cancer(return_X_y=True)
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"checkpoint .* cannot be read: remove it"):
+        MarginPursuitClassifier(checkpoint=path).fit(X, y)
+
+
+def test_a_pickle_in_a_checkpoint_is_not_loaded(path):
+    X, y = load_breast_cancer(return_X_y=True)
+    with open(path, "wb") as file:
+        np.savez(file, fit=np.array([{"a": 1}], dtype=object))
+    with pytest.raises(ValueError, match="cannot be read"):
+        MarginPursuitClassifier(checkpoint=path).fit(X, y)
+
+
+def test_only_a_path_is_a_checkpoint():
+    X, y = load_breast_cancer(return_X_y=True)
+    with pytest.raises(ValueError, match="checkpoint must be a path or None; got 3"):
+        MarginPursuitClassifier(checkpoint=3).fit(X, y)
+
+
+SLOW_FIT = """
+import sys, time
+import numpy as np
+from sklearn.datasets import load_breast_cancer
+from marginpursuit import MarginPursuitClassifier
+from marginpursuit.blocks import Blocks
+X, y = load_breast_cancer(return_X_y=True)
+def load():
+    time.sleep(0.1)
+    return X
+model = MarginPursuitClassifier(checkpoint=sys.argv[1], scale=0.5, overconfidence=0.5, tol=1e-10)
+model.fit(Blocks([load], [len(X)]), y)
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_leaves_a_whole_checkpoint(path):
+    X, y = load_breast_cancer(return_X_y=True)
+    process = subprocess.Popen([sys.executable, "-c", SLOW_FIT, str(path)])
+    try:
+        deadline = time.monotonic() + 60
+        while not path.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        time.sleep(0.3)
+        os.kill(process.pid, signal.SIGKILL)
+    finally:
+        process.kill()
+        process.wait(10)
+    whole = MarginPursuitClassifier(**SETTINGS).fit(X, y)
+    rest = MarginPursuitClassifier(checkpoint=path, **SETTINGS).fit(X, y)
+    assert_allclose(rest.objective_, whole.objective_, rtol=1e-9)
+    assert rest.n_sweeps_ < whole.n_sweeps_
