@@ -187,7 +187,10 @@ def _read_rows(file: Path, span: slice) -> NDArray[Any]:
     rows = np.empty((span.stop - span.start, mapped.shape[1]), dtype=mapped.dtype)
     left = rows.reshape(-1).view(np.uint8).data
     with open(file, "rb", buffering=0) as opened:
-        opened.seek(mapped.offset + span.start * rows.strides[0])
+        place = mapped.offset + span.start * rows.strides[0]
+        if hasattr(os, "posix_fadvise"):  # the disk need not wait until the next block is asked for
+            os.posix_fadvise(opened.fileno(), place, 2 * rows.nbytes, os.POSIX_FADV_WILLNEED)
+        opened.seek(place)
         while n_read := opened.readinto(left):
             left = left[n_read:]
     if left:
