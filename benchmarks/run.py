@@ -10,6 +10,7 @@ The sections `selection`, `table` and `contamination` are programs too, which ha
 
 import argparse
 
+import cluster
 import contamination
 import distribution
 import fits
@@ -31,6 +32,7 @@ SECTIONS = {
     "distribution": distribution.run,
     "selection": selection.run,
     "scale": scale.run,
+    "cluster": cluster.run,
 }
 # These take hours of processor time, and are run if they are asked for.
 LONG_SECTIONS = {"table": table.run, "contamination": contamination.run}

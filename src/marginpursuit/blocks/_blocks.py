@@ -50,6 +50,9 @@ class Blocks:
     True
     """
 
+    #: Whether several blocks are asked at a time, so that each is to be asked in one thread.
+    is_parallel = False
+
     def __init__(
         self,
         loaders: Sequence[Callable[[], Any]],

@@ -42,7 +42,7 @@ class BlockDesign(Design):
         super().__init__(*blocks.shape)
         self.is_sparse = blocks.is_sparse
         self._blocks = blocks
-        self._n_threads = n_threads
+        self._n_threads = 1 if blocks.is_parallel else n_threads
 
     def _in_memory(self, ask: Callable[..., Any]) -> Callable[..., Any]:
         """Return a function of rows that asks a design in memory, with the centre of this one."""

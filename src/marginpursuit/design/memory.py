@@ -262,12 +262,18 @@ class MemoryDesign(Design):
 
         def add(first: int, last: int, total: FloatArray) -> None:
             step = max(_FEWEST_IN_PRODUCT, _PRODUCT_ELEMENTS // max(1, self.n_columns))
+            # One copy and one product, over and over: not every system gives memory back for free.
+            copied, product = (
+                np.empty((min(step, last - first), self.n_columns)),
+                np.empty_like(total),
+            )
             for start in range(first, last, step):
                 span: Any = slice(start, min(start + step, last))
+                rows = copied[: span.stop - start]
                 span = span if wanted is None else wanted[span]
-                rows = self._matrix[span] - self.centre
+                np.subtract(self._matrix[span], self.centre, out=rows, casting="unsafe")
                 rows *= np.sqrt(weights[span])[:, np.newaxis]
-                total += rows.T @ rows
+                total += np.matmul(rows.T, rows, out=product)
 
         n_wanted = self.n_rows if wanted is None else len(wanted)
         return self._summed((self.n_columns, self.n_columns), n_wanted, add)
