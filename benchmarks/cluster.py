@@ -35,7 +35,7 @@ def run() -> Iterator[str]:
         rows = []
         for n_threads in (1, 2):
             model = MarginPursuitClassifier(n_threads=n_threads)
-            seconds = _least(lambda model=model: model.fit(X, y))
+            seconds = _least(lambda model=model, X=X: model.fit(X, y))
             rows.append((f"in memory, {n_threads} threads", seconds, "", "", _error(model)))
         del X
         for n_workers in (1, 2):

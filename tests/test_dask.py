@@ -338,3 +338,37 @@ def test_a_scheduler_at_an_address_and_its_loss(tmp_path, expected, monkeypatch)
         for process in (worker, scheduler):
             process.kill()
             process.wait(10)
+
+
+def test_bytes_sent_are_those_of_the_formula(client, monkeypatch):
+    """The formulas of docs/scaling.md, against everything that goes into a task or comes back."""
+    cloudpickle = pytest.importorskip("cloudpickle")
+    from marginpursuit.blocks import dask as module
+    from marginpursuit.experiments.scaling import Fit, cost
+
+    moved = {"out": 0, "back": 0}
+    ask, result = module.DaskBlocks._ask, module.DaskBlocks._result
+
+    class Piece(module._Piece):
+        def __init__(self, vector):
+            super().__init__(vector)
+            moved["out"] += self._values.nbytes
+
+    def counted_ask(self, *args):
+        for block, sent in ask(self, *args):
+            moved["out"] += len(cloudpickle.dumps(sent[:2]))
+            yield block, sent
+
+    def counted_result(self, future):
+        answer = result(self, future)
+        moved["back"] += len(cloudpickle.dumps(answer))
+        return answer
+
+    monkeypatch.setattr(module, "_Piece", Piece)
+    monkeypatch.setattr(module.DaskBlocks, "_ask", counted_ask)
+    monkeypatch.setattr(module.DaskBlocks, "_result", counted_result)
+    model = MarginPursuitClassifier(scale=1.0).fit(lazy(make_rows), LABELS)
+    fit = Fit(3000, 8, item_bytes=8, block_bytes=32_000, sweeps=model.n_sweeps_ - 2)
+    assert fit.n_blocks == N_BLOCKS
+    assert cost(fit, 0).out < moved["out"] < cost(fit, 8192).out
+    assert cost(fit).back < moved["back"] < cost(fit).back + 1024 * (fit.reads + N_BLOCKS)
