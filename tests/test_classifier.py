@@ -238,7 +238,7 @@ def test_margin_statistics_are_those_of_the_margins(n_classes, weighted):
 def test_statistics_of_many_problems_do_not_depend_on_their_grouping(monkeypatch):
     X, y = noisy(n_classes=7)
     model = MarginPursuitClassifier().fit(X, y).margin_statistics_
-    monkeypatch.setattr(_margins, "_GROUP_ELEMENTS", 2 * len(y))
+    monkeypatch.setattr(_margins.Margins, "group_elements", 2 * len(y))
     other = MarginPursuitClassifier().fit(X, y).margin_statistics_
     for name in ("location", "mean", "variance", "skewness", "quantiles"):
         np.testing.assert_allclose(getattr(model, name), getattr(other, name), rtol=1e-12)

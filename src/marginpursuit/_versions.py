@@ -8,7 +8,7 @@ from marginpursuit import _kernels
 from marginpursuit._threads import usable_threads
 
 _REQUIRED = ("numpy", "scipy", "scikit-learn")
-_OPTIONAL = ("matplotlib", "typer", "jinja2", "polars", "pyarrow", "dask", "distributed")
+_OPTIONAL = ("matplotlib", "typer", "jinja2", "polars", "pyarrow", "dask", "distributed", "torch")
 
 
 def versions() -> dict[str, str]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from marginpursuit._namespaces import to_numpy
 from marginpursuit._validation import FloatArray
 from marginpursuit.losses import MarginLoss
 
@@ -51,7 +52,8 @@ class Tasks:
         """Pose every problem once, on all rows."""
         positive = labels.problems
         part = np.zeros(len(positive), dtype=np.intp)
-        return cls(labels.codes, weights[np.newaxis], positive, part, (loss,) * len(positive))
+        weights = weights[np.newaxis, :]
+        return cls(labels.codes, weights, positive, part, (loss,) * len(positive))
 
     def __len__(self) -> int:
         return len(self.losses)
@@ -66,6 +68,10 @@ class Tasks:
     def with_loss(self, loss: MarginLoss) -> "Tasks":
         """Return the same tasks, all with another loss."""
         return replace(self, losses=(loss,) * len(self))
+
+    def on_host(self) -> "Tasks":
+        """Return the same tasks with labels and weights as NumPy arrays, wherever they are."""
+        return replace(self, codes=to_numpy(self.codes), weights=to_numpy(self.weights))
 
     def sign(self, task: int) -> FloatArray:
         """Return y in {-1, +1} for one task."""

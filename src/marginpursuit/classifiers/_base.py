@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.metrics import accuracy_score
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     check_consistent_length,
@@ -16,16 +17,21 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from marginpursuit._namespaces import adopted, beside, is_elsewhere, namespace, to_numpy
 from marginpursuit._threads import usable_threads
 from marginpursuit._validation import FloatArray, between, scalar
 from marginpursuit.blocks import Blocks, as_blocks, is_dask
 from marginpursuit.classifiers._input import (
     LARGEST,
     check_weights,
+    class_totals,
+    coded,
+    equal_weights,
     readable,
     refuse_missing,
     refuse_mixed,
     rescaled,
+    stand_in,
 )
 from marginpursuit.classifiers._lazy import lazy_on_dask
 from marginpursuit.classifiers._progress import warn
@@ -39,7 +45,7 @@ class TrainingData:
 
     matrix: Any  # dense array, CSR matrix or blocks, of the dtype they came with
     labels: Labels
-    weights: FloatArray  # sum one
+    weights: Any  # sum one; like the labels, where the matrix is
     count: float  # the number of rows that the weights stand for: their sum as they came
 
 
@@ -48,12 +54,16 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     A subclass fits `coef_` of shape (n_problems, n_features), `intercept_` and `classes_`, and has
     the parameters `class_weight` and `n_threads`.
+
+    Arrays that NumPy cannot read in place (on a GPU, as a rule) are scored where they are, and what
+    is said of them is an array of the same library.
     """
 
     coef_: FloatArray
 
-    # Whether X may come in blocks.
+    # Whether X may come in blocks, and whether it is fitted where NumPy cannot read it.
     _takes_blocks = False
+    _fits_elsewhere = False
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -64,7 +74,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return hasattr(self, "coef_")
 
     @lazy_on_dask
-    def decision_function(self, X: Any) -> FloatArray:
+    def decision_function(self, X: Any) -> Any:
         """Return the scores h(x), positive for the second class or for the class of the column.
 
         Parameters
@@ -74,8 +84,9 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Returns
         -------
-        {ndarray, Dask array} of shape (n_samples,) or (n_samples, n_classes)
-            Scores; one column where there are two classes. From a Dask array, a Dask array.
+        array of shape (n_samples,) or (n_samples, n_classes)
+            Scores; one column where there are two classes. From a Dask array, a Dask array; from an
+            array that NumPy cannot read in place, as on a GPU, one of the same library and device.
         """
         check_is_fitted(self)
         matrix = self._read(X, reset=False)
@@ -85,13 +96,15 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             design_for(matrix, n_threads=usable_threads(self.n_threads)) as design,
         ):
             scores = design.scores(coef, np.asarray(self.intercept_, dtype=np.float64))
-        if not np.all(np.isfinite(scores)):
+        xp = namespace(scores)
+        if not bool(xp.all(xp.isfinite(scores))):
             self._refuse_missing(matrix)
             raise OverflowError("X is too large for this fit: scores exceed the largest float")
-        return scores[:, 0] if scores.shape[1] == 1 else scores
+        scores = scores[:, 0] if scores.shape[1] == 1 else scores
+        return beside(X, scores) if is_elsewhere(X) else scores
 
     @lazy_on_dask
-    def predict(self, X: Any) -> NDArray[Any]:
+    def predict(self, X: Any) -> Any:
         """Return the class of each sample.
 
         Parameters
@@ -101,12 +114,37 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Returns
         -------
-        {ndarray, Dask array} of shape (n_samples,)
-            Members of `classes_`. From a Dask array, a Dask array.
+        array of shape (n_samples,)
+            Members of `classes_`. An array of the kind of the scores, except that text is NumPy's.
         """
         scores = self.decision_function(X)
-        codes = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
-        return np.asarray(self.classes_[codes])
+        scores = adopted(scores) if is_elsewhere(X) else scores
+        xp = namespace(scores)
+        codes = xp.astype(scores > 0, xp.int64) if scores.ndim == 1 else xp.argmax(scores, axis=1)
+        if self.classes_.dtype.kind not in "biuf":
+            return np.asarray(self.classes_[to_numpy(codes)])
+        labels = xp.take(beside(scores, self.classes_), codes, axis=0)
+        return beside(X, labels) if is_elsewhere(X) else labels
+
+    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
+        """Return the share of samples whose class is predicted.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Samples.
+        y : array-like of shape (n_samples,)
+            Their classes.
+        sample_weight : array-like of shape (n_samples,), optional
+            Weights >= 0.
+
+        Returns
+        -------
+        float
+            The accuracy.
+        """
+        true, found = (to_numpy(x) if is_elsewhere(x) else x for x in (y, self.predict(X)))
+        return float(accuracy_score(true, found, sample_weight=sample_weight))
 
     def _forget(self) -> None:
         """Drop what an earlier fit left: one that fails is not to leave a mixture behind."""
@@ -116,9 +154,11 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _check_training(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> TrainingData:
         """Check the input of a fit; sets `classes_` and what scikit-learn expects to be set."""
         matrix, target = self._read_labelled(X, y, reset=True)
-        self.classes_, codes = np.unique(target, return_inverse=True)
+        self.classes_, codes = coded(matrix, target)
+        if not isinstance(target, np.ndarray):  # a few labels show what kind all are of
+            check_classification_targets(np.tile(self.classes_, 2))
         data = self._weighted(matrix, codes, sample_weight)
-        sizes = np.bincount(codes, data.weights > 0, len(self.classes_))
+        sizes = class_totals(codes, data.weights > 0, len(self.classes_))
         present = self.classes_[sizes > 0].tolist()
         if len(present) < 2:
             raise ValueError(
@@ -156,27 +196,28 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError(f"y must hold labels that are in classes; got {unknown}")
         return self._weighted(matrix, np.searchsorted(self.classes_, target), sample_weight)
 
-    def _weighted(
-        self, matrix: Any, codes: NDArray[np.intp], sample_weight: ArrayLike | None
-    ) -> TrainingData:
+    def _weighted(self, matrix: Any, codes: Any, sample_weight: ArrayLike | None) -> TrainingData:
         """Join checked rows and labels with the weights of samples and classes."""
-        weights = check_weights(sample_weight, len(codes))
-        largest = float(weights.max())
+        n_rows, labels = codes.shape[0], Labels(codes, len(self.classes_))
+        if sample_weight is None and self.class_weight is None:
+            return TrainingData(matrix, labels, equal_weights(codes), float(n_rows))
+        xp, weights = namespace(codes), beside(codes, check_weights(sample_weight, n_rows))
+        largest = float(xp.max(weights))
         weights = weights / largest  # a sum of the largest floats would overflow
         if self.class_weight is not None:
-            weights *= self._class_factors(codes, weights)[codes]
-        total = float(weights.sum())
+            factors = beside(codes, self._class_factors(codes, weights))
+            weights = weights * xp.take(factors, xp.astype(codes, xp.int64), axis=0)
+        total = float(xp.sum(weights))
         if total == 0:
             raise ValueError(f"class_weight must leave a sample a weight; got {self.class_weight}")
-        weights /= total
         count = min(total * largest, LARGEST)
-        return TrainingData(matrix, Labels(codes, len(self.classes_)), weights, count)
+        return TrainingData(matrix, labels, weights / total, count)
 
-    def _class_factors(self, codes: NDArray[np.intp], weights: FloatArray) -> FloatArray:
+    def _class_factors(self, codes: Any, weights: Any) -> FloatArray:
         """Return the factor of each class that `class_weight` asks for."""
         if isinstance(self.class_weight, str):  # "balanced": the same total for each
-            totals = np.bincount(codes, weights, len(self.classes_))
-            share = weights.sum() / np.count_nonzero(totals)
+            totals = class_totals(codes, weights, len(self.classes_))
+            share = totals.sum() / np.count_nonzero(totals)
             return np.asarray(np.divide(share, totals, out=np.ones_like(totals), where=totals > 0))
         factors = {label: _factor(label, factor) for label, factor in self.class_weight.items()}
         known = self.classes_.tolist()
@@ -219,14 +260,18 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         X = as_blocks(X)
         if isinstance(X, Blocks):
             return self._read_blocks(X, **options)
-        return validate_data(
+        stays = is_elsewhere(X)
+        checked = validate_data(
             self,
-            readable(X),
+            stand_in(X) if stays else readable(X),
             accept_sparse="csr",
             dtype="numeric",
             ensure_all_finite=False,
             **options,
         )
+        if not stays:
+            return checked
+        return (adopted(X), checked[1]) if isinstance(checked, tuple) else adopted(X)
 
     def _read_blocks(self, blocks: Blocks, *, reset: bool, **labels: Any) -> Any:
         """Check what is known of blocks, and y; the rest is checked when they are loaded."""
@@ -242,6 +287,17 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _read_labelled(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, NDArray[Any]]:
         """Check X, as `_read` does, and y."""
         y = np.asarray(y) if is_dask(y) else y
+        if not self._fits_elsewhere:
+            X, y = (to_numpy(x) if is_elsewhere(x) else x for x in (X, y))
+        if is_elsewhere(X) and is_elsewhere(y):
+            matrix, target = self._read(X, reset=reset), adopted(y)
+            if tuple(target.shape) != (matrix.shape[0],):
+                raise ValueError(
+                    f"y must have shape {(matrix.shape[0],)}, one label a sample; got "
+                    f"{tuple(target.shape)}"
+                )
+            return matrix, target
+        y = to_numpy(y) if is_elsewhere(y) else y
         refuse_mixed("y", y)
         matrix, target = self._read(X, y=y, reset=reset)
         check_classification_targets(target)

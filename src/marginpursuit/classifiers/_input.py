@@ -11,11 +11,24 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 
+from marginpursuit._namespaces import (
+    NARROW,
+    WIDE,
+    beside,
+    dtype_name,
+    is_elsewhere,
+    is_foreign,
+    namespace,
+    to_numpy,
+)
 from marginpursuit._validation import FloatArray, between
 from marginpursuit.blocks import Blocks
 
 #: The largest float.
 LARGEST = float(np.finfo(np.float64).max)
+
+# Rows that are looked through at a time for what is not finite, where they are.
+_SEARCHED_ROWS = 1 << 20
 
 
 def readable(X: Any) -> Any:
@@ -74,6 +87,48 @@ def _holds_numbers(values: Any) -> bool:
     return not any(isinstance(value, str | bytes) for value in np.asarray(values).flat)
 
 
+def stand_in(X: Any) -> NDArray[np.float32]:
+    """Return an array of the shape of X, for checks that do not look at its values."""
+    if dtype_name(X) not in NARROW | WIDE:
+        raise ValueError(f"X must hold real numbers; got dtype {dtype_name(X)}")
+    return np.broadcast_to(np.float32(0.0), tuple(X.shape))
+
+
+def coded(matrix: Any, target: Any) -> tuple[NDArray[Any], Any]:
+    """Return the classes in rising order, and where the rows are, the index of each label."""
+    if is_foreign(target):
+        xp, is_bool = namespace(target), dtype_name(target) == "bool"
+        labels = xp.astype(target, xp.uint8) if is_bool else target
+        found = xp.sort(xp.unique_values(labels), axis=0)
+        codes = xp.searchsorted(found, labels)
+        classes = to_numpy(found).astype(bool) if is_bool else to_numpy(found)
+    else:
+        classes, codes = np.unique(target, return_inverse=True)
+    if not is_foreign(matrix):
+        return classes, codes
+    xp = namespace(matrix)
+    return classes, beside(matrix, codes, xp.uint8 if len(classes) <= 256 else xp.int32)
+
+
+def class_totals(codes: Any, weights: Any, n_classes: int) -> FloatArray:
+    """Return the sum of the weights of each class."""
+    if isinstance(codes, np.ndarray):
+        return np.bincount(codes, weights, n_classes).astype(np.float64, copy=False)
+    xp = namespace(codes)
+    weights = xp.astype(weights, xp.float64)
+    totals = [xp.sum(xp.where(codes == k, weights, 0.0)) for k in range(n_classes)]
+    return to_numpy(xp.stack(totals))
+
+
+def equal_weights(codes: Any) -> Any:
+    """Return weights of all rows that are equal and sum to one; elsewhere, they take no memory."""
+    n_rows = codes.shape[0]
+    if not is_foreign(codes):
+        return np.full(n_rows, 1.0 / n_rows)
+    xp = namespace(codes)
+    return xp.broadcast_to(beside(codes, 1.0 / n_rows, xp.float64), (n_rows,))
+
+
 def refuse_missing(matrix: Any, owner: str, names: NDArray[Any] | None) -> None:
     """Refuse NaN and infinity in a dense array, CSR matrix or blocks; say where they are."""
     in_block = ""
@@ -95,6 +150,14 @@ def refuse_missing(matrix: Any, owner: str, names: NDArray[Any] | None) -> None:
 
 def first_missing(matrix: Any) -> tuple[int, int, float] | None:
     """Return row, column and value of the first NaN or infinity, if there is one."""
+    if is_foreign(matrix):
+        xp = namespace(matrix)
+        for start in range(0, matrix.shape[0], _SEARCHED_ROWS):
+            rows = matrix[start : min(start + _SEARCHED_ROWS, matrix.shape[0]), :]
+            if not bool(xp.all(xp.isfinite(rows))):
+                row, column, value = first_missing(to_numpy(rows)) or (0, 0, np.nan)
+                return start + row, column, value
+        return None
     is_sparse = sparse.issparse(matrix)
     stored = matrix.data if is_sparse else matrix
     finite = np.isfinite(stored)
@@ -128,6 +191,7 @@ def check_weights(sample_weight: ArrayLike | None, n_rows: int) -> FloatArray:
     """Return one weight a row, finite, not negative and not all zero."""
     if sample_weight is None:
         return np.ones(n_rows)
+    sample_weight = to_numpy(sample_weight) if is_elsewhere(sample_weight) else sample_weight
     weights = between("sample_weight", sample_weight, 0.0, LARGEST)
     if weights.ndim == 0:
         weights = np.full(n_rows, weights)
@@ -156,12 +220,18 @@ def rescaled(matrix: Any) -> tuple[Any, NDArray[np.int_]]:
 
 def _largest(matrix: Any) -> FloatArray:
     """Return the largest absolute value of each column."""
+    if is_foreign(matrix):
+        xp = namespace(matrix)
+        return to_numpy(xp.max(xp.abs(xp.astype(matrix, xp.float64)), axis=0))
     largest = abs(matrix.astype(np.float64)).max(axis=0)
     return np.asarray(largest.toarray().ravel() if sparse.issparse(matrix) else largest)
 
 
 def _divided(matrix: Any, exponents: NDArray[np.int_]) -> Any:
     """Copy a matrix as float64, its columns divided by powers of two."""
+    if is_foreign(matrix):
+        xp = namespace(matrix)
+        return xp.astype(matrix, xp.float64) * beside(matrix, np.ldexp(1.0, -exponents))
     scaled = matrix.astype(np.float64)
     if sparse.issparse(matrix):
         scaled.data = np.ldexp(scaled.data, -exponents[scaled.indices])

@@ -64,7 +64,7 @@ class KernelClassifier(LinearClassifier):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "coef_") or hasattr(self, "dual_coef_")
 
-    def decision_function(self, X: Any) -> FloatArray:
+    def decision_function(self, X: Any) -> Any:
         """Return the scores h(x), positive for the second class or for the class of the column.
 
         Parameters

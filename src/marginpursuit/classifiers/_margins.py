@@ -1,7 +1,8 @@
 """The margins of a fit: their distribution in numbers, and the scale rules that read it."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,11 +14,8 @@ from marginpursuit.tasks import Labels
 #: The levels at which quantiles of the margins are kept.
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
-# Margins that are worked on at a time, so that intermediate arrays stay small beside the data.
-_GROUP_ELEMENTS = 1 << 18
-
-# Shares of the weight that differ by no more than this, relatively, differ by rounding.
-_ROUNDING = 1e-10
+#: Shares of the weight that differ by no more than this, relatively, differ by rounding.
+ROUNDING = 1e-10
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +26,9 @@ class Margins:
     weights: FloatArray  # positive, sum one
     count: float  # the number of rows that the weights stand for
     level: float
+
+    #: Margins that are worked on at a time, so that intermediate arrays stay small beside the data.
+    group_elements: ClassVar[int] = 1 << 18
 
     @classmethod
     def of(
@@ -45,6 +46,10 @@ class Margins:
     def average(self, measure: Callable[["Margins"], FloatArray]) -> float:
         """Return the mean over the problems of what `measure` says of each."""
         return float(np.mean(np.concatenate([measure(group) for group in self._groups()])))
+
+    def absolute(self) -> "Margins":
+        """Return the sizes of the margins."""
+        return replace(self, values=np.abs(self.values))
 
     def variance(self) -> FloatArray:
         """Return the variance of each problem."""
@@ -64,7 +69,7 @@ class Margins:
             share = np.cumsum(self.weights[order])
             share /= share[-1]
             for row, level in zip(result, levels, strict=True):
-                rounding = _ROUNDING * min(level, 1.0 - level)
+                rounding = ROUNDING * min(level, 1.0 - level)
                 low = int(np.searchsorted(share, level - rounding))
                 high = int(np.searchsorted(share, level + rounding, side="right"))
                 row[k] = 0.5 * (values[order[low]] + values[order[min(high, len(order) - 1)]])
@@ -82,10 +87,10 @@ class Margins:
     def _groups(self) -> Iterator["Margins"]:
         """Yield the margins of some problems at a time."""
         n_rows, n_problems = self.values.shape
-        step = max(1, _GROUP_ELEMENTS // n_rows)
+        step = max(1, self.group_elements // n_rows)
         for first in range(0, n_problems, step):
-            values = self.values[:, first : first + step]
-            yield Margins(values, self.weights, self.count, self.level)
+            values = self.values[:, first : min(first + step, n_problems)]
+            yield replace(self, values=values)
 
     def _describe(self, scale: float) -> tuple[FloatArray, ...]:
         weights = None if self._equal_weights else self.weights
@@ -142,19 +147,18 @@ def _auto(margins: Margins) -> float:
 
 
 def _variance(margins: Margins) -> float:
-    variance = margins.average(Margins.variance)
+    variance = margins.average(lambda group: group.variance())
     return float(variance_scale(_positive(variance, margins), margins.level))
 
 
 def _confidence(margins: Margins) -> float:
-    variance = margins.average(Margins.variance)
+    variance = margins.average(lambda group: group.variance())
     return float(confidence_scale(_positive(variance, margins), margins.count))
 
 
 def _quantile(margins: Margins) -> float:
     def square(group: Margins) -> FloatArray:
-        absolute = Margins(np.abs(group.values), group.weights, group.count, group.level)
-        return np.asarray(np.square(absolute.quantiles((0.75,))[0]))
+        return np.asarray(np.square(group.absolute().quantiles((0.75,))[0]))
 
     return float(confidence_scale(_positive(margins.average(square), margins), margins.count))
 

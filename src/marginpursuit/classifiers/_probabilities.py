@@ -1,10 +1,18 @@
 """Probabilities from the scores of several problems, by the exact link of the loss."""
 
+from typing import Any
+
 import numpy as np
 from sklearn.utils import gen_batches
 
+from marginpursuit._namespaces import namespace
 from marginpursuit._validation import FloatArray
 from marginpursuit.calibration import probability
+from marginpursuit.losses import TRUNCATION
+
+# What the chance of the highest score is raised by. The link has flat parts: this little decides
+# ties there by the score, and rows that no class claims.
+_TIE = 1e-12
 
 # Rows whose scores are turned into probabilities at a time, so that intermediate arrays stay small.
 _LINK_ROWS = 1 << 13
@@ -20,8 +28,28 @@ def exact_probabilities(scores: FloatArray, margin: float, scale: float) -> Floa
     chances = np.empty_like(scores)
     for rows in gen_batches(len(scores), _LINK_ROWS):
         chances[rows] = probability(scores[rows], margin, scale)
-    # The link has flat parts. This little decides ties there by the score, and rows that no class
-    # claims.
-    chances[np.arange(len(scores)), scores.argmax(axis=1)] += 1e-12
+    chances[np.arange(len(scores)), scores.argmax(axis=1)] += _TIE
     chances /= chances.sum(axis=1, keepdims=True)
     return chances
+
+
+def array_probabilities(scores: Any, margin: float, scale: float) -> Any:
+    """Do as `exact_probabilities` does, where the scores are; in float64."""
+    xp = namespace(scores)
+    scores = xp.astype(scores, xp.float64)
+    if scores.shape[1] == 1:
+        scores = xp.concat([-scores, scores], axis=1)
+    size = xp.clip(xp.abs(scores), 0.0, margin)
+    # ψ of (γ ± size)/s, with the link's formula in `calibration.probability`.
+    above, below = (
+        ratio - ratio * ratio * ratio / 6.0
+        for ratio in (
+            xp.clip((margin + size) / scale, 0.0, TRUNCATION),
+            xp.clip((margin - size) / scale, 0.0, TRUNCATION),
+        )
+    )
+    chances = xp.where(scores < 0, below, above) / (above + below)
+    highest = xp.argmax(scores, axis=1)[:, None]
+    classes = xp.arange(scores.shape[1], dtype=highest.dtype, device=scores.device)
+    chances = chances + _TIE * xp.astype(highest == classes[None, :], xp.float64)
+    return chances / xp.sum(chances, axis=1)[:, None]

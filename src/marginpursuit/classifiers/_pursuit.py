@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import exp, log
 
+from marginpursuit.classifiers._array_margins import margins_of
 from marginpursuit.classifiers._margins import Margins
 from marginpursuit.solvers import Problem, Solution
 from marginpursuit.tasks import Labels
@@ -44,7 +45,7 @@ def pursue(
     while True:
         solution, loss = solve(problem), problem.tasks.losses[0]
         scores, scale = problem.geometry.design.scores(*solution.linear), loss.scale
-        margins = Margins.of(scores, labels, problem.tasks.weights[0], count, loss.margin)
+        margins = margins_of(scores, labels, problem.tasks.weights[0, :], count, loss.margin)
         wanted = scale if rule is None else rule(margins)
         n_iter = solution.n_iter + (trials[-1].n_iter if trials else 0)
         trials.append(Pursuit(solution, margins, scale, wanted, n_iter))

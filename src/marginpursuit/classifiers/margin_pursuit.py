@@ -9,10 +9,11 @@ from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.metaestimators import available_if
 
+from marginpursuit._namespaces import adopted, beside, is_elsewhere, to_numpy
 from marginpursuit._threads import usable_threads
-from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import LinearClassifier, TrainingData
 from marginpursuit.classifiers._checkpoint import Checkpoint
+from marginpursuit.classifiers._input import class_totals
 from marginpursuit.classifiers._lazy import lazy_on_dask
 from marginpursuit.classifiers._margins import SCALE_RULES, SMOOTH_LINK
 from marginpursuit.classifiers._parameters import (
@@ -25,7 +26,7 @@ from marginpursuit.classifiers._parameters import (
     one_of,
     whole,
 )
-from marginpursuit.classifiers._probabilities import exact_probabilities
+from marginpursuit.classifiers._probabilities import array_probabilities, exact_probabilities
 from marginpursuit.classifiers._progress import (
     CallbackSupportMixin,
     Reporter,
@@ -210,6 +211,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
     """
 
     _takes_blocks = True
+    _fits_elsewhere = True
 
     scale_: float
     n_iter_: int
@@ -261,7 +263,8 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
         X : {array-like, sparse matrix, Blocks, Dask array} of shape (n_samples, n_features)
             Training samples, of any real dtype: in memory, in :mod:`~marginpursuit.blocks`, or a
             Dask array or data frame, whose blocks are then read by the workers of the client in
-            use.
+            use. A torch tensor, CuPy or array-API array that NumPy cannot read in place, as on a
+            GPU, stays where it is; products are in float32 for data that float32 holds.
         y : {array-like, Dask array} of shape (n_samples,)
             Class of each sample.
         sample_weight : array-like of shape (n_samples,), optional
@@ -280,7 +283,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
         report = Reporter.for_callbacks(
             self,
             X=data.matrix,
-            y=lambda: self.classes_[data.labels.codes],
+            y=lambda: self.classes_[to_numpy(data.labels.codes)],
             metadata=None if sample_weight is None else {"sample_weight": sample_weight},
         )
         checkpoint = Checkpoint(self.checkpoint, self._identity(data))
@@ -334,6 +337,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
             if classes is None:
                 raise ValueError("classes must be passed on the first call to partial_fit.")
             self._forget()
+        X, y = (to_numpy(x) if is_elsewhere(x) else x for x in (X, y))  # a batch is small
         data = self._check_batch(X, y, classes, sample_weight)
         try:
             with np.errstate(all="ignore"):
@@ -346,7 +350,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
         return self
 
     @lazy_on_dask
-    def predict_proba(self, X: Any) -> FloatArray:
+    def predict_proba(self, X: Any) -> Any:
         """Return the probability of each class, by the exact link of the loss.
 
         With several classes, the probabilities of each against the rest are divided by their sum.
@@ -358,11 +362,14 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
 
         Returns
         -------
-        {ndarray, Dask array} of shape (n_samples, n_classes)
-            Probabilities, in the order of `classes_`. From a Dask array, a Dask array.
+        array of shape (n_samples, n_classes)
+            Probabilities, in the order of `classes_`; an array of the kind of the scores.
         """
         scores = self.decision_function(X)
-        return exact_probabilities(scores.reshape(len(scores), -1), self.margin, self.scale_)
+        scores = scores[:, np.newaxis] if scores.ndim == 1 else scores
+        if not is_elsewhere(X):
+            return exact_probabilities(scores, self.margin, self.scale_)
+        return beside(X, array_probabilities(adopted(scores), self.margin, self.scale_))
 
     def _check_parameters(self) -> None:
         check_parameters(self, _ALLOWED)
@@ -386,9 +393,10 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
 
     def _identity(self, data: TrainingData) -> dict[str, Any]:
         """Return what tells a fit from another, for a checkpoint."""
-        totals = np.bincount(data.labels.codes, data.weights).tolist()
+        labels, shape = data.labels, tuple(data.matrix.shape)
+        totals = class_totals(labels.codes, data.weights, labels.n_classes).tolist()
         shaping = {name: getattr(self, name) for name in _SHAPING}
-        return {"shape": data.matrix.shape, "classes": self.classes_, "totals": totals, **shaping}
+        return {"shape": shape, "classes": self.classes_, "totals": totals, **shaping}
 
     def _fit(
         self,
@@ -403,7 +411,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
             solver = SOLVERS[choose_solver(design) if self.solver == "auto" else self.solver]
             alpha, unit = self._penalty
             geometry = solver.prepare(
-                design, data.weights[np.newaxis], unit, fit_intercept=self.fit_intercept
+                design, data.weights[np.newaxis, :], unit, fit_intercept=self.fit_intercept
             )
             scale = standing.scale or self._first_scale
             loss = MarginLoss(self.margin, scale, self.overconfidence)

@@ -5,16 +5,33 @@ A `Design` answers what solvers ask of the data; there is one file for each thin
 
 from typing import Any
 
+from marginpursuit._namespaces import is_foreign
 from marginpursuit.blocks import Blocks
 from marginpursuit.design._base import Design, Linear, Sweep
+from marginpursuit.design.arrays import ArrayDesign
 from marginpursuit.design.blocks import BlockDesign
 from marginpursuit.design.memory import MemoryDesign
 
-__all__ = ["BlockDesign", "Design", "Linear", "MemoryDesign", "Sweep", "design_for"]
+__all__ = [
+    "ArrayDesign",
+    "BlockDesign",
+    "Design",
+    "Linear",
+    "MemoryDesign",
+    "Sweep",
+    "design_for",
+]
 
 
-def design_for(matrix: Any, *, n_threads: int = 1) -> Design:
-    """Return the design that reads what holds the data, in so many threads."""
+def design_for(matrix: Any, *, n_threads: int = 1, near: Design | None = None) -> Design:
+    """Return the design that reads what holds the data, in so many threads.
+
+    Labels and weights are expected where the data is; `near` is a design whose own will serve.
+    """
+    if isinstance(near, ArrayDesign):
+        return near.beside(matrix)
     if isinstance(matrix, Blocks):
         return BlockDesign(matrix, n_threads=n_threads)
+    if is_foreign(matrix):
+        return ArrayDesign(matrix)
     return MemoryDesign(matrix, n_threads=n_threads)

@@ -59,6 +59,10 @@ class Design(ABC):
     #: Whether rows are stored as CSR, and centred after they are squared for that reason.
     is_sparse = False
 
+    #: The rounding of sums over rows; that of values beside the centre of their column, if it does
+    #: not come from summing them; and the least values whose squares keep their digits.
+    rounding, resolution, smallest = 1e-14, 0.0, 1e-140
+
     def __init__(self, n_rows: int, n_columns: int) -> None:
         self.n_rows, self.n_columns = n_rows, n_columns
         self.centre = np.zeros(n_columns)
@@ -177,11 +181,12 @@ class Design(ABC):
     def _set_spread(self, second_moment: FloatArray) -> None:
         # A spread below the rounding of the centre is the rounding of a constant column. Sparse
         # rows cannot be centred before they are squared, which costs half the digits.
-        rounding = 1e-7 if self.is_sparse else self.n_rows * np.finfo(np.float64).eps
-        still = second_moment <= (rounding * self.centre) ** 2
+        summing = 1e-7 if self.is_sparse else self.n_rows * np.finfo(np.float64).eps
+        still = second_moment <= (max(summing, self.resolution) * self.centre) ** 2
         columns, moving = np.flatnonzero(still), second_moment[~still]
         largest = self._largest(columns) if len(columns) else np.zeros(0)
-        vanishes = np.any((largest > 0) & (largest < 1e-140)) or np.any(moving < 1e-280)
+        vanishes = np.any((largest > 0) & (largest < self.smallest))
+        vanishes |= np.any(moving < self.smallest**2)
         if vanishes or not np.all(second_moment < 1e280):
             raise FloatingPointError("the squares of the columns lose digits")
         self.inverse_spread = np.zeros(self.n_columns)

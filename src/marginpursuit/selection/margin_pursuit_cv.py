@@ -17,6 +17,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.metaestimators import available_if
 
+from marginpursuit._namespaces import to_numpy
 from marginpursuit._threads import usable_threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers import MarginPursuitClassifier
@@ -282,8 +283,8 @@ class MarginPursuitClassifierCV(LinearClassifier):
             Probabilities, in the order of `classes_`.
         """
         if self.link == "exact":
-            return np.asarray(self.best_estimator_.predict_proba(X))
-        scores = self.decision_function(X)
+            return to_numpy(self.best_estimator_.predict_proba(X))
+        scores = to_numpy(self.decision_function(X))
         return self.link_.probabilities(scores.reshape(len(scores), -1))
 
     @available_if(_was_refitted)  # type: ignore[untyped-decorator]

@@ -49,15 +49,15 @@ def penalty_unit(name: str, inverse_spread: FloatArray, variance: FloatArray) ->
 def design_unit(design: Design, weights: FloatArray, name: str, *, centred: bool) -> FloatArray:
     """Return the unit for a design that is in standardised coordinates already."""
     variance = (design.inverse_spread > 0)[np.newaxis].astype(np.float64)
-    if len(weights) > 1:
+    if weights.shape[0] > 1:
         variance = design.part_variances(weights, centred=centred)
     return penalty_unit(name, design.inverse_spread, variance)
 
 
 def shared_weights(weights: FloatArray) -> tuple[FloatArray, float]:
     """Return the mean of the weights of all parts, and how many times it bounds each of them."""
-    if len(weights) == 1:
-        return weights[0], 1.0
+    if weights.shape[0] == 1:
+        return weights[0, :], 1.0
     mean = weights.mean(axis=0)
     counted = mean > 0
     return mean, float((weights[:, counted] / mean[counted]).max())

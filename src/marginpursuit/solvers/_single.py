@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cho_factor
 
+from marginpursuit._namespaces import to_numpy
 from marginpursuit._validation import FloatArray
 from marginpursuit.losses import INFLUENCE_BOUND, influence_inverse, rho
 from marginpursuit.solvers._problem import Problem
@@ -26,11 +27,12 @@ class SmoothProblem:
     """One task of a problem, for any loss that has a curvature."""
 
     def __init__(self, problem: Problem, task: int) -> None:
-        geometry, weights = problem.geometry, problem.tasks.weights[problem.tasks.part[task]]
-        self.loss = problem.tasks.losses[task]
+        geometry, tasks = problem.geometry, problem.tasks.on_host()
+        weights = tasks.weights[tasks.part[task]]
+        self.loss = tasks.losses[task]
         self.rows = np.flatnonzero(weights)
         self.weights = weights[self.rows]
-        self.sign = problem.tasks.sign(task)[self.rows]
+        self.sign = tasks.sign(task)[self.rows]
         self.penalty = np.append(problem.penalty[task], np.zeros(int(geometry.fit_intercept)))
         self._geometry, self._design = geometry, geometry.design
         self._problem, self._task = problem, np.array([task])
@@ -40,7 +42,7 @@ class SmoothProblem:
         n_columns = self._design.n_columns
         intercept = point[n_columns:] if self._geometry.fit_intercept else np.zeros(1)
         scores = self._design.scores(point[:n_columns, np.newaxis], intercept)
-        return np.asarray(scores[self.rows, 0])
+        return np.asarray(to_numpy(scores)[self.rows, 0], dtype=np.float64)
 
     def value(self, point: FloatArray, scores: FloatArray) -> float:
         """Return the objective at a point with these scores."""
@@ -55,7 +57,7 @@ class SmoothProblem:
         """Factorise the Hessian where the rows have these curvatures."""
         n_columns, total = self._design.n_columns, self._weighted(curvature)
         # As in the preconditioner, what is added is below the rounding of the sums.
-        matrix = np.diag(self.penalty + 1e-14 * n_columns * total.sum())
+        matrix = np.diag(self.penalty + self._design.rounding * n_columns * total.sum())
         matrix[:n_columns, :n_columns] += self._design.gram(total)
         if self._geometry.fit_intercept:
             matrix[-1] += self._pullback(total)

@@ -22,6 +22,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, solve_triangular
 from scipy.linalg.lapack import dpstrf
 
+from marginpursuit._namespaces import to_numpy
 from marginpursuit._threads import serial_products
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Design, Linear, design_for
@@ -154,7 +155,7 @@ def _column_geometry(
     # What is added is about the rounding of the sums, which grows where sparse rows are centred
     # after they are squared.
     offset = (design.centre * design.inverse_spread) ** 2 if design.is_sparse else np.zeros(1)
-    rounding = 1e-14 * n_columns * (1.0 + float(np.max(offset, initial=0.0)))
+    rounding = design.rounding * n_columns * (1.0 + float(np.max(offset, initial=0.0)))
     # Columns that take no part have a zero on the diagonal; a coefficient of zero suits any
     # positive number there.
     still = np.where(design.inverse_spread > 0, 0.0, 1.0)
@@ -180,9 +181,9 @@ def _row_geometry(design: Design, weights: FloatArray, unit: str, fit_intercept:
     A point c has the scores L c and the norm of the penalty. It stands for the combination of the
     pivot rows P with factors a such that L c = K a, that is (L_P)ᵀ a = c.
     """
-    if len(weights) > 1:
+    if weights.shape[0] > 1:
         raise ValueError("fewer rows than columns permit one part only")
-    design.standardise_diagonal(weights[0], centred=fit_intercept)
+    design.standardise_diagonal(weights[0, :], centred=fit_intercept)
     units = design_unit(design, weights, unit, centred=fit_intercept)[0]
     metric = np.divide(1.0, units, out=np.zeros_like(units), where=units > 0)
     products = design.row_products(metric)
@@ -193,7 +194,7 @@ def _row_geometry(design: Design, weights: FloatArray, unit: str, fit_intercept:
     lower = np.zeros((design.n_rows, rank))
     lower[order] = np.tril(factor)[:, :rank]
     pivots = order[:rank]
-    reduced = design_for(lower)
+    reduced = design_for(lower, near=design)
 
     def to_data(linear: Linear) -> Linear:
         combinations = np.zeros((design.n_rows, linear[0].shape[1]))
@@ -203,11 +204,11 @@ def _row_geometry(design: Design, weights: FloatArray, unit: str, fit_intercept:
 
     def from_data(linear: Linear) -> Linear:
         coef, intercept = design.from_data(linear)
-        scores = design.scores(coef, np.zeros(coef.shape[1]))
+        scores = to_numpy(design.scores(coef, np.zeros(coef.shape[1])))
         return _solve_lower(lower[pivots], scores[pivots], lower=True), intercept
 
     column = _column_geometry(
-        reduced, reduced.gram(weights[0]), np.ones((1, rank)), 1.0, fit_intercept
+        reduced, reduced.gram(weights[0, :]), np.ones((1, rank)), 1.0, fit_intercept
     )
     return replace(column, to_data=to_data, from_data=from_data)
 

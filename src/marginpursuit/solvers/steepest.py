@@ -31,7 +31,7 @@ def raw_geometry(
     A unit other than the absolute is left out, penalty and all, as the paper has none.
     """
     everywhere, _ = shared_weights(weights)
-    units = np.full((len(weights), design.n_columns), 1.0 if unit == "absolute" else 0.0)
+    units = np.full((weights.shape[0], design.n_columns), 1.0 if unit == "absolute" else 0.0)
     mean_square = design.mean_square(everywhere)
 
     def precondition(points: FloatArray, alpha: float) -> FloatArray:
