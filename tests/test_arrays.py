@@ -9,6 +9,7 @@ from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
 from marginpursuit._namespaces import beside, is_elsewhere, to_numpy
 from marginpursuit.classifiers._array_margins import margins_of
 from marginpursuit.classifiers._margins import SCALE_RULES
+from marginpursuit.classifiers._probabilities import array_probabilities, exact_probabilities
 from marginpursuit.design import ArrayDesign, arrays, design_for
 from marginpursuit.losses import MarginLoss
 from marginpursuit.tasks import Labels, Tasks
@@ -49,7 +50,7 @@ def case(request, monkeypatch):
     Blocks and groups are small, so that there are several, of which the last is not full.
     """
     library, _, name = request.param.partition("-")
-    monkeypatch.setattr(arrays, "_GROUP", 16)
+    monkeypatch.setattr(arrays, "_SMALL_GROUP", 16)
     monkeypatch.setattr(arrays, "_BLOCK_ELEMENTS", 64 * 7)
     rng = np.random.default_rng(3)
     values = rng.integers(0, 2 if name == "bool" else 9, (203, 7))
@@ -127,9 +128,10 @@ def test_constant_columns_take_no_part():
     for constant in (0.0, 0.1, 1e6):
         rows = np.random.default_rng(0).normal(size=(5000, 3)).astype(np.float32)
         rows[:, 1] = constant
-        design = ArrayDesign(in_strict(rows))
-        design.standardise(np.full(5000, 1 / 5000), centred=True)
-        assert_array_equal(design.inverse_spread > 0, [True, False, True])
+        for n_rows in (3, 5000):
+            design, weights = ArrayDesign(in_strict(rows[:n_rows])), np.arange(1.0, n_rows + 1.0)
+            design.standardise(weights / weights.sum(), centred=True)
+            assert_array_equal(design.inverse_spread > 0, [True, False, True])
 
 
 X, Y = load_digits(return_X_y=True)
@@ -201,6 +203,24 @@ def test_narrow_data(dtype):
         statistics = fit.margin_statistics_
         assert_allclose(statistics.quantiles, near.margin_statistics_.quantiles, atol=1e-3)
         assert_allclose(statistics.location, near.margin_statistics_.location, atol=1e-4)
+
+
+@pytest.mark.parametrize("alpha", [0.0, "auto"])
+def test_columns_that_depend_on_each_other(alpha):
+    """Their Gram matrix is singular, and what float32 adds to it may be negative."""
+    rng = np.random.default_rng(0)
+    once, classes = rng.normal(size=(20_000, 10)), np.eye(6)[rng.integers(0, 6, 20_000)]
+    rows = np.hstack([once, once, 5 + 3 * classes, classes, 1e4 + 1e3 * once]).astype(np.float32)
+    y = (once[:, 0] + rng.normal(size=len(once)) > 0) * 1
+    near = MarginPursuitClassifier(alpha=alpha).fit(once, y)
+    far = MarginPursuitClassifier(alpha=alpha).fit(in_strict(rows), y)
+    assert far.objective_ == pytest.approx(near.objective_, rel=2e-3)
+
+
+def test_probabilities_where_the_link_is_flat():
+    scores = np.array([[-3.0, -2.0, -5.0], [2.0, 3.0, 4.0], [0.1, -0.2, 0.3], [1.0, 1.0, -1.0]])
+    found = array_probabilities(in_strict(scores), 1.0, 0.6)
+    assert_allclose(to_numpy(found), exact_probabilities(scores, 1.0, 0.6), rtol=1e-12)
 
 
 @pytest.mark.parametrize("y", [Y, Y2, Y2 == 0], ids=["ten", "two", "bool"])

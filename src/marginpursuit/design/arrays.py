@@ -23,8 +23,10 @@ from marginpursuit.tasks import Tasks
 # blocks of half this size, 21 ms in blocks of twice it, which take twice the memory.
 _BLOCK_ELEMENTS = 1 << 26
 
-# Rows whose products are added up in the dtype of the products.
-_GROUP = 4096
+# Rows whose products are added up in the dtype of the products. Errors of many groups average out;
+# where there are few, they are smaller.
+_GROUP, _SMALL_GROUP = 4096, 256
+_FEW_ROWS = 1 << 20
 
 
 class ArrayDesign(Design):
@@ -36,7 +38,8 @@ class ArrayDesign(Design):
         is_narrow = dtype_name(matrix) in NARROW
         self._dtype = self._xp.float32 if is_narrow else self._xp.float64
         if is_narrow:
-            self.rounding, self.resolution, self.smallest = 1e-9, 1e-6, 1e-17
+            self.rounding, self.resolution, self.smallest = 1e-8, 1e-6, 1e-17
+        self._group = _GROUP if self.n_rows > _FEW_ROWS else _SMALL_GROUP
         self._kernel = _fused_kernel(matrix)
         self._resources.enter_context(_full_precision(matrix))
 
@@ -169,7 +172,8 @@ class ArrayDesign(Design):
 
     def _chunks(self, n_tasks: int = 1) -> Iterator[tuple[slice, Any]]:
         """Yield rows in the dtype of products, some at a time, for so many tasks."""
-        step = max(1, _BLOCK_ELEMENTS // (_GROUP * max(1, self.n_columns, n_tasks))) * _GROUP
+        group_elements = self._group * max(1, self.n_columns, n_tasks)
+        step = max(1, _BLOCK_ELEMENTS // group_elements) * self._group
         for first in range(0, self.n_rows, step):
             span = slice(first, min(first + step, self.n_rows))
             yield span, self._xp.astype(self._matrix[span, :], self._dtype)
@@ -181,11 +185,12 @@ class ArrayDesign(Design):
 
     def _products(self, left: Any, right: Any) -> Any:
         """Return leftᵀ·right, summed over groups of rows in float64."""
-        xp, whole = self._xp, left.shape[0] // _GROUP * _GROUP
+        xp, size = self._xp, self._group
+        whole = left.shape[0] // size * size
         rest = xp.matmul(left[whole:, :].T, right[whole:, :])
         total = xp.astype(rest, xp.float64)
         if whole:
-            groups = [xp.reshape(x[:whole, :], (-1, _GROUP, x.shape[1])) for x in (left, right)]
+            groups = [xp.reshape(x[:whole, :], (-1, size, x.shape[1])) for x in (left, right)]
             products = xp.matmul(groups[0].mT, groups[1])
             total = total + xp.sum(products, axis=0, dtype=xp.float64)
         return total

@@ -19,7 +19,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve, solve_triangular
+from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
 from scipy.linalg.lapack import dpstrf
 
 from marginpursuit._namespaces import to_numpy
@@ -163,9 +163,13 @@ def _column_geometry(
 
     @cache
     def factor(alpha: float) -> Any:
-        diagonal = (alpha / bound) * mean_unit + rounding + still
+        diagonal, added = (alpha / bound) * mean_unit + still, rounding
         with serial_products():
-            return cho_factor(gram + np.diag(diagonal), lower=True)
+            while True:
+                try:
+                    return cho_factor(gram + np.diag(diagonal + added), lower=True)
+                except LinAlgError:  # sums in float32 may be further off than they usually are
+                    added *= 10.0
 
     def precondition(points: FloatArray, alpha: float) -> FloatArray:
         # Centred columns have no product with the intercept, whose own curvature is at most one.
