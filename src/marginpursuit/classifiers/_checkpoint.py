@@ -12,6 +12,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from marginpursuit._files import atomic_stream
 from marginpursuit.design import Linear
 from marginpursuit.solvers import Problem
 
@@ -43,8 +44,7 @@ class Checkpoint:
         if self._path is None:
             return
         coef, intercept = problem.geometry.to_data(linear)
-        unfinished = self._path.with_name(f"{self._path.name}.{os.getpid()}.unfinished")
-        with open(unfinished, "wb") as file:
+        with atomic_stream(self._path) as file:
             np.savez(
                 file,
                 coef=coef,
@@ -53,9 +53,6 @@ class Checkpoint:
                 n_iter=self._n_iter,
                 fit=self._fit,
             )
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, self._path)
 
     def remove(self) -> None:
         """Remove the file of a fit that is done."""
