@@ -146,18 +146,9 @@ class DaskBlocks(Blocks):
         """Place a vector's pieces on the workers, unless they are there."""
         name = vector.__array_interface__["data"][0], vector.shape
         if name not in self._placed:
-            # Blocks are asked where their pieces are: dealt out, they keep all workers busy.
-            threads = [
-                name for name, n in sorted(self._client.nthreads().items()) for _ in range(n)
-            ]
             parts = {
-                block: self._client.submit(
-                    *(_same, _Piece(*pieces([vector], self._span(block)))),
-                    pure=False,
-                    workers=threads[k % len(threads)] if threads else None,
-                    allow_other_workers=bool(threads),
-                )
-                for k, block in enumerate(blocks)
+                block: self._submit(_same, _Piece(*pieces([vector], self._span(block))))
+                for block in blocks
             }
             # The vector is kept, so that no other can come to lie where it lies.
             self._placed[name] = vector, parts
