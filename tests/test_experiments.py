@@ -57,9 +57,9 @@ def test_every_method_is_drawn_and_the_robust_ones_stop_rising():
 
 
 def test_overview_gathers_what_was_found(tmp_path):
-    found = reproduce(["figure1", "cubics"], quick=True, out=tmp_path)
+    found = reproduce(["figure1", "cubics", "methods"], quick=True, out=tmp_path)
     run = overview.gather(found)
-    assert [figure.title for figure in run.figures] == ["figure1", "cubics"]
+    assert [figure.title for figure in run.figures] == ["figure1", "cubics", "methods"]
     assert run.figures[0].svg == (tmp_path / "figure1.svg").read_text(encoding="utf-8")
     assert run.figures[0].caption == EXPERIMENTS["figure1"].title
     assert run.versions["code"] == found.code

@@ -104,5 +104,5 @@ EXPERIMENT = Experiment(
     "What one sample adds to the objective of each method, by its margin",
     plan=lambda setting: [],
     judge=lambda setting, results: [],
-    draw=lambda setting, results: {"method_losses": draw()},
+    draw=lambda setting, results: {"methods": draw()},
 )
