@@ -276,7 +276,7 @@ def test_several_classes_have_an_influence_each():
     X, y = load_iris(return_X_y=True)
     model = CatoniRiskClassifier().fit(X, y)
     assert model.sample_influence_.shape == (150, 3)
-    assert model.scale_.shape == (3,)
+    assert model.risk_scale_.shape == (3,)
     assert model.score(X, y) > 0.9
 
 

@@ -70,7 +70,7 @@ class CatoniRiskClassifier(RobustRiskClassifier):
         Coefficients, for the data as it came.
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Intercepts.
-    scale_ : ndarray of shape (1,) or (n_classes,)
+    risk_scale_ : ndarray of shape (1,) or (n_classes,)
         The scales s.
     sample_influence_ : ndarray of shape (n_samples,) or (n_samples, n_classes)
         The gradient of θ in the loss of each sample over the weight of the sample: 1 is what a
@@ -143,7 +143,7 @@ class CatoniRiskClassifier(RobustRiskClassifier):
         self.verbose = verbose
 
     def _fit(self, data: TrainingData) -> None:
-        self.scale_ = np.array(self._fit_risks(data))
+        self.risk_scale_ = np.array(self._fit_risks(data))
 
     def _minimise(
         self, risk: Risk, data: TrainingData, report: Callable[[Progress], None]
