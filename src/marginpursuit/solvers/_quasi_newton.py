@@ -23,6 +23,10 @@ _MANY_TASKS = 32
 _SUFFICIENT_DECREASE = 1e-4
 _SHORTEST_STEP = 1e-10
 
+# The share of the bound that the Hessian is taken for at least. Where rows lose their curvature on
+# the way, less than that makes steps so long that a dozen reads go into shortening them.
+_LEAST_STIFFNESS = 0.2
+
 # Steps without any decrease after which there is none to come.
 _IDLE_STEPS = 20
 
@@ -192,6 +196,7 @@ class _Descents:
         memory = _MEMORY if len(self.tasks) < _MANY_TASKS else _SHORT_MEMORY
         self._pairs = [*self._pairs[1 - memory :], (change, bend, inverse)]
         stiffness = inverse * _dot(bend, self._problem.precondition(bend, self.tasks))
+        stiffness = np.maximum(stiffness, _LEAST_STIFFNESS)
         self._stiffness = np.where(usable, stiffness, self._stiffness)
 
     def _turn(self) -> FloatArray:

@@ -46,6 +46,11 @@ _MOST_STEPS, _MOST_SHARE = 50, 0.25
 # penalty alone decides is easily missed there.
 _LITTLE_OVERCONFIDENCE = 0.1
 
+# With so many rows for each column the rows that are short of the level decide everything, and the
+# estimate of the quasi-Newton method is enough; a Newton step takes as long as forty reads of cov,
+# so it may also go on for longer.
+_PLENTY, _MOST_STEPS_OF_PLENTY = 100, 150
+
 # Newton steps after which the interior-point method takes over.
 _NEWTON_STEPS = 40
 
@@ -67,12 +72,13 @@ def solve_gram(problem: Problem) -> Solution:
         The minimiser.
     """
     n_columns = problem.geometry.design.n_columns
-    patience = max(_MOST_STEPS, min(int(_MOST_SHARE * n_columns), problem.max_iter - _MOST_STEPS))
+    plenty = problem.geometry.design.n_rows >= _PLENTY * n_columns
+    most = _MOST_STEPS_OF_PLENTY if plenty else _MOST_STEPS
+    patience = max(most, min(int(_MOST_SHARE * n_columns), problem.max_iter - most))
     first = minimise(replace(problem, max_iter=min(problem.max_iter, patience)))
     few = first.n_iter < max(_UNCHECKED_STEPS, _UNCHECKED_SHARE * n_columns)
-    harmless = few and all(
-        loss.overconfidence >= _LITTLE_OVERCONFIDENCE for loss in problem.tasks.losses
-    )
+    curved = all(loss.overconfidence >= _LITTLE_OVERCONFIDENCE for loss in problem.tasks.losses)
+    harmless = (few and curved) or (plenty and first.status is Status.CONVERGED)
     if harmless or first.n_iter == problem.max_iter:
         return first
     points, value, gap = join(problem, *first.linear), first.value.copy(), first.gap.copy()
