@@ -1,5 +1,6 @@
 """Selection by cross-validation: the same as scikit-learn's search, in shared reads."""
 
+import io
 import os
 import pickle
 from pathlib import Path
@@ -202,12 +203,15 @@ def test_attributes_and_round_trip():
     )
 
 
-def test_progress_bar(capsys):
+def test_progress_bar(capsys, monkeypatch):
     X, y = two_classes()
+    terminal = io.StringIO()
+    terminal.isatty = lambda: True
+    monkeypatch.setattr("sys.stderr", terminal)
     MarginPursuitClassifierCV(**GRID, verbose=1).fit(X, y)
-    printed = capsys.readouterr()
-    assert printed.out == ""
-    assert "8 settings on 200 rows [####################] 40/40" in printed.err
+    assert capsys.readouterr().out == ""
+    assert "8 settings on 200 rows" in terminal.getvalue()
+    assert "100 %  40 of 40" in terminal.getvalue()
 
 
 @pytest.mark.parametrize(

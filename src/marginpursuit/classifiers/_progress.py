@@ -5,7 +5,6 @@ of them.
 """
 
 import sys
-import time
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +23,7 @@ except ImportError:  # scikit-learn before 1.9
         return method
 
 
-__all__ = ["CallbackSupportMixin", "ProgressBar", "Reporter", "warn", "with_callbacks"]
+__all__ = ["CallbackSupportMixin", "Reporter", "warn", "with_callbacks"]
 
 
 class Reporter:
@@ -65,41 +64,6 @@ class Reporter:
             self._context.call_on_fit_task_end(
                 estimator=self._estimator, **self._data, reconstruction_attributes={}
             )
-
-
-class ProgressBar:
-    """A line on standard error that tells how far a long piece of work is."""
-
-    def __init__(self, owner: str, title: str, total: int, verbose: int) -> None:
-        self._title, self._total, self._done = f"[{owner}] {title}", total, 0
-        self._shown = bool(verbose)
-        self._begin = self._last = time.monotonic()
-
-    def __enter__(self) -> "ProgressBar":
-        self._show()
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        if self._shown:
-            print(file=sys.stderr, flush=True)
-
-    def step(self) -> None:
-        """Count one more piece as done; shown ten times a second."""
-        self._done += 1
-        if time.monotonic() - self._last > 0.1 or self._done == self._total:
-            self._show()
-
-    def _show(self) -> None:
-        if not self._shown:
-            return
-        self._last = time.monotonic()
-        spent = self._last - self._begin
-        rest = (
-            f", {spent / self._done * (self._total - self._done):.0f} s left" if self._done else ""
-        )
-        filled = "#" * (20 * self._done // self._total)
-        line = f"{self._title} [{filled:<20}] {self._done}/{self._total}{rest}"
-        print(f"\r{line:<78}", end="", file=sys.stderr, flush=True)
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from marginpursuit._files import atomic_stream
 from marginpursuit._progress_bar import ProgressBar, Reached
 from marginpursuit.datasets._download import DownloadError, download, sha256_of
 from marginpursuit.datasets._formats import Arrays
@@ -274,11 +275,9 @@ def _fetch(
 
 
 def _keep(path: Path, arrays: Arrays) -> None:
-    """Write the arrays under another name first: an interrupted run leaves no half of a file."""
-    partial = path.with_name(path.name + ".partial")
-    with partial.open("wb") as file:
+    """Write the arrays: an interrupted run leaves no half of a file."""
+    with atomic_stream(path) as file:
         np.savez_compressed(file, allow_pickle=False, **dict(arrays))
-    os.replace(partial, path)
 
 
 def _matrix(arrays: Arrays) -> Any:

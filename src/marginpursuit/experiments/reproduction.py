@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from marginpursuit._files import write_atomically
 from marginpursuit._progress_bar import ProgressBar, Reached
 from marginpursuit.datasets import DatasetError, load
 from marginpursuit.experiments import (
@@ -216,7 +217,7 @@ def _markdown(table: Table) -> str:
 
 
 def _write(found: Reproduction) -> None:
-    """Write pictures and tables; under another name first, so that no half of a file is left."""
+    """Write pictures and tables."""
     from matplotlib import rc_context
 
     contents = {"results.md": found.text().encode()}
@@ -228,6 +229,4 @@ def _write(found: Reproduction) -> None:
             contents[f"{name}.svg"] = buffer.getvalue()
     found.folder.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
-        partial = found.folder / f"{name}.partial"
-        partial.write_bytes(content)
-        os.replace(partial, found.folder / name)
+        write_atomically(found.folder / name, content)

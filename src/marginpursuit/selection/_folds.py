@@ -6,7 +6,7 @@ smallest, each from the fits before. All lines, folds and classes are tasks of t
 many at a time as memory permits.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import product
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Design, Linear, design_for
 from marginpursuit.losses import MarginLoss
-from marginpursuit.solvers import SOLVERS, Geometry, Problem, Progress, choose_solver, minimise
+from marginpursuit.solvers import SOLVERS, Geometry, Problem, choose_solver, minimise
 from marginpursuit.tasks import Labels, Tasks
 
 # Bytes that the state of all tasks that are solved together may take, and arrays of that state.
@@ -120,7 +120,6 @@ class FoldFits:
         settings: Sequence[Setting],
         effort: Effort,
         known: Mapping[tuple[Setting, int], Linear],
-        report: Callable[[Progress], None],
     ) -> Iterator[Judged]:
         """Fit every setting to every fold and yield the scores of the rows it has not seen.
 
@@ -139,7 +138,7 @@ class FoldFits:
                         fit = known.get((Setting(*unit.line, scale), batch.folds[unit.part]))
                         if fit is not None:
                             start[unit] = batch.geometry.from_data(fit)
-                    fits = self._solve(batch, here, scale, effort, start, report)
+                    fits = self._solve(batch, here, scale, effort, start)
                     yield from self._held_out(batch, here, scale, fits)
 
     def _open(self, matrix: Any) -> Design:
@@ -170,7 +169,6 @@ class FoldFits:
         scale: float,
         effort: Effort,
         start: dict[_Unit, Linear],
-        report: Callable[[Progress], None],
     ) -> Linear:
         """Fit units at one scale from where they start, and set where they start from next."""
         problems, design = self._labels.problems, batch.geometry.design
@@ -191,7 +189,7 @@ class FoldFits:
             (np.hstack([s[0] for s in starts]), np.concatenate([s[1] for s in starts])),
             effort.max_iter,
             effort.tol,
-            report,
+            report=lambda progress: None,  # fits are many: they are counted, not followed
         )
         before = design.n_reads
         # One small estimate of the gap may only mean that the last scale was a good start.

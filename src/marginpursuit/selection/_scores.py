@@ -65,7 +65,9 @@ class Judge:
             return float(np.average(correct, weights=metadata.get("sample_weight")))
         stand_in = Scored(self.classes, scores, link)
         true = self.classes[self.codes[rows]]
-        return float(self.scorer(stand_in, self.matrix[rows], true, **metadata))
+        # scikit-learn's own scorers only hand X to the stand-in, which ignores it.
+        samples = rows if hasattr(self.scorer, "_score_func") else self.matrix[rows]
+        return float(self.scorer(stand_in, samples, true, **metadata))
 
 
 def takes_weights(scorer: Any) -> bool:

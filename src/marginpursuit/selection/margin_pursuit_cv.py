@@ -1,7 +1,7 @@
 """Scale, overconfidence and penalty chosen by cross-validation, all in shared reads of the data."""
 
 from collections.abc import Iterable, Mapping
-from itertools import pairwise
+from contextlib import AbstractContextManager, nullcontext
 from numbers import Real
 from time import perf_counter
 from typing import Any, TypeAlias
@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from scipy.stats import rankdata
 from sklearn import get_config
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import ParameterGrid, check_cv
@@ -18,6 +17,7 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, proces
 from sklearn.utils.metaestimators import available_if
 
 from marginpursuit._namespaces import to_numpy
+from marginpursuit._progress_bar import ProgressBar, Reached
 from marginpursuit._threads import usable_threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers import MarginPursuitClassifier
@@ -34,13 +34,11 @@ from marginpursuit.classifiers._parameters import (
     whole,
 )
 from marginpursuit.classifiers._probabilities import exact_probabilities
-from marginpursuit.classifiers._progress import ProgressBar
 from marginpursuit.design import Linear
 from marginpursuit.selection._folds import Effort, Fold, FoldFits, FoldOptions, Setting
 from marginpursuit.selection._link import FittedLink
 from marginpursuit.selection._race import Round, everything, rounds, survivors
 from marginpursuit.selection._scores import Judge, Link, Scored, takes_weights
-from marginpursuit.solvers import Progress
 
 __all__ = ["MarginPursuitClassifierCV"]
 
@@ -418,13 +416,16 @@ class MarginPursuitClassifierCV(LinearClassifier):
             self.solver,
             usable_threads(self.n_threads),
         )
+        bar: AbstractContextManager[Reached] = (
+            ProgressBar(f"{type(self).__name__}: {title}") if self.verbose else nullcontext(_ignore)
+        )
         with (
-            ProgressBar(type(self).__name__, title, scores.size, self.verbose) as bar,
+            bar as reached,
             FoldFits(
                 part.data.matrix, part.data.labels, self._weights(part), part.folds, options
             ) as fold_fits,
         ):
-            for setting, fold, linear, unseen in fold_fits.judge(settings, effort, known, _ignore):
+            for setting, fold, linear, unseen in fold_fits.judge(settings, effort, known):
                 test, key = part.folds[fold].test, (setting, fold)
                 link = self._link(setting, test, part.data)
                 scores[places[setting], fold] = judge(unseen, part.rows[test], link)
@@ -432,7 +433,7 @@ class MarginPursuitClassifierCV(LinearClassifier):
                     fits[key] = linear
                 if part.share == 1.0:
                     held[key] = unseen.astype(np.float32)
-                bar.step()
+                reached(int(np.isfinite(scores).sum()), scores.size)
             self.n_sweeps_ += fold_fits.n_reads * part.share
         return scores, fits, held
 
@@ -497,16 +498,14 @@ def _results(
     for fold, column in enumerate(scores.T):
         results[f"split{fold}_test_score"] = column
     # A setting that dropped out ranks behind all that did not.
-    order = np.lexsort((-means, -resources))
-    keys = np.empty(len(params))
-    pairs = list(zip(-resources[order], -means[order], strict=True))
-    keys[order] = np.cumsum([True, *(a != b for a, b in pairwise(pairs))])
+    places = list(zip(-resources, -means, strict=True))
+    behind = sorted(places)
     return results | {
         "mean_test_score": means,
         "std_test_score": scores.std(axis=1),
-        "rank_test_score": rankdata(keys, method="min").astype(np.int32),
+        "rank_test_score": np.array([1 + behind.index(place) for place in places], dtype=np.int32),
     }
 
 
-def _ignore(progress: Progress) -> None:
-    """Report nothing of a single fit."""
+def _ignore(done: int, total: int | None) -> None:
+    """Show nothing."""
