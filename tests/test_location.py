@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import optimize, stats
 
-from marginpursuit import location
+from marginpursuit import _catoni_root, location
 from marginpursuit.location import (
     CatoniInterval,
     catoni_interval,
@@ -181,7 +181,7 @@ class TestRoot:
         # From the median Newton's method is hardly ever stopped; here it starts out of reach.
         z = np.array([[5.0, 5.0, 6.0], [5.0, 5.0, 6.0], [-3.0, 3.0, 5.5]])
         ends = np.full(3, low), np.full(3, 40.0)
-        found = location._bracketed_root(z, location._Equal(3), *ends)
+        found = _catoni_root.bracketed_root(z, _catoni_root.Equal(3), *ends)
         for root, row in zip(found, z, strict=True):
             assert_solves(root, row, 1.0)
 

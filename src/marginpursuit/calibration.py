@@ -42,7 +42,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from marginpursuit._cubic import CubicRoots, cubic_roots
 from marginpursuit._validation import Elementwise, FloatArray, between, like, positive, real
-from marginpursuit.losses import _TRUNCATION_REST, INFLUENCE_BOUND, TRUNCATION, influence
+from marginpursuit.losses import INFLUENCE_BOUND, TRUNCATION, influence
+from marginpursuit.losses.truncation import TRUNCATION_REST
 
 __all__ = [
     "CubicRoots",
@@ -269,7 +270,7 @@ def _shape(margin: ArrayLike, scale: ArrayLike) -> _Shape:
     lower = mantissa - upper
     product = mantissa * TRUNCATION
     carry = ((upper * _ROOT_UPPER - product) + upper * _ROOT_LOWER + lower * _ROOT_UPPER) + (
-        lower * _ROOT_LOWER + mantissa * _TRUNCATION_REST
+        lower * _ROOT_LOWER + mantissa * TRUNCATION_REST
     )
     short = ((product - np.ldexp(level, -exponent)) + carry) / mantissa
     ratio = level / width

@@ -1,4 +1,4 @@
-/* The loss of losses.py on vectors of scores, as a sweep uses it. */
+/* The MarginLoss of losses/ on vectors of scores, as a sweep uses it. */
 #ifndef MARGINPURSUIT_LOSS_H
 #define MARGINPURSUIT_LOSS_H
 

@@ -1,7 +1,7 @@
 /* The fused sweeps: what the compiled module offers, for a span of rows of a matrix.
  *
  * A sweep reads each row once: score, loss and derivative while the row is in cache, then the
- * gradient. Sign conventions are those of losses.py: margin m = y (x.w + b), residual level - m.
+ * gradient. Sign conventions are those of losses/: margin m = y (x.w + b), residual level - m.
  *
  * Each SIMD level is one compilation of sweep.c and fills one `kernels_t`.
  */
