@@ -246,6 +246,17 @@ def test_bad_folds():
         MarginPursuitClassifierCV().fit(X, y)
 
 
+@pytest.mark.parametrize("unit", [1e-200, 1e200])
+def test_units_whose_squares_leave_the_floats(unit):
+    X, y = two_classes()
+    near = MarginPursuitClassifierCV(**GRID, cv=3).fit(X, y)
+    far = MarginPursuitClassifierCV(**GRID, cv=3).fit(X * unit, y)
+    assert far.best_params_ == near.best_params_
+    assert_array_equal(far.predict(X * unit), near.predict(X))
+    with pytest.raises(OverflowError, match="another unit"):
+        MarginPursuitClassifierCV(**GRID, alpha_unit="absolute").fit(X * unit, y)
+
+
 class TestLink:
     """The link that is fitted to scores of rows the fit had not seen."""
 

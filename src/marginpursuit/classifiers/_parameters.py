@@ -35,6 +35,21 @@ def number(words: str, test: Callable[[float], bool], names: Iterable[str] = ())
     return Allowed(f"a number {words}{named}", is_allowed)
 
 
+def numbers(words: str, low: float, high: float) -> Allowed:
+    """Allow sequences of real numbers in [low, high]."""
+
+    def is_allowed(values: Any) -> bool:
+        if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
+            return False
+        given = list(values)
+        return bool(given) and all(
+            isinstance(x, Real) and not isinstance(x, bool) and low <= float(x) <= high
+            for x in given
+        )
+
+    return Allowed(f"a sequence of one or more numbers {words}", is_allowed)
+
+
 def whole(least: int, *others: Any) -> Allowed:
     """Allow whole numbers from `least` on, and some other values."""
     also = "".join(f", or {other}" for other in others)

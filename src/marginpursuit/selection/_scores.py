@@ -70,6 +70,26 @@ class Judge:
         return float(self.scorer(stand_in, samples, true, **metadata))
 
 
+def search_results(
+    params: list[dict[str, Any]], scores: FloatArray, resources: NDArray[np.intp]
+) -> dict[str, Any]:
+    """Lay scores out as scikit-learn's searches do."""
+    means = scores.mean(axis=1)
+    results: dict[str, Any] = {"params": params, "n_resources": resources}
+    for name in params[0]:
+        results[f"param_{name}"] = np.ma.array([setting[name] for setting in params])
+    for fold, column in enumerate(scores.T):
+        results[f"split{fold}_test_score"] = column
+    # A setting that dropped out ranks behind all that did not.
+    places = list(zip(-resources, -means, strict=True))
+    behind = sorted(places)
+    return results | {
+        "mean_test_score": means,
+        "std_test_score": scores.std(axis=1),
+        "rank_test_score": np.array([1 + behind.index(place) for place in places], dtype=np.int32),
+    }
+
+
 def takes_weights(scorer: Any) -> bool:
     """Whether a scorer can weigh samples."""
     judged_by = scorer if scorer is None else getattr(scorer, "_score_func", scorer)

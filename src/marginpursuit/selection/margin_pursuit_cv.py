@@ -1,8 +1,8 @@
 """Scale, overconfidence and penalty chosen by cross-validation, all in shared reads of the data."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
-from numbers import Real
+from dataclasses import replace
 from time import perf_counter
 from typing import Any, TypeAlias
 
@@ -22,14 +22,15 @@ from marginpursuit._threads import usable_threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers import MarginPursuitClassifier
 from marginpursuit.classifiers._base import LinearClassifier, TrainingData
+from marginpursuit.classifiers._input import rescaled
 from marginpursuit.classifiers._lazy import lazy_on_dask
 from marginpursuit.classifiers._parameters import (
     CLASS_WEIGHT,
     FLAG,
     RANDOM_STATE,
-    Allowed,
     check_parameters,
     number,
+    numbers,
     one_of,
     whole,
 )
@@ -38,7 +39,7 @@ from marginpursuit.design import Linear
 from marginpursuit.selection._folds import Effort, Fold, FoldFits, FoldOptions, Setting
 from marginpursuit.selection._link import FittedLink
 from marginpursuit.selection._race import Round, everything, rounds, survivors
-from marginpursuit.selection._scores import Judge, Link, Scored, takes_weights
+from marginpursuit.selection._scores import Judge, Link, Scored, search_results, takes_weights
 
 __all__ = ["MarginPursuitClassifierCV"]
 
@@ -52,23 +53,10 @@ _MOST_KEPT = 1 << 28
 _ROUGH = Effort(25, 1e-3)
 
 
-def _numbers(words: str, low: float, high: float) -> Allowed:
-    def is_allowed(values: Any) -> bool:
-        if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
-            return False
-        given = list(values)
-        return bool(given) and all(
-            isinstance(x, Real) and not isinstance(x, bool) and low <= float(x) <= high
-            for x in given
-        )
-
-    return Allowed(f"a sequence of one or more numbers {words}", is_allowed)
-
-
 _ALLOWED = {
-    "scales": _numbers("that are positive and finite", np.nextafter(0, 1), np.finfo(float).max),
-    "overconfidences": _numbers("in [0, 1]", 0.0, 1.0),
-    "alphas": _numbers("that are finite and >= 0", 0.0, np.finfo(float).max),
+    "scales": numbers("that are positive and finite", np.nextafter(0, 1), np.finfo(float).max),
+    "overconfidences": numbers("in [0, 1]", 0.0, 1.0),
+    "alphas": numbers("that are finite and >= 0", 0.0, np.finfo(float).max),
     "alpha_unit": one_of(["auto", "absolute", "standardised", "common"]),
     "margin": number("in [1e-100, 1e+100]", lambda x: 1e-100 <= x <= 1e100),
     "rule": one_of(["best", "one-standard-error"]),
@@ -260,8 +248,15 @@ class MarginPursuitClassifierCV(LinearClassifier):
         to_splitter, to_scorer = self._route(sample_weight, params)
         unit = "common" if sparse.issparse(data.matrix) else "standardised"
         self.alpha_unit_ = unit if self.alpha_unit == "auto" else self.alpha_unit
+        folds = self._split(data, to_splitter)
         with np.errstate(all="ignore"):
-            self._choose(data, self._split(data, to_splitter), to_scorer)
+            try:
+                self._choose(data, folds, to_scorer)
+            except FloatingPointError as error:
+                if self.alpha_unit_ != "standardised":
+                    raise OverflowError(f"the columns of X need another unit: {error}") from error
+                matrix, _ = rescaled(data.matrix)  # on which no score depends
+                self._choose(replace(data, matrix=matrix), folds, to_scorer)
         if self.refit:
             self._refit(X, y, sample_weight)
         return self
@@ -384,7 +379,7 @@ class MarginPursuitClassifierCV(LinearClassifier):
             scores[left], fits, held = self._judge(part, candidates, fits, effort, judge)
             if part is not contest[-1]:
                 left = left[survivors(scores[left])]
-        self.cv_results_ = _results(params, scores, resources)
+        self.cv_results_ = search_results(params, scores, resources)
         self.best_index_ = self._best(settings, scores, left)
         self.best_params_ = params[self.best_index_]
         self.best_score_ = float(scores[self.best_index_].mean())
@@ -485,26 +480,6 @@ class MarginPursuitClassifierCV(LinearClassifier):
             setattr(self, name, getattr(self.best_estimator_, name))
         for name in ("margin_location_", "margin_statistics_"):
             setattr(self, name, getattr(self.best_estimator_, name))
-
-
-def _results(
-    params: list[dict[str, Any]], scores: FloatArray, resources: NDArray[np.intp]
-) -> dict[str, Any]:
-    """Lay scores out as scikit-learn's searches do."""
-    means = scores.mean(axis=1)
-    results: dict[str, Any] = {"params": params, "n_resources": resources}
-    for name in params[0]:
-        results[f"param_{name}"] = np.ma.array([setting[name] for setting in params])
-    for fold, column in enumerate(scores.T):
-        results[f"split{fold}_test_score"] = column
-    # A setting that dropped out ranks behind all that did not.
-    places = list(zip(-resources, -means, strict=True))
-    behind = sorted(places)
-    return results | {
-        "mean_test_score": means,
-        "std_test_score": scores.std(axis=1),
-        "rank_test_score": np.array([1 + behind.index(place) for place in places], dtype=np.int32),
-    }
 
 
 def _ignore(done: int, total: int | None) -> None:
