@@ -62,11 +62,11 @@ class FoldOptions:
     """What all fits have in common."""
 
     margin: float
-    unit: str  # of penalties, which are also multiplied by
-    factor: float
+    unit: str  # of penalties
     fit_intercept: bool
     solver: str
     n_threads: int
+    factor: float = 1.0  # that penalties are multiplied by
 
 
 class _Unit(NamedTuple):

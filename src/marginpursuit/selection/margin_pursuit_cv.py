@@ -1,23 +1,20 @@
 """Scale, overconfidence and penalty chosen by cross-validation, all in shared reads of the data."""
 
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from time import perf_counter
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn import get_config
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import ParameterGrid, check_cv
-from sklearn.utils import check_random_state
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.metaestimators import available_if
 
 from marginpursuit._namespaces import to_numpy
-from marginpursuit._progress_bar import ProgressBar, Reached
 from marginpursuit._threads import usable_threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers import MarginPursuitClassifier
@@ -34,24 +31,11 @@ from marginpursuit.classifiers._parameters import (
     one_of,
     whole,
 )
-from marginpursuit.classifiers._probabilities import exact_probabilities
-from marginpursuit.design import Linear
-from marginpursuit.selection._folds import Effort, Fold, FoldFits, FoldOptions, Setting
-from marginpursuit.selection._link import FittedLink
-from marginpursuit.selection._race import Round, everything, rounds, survivors
-from marginpursuit.selection._scores import Judge, Link, Scored, search_results, takes_weights
+from marginpursuit.selection._contest import Contest, Terms
+from marginpursuit.selection._folds import Effort, Fold, FoldOptions, Setting
+from marginpursuit.selection._scores import Judge, Scored, search_results, takes_weights
 
 __all__ = ["MarginPursuitClassifierCV"]
-
-#: Fits for the data as it came, by setting and fold.
-Fits: TypeAlias = dict[tuple[Setting, int], Linear]
-
-# Bytes of fits that are kept from one round to begin the next with.
-_MOST_KEPT = 1 << 28
-
-# Rounds before the last make no more effort than this.
-_ROUGH = Effort(25, 1e-3)
-
 
 _ALLOWED = {
     "scales": numbers("that are positive and finite", np.nextafter(0, 1), np.finfo(float).max),
@@ -358,108 +342,36 @@ class MarginPursuitClassifierCV(LinearClassifier):
         return folds
 
     def _choose(self, data: TrainingData, folds: list[Fold], to_scorer: dict[str, Any]) -> None:
-        """Judge all settings in rounds; set `cv_results_`, what is best, and the link."""
+        """Hold the contest; set `cv_results_`, what is best, and the link."""
         grid = {"alpha": self.alphas, "overconfidence": self.overconfidences, "scale": self.scales}
         params = list(ParameterGrid({name: list(values) for name, values in grid.items()}))
         settings = [Setting(*(float(p[name]) for name in Setting._fields)) for p in params]
         judge = Judge(self.scorer_, data.matrix, data.labels.codes, self.classes_, to_scorer)
-        contest = [everything(data, folds)]
-        if self.race and len(folds) > 1:
-            contest = list(rounds(data, folds, check_random_state(self.random_state)))
-        scores = np.full((len(settings), len(folds)), np.nan)
-        resources = np.zeros(len(settings), dtype=int)
-        left, fits = np.arange(len(settings)), Fits()
-        self.n_sweeps_ = 0.0
-        for part in contest:
-            resources[left] = len(part.rows)
-            effort = Effort(self.max_iter, self.tol)
-            if part is not contest[-1]:
-                effort = Effort(min(self.max_iter, _ROUGH.max_iter), max(self.tol, _ROUGH.tol))
-            candidates = [settings[k] for k in left]
-            scores[left], fits, held = self._judge(part, candidates, fits, effort, judge)
-            if part is not contest[-1]:
-                left = left[survivors(scores[left])]
-        self.cv_results_ = search_results(params, scores, resources)
-        self.best_index_ = self._best(settings, scores, left)
-        self.best_params_ = params[self.best_index_]
-        self.best_score_ = float(scores[self.best_index_].mean())
-        if self.link == "fitted":
-            chosen = [held[settings[self.best_index_], fold] for fold in range(len(folds))]
-            rows = np.concatenate([fold.test for fold in folds])
-            self.link_ = self._fit_link(np.concatenate(chosen), rows, data)
-
-    def _judge(
-        self,
-        part: Round,
-        settings: list[Setting],
-        known: Fits,
-        effort: Effort,
-        judge: Judge,
-    ) -> tuple[FloatArray, Fits, dict[tuple[Setting, int], FloatArray]]:
-        """Return the scores of settings in every fold, their fits, and what they held out."""
-        places = {setting: place for place, setting in enumerate(settings)}
-        scores = np.full((len(settings), len(part.folds)), np.nan)
-        fits: Fits = {}
-        held: dict[tuple[Setting, int], FloatArray] = {}
-        keeps = 8 * part.data.matrix.shape[1] * part.data.labels.n_classes * scores.size
-        title = f"{len(settings)} settings on {len(part.rows)} rows"
         options = FoldOptions(
             float(self.margin),
             self.alpha_unit_,
-            1.0 / part.share,
             self.fit_intercept,
             self.solver,
             usable_threads(self.n_threads),
         )
-        bar: AbstractContextManager[Reached] = (
-            ProgressBar(f"{type(self).__name__}: {title}") if self.verbose else nullcontext(_ignore)
+        terms = Terms(
+            options,
+            Effort(self.max_iter, self.tol),
+            self.race,
+            self.rule,
+            self.link,
+            self.random_state,
+            self._class_factors if isinstance(self.class_weight, str) else None,
+            type(self).__name__ if self.verbose else None,
         )
-        with (
-            bar as reached,
-            FoldFits(
-                part.data.matrix, part.data.labels, self._weights(part), part.folds, options
-            ) as fold_fits,
-        ):
-            for setting, fold, linear, unseen in fold_fits.judge(settings, effort, known):
-                test, key = part.folds[fold].test, (setting, fold)
-                link = self._link(setting, test, part.data)
-                scores[places[setting], fold] = judge(unseen, part.rows[test], link)
-                if keeps <= _MOST_KEPT:
-                    fits[key] = linear
-                if part.share == 1.0:
-                    held[key] = unseen.astype(np.float32)
-                reached(int(np.isfinite(scores).sum()), scores.size)
-            self.n_sweeps_ += fold_fits.n_reads * part.share
-        return scores, fits, held
-
-    def _weights(self, part: Round) -> FloatArray:
-        """Return the weights of the rows in each fold, zero for those that are held out."""
-        weights, codes = np.zeros((len(part.folds), len(part.rows))), part.data.labels.codes
-        for row, (train, _) in zip(weights, part.folds, strict=True):
-            row[train] = part.data.weights[train]
-            if isinstance(self.class_weight, str):  # balanced in each fold for itself
-                row[train] *= self._class_factors(codes[train], row[train])[codes[train]]
-        return np.asarray(weights / weights.sum(axis=1, keepdims=True))
-
-    def _link(self, setting: Setting, rows: NDArray[np.intp], data: TrainingData) -> Link:
-        """Return what makes probabilities of the scores of held-out rows, if a scorer asks."""
-        if self.link == "exact":
-            return lambda scores: exact_probabilities(scores, self.margin, setting.scale)
-        return lambda scores: self._fit_link(scores, rows, data).probabilities(scores)
-
-    def _fit_link(
-        self, scores: FloatArray, rows: NDArray[np.intp], data: TrainingData
-    ) -> FittedLink:
-        weights = data.count * data.weights[rows]
-        return FittedLink.fit(scores, data.labels.codes[rows], weights, float(self.margin))
-
-    def _best(self, settings: list[Setting], scores: FloatArray, left: NDArray[np.intp]) -> int:
-        means = scores[left].mean(axis=1)
-        best = int(np.argmax(means))
-        if self.rule == "best":
-            return int(left[best])
-        error = scores[left[best]].std(ddof=1) / np.sqrt(scores.shape[1])
-        return int(max(left[means >= means[best] - error], key=lambda k: settings[k]))
+        outcome = Contest(data, folds, judge, terms).hold(settings)
+        self.cv_results_ = search_results(params, outcome.scores, outcome.resources)
+        self.best_index_ = outcome.best
+        self.best_params_ = params[outcome.best]
+        self.best_score_ = float(outcome.scores[outcome.best].mean())
+        self.n_sweeps_ = outcome.n_reads
+        if outcome.link is not None:
+            self.link_ = outcome.link
 
     def _refit(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> None:
         begin = perf_counter()
@@ -480,7 +392,3 @@ class MarginPursuitClassifierCV(LinearClassifier):
             setattr(self, name, getattr(self.best_estimator_, name))
         for name in ("margin_location_", "margin_statistics_"):
             setattr(self, name, getattr(self.best_estimator_, name))
-
-
-def _ignore(done: int, total: int | None) -> None:
-    """Show nothing."""

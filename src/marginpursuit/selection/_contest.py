@@ -1,0 +1,160 @@
+"""The contest: settings are fitted to folds, judged by what these hold out, and one wins."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from marginpursuit._progress_bar import ProgressBar, Reached
+from marginpursuit._validation import FloatArray
+from marginpursuit.classifiers._base import TrainingData
+from marginpursuit.classifiers._probabilities import exact_probabilities
+from marginpursuit.design import Linear
+from marginpursuit.selection._folds import Effort, Fold, FoldFits, FoldOptions, Setting
+from marginpursuit.selection._link import FittedLink
+from marginpursuit.selection._race import Round, everything, rounds, survivors
+from marginpursuit.selection._scores import Judge, Link
+
+#: Fits for the data as it came, by setting and fold; and scores of the rows that a fold holds out.
+Fits: TypeAlias = dict[tuple[Setting, int], Linear]
+Held: TypeAlias = dict[tuple[Setting, int], FloatArray]
+
+# Bytes of fits that are kept from one round to begin the next with.
+_MOST_KEPT = 1 << 28
+
+# Rounds before the last make no more effort than this.
+_ROUGH = Effort(25, 1e-3)
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a contest goes by."""
+
+    options: FoldOptions
+    effort: Effort  # of the last round
+    race: bool
+    rule: str
+    link: str
+    random_state: Any
+    balance: Callable[[NDArray[np.intp], FloatArray], FloatArray] | None
+    title: str | None  # of a progress bar, if there is to be one
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a contest ends with."""
+
+    scores: FloatArray  # (n_settings, n_folds)
+    resources: NDArray[np.intp]  # (n_settings,), the rows that a setting was judged on at last
+    best: int
+    link: FittedLink | None
+    n_reads: float
+
+
+class Contest:
+    """Rounds in which settings are judged on the folds of the data.
+
+    `terms.balance` returns the factor of each class for the rows of a fold, if they have any that
+    depend on the fold.
+    """
+
+    def __init__(self, data: TrainingData, folds: list[Fold], judge: Judge, terms: Terms) -> None:
+        self._data, self._folds, self._judge, self._terms = data, folds, judge, terms
+        self._n_reads = 0.0
+
+    def hold(self, settings: list[Setting]) -> Outcome:
+        """Judge all settings in rounds, and choose one of those in the last."""
+        terms, folds = self._terms, self._folds
+        contest = [everything(self._data, folds)]
+        if terms.race and len(folds) > 1:
+            contest = list(rounds(self._data, folds, check_random_state(terms.random_state)))
+        scores = np.full((len(settings), len(folds)), np.nan)
+        resources = np.zeros(len(settings), dtype=np.intp)
+        left, fits = np.arange(len(settings)), Fits()
+        for part in contest:
+            resources[left] = len(part.rows)
+            scores[left], fits, held = self._judged(part, [settings[k] for k in left], fits)
+            if part is not contest[-1]:
+                left = left[survivors(scores[left])]
+        best = self._best(settings, scores, left)
+        link = None
+        if terms.link == "fitted":
+            chosen = [held[settings[best], fold] for fold in range(len(folds))]
+            rows = np.concatenate([fold.test for fold in folds])
+            link = self._fit_link(np.concatenate(chosen), rows, self._data)
+        return Outcome(scores, resources, best, link, self._n_reads)
+
+    def _judged(
+        self, part: Round, settings: list[Setting], known: Fits
+    ) -> tuple[FloatArray, Fits, Held]:
+        """Return the scores of settings in every fold, their fits, and what they held out."""
+        places = {setting: place for place, setting in enumerate(settings)}
+        scores = np.full((len(settings), len(part.folds)), np.nan)
+        fits, held = Fits(), Held()
+        keeps = 8 * part.data.matrix.shape[1] * part.data.labels.n_classes * scores.size
+        effort, is_last = self._terms.effort, part.share == 1.0
+        if not is_last:
+            effort = Effort(min(effort.max_iter, _ROUGH.max_iter), max(effort.tol, _ROUGH.tol))
+        with (
+            self._bar(f"{len(settings)} settings on {len(part.rows)} rows") as reached,
+            FoldFits(
+                part.data.matrix,
+                part.data.labels,
+                self._weights(part),
+                part.folds,
+                replace(self._terms.options, factor=1.0 / part.share),
+            ) as fold_fits,
+        ):
+            for setting, fold, linear, unseen in fold_fits.judge(settings, effort, known):
+                test, key = part.folds[fold].test, (setting, fold)
+                link = self._link(setting, test, part.data)
+                scores[places[setting], fold] = self._judge(unseen, part.rows[test], link)
+                if keeps <= _MOST_KEPT:
+                    fits[key] = linear
+                if is_last:
+                    held[key] = unseen.astype(np.float32)
+                reached(int(np.isfinite(scores).sum()), scores.size)
+            self._n_reads += fold_fits.n_reads * part.share
+        return scores, fits, held
+
+    def _bar(self, doing: str) -> AbstractContextManager[Reached]:
+        title = self._terms.title
+        return nullcontext(_ignore) if title is None else ProgressBar(f"{title}: {doing}")
+
+    def _weights(self, part: Round) -> FloatArray:
+        """Return the weights of the rows in each fold, zero for those that are held out."""
+        weights, codes = np.zeros((len(part.folds), len(part.rows))), part.data.labels.codes
+        for row, (train, _) in zip(weights, part.folds, strict=True):
+            row[train] = part.data.weights[train]
+            if self._terms.balance is not None:
+                row[train] *= self._terms.balance(codes[train], row[train])[codes[train]]
+        return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+
+    def _link(self, setting: Setting, rows: NDArray[np.intp], data: TrainingData) -> Link:
+        """Return what makes probabilities of the scores of held-out rows, if a scorer asks."""
+        if self._terms.link == "exact":
+            margin = self._terms.options.margin
+            return lambda scores: exact_probabilities(scores, margin, setting.scale)
+        return lambda scores: self._fit_link(scores, rows, data).probabilities(scores)
+
+    def _fit_link(
+        self, scores: FloatArray, rows: NDArray[np.intp], data: TrainingData
+    ) -> FittedLink:
+        weights, margin = data.count * data.weights[rows], self._terms.options.margin
+        return FittedLink.fit(scores, data.labels.codes[rows], weights, margin)
+
+    def _best(self, settings: list[Setting], scores: FloatArray, left: NDArray[np.intp]) -> int:
+        means = scores[left].mean(axis=1)
+        best = int(np.argmax(means))
+        if self._terms.rule == "best":
+            return int(left[best])
+        error = scores[left[best]].std(ddof=1) / np.sqrt(scores.shape[1])
+        return int(max(left[means >= means[best] - error], key=lambda k: settings[k]))
+
+
+def _ignore(done: int, total: int | None) -> None:
+    """Show nothing."""
