@@ -101,8 +101,12 @@ def test_sweeps(case, positive):
     found = tested.scores(coef, intercept)
     assert type(found) is type(matrix)
     assert_allclose(to_numpy(found), scores, rtol=precision, atol=10 * precision)
-    for span, part in tested.score_chunks(coef, intercept):
-        assert_allclose(to_numpy(part), scores[span], rtol=precision, atol=10 * precision)
+    chosen = parts > np.median(parts)
+    found = tested.part_scores(coef, intercept, chosen, tasks.part)
+    for k, part in enumerate(found):
+        assert part.dtype == np.float64
+        true = scores[chosen[k]][:, tasks.part == k]
+        assert_allclose(part, true, rtol=precision, atol=10 * precision)
     assert tested.n_reads == trusted.n_reads + 1
 
 
@@ -252,6 +256,18 @@ def test_a_stream_of_arrays_is_one_of_numpy():
         near.partial_fit(X[rows], Y2[rows], classes=[0, 1])
         far.partial_fit(in_strict(X[rows]), in_strict(Y2[rows]), classes=[0, 1])
     assert_array_equal(far.coef_, near.coef_)
+
+
+def test_selection_moves_labels_weights_and_held_out_scores_and_no_rows(monkeypatch):
+    rows = np.random.default_rng(0).normal(size=(9000, 40))
+    y = (rows[:, 0] > 0) * 1
+    far, sizes = in_strict(rows), []
+    leave, enter = np.from_dlpack, strict.asarray
+    monkeypatch.setattr(np, "from_dlpack", lambda a, **o: sizes.append(a.size) or leave(a, **o))
+    monkeypatch.setattr(strict, "asarray", lambda a, **o: sizes.append(np.size(a)) or enter(a, **o))
+    MarginPursuitClassifierCV(scales=[1.0], alphas=[1e-3, 1e-4], cv=3).fit(far, y)
+    assert max(sizes) == 3 * 9000  # the weights of three folds
+    assert sum(size > 41 * 41 for size in sizes) < 30
 
 
 def test_what_crosses_has_the_size_of_the_coefficients(monkeypatch):

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.datasets import load_breast_cancer, load_digits
 
-from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
+from marginpursuit import MarginPursuitClassifier, PegasosClassifier
 from marginpursuit.blocks import Blocks, from_npy, from_parquet, to_npy
 from marginpursuit.design import design_for
 
@@ -157,6 +157,31 @@ def test_labels_come_with_the_blocks():
     assert_array_equal(blocks.map(np.abs).labels(), y)
     with pytest.raises(ValueError, match="without labels"):
         Blocks(loaders).labels()
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
+def test_some_rows(kind):
+    X, _ = cancer()
+    blocks, wanted = cut(kind(X), 100, 100, 300), np.flatnonzero(np.arange(569) % 7 == 3)
+    wanted = wanted[wanted < 300]  # none of the last block
+    some = blocks.take(wanted)
+    assert some.shape == (len(wanted), 30)
+    assert_array_equal(kind(some.gather()).sum(axis=1), kind(X[wanted]).sum(axis=1))
+    again = some.take(np.array([0, 20]))
+    assert_array_equal(kind(again.gather()).sum(axis=0), kind(X[wanted[[0, 20]]]).sum(axis=0))
+    assert_array_equal(again.edges, [0, 1, 1, 2, 2])
+    assert blocks.row_elements == (30 if kind is np.asarray else kind(X[:100]).nnz / 100)
+    with pytest.raises(ValueError, match="without labels"):
+        some.labels()
+
+
+def test_some_rows_of_blocks_that_are_changed_are_loaded_when_asked_for():
+    loads = []
+    blocks = Blocks([lambda: loads.append(1) or np.eye(3)], [3])
+    some = blocks.map(lambda rows: 2 * rows).take(np.array([1]))
+    before = len(loads)
+    assert_array_equal(some.take(np.array([0])).gather(), [[0.0, 2.0, 0.0]])
+    assert len(loads) == before + 1
 
 
 @pytest.fixture
@@ -322,7 +347,7 @@ def test_other_refusals():
     with pytest.raises(ValueError, match="one number for each of 1 blocks; got 2"):
         Blocks([lambda: X], [1, 2])
     with pytest.raises(TypeError, match="needs X in memory; got Blocks"):
-        MarginPursuitClassifierCV().fit(cut(X), y)
+        PegasosClassifier().partial_fit(cut(X), y, classes=[0, 1])
     with pytest.raises(TypeError, match="one batch, in memory"):
         MarginPursuitClassifier().partial_fit(cut(X), y, classes=[0, 1])
     model = MarginPursuitClassifier().fit(X, y)

@@ -13,8 +13,15 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_breast_cancer, load_digits
+from sklearn.model_selection import StratifiedKFold
 
-from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
+from marginpursuit import (
+    MarginPursuitClassifier,
+    MarginPursuitClassifierCV,
+    PegasosClassifier,
+)
+from marginpursuit.blocks import as_blocks
+from marginpursuit.selection import _race
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -159,7 +166,34 @@ def test_predictions_of_several_classes_and_wrong_columns(client):
         with pytest.raises(ValueError, match="must have 64 features"):
             model.predict(rows[:, :63])
     with pytest.raises(TypeError, match="needs X in memory; got DaskBlocks"):
-        MarginPursuitClassifierCV().fit(rows, y)
+        PegasosClassifier().fit(rows, y)
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_some_rows(client, held):
+    rows = lazy(make_rows)
+    blocks = as_blocks(rows.persist() if held else rows)
+    assert_array_equal(blocks.load(2), ROWS[1000:1500])
+    wanted = np.arange(3, 2200, 50)
+    some = blocks.map(np.negative).take(wanted)
+    assert_array_equal(some.gather(), -ROWS[wanted])
+    assert_array_equal(some.take(np.array([1, 30])).gather(), -ROWS[wanted[[1, 30]]])
+
+
+def test_selection(client, monkeypatch):
+    monkeypatch.setattr(_race, "_FEWEST_ROWS", 500)
+    folds = StratifiedKFold(3, shuffle=True, random_state=0)
+    options = {"scales": [2.0, 0.5], "alphas": [1e2, 1e-3], "cv": folds}
+    expected = MarginPursuitClassifierCV(**options).fit(ROWS, LABELS)
+    assert min(expected.cv_results_["n_resources"]) == 750
+    ours = MarginPursuitClassifierCV(**options)
+    ours.fit(lazy(make_rows), da.from_array(LABELS, chunks=500))
+    assert ours.best_params_ == expected.best_params_
+    for name in ("mean_test_score", "n_resources"):
+        assert_allclose(ours.cv_results_[name], expected.cv_results_[name], rtol=1e-12)
+    assert_allclose(ours.coef_, expected.coef_, rtol=1e-4)
+    with pytest.raises(ValueError, match=r"NaN.*column 2, row 17 of block 3"):
+        ours.fit(lazy(partial(broken_rows, how="nan")), LABELS)
 
 
 def test_one_task_a_block_and_round_and_no_rows_in_it(client, tmp_path):

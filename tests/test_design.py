@@ -52,6 +52,21 @@ def standard(rows, weights):
     return (rows - centre) / np.sqrt(weights @ (rows - centre) ** 2)
 
 
+def test_scores_of_the_rows_that_parts_choose(case):
+    matrix, rows, _, weights = case
+    design = design_for(matrix)
+    design.standardise(weights, centred=True)
+    rng = np.random.default_rng(5)
+    coef, intercept = rng.normal(size=(rows.shape[1], 5)), rng.normal(size=5)
+    chosen, part = rng.random((3, len(rows))) < 0.3, np.array([2, 0, 0, 2, 0])
+    scores, reads = standard(rows, weights) @ coef + intercept, design.n_reads
+    found = design.part_scores(coef, intercept, chosen, part)
+    assert design.n_reads == reads + 1
+    assert [len(some) for some in found] == chosen.sum(axis=1).tolist()
+    for k, some in enumerate(found):  # the second has no task
+        assert_allclose(some, scores[chosen[k]][:, part == k], rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("problems", [[2], [0, 1, 2], [0, 2]])
 def test_sweep_and_scores(case, problems):
     matrix, rows, labels, weights = case

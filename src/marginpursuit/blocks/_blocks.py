@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from functools import partial, reduce
+from itertools import pairwise
 from operator import add
 from typing import Any
 
@@ -36,6 +38,9 @@ class Blocks:
         Block k has the rows from ``edges[k]`` on, up to but without ``edges[k + 1]``.
     is_sparse : bool
         Whether the blocks are sparse.
+    row_elements : float
+        The elements that a row stores: the number of columns; of sparse rows, those of the first
+        block in the mean.
 
     Examples
     --------
@@ -74,6 +79,7 @@ class Blocks:
         first = self._load(int(np.flatnonzero(counts)[0]))
         self.shape: tuple[int, int] = int(self.edges[-1]), first.shape[1]
         self.is_sparse = sparse.issparse(first)
+        self.row_elements = float(first.nnz / first.shape[0] if self.is_sparse else first.shape[1])
 
     @property
     def n_blocks(self) -> int:
@@ -136,6 +142,44 @@ class Blocks:
         loaders = [_Changed(partial(self.load, k), change) for k in range(self.n_blocks)]
         return Blocks(loaders, np.diff(self.edges).tolist(), self._label_loaders)
 
+    def take(self, rows: NDArray[np.intp]) -> "Blocks":
+        """Return some of the rows, to which the blocks are cut whenever they are loaded.
+
+        Parameters
+        ----------
+        rows : ndarray of int
+            The numbers of the rows, rising.
+
+        Returns
+        -------
+        Blocks
+            These rows, in as many blocks, without labels.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from marginpursuit.blocks import Blocks
+        >>> Blocks([lambda: np.eye(3), lambda: np.ones((2, 3))]).take(np.array([1, 4])).gather()
+        array([[0., 1., 0.],
+               [1., 1., 1.]])
+        """
+        fewer, (cuts, edges) = copy(self), self._cuts(rows)
+        fewer._loaders = [_Changed(partial(self.load, k), cut) for k, cut in enumerate(cuts)]
+        fewer._label_loaders, fewer.edges = [], edges
+        fewer.shape = len(rows), self.shape[1]
+        return fewer
+
+    def gather(self) -> Any:
+        """Load all rows into memory.
+
+        Returns
+        -------
+        {ndarray, CSR matrix} of shape (n_rows, n_columns)
+            The rows.
+        """
+        parts = [rows for _, _, rows in self.each(unchanged)]
+        return sparse.vstack(parts, format="csr") if self.is_sparse else np.concatenate(parts)
+
     def each(
         self, run: Callable[..., Any], *vectors: NDArray[Any]
     ) -> Iterator[tuple[int, slice, Any]]:
@@ -184,6 +228,12 @@ class Blocks:
         """
         return reduce(add, (result for _, _, result in self.each(run, *vectors)))
 
+    def _cuts(self, rows: NDArray[np.intp]) -> tuple[list["_Cut"], NDArray[np.intp]]:
+        """Return what cuts each block to these rows, and where the blocks then begin."""
+        edges = np.searchsorted(rows, self.edges)
+        spans = zip(self.edges, pairwise(edges), strict=False)
+        return [_Cut(rows[start:stop] - first) for first, (start, stop) in spans], edges
+
     def _load(self, block: int) -> Any:
         try:
             rows = self._loaders[block]()
@@ -218,6 +268,21 @@ def check_block(block: int, rows: Any, shape: tuple[int, int], *, is_sparse: boo
             f"block {block} must have shape {shape}, {shape[1]} columns as the others and as many "
             f"rows as was said; got {rows.shape}"
         )
+
+
+def unchanged(rows: Any) -> Any:
+    """Return what it is given."""
+    return rows
+
+
+class _Cut:
+    """Takes some rows of a block."""
+
+    def __init__(self, rows: NDArray[np.intp]) -> None:
+        self._rows = rows
+
+    def __call__(self, block: Any) -> Any:
+        return block[self._rows]
 
 
 class _Changed:

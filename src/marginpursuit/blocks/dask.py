@@ -22,7 +22,7 @@ from dask import delayed
 from dask.optimization import cull
 from numpy.typing import NDArray
 
-from marginpursuit.blocks._blocks import Blocks, check_block, pieces
+from marginpursuit.blocks._blocks import Blocks, check_block, pieces, unchanged
 
 # How many results a task adds up.
 _FAN_IN = 8
@@ -78,32 +78,32 @@ class DaskBlocks(Blocks):
         sources: Sequence[Any],
         lengths: Sequence[int] | None,
         n_columns: int,
-        changes: tuple[Callable[[Any], Any], ...] = (),
+        changes: Sequence[tuple[Callable[[Any], Any], ...]] | None = None,
     ) -> None:
-        self._client, self._sources, self._changes = client, list(sources), changes
+        self._client, self._sources = client, list(sources)
+        self._changes = [()] * len(self._sources) if changes is None else changes
         self._label_loaders = []
         self._placed: dict[tuple[int, tuple[int, ...]], tuple[NDArray[Any], dict[int, Any]]] = {}
         if lengths is None:
             asked = [self._submit(_length, source) for source in self._sources]
             lengths = [self._result(future) for future in asked]
         self.edges = np.concatenate([[0], np.cumsum(lengths, dtype=np.intp)])
-        self.shape = int(self.edges[-1]), n_columns
+        self.shape, self.row_elements = (int(self.edges[-1]), n_columns), float(n_columns)
         if not self.shape[0]:
             raise ValueError(f"blocks must have rows; got {len(self._sources)} blocks without any")
 
     def load(self, block: int) -> Any:
         """Load the rows of a block, here."""
-        return self._result(self._submit(_answer, self._question(block, np.asarray)))
+        question = self._question(block, unchanged)
+        return self._result(self._submit(_answer, question, self._sources[block]))
 
     def map(self, change: Callable[[Any], Any]) -> "DaskBlocks":
         """Return blocks whose rows go through a function, each time they are loaded."""
-        return DaskBlocks(
-            self._client,
-            self._sources,
-            np.diff(self.edges).tolist(),
-            self.shape[1],
-            (*self._changes, change),
-        )
+        return self._changed([change] * self.n_blocks, self.edges)
+
+    def take(self, rows: NDArray[np.intp]) -> "DaskBlocks":
+        """Return some of the rows, to which the blocks are cut whenever they are loaded."""
+        return self._changed(*self._cuts(rows))
 
     def each(
         self, run: Callable[..., Any], *vectors: NDArray[Any]
@@ -132,9 +132,17 @@ class DaskBlocks(Blocks):
             source, parts = self._sources[block], [parts[block] for parts in placed]
             yield block, [self._question(block, run), source, *parts]
 
+    def _changed(
+        self, changes: Sequence[Callable[[Any], Any]], edges: NDArray[np.intp]
+    ) -> "DaskBlocks":
+        """Return blocks that go through one more function each, and then have these edges."""
+        chains = [(*chain, last) for chain, last in zip(self._changes, changes, strict=True)]
+        lengths = np.diff(edges).tolist()
+        return DaskBlocks(self._client, self._sources, lengths, self.shape[1], chains)
+
     def _question(self, block: int, run: Callable[..., Any]) -> "_Question":
         span = self._span(block)
-        return _Question(block, (span.stop - span.start, self.shape[1]), self._changes, run)
+        return _Question(block, (span.stop - span.start, self.shape[1]), self._changes[block], run)
 
     def _submit(self, task: Callable[..., Any], *args: Any) -> distributed.Future:
         return self._client.submit(task, *args, pure=False)
@@ -147,7 +155,7 @@ class DaskBlocks(Blocks):
         name = vector.__array_interface__["data"][0], vector.shape
         if name not in self._placed:
             parts = {
-                block: self._submit(_same, _Piece(*pieces([vector], self._span(block))))
+                block: self._submit(unchanged, _Piece(*pieces([vector], self._span(block))))
                 for block in blocks
             }
             # The vector is kept, so that no other can come to lie where it lies.
@@ -230,10 +238,6 @@ def _answer(question: _Question, source: Any, *parts: "_Piece") -> Any:
         raise RuntimeError(f"block {question.block} could not be loaded: {error!r}") from error
     check_block(question.block, rows, question.shape, is_sparse=False)
     return question.run(rows, *(part.unpack() for part in parts))
-
-
-def _same(piece: _Piece) -> _Piece:
-    return piece
 
 
 def _sum(results: list[Any]) -> Any:

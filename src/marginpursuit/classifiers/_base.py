@@ -48,6 +48,12 @@ class TrainingData:
     weights: Any  # sum one; like the labels, where the matrix is
     count: float  # the number of rows that the weights stand for: their sum as they came
 
+    def on_host(self) -> "TrainingData":
+        """Return the same with labels and weights as NumPy arrays; the rows stay where they are."""
+        codes = to_numpy(self.labels.codes).astype(np.intp, copy=False)
+        labels = Labels(codes, self.labels.n_classes)
+        return replace(self, labels=labels, weights=to_numpy(self.weights))
+
 
 class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Base of the linear classifiers: a score x·coef + intercept for each problem.

@@ -11,6 +11,7 @@ from marginpursuit.design._base import Design, Linear, Sweep
 from marginpursuit.design.arrays import ArrayDesign
 from marginpursuit.design.blocks import BlockDesign
 from marginpursuit.design.memory import MemoryDesign
+from marginpursuit.design.rows import loaded, row_elements, take_rows
 
 __all__ = [
     "ArrayDesign",
@@ -20,6 +21,9 @@ __all__ = [
     "MemoryDesign",
     "Sweep",
     "design_for",
+    "loaded",
+    "row_elements",
+    "take_rows",
 ]
 
 

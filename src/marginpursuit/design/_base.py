@@ -18,7 +18,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,6 +28,9 @@ from marginpursuit.tasks import Tasks
 
 #: Coefficients (n_columns, n_tasks) and intercepts (n_tasks,).
 Linear: TypeAlias = tuple[FloatArray, FloatArray]
+
+#: Which rows are meant, (n_parts, n_rows).
+Flags: TypeAlias = NDArray[np.bool_]
 
 # Values without finite squares are met with FloatingPointError, not with warnings on the way there.
 _unusual = np.errstate(over="ignore", invalid="ignore")
@@ -105,12 +108,20 @@ class Design(ABC):
         self.n_reads += 1
         return self._scores(*self.to_data((coef, intercept)))
 
-    def score_chunks(
-        self, coef: FloatArray, intercept: FloatArray
-    ) -> Iterator[tuple[slice, FloatArray]]:
-        """Yield the `scores` of some rows at a time, in one read."""
+    def part_scores(
+        self, coef: FloatArray, intercept: FloatArray, chosen: Flags, part: NDArray[np.intp]
+    ) -> list[FloatArray]:
+        """Return h(x) of the rows that are chosen for each part, in one read, as NumPy arrays.
+
+        `chosen` has shape (n_parts, n_rows), and `part` is an index into it for each task. A part
+        has an array of shape (n_chosen, n_tasks), with the tasks that are its own.
+        """
         self.n_reads += 1
-        yield from self._score_chunks(*self.to_data((coef, intercept)))
+        return self._part_scores(*self.to_data((coef, intercept)), chosen, part)
+
+    def place(self, values: NDArray[Any]) -> Any:
+        """Return an array with an entry a row where the rows are, for many reads."""
+        return values
 
     def pullback(self, factors: FloatArray) -> FloatArray:
         """Return the sum of factor times standardised row, of shape (n_columns,)."""
@@ -204,6 +215,12 @@ class Design(ABC):
         self, coef: FloatArray, intercept: FloatArray
     ) -> Iterator[tuple[slice, FloatArray]]:
         """Yield x·coef + intercept of some rows at a time."""
+
+    @abstractmethod
+    def _part_scores(
+        self, coef: FloatArray, intercept: FloatArray, chosen: Flags, part: NDArray[np.intp]
+    ) -> list[FloatArray]:
+        """Return x·coef + intercept of the chosen rows and the tasks of each part."""
 
     @abstractmethod
     def _sweep(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:

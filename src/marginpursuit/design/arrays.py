@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from marginpursuit._namespaces import NARROW, beside, dtype_name, namespace, to_numpy
 from marginpursuit._validation import FloatArray
-from marginpursuit.design._base import Design, Sweep
+from marginpursuit.design._base import Design, Flags, Sweep
 from marginpursuit.losses import INFLUENCE_BOUND, TRUNCATION
 from marginpursuit.tasks import Tasks
 
@@ -48,7 +48,7 @@ class ArrayDesign(Design):
         return ArrayDesign(beside(self._matrix, rows))
 
     def _sweep(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
-        codes, weights = self._rows(tasks.codes), self._rows(tasks.weights)
+        codes, weights = self.place(tasks.codes), self.place(tasks.weights)
         if len(tasks) == 1 and self._kernel is not None:
             total = self._kernel(
                 self._matrix,
@@ -98,8 +98,21 @@ class ArrayDesign(Design):
         for span, rows in self._chunks(len(intercept)):
             yield span, self._xp.matmul(rows, columns) + offset
 
+    def _part_scores(
+        self, coef: FloatArray, intercept: FloatArray, chosen: Flags, part: NDArray[np.intp]
+    ) -> list[FloatArray]:
+        xp, own = self._xp, [part == k for k in range(len(chosen))]
+        linear = [(self._here(coef[:, tasks]), self._here(intercept[tasks])) for tasks in own]
+        scores: list[list[FloatArray]] = [[] for _ in own]
+        for span, rows in self._chunks(len(part)):
+            for kept, (columns, offset), flags in zip(scores, linear, chosen[:, span], strict=True):
+                wanted = beside(rows, np.flatnonzero(flags), xp.int64)
+                some = xp.take(rows, wanted, axis=0)
+                kept.append(to_numpy(xp.matmul(some, columns) + offset))
+        return [np.concatenate(kept, dtype=np.float64) for kept in scores]
+
     def _pullback(self, factors: Any) -> FloatArray:
-        xp, factors = self._xp, self._rows(factors)
+        xp, factors = self._xp, self.place(factors)
         unit = self._unit(factors)
         is_weighted = bool(xp.min(factors) < unit)
         total = self._nothing(self.n_columns)
@@ -111,7 +124,7 @@ class ArrayDesign(Design):
         return to_numpy(total * unit)
 
     def _gram(self, weights: Any) -> FloatArray:
-        xp, weights = self._xp, self._rows(weights)
+        xp, weights = self._xp, self.place(weights)
         unit = self._unit(weights)
         is_weighted = bool(xp.min(weights) < unit)
         total = self._nothing(self.n_columns, self.n_columns)
@@ -122,10 +135,10 @@ class ArrayDesign(Design):
         return to_numpy(total * unit)
 
     def _squares(self, weights: Any) -> FloatArray:
-        return np.asarray(self._part_moments(self._rows(weights)[None, :])[1][0])
+        return np.asarray(self._part_moments(self.place(weights)[None, :])[1][0])
 
     def _part_moments(self, weights: Any) -> tuple[FloatArray, FloatArray]:
-        weights = self._rows(weights)
+        weights = self.place(weights)
         unit = self._unit(weights)
         first = second = self._nothing(weights.shape[0], self.n_columns)
         for span, rows in self._centred_chunks():
@@ -155,7 +168,7 @@ class ArrayDesign(Design):
             total = total + xp.matmul(rows, rows.T)
         return to_numpy(total)
 
-    def _rows(self, values: Any) -> Any:
+    def place(self, values: Any) -> Any:
         """Return an array with an entry a row where the data is; as a rule it is there already."""
         return beside(self._matrix, values)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.blocks import Blocks
-from marginpursuit.design._base import Design, Sweep
+from marginpursuit.design._base import Design, Flags, Sweep
 from marginpursuit.design.memory import MemoryDesign
 from marginpursuit.tasks import Tasks
 
@@ -77,6 +77,15 @@ class BlockDesign(Design):
         run = self._in_memory(lambda design: design._scores(coef, intercept))
         for _, span, scores in self._blocks.each(run):
             yield span, scores
+
+    def _part_scores(
+        self, coef: FloatArray, intercept: FloatArray, chosen: Flags, part: NDArray[np.intp]
+    ) -> list[FloatArray]:
+        run = self._in_memory(
+            lambda design, chosen: design._part_scores(coef, intercept, chosen, part)
+        )
+        scores = [scores for _, _, scores in self._blocks.each(run, chosen)]
+        return [np.concatenate(parts) for parts in zip(*scores, strict=True)]
 
     def _sweep(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
         # What goes with the rows is handed over in pieces, and not with the question.

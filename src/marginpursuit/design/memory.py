@@ -18,7 +18,7 @@ from marginpursuit import _kernels
 from marginpursuit._kernels import Descent
 from marginpursuit._threads import serial_products
 from marginpursuit._validation import FloatArray
-from marginpursuit.design._base import Design, Sweep
+from marginpursuit.design._base import Design, Flags, Sweep
 from marginpursuit.losses import MarginLoss
 from marginpursuit.tasks import Tasks
 
@@ -238,6 +238,16 @@ class MemoryDesign(Design):
     ) -> Iterator[tuple[slice, FloatArray]]:
         for span, rows in self._chunks(0, self.n_rows, len(intercept)):
             yield span, rows @ coef + intercept
+
+    def _part_scores(
+        self, coef: FloatArray, intercept: FloatArray, chosen: Flags, part: NDArray[np.intp]
+    ) -> list[FloatArray]:
+        own = [part == k for k in range(len(chosen))]
+        scores: list[list[FloatArray]] = [[] for _ in own]
+        for span, rows in self._chunks(0, self.n_rows, len(part)):
+            for kept, tasks, flags in zip(scores, own, chosen[:, span], strict=True):
+                kept.append(rows[flags] @ coef[:, tasks] + intercept[tasks])
+        return [np.concatenate(kept) for kept in scores]
 
     def _pullback(self, factors: FloatArray) -> FloatArray:
         totals = np.zeros((len(self._blocks) - 1, self.n_columns))

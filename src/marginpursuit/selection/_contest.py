@@ -15,7 +15,7 @@ from marginpursuit.classifiers._base import TrainingData
 from marginpursuit.classifiers._probabilities import exact_probabilities
 from marginpursuit.design import Linear
 from marginpursuit.selection._folds import Effort, Fold, FoldFits, FoldOptions, Setting
-from marginpursuit.selection._link import FittedLink
+from marginpursuit.selection._link import FittedLink, thinning
 from marginpursuit.selection._race import Round, everything, rounds, survivors
 from marginpursuit.selection._scores import Judge, Link
 
@@ -65,27 +65,32 @@ class Contest:
     def __init__(self, data: TrainingData, folds: list[Fold], judge: Judge, terms: Terms) -> None:
         self._data, self._folds, self._judge, self._terms = data, folds, judge, terms
         self._n_reads = 0.0
+        # The link of the winner is fitted to some of the held-out rows: those alone are kept.
+        sizes = [len(fold.test) for fold in folds]
+        self._thinning = step = thinning(sum(sizes))
+        self._kept = [slice(-sum(sizes[:k]) % step, None, step) for k in range(len(folds))]
 
     def hold(self, settings: list[Setting]) -> Outcome:
         """Judge all settings in rounds, and choose one of those in the last."""
         terms, folds = self._terms, self._folds
-        contest = [everything(self._data, folds)]
+        contest = iter([everything(self._data, folds)])
         if terms.race and len(folds) > 1:
-            contest = list(rounds(self._data, folds, check_random_state(terms.random_state)))
+            contest = rounds(self._data, folds, check_random_state(terms.random_state))
         scores = np.full((len(settings), len(folds)), np.nan)
         resources = np.zeros(len(settings), dtype=np.intp)
         left, fits = np.arange(len(settings)), Fits()
         for part in contest:
             resources[left] = len(part.rows)
             scores[left], fits, held = self._judged(part, [settings[k] for k in left], fits)
-            if part is not contest[-1]:
-                left = left[survivors(scores[left])]
+            if part.share == 1.0:
+                break
+            left = left[survivors(scores[left])]
         best = self._best(settings, scores, left)
         link = None
         if terms.link == "fitted":
             chosen = [held[settings[best], fold] for fold in range(len(folds))]
-            rows = np.concatenate([fold.test for fold in folds])
-            link = self._fit_link(np.concatenate(chosen), rows, self._data)
+            rows = np.concatenate([fold.test for fold in folds])[:: self._thinning]
+            link = self._fit_link(np.concatenate(chosen), rows, self._data, self._thinning)
         return Outcome(scores, resources, best, link, self._n_reads)
 
     def _judged(
@@ -116,7 +121,7 @@ class Contest:
                 if keeps <= _MOST_KEPT:
                     fits[key] = linear
                 if is_last:
-                    held[key] = unseen.astype(np.float32)
+                    held[key] = unseen[self._kept[fold]].astype(np.float32)
                 reached(int(np.isfinite(scores).sum()), scores.size)
             self._n_reads += fold_fits.n_reads * part.share
         return scores, fits, held
@@ -142,9 +147,10 @@ class Contest:
         return lambda scores: self._fit_link(scores, rows, data).probabilities(scores)
 
     def _fit_link(
-        self, scores: FloatArray, rows: NDArray[np.intp], data: TrainingData
+        self, scores: FloatArray, rows: NDArray[np.intp], data: TrainingData, times: int = 1
     ) -> FittedLink:
-        weights, margin = data.count * data.weights[rows], self._terms.options.margin
+        """Fit a link to scores of rows of which each stands for so many."""
+        weights, margin = times * data.count * data.weights[rows], self._terms.options.margin
         return FittedLink.fit(scores, data.labels.codes[rows], weights, margin)
 
     def _best(self, settings: list[Setting], scores: FloatArray, left: NDArray[np.intp]) -> int:

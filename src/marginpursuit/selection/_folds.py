@@ -16,12 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginpursuit._validation import FloatArray
-from marginpursuit.design import Design, Linear, design_for
+from marginpursuit.design import Design, Linear, design_for, loaded, row_elements, take_rows
 from marginpursuit.losses import MarginLoss
 from marginpursuit.solvers import SOLVERS, Geometry, Problem, choose_solver, minimise
 from marginpursuit.tasks import Labels, Tasks
 
-# Bytes that the state of all tasks that are solved together may take, and arrays of that state.
+# Bytes that the state of all tasks that are solved together may take, and arrays of that state;
+# also those of the scores that are held at a time.
 _MOST_BYTES = 1 << 28
 _STATE_ARRAYS = 24
 
@@ -81,9 +82,10 @@ class _Batch:
     """Folds whose fits share reads of one design."""
 
     geometry: Geometry
-    codes: NDArray[np.intp]
-    weights: FloatArray  # (n_folds, n_rows of the design)
+    codes: Any  # like the weights, where the rows are
+    weights: Any  # (n_folds, n_rows of the design)
     folds: list[int]
+    tests: NDArray[np.bool_]  # (n_folds, n_rows of all), which rows a fold holds out
 
 
 class FoldFits:
@@ -103,9 +105,14 @@ class FoldFits:
         self.n_reads = 0
         self._labels, self._folds, self._options = labels, folds, options
         self._stack = ExitStack()
+        n_rows, n_columns = matrix.shape
+        self._solver = options.solver
+        if options.solver == "auto":
+            self._solver = choose_solver(self._open(matrix))
+        in_rows = self._solver == "gram" and n_rows < n_columns
+        if in_rows and 8 * n_rows * row_elements(matrix) <= _MOST_BYTES:
+            matrix = loaded(matrix)  # every coefficient vector takes a read
         self._reader = self._open(matrix)
-        self._solver = choose_solver(self._reader) if options.solver == "auto" else options.solver
-        in_rows = self._solver == "gram" and matrix.shape[0] < matrix.shape[1]
         groups = [[k] for k in range(len(folds))] if in_rows else [list(range(len(folds)))]
         self._batches = [self._batch(matrix, weights, group, in_rows) for group in groups]
 
@@ -145,14 +152,21 @@ class FoldFits:
         return self._stack.enter_context(design_for(matrix, n_threads=self._options.n_threads))
 
     def _batch(self, matrix: Any, weights: FloatArray, folds: list[int], alone: bool) -> _Batch:
-        rows = self._folds[folds[0]].train if alone else slice(None)
-        parts = np.ascontiguousarray(weights[folds][:, rows])
-        design = self._open(matrix[rows] if alone else matrix)
+        codes = self._labels.codes
+        if alone:
+            train = self._folds[folds[0]].train
+            matrix, codes = take_rows(matrix, train), codes[train]
+            weights = np.ascontiguousarray(weights[folds][:, train])
+        design = self._open(matrix)
         geometry = SOLVERS[self._solver].prepare(
-            design, parts, self._options.unit, fit_intercept=self._options.fit_intercept
+            design, weights, self._options.unit, fit_intercept=self._options.fit_intercept
         )
         self.n_reads += design.n_reads
-        return _Batch(geometry, self._labels.codes[rows], parts, folds)
+        tests = np.zeros((len(folds), self._reader.n_rows), dtype=bool)
+        for flags, fold in zip(tests, folds, strict=True):
+            flags[self._folds[fold].test] = True
+        place = geometry.design.place
+        return _Batch(geometry, place(codes), place(weights), folds, tests)
 
     def _chunks(self, batch: _Batch, lines: list[tuple[float, float]]) -> Iterator[list[_Unit]]:
         """Yield as many units as are solved together."""
@@ -202,17 +216,22 @@ class FoldFits:
     def _held_out(
         self, batch: _Batch, units: list[_Unit], scale: float, fits: Linear
     ) -> Iterator[Judged]:
+        """Yield what units give the rows they have not seen, in one read of as many as fit."""
         coef, intercept = batch.geometry.to_data(fits)
-        folds, spans = [batch.folds[unit.part] for unit in units], self._spans(len(units))
-        tests = [self._folds[fold].test for fold in folds]
-        judged = [np.empty((len(test), len(self._labels.problems))) for test in tests]
-        for rows, scores in self._reader.score_chunks(coef, intercept):
-            for test, span, kept in zip(tests, spans, judged, strict=True):
-                first, last = np.searchsorted(test, [rows.start, rows.stop])
-                kept[first:last] = scores[test[first:last] - rows.start, span]
-        self.n_reads += 1
-        for unit, fold, span, kept in zip(units, folds, spans, judged, strict=True):
-            yield Judged(Setting(*unit.line, scale), fold, (coef[:, span], intercept[span]), kept)
+        spans, n_problems = self._spans(len(units)), len(self._labels.problems)
+        most_rows = int(batch.tests.sum(axis=1).max())
+        step = max(1, _MOST_BYTES // (8 * n_problems * max(1, most_rows)))
+        for first in range(0, len(units), step):
+            group = list(zip(units, spans, strict=True))[first : first + step]
+            tasks = slice(group[0][1].start, group[-1][1].stop)
+            part = np.repeat([unit.part for unit, _ in group], n_problems)
+            scores = self._reader.part_scores(coef[:, tasks], intercept[tasks], batch.tests, part)
+            self.n_reads += 1
+            ahead = [iter(self._spans(len(units))) for _ in batch.folds]
+            for unit, span in group:
+                unseen = np.ascontiguousarray(scores[unit.part][:, next(ahead[unit.part])])
+                linear = coef[:, span], intercept[span]
+                yield Judged(Setting(*unit.line, scale), batch.folds[unit.part], linear, unseen)
 
     def _spans(self, n_units: int) -> list[slice]:
         """Return which tasks belong to each unit."""

@@ -44,7 +44,7 @@ class FittedLink:
 
         A weight is the number of rows that a row stands for.
         """
-        count, step = weights.sum(), -(-len(codes) // _MOST_ROWS)
+        count, step = weights.sum(), thinning(len(codes))
         codes, weights = codes[::step], weights[::step]
         weights = weights / weights.sum()
         pieces = _pieces(scores[::step] / margin)
@@ -68,6 +68,11 @@ class FittedLink:
         """Return the probability of each class, of shape (n_rows, n_classes)."""
         pieces = _pieces(scores / self.margin)
         return np.asarray(softmax(np.tensordot(self.margin * self.slopes, pieces, 1), axis=1))
+
+
+def thinning(n_rows: int) -> int:
+    """Return the step at which rows are taken, that no more than the most are."""
+    return -(-n_rows // _MOST_ROWS)
 
 
 def _pieces(scores: FloatArray) -> FloatArray:

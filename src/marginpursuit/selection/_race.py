@@ -11,6 +11,10 @@ out if, with d_k the difference of its score to the best setting's in fold k,
 penalty that suits a sample is larger than the one that suits all rows, in inverse proportion to
 their number (as a prior of fixed width has it); a round therefore takes α times all rows over those
 in the sample. The last round has all rows, and alone decides.
+
+A sample is held in memory, or on the device where the rows are, for as long as its round takes. It
+has at most 2**25 stored elements, 256 MiB in float64, whatever holds the data: a larger one is made
+smaller, and left out where it would then be too small for a round.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,6 +25,7 @@ from numpy.typing import NDArray
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import TrainingData
+from marginpursuit.design import loaded, row_elements, take_rows
 from marginpursuit.selection._folds import Fold
 from marginpursuit.tasks import Labels
 
@@ -32,6 +37,9 @@ _MOST_ROUNDS = 3
 # rows are as many, the last sample is taken all the same.
 _FEWEST_ROWS = 2000
 _ROWS_PER_COLUMN = 3
+
+# The most elements of a sample.
+_MOST_ELEMENTS = 1 << 25
 
 # The fewest rows of a class in a round, if the class has them.
 _FEWEST_OF_CLASS = 20
@@ -56,7 +64,8 @@ def rounds(
     """Yield the rounds, the last with all rows."""
     n_rows, n_columns = data.matrix.shape
     fewest = max(_FEWEST_ROWS, min(_ROWS_PER_COLUMN * n_columns, n_rows // _GROWTH))
-    sizes = [n_rows // _GROWTH**k for k in range(1, _MOST_ROUNDS)]
+    most = int(_MOST_ELEMENTS / max(1.0, row_elements(data.matrix)))
+    sizes = [min(n_rows // _GROWTH, most) // _GROWTH**k for k in range(_MOST_ROUNDS - 1)]
     for size in sorted(size for size in sizes if size >= fewest):
         yield _sampled(data, folds, _sample(data.labels.codes, size, random))
     yield everything(data, folds)
@@ -94,5 +103,6 @@ def _sampled(data: TrainingData, folds: Sequence[Fold], rows: NDArray[np.intp]) 
         for train, test in folds
     ]
     labels = Labels(data.labels.codes[rows], data.labels.n_classes)
-    sampled = replace(data, matrix=data.matrix[rows], labels=labels, weights=data.weights[rows])
+    matrix = loaded(take_rows(data.matrix, rows))
+    sampled = replace(data, matrix=matrix, labels=labels, weights=data.weights[rows])
     return Round(sampled, inside, rows, len(rows) / len(place))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from marginpursuit._validation import FloatArray
+from marginpursuit.design import take_rows
 
 #: Turns scores of shape (n_rows, n_problems) into probabilities of each class.
 Link = Callable[[FloatArray], FloatArray]
@@ -66,7 +67,7 @@ class Judge:
         stand_in = Scored(self.classes, scores, link)
         true = self.classes[self.codes[rows]]
         # scikit-learn's own scorers only hand X to the stand-in, which ignores it.
-        samples = rows if hasattr(self.scorer, "_score_func") else self.matrix[rows]
+        samples = rows if hasattr(self.scorer, "_score_func") else take_rows(self.matrix, rows)
         return float(self.scorer(stand_in, samples, true, **metadata))
 
 

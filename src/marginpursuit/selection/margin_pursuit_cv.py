@@ -14,9 +14,10 @@ from sklearn.model_selection import ParameterGrid, check_cv
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.metaestimators import available_if
 
-from marginpursuit._namespaces import to_numpy
+from marginpursuit._namespaces import is_foreign, to_numpy
 from marginpursuit._threads import usable_threads
 from marginpursuit._validation import FloatArray
+from marginpursuit.blocks import is_dask
 from marginpursuit.classifiers import MarginPursuitClassifier
 from marginpursuit.classifiers._base import LinearClassifier, TrainingData
 from marginpursuit.classifiers._input import rescaled
@@ -71,6 +72,10 @@ class MarginPursuitClassifierCV(LinearClassifier):
     and from the largest scale to the smallest, each from the fit before. Where there are many rows,
     settings that are far behind on a sample of them drop out early (`race`).
 
+    Rows may be in memory, in :mod:`~marginpursuit.blocks`, on a Dask cluster or in an array that
+    NumPy cannot read in place, as on a GPU: the sweeps over all rows are made where they are, and
+    the choice is the same. Labels, weights and the scores of held-out rows are kept here.
+
     Parameters
     ----------
     scales : sequence of float, default=(0.1, 0.3, 1.0, 3.0)
@@ -85,9 +90,12 @@ class MarginPursuitClassifierCV(LinearClassifier):
     margin : float, default=1.0
         The level γ.
     cv : int, splitter or iterable, default=5
-        How to split, as scikit-learn has it; a number means stratified folds.
+        How to split, as scikit-learn has it; a number means stratified folds. Of rows that are not
+        in memory a splitter sees the shape, beside labels and groups.
     scoring : str, callable or None, default=None
-        How to judge; by default the share of correct predictions.
+        How to judge; by default the share of correct predictions. A callable that looks at X gets
+        held-out rows as they are held: of blocks, as :class:`~marginpursuit.blocks.Blocks`, which
+        are not loaded unless it asks; of other libraries' arrays, as such an array.
     rule : {"best", "one-standard-error"}, default="best"
         Which setting to take: the one with the best mean score; or, of those within one standard
         error of it, the one with the largest penalty, then overconfidence, then scale.
@@ -95,7 +103,10 @@ class MarginPursuitClassifierCV(LinearClassifier):
         Whether to fit the chosen setting to all rows.
     race : bool, default=True
         Whether settings may drop out early, by the rule of `marginpursuit.selection._race`. They
-        keep the score they had then; ``cv_results_["n_resources"]`` tells on how many rows.
+        keep the score they had then; ``cv_results_["n_resources"]`` tells on how many rows. A
+        sample is held in memory, or on the device where the rows are, and has at most 2**25 stored
+        elements (256 MiB in float64): a larger one is made smaller, and left out where it would
+        then be too small for a round.
     link : {"fitted", "exact"}, default="fitted"
         Where probabilities come from: a monotone link fitted to the scores of the held-out rows, or
         the exact link of the loss.
@@ -134,8 +145,8 @@ class MarginPursuitClassifierCV(LinearClassifier):
         The unit of the penalties.
     n_splits_ : int
         The number of folds.
-    n_sweeps_ : int
-        Reads of the data; those of a sample count by its share.
+    n_sweeps_ : float
+        Reads of the data by fits and for held-out scores; those of a sample count by its share.
     refit_time_ : float
         Seconds for the fit to all rows.
     scorer_ : callable or None
@@ -158,6 +169,9 @@ class MarginPursuitClassifierCV(LinearClassifier):
     >>> sorted(model.best_params_)
     ['alpha', 'overconfidence', 'scale']
     """
+
+    _takes_blocks = True
+    _fits_elsewhere = True
 
     def __init__(
         self,
@@ -209,9 +223,10 @@ class MarginPursuitClassifierCV(LinearClassifier):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Training samples, of any real dtype.
-        y : array-like of shape (n_samples,)
+        X : {array-like, sparse matrix, Blocks, Dask array} of shape (n_samples, n_features)
+            Training samples, of any real dtype, wherever :class:`MarginPursuitClassifier` takes
+            them.
+        y : {array-like, Dask array} of shape (n_samples,)
             Class of each sample.
         sample_weight : array-like of shape (n_samples,), optional
             Weights >= 0, in the fits and, where the scorer takes weights, in the scores. With
@@ -226,11 +241,12 @@ class MarginPursuitClassifierCV(LinearClassifier):
         """
         check_parameters(self, _ALLOWED)
         self._forget()
-        data = self._check_training(X, y, sample_weight)
+        data = self._check_training(X, y, sample_weight).on_host()
         self._refuse_missing(data.matrix)
         self.scorer_ = self._scorer
         to_splitter, to_scorer = self._route(sample_weight, params)
-        unit = "common" if sparse.issparse(data.matrix) else "standardised"
+        is_sparse = getattr(data.matrix, "is_sparse", sparse.issparse(data.matrix))
+        unit = "common" if is_sparse else "standardised"
         self.alpha_unit_ = unit if self.alpha_unit == "auto" else self.alpha_unit
         folds = self._split(data, to_splitter)
         with np.errstate(all="ignore"):
@@ -311,8 +327,12 @@ class MarginPursuitClassifierCV(LinearClassifier):
         self, sample_weight: ArrayLike | None, params: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return what goes to the splitter and what to the scorer."""
-        weights = {} if sample_weight is None else {"sample_weight": np.asarray(sample_weight)}
-        given = {name: value for name, value in params.items() if value is not None}
+        weights = {} if sample_weight is None else {"sample_weight": to_numpy(sample_weight)}
+        given = {
+            name: to_numpy(value) if is_foreign(value) or is_dask(value) else value
+            for name, value in params.items()
+            if value is not None
+        }
         if get_config()["enable_metadata_routing"]:
             routed = process_routing(self, "fit", **given, **weights)
             # The share of correct predictions has no scorer that could be asked.
@@ -327,9 +347,10 @@ class MarginPursuitClassifierCV(LinearClassifier):
 
     def _split(self, data: TrainingData, params: dict[str, Any]) -> list[Fold]:
         splitter, y = check_cv(self.cv, data.labels.codes, classifier=True), data.labels.codes
+        is_here = isinstance(data.matrix, np.ndarray) or sparse.issparse(data.matrix)
+        rows = data.matrix if is_here else np.broadcast_to(0.0, tuple(data.matrix.shape))
         folds = [
-            Fold(np.sort(train), np.sort(test))
-            for train, test in splitter.split(data.matrix, y, **params)
+            Fold(np.sort(train), np.sort(test)) for train, test in splitter.split(rows, y, **params)
         ]
         for k, fold in enumerate(folds):
             seen = np.unique(y[fold.train][data.weights[fold.train] > 0])

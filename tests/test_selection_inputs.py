@@ -1,0 +1,235 @@
+"""Selection whatever holds the rows: the same choice as in memory, in bounded memory."""
+
+import tracemalloc
+from functools import partial
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.datasets import make_classification
+from sklearn.model_selection import GroupKFold, ShuffleSplit
+
+from marginpursuit import MarginPursuitClassifierCV
+from marginpursuit._namespaces import to_numpy
+from marginpursuit.blocks import Blocks, from_npy
+from marginpursuit.selection import _folds, _link, _race
+
+GRID = {"scales": [2.0, 0.5], "overconfidences": [0.0, 1.0], "alphas": [1e-1, 1e-3]}
+
+
+def narrow():
+    X, y = make_classification(300, 8, n_informative=5, n_classes=3, flip_y=0.2, random_state=0)
+    return X + 3.0, np.array(["a", "b", "c"])[y]
+
+
+def wide():
+    return make_classification(60, 90, n_informative=10, random_state=1)
+
+
+def long():
+    """Enough rows for a round with a sample."""
+    return make_classification(9000, 6, flip_y=0.1, random_state=2)
+
+
+def blocks(X):
+    """Three blocks, one of which is empty."""
+    third = X.shape[0] // 3
+    spans = slice(0, third), slice(0, 0), slice(third, None)
+    return Blocks([partial(X.__getitem__, span) for span in spans])
+
+
+def on_dask(X):
+    return pytest.importorskip("dask.array").from_array(X, chunks=(len(X) // 4, 5))
+
+
+def elsewhere(X):
+    strict = pytest.importorskip("array_api_strict")
+    return strict.asarray(np.array(X), device=strict.Device("device1"))
+
+
+def in_torch(X):
+    """A tensor of a dtype that NumPy lacks, on a GPU if there is one."""
+    torch = pytest.importorskip("torch")
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.asarray(X, device=device).to(torch.bfloat16)
+
+
+def assert_same_choice(ours, expected, rtol=1e-9):
+    assert ours.best_params_ == expected.best_params_
+    for name in ("mean_test_score", "std_test_score", "split1_test_score"):
+        assert_allclose(ours.cv_results_[name], expected.cv_results_[name], rtol=rtol, atol=rtol)
+    assert_array_equal(ours.cv_results_["n_resources"], expected.cv_results_["n_resources"])
+    assert_allclose(ours.link_.slopes, expected.link_.slopes, rtol=1e3 * rtol)
+    # The fit to all rows ends where its tolerance of 1e-6 of the objective is met.
+    assert_allclose(ours.coef_, expected.coef_, rtol=1e-3, atol=1e-4 * abs(expected.coef_).max())
+
+
+@pytest.mark.parametrize("data", [narrow, wide, long])
+@pytest.mark.parametrize("kind", [blocks, on_dask, elsewhere])
+def test_the_choice_is_that_in_memory(data, kind):
+    X, y = data()
+    model = MarginPursuitClassifierCV(**GRID, cv=3, scoring="neg_log_loss")
+    expected = model.fit(X, y)
+    assert (min(expected.cv_results_["n_resources"]) < len(y)) == (data is long)
+    ours = MarginPursuitClassifierCV(**model.get_params()).fit(kind(X), y)
+    assert_same_choice(ours, expected)
+    # Blocks yield the mean and the Gram matrix in one read.
+    assert expected.n_sweeps_ - 4 <= ours.n_sweeps_ <= expected.n_sweeps_
+    assert_array_equal(to_numpy(ours.predict(kind(X[:12]))), expected.predict(X[:12]))
+
+
+def test_sparse_blocks():
+    X, y = narrow()
+    rows = sparse.csr_matrix(np.where(abs(X) > 3, X, 0))
+    expected = MarginPursuitClassifierCV(**GRID, cv=3).fit(rows, y)
+    ours = MarginPursuitClassifierCV(**GRID, cv=3).fit(blocks(rows), y)
+    assert ours.alpha_unit_ == "common"
+    assert_same_choice(ours, expected, rtol=1e-7)
+
+
+@pytest.mark.parametrize("data", [narrow, wide])
+def test_tensors(data):
+    X, y = data()
+    X = in_torch(X)
+    expected = MarginPursuitClassifierCV(**GRID, cv=3).fit(X.float().cpu().numpy(), y)
+    assert_same_choice(MarginPursuitClassifierCV(**GRID, cv=3).fit(X, y), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", [on_dask, elsewhere])
+@pytest.mark.parametrize("class_weight", [None, "balanced"])
+def test_labels_weights_and_groups_are_where_the_rows_are(kind, class_weight):
+    X, y = make_classification(200, 6, random_state=3)
+    weights, groups = np.arange(200) % 3 + 0.5, np.arange(200) % 4
+    model = MarginPursuitClassifierCV(**GRID, cv=GroupKFold(4), class_weight=class_weight)
+    expected = model.fit(X, y, sample_weight=weights, groups=groups)
+    there = [kind(values[:, np.newaxis])[:, 0] for values in (y, weights, groups)]
+    ours = MarginPursuitClassifierCV(**model.get_params())
+    ours.fit(kind(X), there[0], sample_weight=there[1], groups=there[2])
+    assert_same_choice(ours, expected)
+
+
+@pytest.mark.parametrize("kind", [blocks, elsewhere])
+def test_splitters_see_shapes_and_scorers_the_rows_as_they_are(kind):
+    X, y = narrow()
+    seen = []
+
+    class Splitter(ShuffleSplit):
+        def split(self, X, y=None, groups=None):
+            assert X.shape == (300, 8)
+            return super().split(X, y, groups)
+
+    def scorer(estimator, X, y):
+        seen.append(X.gather() if kind is blocks else to_numpy(X))
+        return float(np.mean(estimator.predict(X) == y))
+
+    cv = Splitter(2, test_size=50, random_state=0)
+    model = MarginPursuitClassifierCV(**GRID, cv=cv, scoring=scorer, race=False)
+    ours, theirs = model.fit(kind(X), y), [np.sort(test) for _, test in cv.split(X, y)]
+    assert len(seen) == 16
+    assert all(any(np.array_equal(rows, X[test]) for test in theirs) for rows in seen)
+    plain = MarginPursuitClassifierCV(**GRID, cv=cv).fit(X, y)
+    assert_allclose(ours.cv_results_["mean_test_score"], plain.cv_results_["mean_test_score"])
+
+
+def test_columns_without_finite_squares():
+    X, y = narrow()
+    expected = MarginPursuitClassifierCV(**GRID, cv=3).fit(X, y)
+    for kind in (blocks, elsewhere):
+        ours = MarginPursuitClassifierCV(**GRID, cv=3).fit(kind(X * 1e200), y)
+        assert ours.best_params_ == expected.best_params_
+        assert_allclose(ours.coef_ * 1e200, expected.coef_, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("data", [narrow, wide])
+def test_little_memory_takes_more_reads_for_the_same_choice(data, monkeypatch):
+    X, y = data()
+    expected = MarginPursuitClassifierCV(**GRID, cv=3).fit(X, y)
+    monkeypatch.setattr(_folds, "_MOST_BYTES", 5000)  # two units at a time, and no wide rows
+    ours = MarginPursuitClassifierCV(**GRID, cv=3).fit(blocks(X), y)
+    assert ours.n_sweeps_ > 1.5 * expected.n_sweeps_
+    assert_same_choice(ours, expected, rtol=1e-6)
+
+
+def test_samples_are_bounded(monkeypatch):
+    X, y = long()
+    model = MarginPursuitClassifierCV(**GRID, cv=3)
+    data = model._check_training(X, y, None)
+    folds = model._split(data, {})
+
+    def sizes(held):
+        monkeypatch.setattr(_race, "_MOST_ELEMENTS", held)
+        parts = _race.rounds(data, folds, np.random.RandomState(0))
+        return [part.data.matrix.shape[0] for part in parts]
+
+    assert sizes(1 << 25) == [2250, 9000]
+    assert sizes(6 * 2100) == [2100, 9000]
+    assert sizes(6 * 1999) == [9000]  # fewer rows than a round has
+
+
+def test_blocks_are_loaded_once_a_read(monkeypatch):
+    """And once to be seen, checked, and for the sample."""
+    X, y = long()
+    loads = []
+    whole = Blocks([lambda: loads.append(1) or X], [9000])
+    ours = MarginPursuitClassifierCV(**GRID, cv=3).fit(whole, y)
+    counted = MarginPursuitClassifierCV(**GRID, cv=3)
+    read = []
+    monkeypatch.setattr(
+        "marginpursuit.selection._contest.FoldFits.__exit__",
+        lambda self, *_: read.append(self.n_reads),
+    )
+    counted.fit(X, y)
+    in_samples = 0.25 * read[0]
+    assert len(loads) == ours.n_sweeps_ - in_samples + 3
+
+
+def test_wide_blocks_are_loaded_once_for_all_folds():
+    X, y = wide()
+    loads = []
+    ours = MarginPursuitClassifierCV(**GRID).fit(Blocks([lambda: loads.append(1) or X], [60]), y)
+    assert len(loads) < 10 + ours.best_estimator_.n_sweeps_ < ours.n_sweeps_
+
+
+def test_the_link_is_fitted_to_some_held_out_rows_of_all_folds(monkeypatch):
+    X, y = narrow()
+    cv = ShuffleSplit(3, test_size=100, random_state=0)
+    all_kept = MarginPursuitClassifierCV(**GRID, cv=cv).fit(X, y)
+    monkeypatch.setattr(_link, "_MOST_ROWS", 43)  # every seventh
+    ours = MarginPursuitClassifierCV(**GRID, cv=cv).fit(X, y)
+    monkeypatch.setattr("marginpursuit.selection._contest.thinning", lambda n_rows: 1)
+    expected = MarginPursuitClassifierCV(**GRID, cv=cv).fit(X, y)  # all are kept, and then some
+    assert_allclose(ours.link_.slopes, expected.link_.slopes, rtol=1e-2)
+    assert not np.allclose(ours.link_.slopes, all_kept.link_.slopes, rtol=1e-1)
+
+
+def test_memory_is_a_few_blocks_and_some_numbers_a_row(tmp_path, monkeypatch):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(20_000, 200)).astype(np.float32)
+    y = (X[:, 0] + rng.normal(size=len(X)) > 0).astype(int)
+    np.save(tmp_path / "X.npy", X)
+    del X
+    rows = from_npy(tmp_path / "X.npy", block_bytes=1 << 20)
+    monkeypatch.setattr(_race, "_MOST_ELEMENTS", 200 * 2500)
+    model = MarginPursuitClassifierCV(scales=[1.0], alphas=[1e-3], cv=2, n_threads=1)
+    tracemalloc.start()
+    model.fit(rows, y)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 15e6 < 20_000 * 200 * 4
+
+
+@pytest.mark.parametrize("kind", [blocks, on_dask, elsewhere])
+def test_missing_values_are_named(kind):
+    X, y = narrow()
+    X[205, 4] = np.nan
+    where = {blocks: "row 105 of block 2", on_dask: "row 55 of block 2", elsewhere: "row 205"}[kind]
+    with pytest.raises(ValueError, match=f"NaN: MarginPursuitClassifierCV.*column 4, {where}"):
+        MarginPursuitClassifierCV().fit(kind(X), y)
+
+
+def test_wrong_lengths_are_refused():
+    X, y = narrow()
+    for kind in (blocks, elsewhere):
+        with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+            MarginPursuitClassifierCV().fit(kind(X), y[1:])
