@@ -184,6 +184,38 @@ def test_some_rows_of_blocks_that_are_changed_are_loaded_when_asked_for():
     assert len(loads) == before + 1
 
 
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
+def test_a_stream_takes_blocks_one_after_another(kind):
+    X, y = load_digits(return_X_y=True)
+    weights = np.random.default_rng(0).integers(0, 3, len(y)).astype(float)
+    weights[1200:1500] = 0  # a block that counts for nothing is not learned from
+    ours, expected = MarginPursuitClassifier(), MarginPursuitClassifier()
+    ours.partial_fit(cut(kind(X[:1700]), 700, 1200, 1500), y[:1700], range(10), weights[:1700])
+    ours.partial_fit(cut(kind(X[1700:])), y[1700:], sample_weight=weights[1700:])
+    for first, last in ((0, 700), (700, 1200), (1500, 1700), (1700, 1797)):
+        rows = slice(first, last)
+        expected.partial_fit(kind(X[rows]), y[rows], range(10), weights[rows])
+    assert ours.n_iter_ == expected.n_iter_
+    size = np.abs(expected.coef_).max()
+    assert_allclose(ours.coef_, expected.coef_, rtol=1e-6, atol=1e-8 * size)
+
+
+def test_blocks_of_a_stream_are_refused_before_any_is_learned_from():
+    X, y = cancer()
+    model = MarginPursuitClassifier().partial_fit(X, y, classes=[0, 1])
+    coef, broken = model.coef_.copy(), X.copy()
+    broken[305, 4] = np.nan
+    with pytest.raises(ValueError, match="column 4, row 5 of block 2"):
+        model.partial_fit(cut(broken, 100, 300), y)
+    with pytest.raises(ValueError, match=r"labels that are in classes; got \[2\]"):
+        model.partial_fit(cut(X, 100), np.where(np.arange(569) == 500, 2, y))
+    with pytest.raises(ValueError, match=r"29 features, but .* 30 features"):
+        model.partial_fit(cut(X[:, :29], 100), y)
+    with pytest.raises(ValueError, match="inconsistent numbers of samples"):
+        model.partial_fit(cut(X, 100), y[1:])
+    assert_array_equal(model.coef_, coef)
+
+
 @pytest.fixture
 def folder(tmp_path):
     X, _ = cancer()
@@ -348,8 +380,6 @@ def test_other_refusals():
         Blocks([lambda: X], [1, 2])
     with pytest.raises(TypeError, match="needs X in memory; got Blocks"):
         PegasosClassifier().partial_fit(cut(X), y, classes=[0, 1])
-    with pytest.raises(TypeError, match="one batch, in memory"):
-        MarginPursuitClassifier().partial_fit(cut(X), y, classes=[0, 1])
     model = MarginPursuitClassifier().fit(X, y)
     with pytest.raises(ValueError, match=r"29 features, but .* 30 features"):
         model.predict(cut(X[:, :29]))

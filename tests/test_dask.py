@@ -196,6 +196,17 @@ def test_selection(client, monkeypatch):
         ours.fit(lazy(partial(broken_rows, how="nan")), LABELS)
 
 
+def test_a_stream_takes_blocks_one_after_another(client):
+    ours, expected = MarginPursuitClassifier(), MarginPursuitClassifier()
+    ours.partial_fit(lazy(make_rows), da.from_array(LABELS, chunks=700), classes=[0, 1])
+    for k in range(N_BLOCKS):
+        rows = slice(500 * k, 500 * (k + 1))
+        expected.partial_fit(ROWS[rows], LABELS[rows], classes=[0, 1])
+    assert_allclose(ours.coef_, expected.coef_, rtol=1e-9)
+    with pytest.raises(ValueError, match=r"NaN.*column 2, row 17 of block 3"):
+        ours.partial_fit(lazy(partial(broken_rows, how="nan")), LABELS)
+
+
 def test_one_task_a_block_and_round_and_no_rows_in_it(client, tmp_path):
     log = tmp_path / "loads"
     client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.transition_log.clear())

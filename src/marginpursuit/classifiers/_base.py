@@ -182,8 +182,6 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         """Check a batch of a stream, of which the first one sets `classes_`."""
         first = not hasattr(self, "classes_")
         matrix, target = self._read_labelled(X, y, reset=first)
-        if isinstance(matrix, Blocks):
-            raise TypeError("partial_fit takes one batch, in memory, at a time; got blocks")
         self._refuse_missing(matrix)
         if classes is not None:
             refuse_mixed("classes", classes)

@@ -13,8 +13,11 @@ Above 2048 columns S would be too large, and a diagonal that bounds it takes the
 |z_j| Σ_k |z_k|, summed over rows.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from itertools import pairwise
+from operator import getitem
 from typing import Any
 
 import numpy as np
@@ -22,6 +25,7 @@ from scipy import sparse
 from scipy.linalg import cho_factor, cho_solve
 
 from marginpursuit._validation import FloatArray
+from marginpursuit.blocks import Blocks
 from marginpursuit.classifiers._base import TrainingData
 from marginpursuit.design import Linear, MemoryDesign
 from marginpursuit.losses import MarginLoss
@@ -142,6 +146,15 @@ class Stream:
         return step
 
 
+def batches(data: TrainingData) -> Iterator[TrainingData]:
+    """Yield what is in memory as it is, and blocks one after another."""
+    if not isinstance(data.matrix, Blocks):
+        yield data
+        return
+    for block, edges in enumerate(pairwise(data.matrix.edges.tolist())):
+        yield from _part(data, slice(*edges), partial(data.matrix.load, block))
+
+
 def stack(held: TrainingData | None, batch: TrainingData) -> TrainingData:
     """Put a batch below the rows that are held already, all copied."""
     parts = [batch] if held is None else [held, batch]
@@ -172,9 +185,14 @@ def _parts(data: TrainingData, most: int) -> Iterator[TrainingData]:
     n_rows, first = len(data.weights), 0
     while first < n_rows:
         rows = slice(first, first + most)
-        weights = data.weights[rows]
-        share = float(weights.sum())
-        if share > 0:
-            labels = Labels(data.labels.codes[rows], data.labels.n_classes)
-            yield TrainingData(data.matrix[rows], labels, weights / share, data.count * share)
+        yield from _part(data, rows, partial(getitem, data.matrix, rows))
         first, most = first + most, 2 * most
+
+
+def _part(data: TrainingData, rows: slice, load: Callable[[], Any]) -> Iterator[TrainingData]:
+    """Yield some rows, which `load` loads, unless none of them counts."""
+    weights = data.weights[rows]
+    share = float(weights.sum())
+    if share > 0:
+        labels = Labels(data.labels.codes[rows], data.labels.n_classes)
+        yield TrainingData(load(), labels, weights / share, data.count * share)

@@ -34,7 +34,7 @@ from marginpursuit.classifiers._progress import (
     with_callbacks,
 )
 from marginpursuit.classifiers._pursuit import Pursuit, pursue
-from marginpursuit.classifiers._stream import Stream, is_enough, stack
+from marginpursuit.classifiers._stream import Stream, batches, is_enough, stack
 from marginpursuit.design import Linear, design_for
 from marginpursuit.losses import MarginLoss
 from marginpursuit.solvers import (
@@ -317,9 +317,12 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            The samples of the batch.
-        y : array-like of shape (n_samples,)
+        X : {array-like, sparse matrix, Blocks, Dask array} of shape (n_samples, n_features)
+            The samples of the batch. Blocks, and those of a Dask array, are batches one after
+            another: they are read once to be checked, all before any is learned from, and then
+            loaded here one at a time. An array that NumPy cannot read in place, as on a GPU, is
+            copied to NumPy, once.
+        y : {array-like, Dask array} of shape (n_samples,)
             Their classes.
         classes : array-like of shape (n_classes,), optional
             All classes of the stream; needed in the first call only, and not after `fit`.
@@ -341,10 +344,11 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
         data = self._check_batch(X, y, classes, sample_weight)
         try:
             with np.errstate(all="ignore"):
-                if hasattr(self, "_stream"):
-                    self._update_stream(data)
-                else:
-                    self._hold(data)
+                for batch in batches(data):
+                    if hasattr(self, "_stream"):
+                        self._update_stream(batch)
+                    else:
+                        self._hold(batch)
         except FloatingPointError as error:
             raise OverflowError(f"the columns of X need another unit: {error}") from error
         return self
