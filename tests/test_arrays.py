@@ -239,15 +239,29 @@ def test_predictions_stay_where_the_samples_are(y):
     assert model.score(here, in_strict(y)) == model.score(here, y) == model.score(X, y)
 
 
-def test_text_labels_and_other_estimators_answer_in_numpy():
+def test_text_labels_are_answered_in_numpy():
     text = np.array(["even", "odd"])[Y2]
     model = MarginPursuitClassifier().fit(in_strict(X), text)
     assert_array_equal(model.predict(in_strict(X)), model.predict(X))
     assert model.score(in_strict(X), text) > 0.85
-    chosen = MarginPursuitClassifierCV(cv=2)
-    chosen.fit(in_strict(X[:300]), in_strict(Y2[:300]))
-    assert isinstance(chosen.predict_proba(in_strict(X)), np.ndarray)
-    assert_array_equal(to_numpy(chosen.predict(in_strict(X))), chosen.predict(X))
+
+
+@pytest.mark.parametrize("y", [Y2, Y % 3], ids=["two", "three"])
+@pytest.mark.parametrize("link", ["exact", "fitted"])
+def test_predictions_of_a_selection_stay_where_the_samples_are(y, link):
+    model = MarginPursuitClassifierCV(
+        scales=[1.0], alphas=[1e-3], cv=2, link=link, scoring="neg_log_loss"
+    )
+    here = in_strict(X, strict.float32)
+    model.fit(here, in_strict(y))
+    for method in ("decision_function", "predict", "predict_proba"):
+        found, true = getattr(model, method)(here), getattr(model, method)(X)
+        assert found.device == ELSEWHERE
+        assert_allclose(to_numpy(found), true, atol=1e-4)
+    weights = 1.0 + Y
+    true = model.score(X, y, weights)
+    for labels in (y, in_strict(y)):
+        assert model.score(here, labels, in_strict(weights)) == pytest.approx(true, rel=1e-5)
 
 
 def test_a_stream_of_arrays_is_one_of_numpy():

@@ -137,7 +137,8 @@ class Contest:
             row[train] = part.data.weights[train]
             if self._terms.balance is not None:
                 row[train] *= self._terms.balance(codes[train], row[train])[codes[train]]
-        return np.asarray(weights / weights.sum(axis=1, keepdims=True))
+        weights /= weights.sum(axis=1, keepdims=True)
+        return weights
 
     def _link(self, setting: Setting, rows: NDArray[np.intp], data: TrainingData) -> Link:
         """Return what makes probabilities of the scores of held-out rows, if a scorer asks."""

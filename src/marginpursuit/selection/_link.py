@@ -14,12 +14,14 @@ probabilities are the softmax of the f(u). The slopes minimise the log-loss.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from scipy.special import logsumexp, softmax
+from scipy.special import logsumexp
 
+from marginpursuit._namespaces import namespace
 from marginpursuit._validation import FloatArray
 
 # Rows that four slopes are fitted to, at most.
@@ -47,7 +49,7 @@ class FittedLink:
         count, step = weights.sum(), thinning(len(codes))
         codes, weights = codes[::step], weights[::step]
         weights = weights / weights.sum()
-        pieces = _pieces(scores[::step] / margin)
+        pieces = np.stack(_pieces(scores[::step] / margin))
         n_rows, n_classes = pieces.shape[1:]
         # Nobody is certain after n rows: a little of each row counts for the other classes.
         doubt = 1.0 / (count + n_classes)
@@ -64,10 +66,13 @@ class FittedLink:
         found = minimize(loss, np.ones(4), jac=True, method="L-BFGS-B", bounds=[_SLOPES] * 4)
         return cls(margin, found.x / margin)
 
-    def probabilities(self, scores: FloatArray) -> FloatArray:
-        """Return the probability of each class, of shape (n_rows, n_classes)."""
-        pieces = _pieces(scores / self.margin)
-        return np.asarray(softmax(np.tensordot(self.margin * self.slopes, pieces, 1), axis=1))
+    def probabilities(self, scores: Any) -> Any:
+        """Return the probability of each class, of shape (n_rows, n_classes), where scores are."""
+        xp, slopes = namespace(scores), self.margin * self.slopes
+        pieces = _pieces(xp.astype(scores, xp.float64) / self.margin)
+        logits = sum(float(slope) * piece for slope, piece in zip(slopes, pieces, strict=True))
+        odds = xp.exp(logits - xp.max(logits, axis=1)[:, None])
+        return odds / xp.sum(odds, axis=1)[:, None]
 
 
 def thinning(n_rows: int) -> int:
@@ -75,18 +80,17 @@ def thinning(n_rows: int) -> int:
     return -(-n_rows // _MOST_ROWS)
 
 
-def _pieces(scores: FloatArray) -> FloatArray:
-    """Cut the score of each class at -1, 0 and 1, into an array of shape (4, n_rows, n_classes).
+def _pieces(scores: Any) -> list[Any]:
+    """Cut the score of each class at -1, 0 and 1, into four arrays of shape (n_rows, n_classes).
 
     Of two classes the second has the score, and the first has zero.
     """
+    xp = namespace(scores)
     if scores.shape[1] == 1:
-        scores = np.hstack([np.zeros_like(scores), scores])
-    return np.stack(
-        [
-            np.minimum(scores + 1.0, 0.0),
-            np.clip(scores, -1.0, 0.0),
-            np.clip(scores, 0.0, 1.0),
-            np.maximum(scores - 1.0, 0.0),
-        ]
-    )
+        scores = xp.concat([xp.zeros_like(scores), scores], axis=1)
+    return [
+        xp.clip(scores + 1.0, None, 0.0),
+        xp.clip(scores, -1.0, 0.0),
+        xp.clip(scores, 0.0, 1.0),
+        xp.clip(scores - 1.0, 0.0, None),
+    ]

@@ -14,9 +14,8 @@ from sklearn.model_selection import ParameterGrid, check_cv
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.metaestimators import available_if
 
-from marginpursuit._namespaces import is_foreign, to_numpy
+from marginpursuit._namespaces import adopted, beside, is_elsewhere, is_foreign, to_numpy
 from marginpursuit._threads import usable_threads
-from marginpursuit._validation import FloatArray
 from marginpursuit.blocks import is_dask
 from marginpursuit.classifiers import MarginPursuitClassifier
 from marginpursuit.classifiers._base import LinearClassifier, TrainingData
@@ -262,23 +261,26 @@ class MarginPursuitClassifierCV(LinearClassifier):
         return self
 
     @lazy_on_dask
-    def predict_proba(self, X: Any) -> FloatArray:
+    def predict_proba(self, X: Any) -> Any:
         """Return the probability of each class.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {array-like, sparse matrix, Blocks, Dask array} of shape (n_samples, n_features)
             Samples.
 
         Returns
         -------
-        ndarray of shape (n_samples, n_classes)
-            Probabilities, in the order of `classes_`.
+        array of shape (n_samples, n_classes)
+            Probabilities, in the order of `classes_`; an array of the kind of the scores.
         """
         if self.link == "exact":
-            return to_numpy(self.best_estimator_.predict_proba(X))
-        scores = to_numpy(self.decision_function(X))
-        return self.link_.probabilities(scores.reshape(len(scores), -1))
+            return self.best_estimator_.predict_proba(X)
+        scores = self.decision_function(X)
+        scores = scores[:, np.newaxis] if scores.ndim == 1 else scores
+        if not is_elsewhere(X):
+            return self.link_.probabilities(scores)
+        return beside(X, self.link_.probabilities(adopted(scores)))
 
     @available_if(_was_refitted)  # type: ignore[untyped-decorator]
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
@@ -286,9 +288,9 @@ class MarginPursuitClassifierCV(LinearClassifier):
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : {array-like, sparse matrix, Blocks, Dask array} of shape (n_samples, n_features)
             Samples.
-        y : array-like of shape (n_samples,)
+        y : {array-like, Dask array} of shape (n_samples,)
             Their classes.
         sample_weight : array-like of shape (n_samples,), optional
             Weights of the samples.
@@ -300,8 +302,17 @@ class MarginPursuitClassifierCV(LinearClassifier):
         """
         if self.scoring is None:
             return float(super().score(X, y, sample_weight))
-        weights = {} if sample_weight is None else {"sample_weight": sample_weight}
-        return float(self.scorer_(self, X, y, **weights))
+        weights = {} if sample_weight is None else {"sample_weight": to_numpy(sample_weight)}
+        true = to_numpy(y) if is_foreign(y) else y
+        if not is_elsewhere(X):
+            return float(self.scorer_(self, X, true, **weights))
+        scores = to_numpy(self.decision_function(X))  # scorers speak NumPy
+        answers = Scored(
+            self.classes_,
+            scores.reshape(len(scores), -1),
+            lambda scores: to_numpy(self.predict_proba(X)),
+        )
+        return float(self.scorer_(answers, X, true, **weights))
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Say who may ask for metadata: the splitter and the scorer.

@@ -60,4 +60,4 @@ def shared_weights(weights: FloatArray) -> tuple[FloatArray, float]:
         return weights[0, :], 1.0
     mean = weights.mean(axis=0)
     counted = mean > 0
-    return mean, float((weights[:, counted] / mean[counted]).max())
+    return mean, max(float((part[counted] / mean[counted]).max()) for part in weights)
