@@ -27,7 +27,7 @@ from common import table
 from sklearn.linear_model import LogisticRegression
 
 import marginpursuit
-from marginpursuit import MarginPursuitClassifier
+from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
 from marginpursuit._kernels import _triton
 from marginpursuit.design import design_for
 from marginpursuit.losses import INFLUENCE_BOUND, TRUNCATION, MarginLoss
@@ -234,6 +234,32 @@ def probe() -> Iterator[str]:
     )
 
 
+def selection() -> Iterator[str]:
+    """Compare what is chosen on the device with what NumPy chooses, and time a search."""
+    yield table(
+        "Selection: 56 settings and 5 folds, float32",
+        ["data", "fit s", "reads", "settings in the last round", "scores against NumPy", "winner"],
+        [_selection(50_000, 64, compare=True), _selection(4_000_000, 128, compare=False)],
+        "Reads of a sample count by its share. Scores are shares of correct predictions.",
+    )
+
+
+def _selection(n_rows: int, n_columns: int, *, compare: bool) -> list[Any]:
+    X, y = _table(n_rows, n_columns, 1.0, 8)
+    model = MarginPursuitClassifierCV()
+    seconds = _seconds(lambda: model.fit(X, y))
+    _profile(lambda: model.fit(X, y))
+    gap = winner = "not compared"
+    if compare:
+        near = MarginPursuitClassifierCV().fit(X.cpu().numpy(), y.cpu().numpy())
+        scores = [fit.cv_results_["mean_test_score"] for fit in (model, near)]
+        gap = f"{np.abs(scores[0] - scores[1]).max():.1e}"
+        winner = "the same" if model.best_params_ == near.best_params_ else "another"
+    kept = int(np.count_nonzero(model.cv_results_["n_resources"] == n_rows))
+    reads = f"{model.n_sweeps_:.0f}"
+    return [f"{n_rows:,} x {n_columns}", f"{seconds:.2f}", reads, kept, gap, winner]
+
+
 def _table(n_rows: int, n_columns: int, spread: float, factors: int) -> tuple[Any, Any]:
     """Return rows and labels; columns share factors and differ in unit by a power of ten."""
     torch.manual_seed(0)
@@ -361,6 +387,7 @@ SECTIONS = {
     "fits": fits,
     "logistic": logistic,
     "probe": probe,
+    "selection": selection,
 }
 
 
