@@ -383,7 +383,7 @@ class TestFusedKernel:
         return _triton
 
     @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "uint8"])
-    @pytest.mark.parametrize("shape", [(1, 1), (700, 5), (259, 54), (300, 130)])
+    @pytest.mark.parametrize("shape", [(1, 1), (75, 5), (67, 54), (23, 130), (5, 1100)])
     def test_sweep(self, kernel, dtype, shape):
         rng = np.random.default_rng(0)
         matrix = in_torch(rng.integers(0, 100, shape), dtype)
@@ -391,13 +391,13 @@ class TestFusedKernel:
         codes = rng.integers(0, 3, shape[0]).astype(np.uint8)
         weights = rng.random(shape[0]) / shape[0]
         coef = rng.normal(size=shape[1]).astype(np.float32) / 100
-        for loss in (MarginLoss(1.0, 0.7, 0.4), MarginLoss(2.0, 1e-3, 0.0), MarginLoss(1.0, 50.0)):
+        for loss in (MarginLoss(1.0, 0.7, 0.4), MarginLoss(2.0, 1e-3, 0.0), MarginLoss(1.0, 1e30)):
             found = kernel.sweep(
                 matrix,
                 in_torch(codes, "uint8"),
                 1,
                 in_torch(weights, "float64"),
-                in_torch(coef, "float32"),
+                coef,
                 0.1,
                 loss,
             )
@@ -406,28 +406,27 @@ class TestFusedKernel:
             factors = weights * sign * loss.derivative(margins)
             true = [*(factors @ rows), weights @ loss.value(margins), factors.sum()]
             size = np.append(np.abs(factors) @ np.abs(rows), [true[-2], np.abs(factors).sum()])
-            assert_array_equal(np.abs(found.cpu().numpy() - true) <= 1e-5 * size + 1e-12, True)
+            assert_array_equal(np.abs(found - true) <= 1e-5 * size + 1e-12, True)
 
     def test_rows_apart_and_equal_weights(self, kernel):
         """A row may begin far behind the one before; weights may share their place."""
         wide = in_torch(np.random.default_rng(0).normal(size=(90, 20)), "float32")
         codes, weight = in_torch(np.arange(90) % 2, "uint8"), in_torch(1 / 90, "float64")
-        coef = in_torch(np.linspace(-1, 1, 7), "float32")
+        coef = np.linspace(-1, 1, 7)
         common = (codes, 1, weight.expand(90), coef, 0.0, MarginLoss())
         narrow = wide[:, 3:10]
         assert narrow.stride(0) == 20
         found = kernel.sweep(narrow, *common)
-        assert torch.equal(found, kernel.sweep(narrow.contiguous(), *common))
+        assert_array_equal(found, kernel.sweep(narrow.contiguous(), *common))
         full = kernel.sweep(narrow, codes, 1, weight.expand(90).contiguous(), *common[3:])
-        assert torch.equal(found, full)
+        assert_array_equal(found, full)
 
     def test_nan_is_handed_on(self, kernel):
         matrix = torch.ones((40, 3), device=DEVICE)
         matrix[20, 1] = np.nan
         equal = torch.full((40,), 1 / 40, dtype=torch.float64, device=DEVICE)
-        codes, coef = equal.to(torch.uint8), torch.ones(3, device=DEVICE)
-        found = kernel.sweep(matrix, codes, 1, equal, coef, 0.0, MarginLoss())
-        assert found[-2].isnan()
+        found = kernel.sweep(matrix, equal.to(torch.uint8), 1, equal, np.ones(3), 0.0, MarginLoss())
+        assert np.isnan(found[-2])
 
     def test_a_whole_fit(self, kernel, monkeypatch):
         monkeypatch.setattr(arrays, "_fused_kernel", lambda _: kernel.sweep)
@@ -435,11 +434,12 @@ class TestFusedKernel:
         monkeypatch.setattr(
             kernel, "sweep", lambda *args, sweep=kernel.sweep: calls.append(1) or sweep(*args)
         )
-        near = MarginPursuitClassifier().fit(X, Y2)
-        far = MarginPursuitClassifier().fit(in_torch(X, "bfloat16"), torch.asarray(Y2))
+        few, y = X[:200, 20:44], Y2[:200]
+        near = MarginPursuitClassifier().fit(few, y)
+        far = MarginPursuitClassifier().fit(in_torch(few, "bfloat16"), torch.asarray(y))
         assert len(calls) >= near.n_iter_
         assert far.objective_ == pytest.approx(near.objective_, rel=1e-6)
-        assert_allclose(far.decision_function(X), near.decision_function(X), atol=1e-3)
+        assert_allclose(far.decision_function(few), near.decision_function(few), atol=1e-3)
 
 
 @pytest.mark.skipif(not has_cuda, reason="there is no CUDA device")

@@ -3,28 +3,79 @@
 Each program takes every so many-th tile of rows, adds them up in float32 and writes its sums; those
 of all programs are added in float64. Which program takes which rows is fixed by the
 shape of the data and the device, so that results repeat bit for bit.
+
+A program is one warp. Some of its lanes share a row, the fewer the better: what is done once for a
+row is done by each of them, and their sums have to meet. The columns that a lane sees keep their
+coefficients and sums in registers, from the first tile to the last.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 import triton
 import triton.language as tl
 
+from marginpursuit._namespaces import to_numpy
+from marginpursuit._validation import FloatArray
 from marginpursuit.losses import INFLUENCE_BOUND, TRUNCATION, MarginLoss
 
 #: The dtypes that the kernel reads as they are.
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.uint8)
 
-#: The most columns of which a tile fits the registers.
+#: The most columns whose sums fit the registers.
 MOST_COLUMNS = 4096
 
-# Elements in a tile and programs for each multiprocessor, fewer of them for narrow rows. A program
-# is one warp, so that sums along and across the rows of its tile need no exchange through shared
-# memory. On an H200, 54 to 784 columns of float32 are read at 96 % to 98 % of the rate of a plain
-# sum. Sums in float64 within a program would cost a fifth of that for narrow rows.
-_TILE_ELEMENTS = 2048
-_NARROW, _FEW_PROGRAMS, _PROGRAMS = 64, 16, 32
+# Where squares of margins, in units of the scale, would leave float32, the unit is this many times
+# the level; a scale so many times the unit is as good as none.
+_LARGEST_UNIT, _LARGEST_SCALE = 1e6, 1e15
+
+# Warps on a multiprocessor, the registers of a thread that permit so many, and those of them that
+# hold neither values, coefficients nor sums.
+_WARPS, _REGISTERS, _OVERHEAD = 12, 168, 24
+
+# The most that a program asks for at once. A dozen of them then wait for more than a device of
+# 5 TB/s delivers in a microsecond, which is about what it takes to answer.
+_TILE_BYTES, _TILE_VALUES, _MOST_DEPTH = 8192, 4096, 8
+
+# The bytes of a load; and the columns, relative to those that there are, that loads may reach for.
+_LEAST_LOAD, _LARGEST_LOAD, _MOST_PADDING = 4, 16, 1.2
+
+
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """What a program reads at once: `depth` times `rows` rows, in chunks of `width` columns."""
+
+    width: int
+    chunks: int
+    rows: int
+    depth: int
+    warps: int
+
+    @classmethod
+    def of(cls, n_columns: int, stride: int, itemsize: int) -> "Tiling":
+        """Choose for rows of so many columns that begin `stride` elements apart."""
+        warps = 1 if n_columns <= 1024 else 4
+        # Narrower values cost more instructions for each byte, and fewer are left for each row.
+        share = 32 if itemsize == 1 else 16
+        lanes = min(max(triton.next_power_of_2(triton.cdiv(n_columns, share)), 8), 32)
+        load = min(_LARGEST_LOAD // itemsize, stride & -stride)
+        while True:
+            width = lanes * load * warps
+            chunks = triton.cdiv(n_columns, width)
+            is_close = chunks * width <= _MOST_PADDING * n_columns
+            if is_close or load * itemsize <= _LEAST_LOAD or load == 1:
+                break
+            load //= 2
+        rows, seen = 32 // lanes, chunks * load
+        # A lane keeps coefficients and sums of the columns that it sees, and the values of one row
+        # in float32 if they came otherwise. What is left takes the rows as they came.
+        left = 4 * (_REGISTERS - _OVERHEAD - seen * (2 if itemsize == 4 else 3))
+        tile = min(_TILE_BYTES, _TILE_VALUES * itemsize)
+        held = chunks * max(load * itemsize, 4)  # bytes of a row, whole registers
+        depth = min(left // held, tile // (rows * n_columns * itemsize), _MOST_DEPTH)
+        return cls(width, chunks, rows, 1 << max(depth, 1).bit_length() - 1, warps)
 
 
 def sweep(
@@ -32,11 +83,11 @@ def sweep(
     codes: Any,
     positive: int,
     weights: Any,
-    coef: Any,
+    coef: FloatArray,
     intercept: float,
     loss: MarginLoss,
-) -> Any:
-    """Return the gradient, the value and the slope of one task, as one float64 tensor.
+) -> FloatArray:
+    """Return the gradient, the value and the slope of one task, as one array.
 
     Parameters
     ----------
@@ -48,44 +99,69 @@ def sweep(
         The positive class.
     weights : torch.Tensor of shape (n_rows,)
         Weights in float64 that sum to one; all may share one place in memory.
-    coef : torch.Tensor of shape (n_columns,)
-        Coefficients in float32.
+    coef : ndarray of shape (n_columns,)
+        Coefficients.
     intercept : float
         The intercept.
     loss : MarginLoss
         The loss.
     """
     n_rows, n_columns = matrix.shape
-    columns = triton.next_power_of_2(n_columns)
-    rows = max(1, _TILE_ELEMENTS // columns)
-    share = _FEW_PROGRAMS if columns <= _NARROW else _PROGRAMS
-    programs = min(triton.cdiv(n_rows, rows), share * _multiprocessors(matrix.device))
+    unit = min(loss.scale, _LARGEST_UNIT * loss.margin)
+    direction = torch.from_numpy((coef / unit).astype(np.float32))
+    direction = direction.to(matrix.device, non_blocking=True)
+    sums = launch(matrix, codes, positive, weights, direction, float(intercept), loss, unit)
+    # The kernel has counted a row of average weight as one.
+    total = to_numpy(sums.sum(dim=0)) * (unit / n_rows)
+    total[n_columns] *= unit
+    return np.asarray(total)
+
+
+def launch(
+    matrix: Any,
+    codes: Any,
+    positive: int,
+    weights: Any,
+    direction: Any,
+    intercept: float,
+    loss: MarginLoss,
+    unit: float,
+) -> Any:
+    """Start the kernel; return a tensor with the sums of each program, margins in this unit."""
+    n_rows, n_columns = matrix.shape
+    tiling = Tiling.of(n_columns, matrix.stride(0), matrix.element_size())
+    most = _multiprocessors(matrix.device) * _WARPS // tiling.warps
+    programs = min(triton.cdiv(n_rows, tiling.depth * tiling.rows), most)
     sums = torch.empty((programs, n_columns + 2), dtype=torch.float64, device=matrix.device)
+    scale = min(loss.scale / unit, _LARGEST_SCALE)
     with torch.cuda.device_of(matrix):
         _sweep[(programs,)](
             matrix,
             codes,
             weights,
-            coef,
+            direction,
             sums,
             n_rows,
             positive,
-            float(intercept),
-            loss.margin,
-            loss.scale,
+            intercept / unit,
+            loss.margin / unit,
+            TRUNCATION * scale,
+            1.0 / (6.0 * scale * scale),
+            INFLUENCE_BOUND * scale,
             loss.overconfidence,
             codes.stride(0),
             weights.stride(0),
+            IS_EQUAL=weights.stride(0) == 0,
             STRIDE=matrix.stride(0),
             N_COLUMNS=n_columns,
-            TRUNCATED=TRUNCATION,
-            BOUND=INFLUENCE_BOUND,
-            ROWS=rows,
-            COLUMNS=columns,
-            num_warps=1,
+            WIDTH=tiling.width,
+            CHUNKS=tiling.chunks,
+            ROWS=tiling.rows,
+            DEPTH=tiling.depth,
+            num_warps=tiling.warps,
+            maxnreg=_REGISTERS,
         )
-    # The kernel has counted a row of average weight as one.
-    return sums.sum(dim=0) / n_rows
+    return sums
 
 
 def _multiprocessors(device: Any) -> int:
@@ -105,44 +181,75 @@ def _sweep(  # type: ignore[no-untyped-def]  # pragma: no cover - runs on the de
     positive,
     intercept,
     level,
-    scale,
+    limit,
+    cubic,
+    steepest,
     overconfidence,
     code_stride,
     weight_stride,
+    IS_EQUAL: tl.constexpr,
     STRIDE: tl.constexpr,
     N_COLUMNS: tl.constexpr,
-    TRUNCATED: tl.constexpr,
-    BOUND: tl.constexpr,
+    WIDTH: tl.constexpr,
+    CHUNKS: tl.constexpr,
     ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
+    DEPTH: tl.constexpr,
 ):
-    column = tl.arange(0, COLUMNS)
-    inside = column < N_COLUMNS
-    direction = tl.load(coef + column, mask=inside, other=0.0)
-    gradient = tl.zeros((COLUMNS,), tl.float32)
+    TILE: tl.constexpr = DEPTH * ROWS
+    column, line = tl.arange(0, WIDTH), tl.arange(0, ROWS)
+    direction, gradient = (), ()  # tuples, as chunks need not be a power of two
+    for chunk in tl.static_range(CHUNKS):
+        inside = column < N_COLUMNS - chunk * WIDTH
+        factors = tl.load(coef + chunk * WIDTH + column, mask=inside, other=0.0)
+        direction += (factors[None, :],)  # type: ignore[assignment]
+        gradient += (tl.zeros((ROWS, WIDTH), tl.float32),)  # type: ignore[assignment]
     value = tl.zeros((ROWS,), tl.float32)
     slope = tl.zeros((ROWS,), tl.float32)
-    for tile in range(tl.program_id(0), tl.cdiv(n_rows, ROWS), tl.num_programs(0)):
-        row = tile * ROWS + tl.arange(0, ROWS).to(tl.int64)
-        there = row < n_rows
-        place = matrix + row[:, None] * STRIDE + column[None, :]
-        x = tl.load(place, mask=there[:, None] & inside[None, :], other=0).to(tl.float32)
-        code = tl.load(codes + row * code_stride, mask=there, other=0)
-        weight = tl.load(weights + row * weight_stride, mask=there, other=0.0)
-        weight = (weight * n_rows).to(tl.float32)
-        sign = tl.where(code == positive, 1.0, -1.0)
-        residual = level - sign * (tl.sum(x * direction[None, :], axis=1) + intercept)
-        # With t the residual within ±s√2: ψ is t - t³/(6s²), and ρ is t²/2 - t⁴/(24s²) plus
-        # B times what lies beyond, in units of s (see `losses`).
-        within = tl.minimum(tl.maximum(residual, -TRUNCATED * scale), TRUNCATED * scale)
-        square = (within / scale) * (within / scale)
-        charge = weight * tl.where(residual < 0, overconfidence, 1.0)
-        beyond = BOUND * scale * tl.abs(residual - within)
-        value += charge * (within * within * (0.5 - square / 24.0) + beyond)
-        factor = -sign * charge * within * (1.0 - square / 6.0)
-        slope += factor
-        gradient += tl.sum(x * factor[:, None], axis=0)
-    here = sums + tl.program_id(0) * (N_COLUMNS + 2)
-    tl.store(here + column, gradient.to(tl.float64), mask=inside)
-    tl.store(here + N_COLUMNS, tl.sum(value, axis=0))
-    tl.store(here + N_COLUMNS + 1, tl.sum(slope, axis=0))
+    shared = (tl.load(weights) * n_rows).to(tl.float32)
+    for tile in range(tl.program_id(0), tl.cdiv(n_rows, TILE), tl.num_programs(0)):
+        first = tl.full((), TILE, tl.int64) * tile  # the interpreter counts tiles in Python
+        left = tl.minimum(n_rows - first, TILE).to(tl.int32)
+        # All of the tile is asked for before any of it is used.
+        x = ()
+        for part in tl.static_range(DEPTH * CHUNKS):
+            there = line < left - part // CHUNKS * ROWS
+            inside = column < N_COLUMNS - part % CHUNKS * WIDTH
+            place = (line + part // CHUNKS * ROWS)[:, None] * STRIDE + column[None, :]
+            place = matrix + first * STRIDE + place + part % CHUNKS * WIDTH
+            mask = there[:, None] & inside[None, :]
+            x += (tl.load(place, mask=mask, other=0),)  # type: ignore[assignment]
+        for depth in tl.static_range(DEPTH):
+            there, row = line < left - depth * ROWS, first + depth * ROWS + line
+            code = tl.load(codes + row * code_stride, mask=there, other=0)
+            if IS_EQUAL:
+                weight = shared
+            else:
+                own = tl.load(weights + row * weight_stride, mask=there, other=0.0)
+                weight = (own * n_rows).to(tl.float32)
+            sign = tl.where(code == positive, 1.0, -1.0)
+            products = tl.zeros((ROWS, WIDTH), tl.float32)
+            for chunk in tl.static_range(CHUNKS):
+                products += x[depth * CHUNKS + chunk].to(tl.float32) * direction[chunk]
+            residual = level - sign * (tl.sum(products, axis=1) + intercept)
+            # With t the residual within ±s√2: ψ is t - t³/(6s²), and ρ is t²/2 - t⁴/(24s²) plus
+            # B times what lies beyond, in units of s (see `losses`).
+            within = tl.minimum(tl.maximum(residual, -limit), limit)
+            square = within * within
+            beyond = steepest * tl.abs(residual - within)
+            charge = tl.where(residual < 0, weight * overconfidence, weight)
+            charge = tl.where(there, charge, 0.0)
+            value += charge * (square * (0.5 - 0.25 * cubic * square) + beyond)
+            factor = -sign * charge * (within * (1.0 - cubic * square))
+            slope += factor
+            total = ()
+            for chunk in tl.static_range(CHUNKS):
+                row_sums = x[depth * CHUNKS + chunk].to(tl.float32) * factor[:, None]
+                total += (gradient[chunk] + row_sums,)
+            gradient = total
+    here = sums + tl.program_id(0).to(tl.int64) * (N_COLUMNS + 2)
+    for chunk in tl.static_range(CHUNKS):
+        inside = column < N_COLUMNS - chunk * WIDTH
+        total = tl.sum(gradient[chunk].to(tl.float64), axis=0)
+        tl.store(here + chunk * WIDTH + column, total, mask=inside)
+    tl.store(here + N_COLUMNS, tl.sum(value.to(tl.float64), axis=0))
+    tl.store(here + N_COLUMNS + 1, tl.sum(slope.to(tl.float64), axis=0))

@@ -50,18 +50,18 @@ class ArrayDesign(Design):
     def _sweep(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
         codes, weights = self.place(tasks.codes), self.place(tasks.weights)
         if len(tasks) == 1 and self._kernel is not None:
-            total = self._kernel(
+            part, positive = int(tasks.part[0]), int(tasks.positive[0])
+            columns = self._kernel(
                 self._matrix,
                 codes,
-                int(tasks.positive[0]),
-                weights[int(tasks.part[0]), :],
-                beside(self._matrix, coef[:, 0], self._dtype),
+                positive,
+                weights[part, :],
+                coef[:, 0],
                 float(intercept[0]),
                 tasks.losses[0],
-            )[None, :]
+            )[:, np.newaxis]
         else:
-            total = self._sweep_many(coef, intercept, tasks, codes, weights)
-        columns = to_numpy(total).T
+            columns = to_numpy(self._sweep_many(coef, intercept, tasks, codes, weights)).T
         return Sweep(columns[-2].copy(), columns[:-2], columns[-1].copy())
 
     def _sweep_many(
