@@ -8,6 +8,7 @@ from sklearn.datasets import load_digits
 from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
 from marginpursuit._namespaces import beside, is_elsewhere, to_numpy
 from marginpursuit.classifiers._array_margins import margins_of
+from marginpursuit.classifiers._input import coded
 from marginpursuit.classifiers._margins import SCALE_RULES
 from marginpursuit.classifiers._probabilities import array_probabilities, exact_probabilities
 from marginpursuit.design import ArrayDesign, arrays, design_for
@@ -360,6 +361,21 @@ def test_margins_in_groups(rule, equal, monkeypatch):
     found, true = far.statistics(0.3), near.statistics(0.3)
     for name in ("location", "mean", "variance", "skewness", "quantiles"):
         assert_allclose(getattr(found, name), getattr(true, name), rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "labels", [[0, 1], [-3, 5, 7], [4, 19], [4, 20], [-128, 127], [False, True], [0.5, 2.0]], ids=str
+)
+def test_labels_are_coded_in_rising_order(labels):
+    labels = np.array(labels)
+    labels = labels.astype(np.int8) if labels.min() == -128 else labels
+    y = np.random.default_rng(0).permutation(np.repeat(labels, 5))
+    classes, codes = coded(in_strict([[1.0]]), in_strict(y))
+    true = np.unique(y, return_inverse=True)
+    assert classes.dtype == y.dtype
+    assert codes.dtype == strict.uint8
+    assert_array_equal(classes, true[0])
+    assert_array_equal(to_numpy(codes), true[1])
 
 
 def test_beside_takes_any_kind():

@@ -30,8 +30,12 @@ def margins_of(scores: Any, labels: Labels, weights: Any, count: float, level: f
     if not bool(xp.all(weights > 0)):
         (counted,) = xp.nonzero(weights)
         values, weights = xp.take(values, counted, axis=0), xp.take(weights, counted, axis=0)
-    is_equal = bool(xp.min(weights) == xp.max(weights))
-    return ArrayMargins(values, None if is_equal else weights, count, level)
+    if not bool(xp.min(weights) == xp.max(weights)):
+        return ArrayMargins(values, weights, count, level)
+    # Rules and statistics both ask for quantiles. Sorted in one go, if that is no burden on memory.
+    is_sorted = values.shape[0] * values.shape[1] <= ArrayMargins.group_elements
+    values = xp.sort(values, axis=0) if is_sorted else values
+    return ArrayMargins(values, None, count, level, is_sorted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,11 +44,12 @@ class ArrayMargins(Margins):
 
     values: Any
     weights: Any  # none where all are equal
+    is_sorted: bool = False  # whether the margins of each problem rise
 
     group_elements: ClassVar[int] = 1 << 28
 
     def absolute(self) -> "ArrayMargins":
-        return replace(self, values=abs(self.values))
+        return replace(self, values=abs(self.values), is_sorted=False)
 
     def variance(self) -> FloatArray:
         residual = self.values - self._typed(self._mean(self.values))
@@ -53,7 +58,8 @@ class ArrayMargins(Margins):
     def quantiles(self, levels: tuple[float, ...]) -> FloatArray:
         xp, last = namespace(self.values), self.values.shape[0] - 1
         if self.weights is None:
-            ordered, place = xp.sort(self.values, axis=0), (last + 1) * np.array(levels)
+            ordered = self.values if self.is_sorted else xp.sort(self.values, axis=0)
+            place = (last + 1) * np.array(levels)
             low, high = np.ceil(place * (1.0 - ROUNDING)) - 1, np.floor(place * (1.0 + ROUNDING))
             ends = np.clip([low, high], 0, last).astype(np.int64)
             found = [to_numpy(xp.take(ordered, beside(ordered, end), axis=0)) for end in ends]

@@ -27,6 +27,10 @@ from marginpursuit.blocks import Blocks
 #: The largest float.
 LARGEST = float(np.finfo(np.float64).max)
 
+# The integers among which labels are looked for one by one, where they are, and the most of them.
+_COUNTED = frozenset(("uint8", "int8", "int16", "int32", "int64"))
+_FEW_LABELS = 16
+
 # Rows that are looked through at a time for what is not finite, where they are.
 _SEARCHED_ROWS = 1 << 20
 
@@ -98,16 +102,27 @@ def coded(matrix: Any, target: Any) -> tuple[NDArray[Any], Any]:
     """Return the classes in rising order, and where the rows are, the index of each label."""
     if is_foreign(target):
         xp, is_bool = namespace(target), dtype_name(target) == "bool"
-        labels = xp.astype(target, xp.uint8) if is_bool else target
-        found = xp.sort(xp.unique_values(labels), axis=0)
-        codes = xp.searchsorted(found, labels)
-        classes = to_numpy(found).astype(bool) if is_bool else to_numpy(found)
+        classes, codes = _coded_elsewhere(xp, xp.astype(target, xp.uint8) if is_bool else target)
+        classes = classes.astype(bool) if is_bool else classes
     else:
         classes, codes = np.unique(target, return_inverse=True)
     if not is_foreign(matrix):
         return classes, codes
     xp = namespace(matrix)
     return classes, beside(matrix, codes, xp.uint8 if len(classes) <= 256 else xp.int32)
+
+
+def _coded_elsewhere(xp: Any, labels: Any) -> tuple[NDArray[Any], Any]:
+    if dtype_name(labels) in _COUNTED:
+        low, high = int(xp.min(labels)), int(xp.max(labels))
+        if high - low < _FEW_LABELS:  # to look for each takes far less than to sort all
+            seen = xp.stack([xp.any(labels == label) for label in range(low, high + 1)])
+            classes = np.arange(low, high + 1).astype(dtype_name(labels))[to_numpy(seen)]
+            if len(classes) == high - low + 1:
+                return classes, labels - low
+            return classes, xp.searchsorted(beside(labels, classes), labels)
+    found = xp.sort(xp.unique_values(labels), axis=0)
+    return to_numpy(found), xp.searchsorted(found, labels)
 
 
 def class_totals(codes: Any, weights: Any, n_classes: int) -> FloatArray:
