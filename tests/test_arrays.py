@@ -364,7 +364,9 @@ def test_margins_in_groups(rule, equal, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "labels", [[0, 1], [-3, 5, 7], [4, 19], [4, 20], [-128, 127], [False, True], [0.5, 2.0]], ids=str
+    "labels",
+    [[0, 1], [-3, 5, 7], [4, 19], [4, 20], [-128, 127], [False, True], [0.5, 2.0]],
+    ids=str,
 )
 def test_labels_are_coded_in_rising_order(labels):
     labels = np.array(labels)
@@ -437,6 +439,19 @@ class TestFusedKernel:
         full = kernel.sweep(narrow, codes, 1, weight.expand(90).contiguous(), *common[3:])
         assert_array_equal(found, full)
 
+    @pytest.mark.parametrize("equal", [True, False])
+    @pytest.mark.parametrize(("dtype", "shape"), [("float32", (75, 5)), ("uint8", (37, 54))])
+    def test_moments(self, kernel, dtype, shape, equal):
+        rng = np.random.default_rng(0)
+        matrix = in_torch(rng.integers(0, 100, shape) + 100, dtype)
+        rows, centre = matrix.to(torch.float64).cpu().numpy(), 100.0 + rng.integers(0, 9, shape[1])
+        weights = np.full(shape[0], 0.3) if equal else rng.normal(size=shape[0])
+        there = in_torch(weights, "float64")
+        there = there[:1].expand(shape[0]) if equal else there
+        first, second = kernel.moments(matrix, there, centre)
+        assert_allclose(first, weights @ (rows - centre), rtol=1e-12, atol=1e-10)
+        assert_allclose(second, weights @ (rows - centre) ** 2, rtol=1e-12, atol=1e-8)
+
     def test_nan_is_handed_on(self, kernel):
         matrix = torch.ones((40, 3), device=DEVICE)
         matrix[20, 1] = np.nan
@@ -445,7 +460,7 @@ class TestFusedKernel:
         assert np.isnan(found[-2])
 
     def test_a_whole_fit(self, kernel, monkeypatch):
-        monkeypatch.setattr(arrays, "_fused_kernel", lambda _: kernel.sweep)
+        monkeypatch.setattr(arrays, "_fused_kernels", lambda _: kernel)
         calls = []
         monkeypatch.setattr(
             kernel, "sweep", lambda *args, sweep=kernel.sweep: calls.append(1) or sweep(*args)

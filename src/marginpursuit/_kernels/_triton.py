@@ -1,7 +1,7 @@
-"""The sweep for one task on a CUDA device, as one Triton kernel: one read of the rows.
+"""The sweep for one task, and moments, on a CUDA device: Triton kernels that read the rows once.
 
-Each program takes every so many-th tile of rows, adds them up in float32 and writes its sums; those
-of all programs are added in float64. Which program takes which rows is fixed by the
+Each program takes every so many-th tile of rows, adds them up, in float32 for a sweep, and writes
+its sums; those of all programs are added in float64. Which program takes which rows is fixed by the
 shape of the data and the device, so that results repeat bit for bit.
 
 A program is one warp. Some of its lanes share a row, the fewer the better: what is done once for a
@@ -129,9 +129,7 @@ def launch(
 ) -> Any:
     """Start the kernel; return a tensor with the sums of each program, margins in this unit."""
     n_rows, n_columns = matrix.shape
-    tiling = Tiling.of(n_columns, matrix.stride(0), matrix.element_size())
-    most = _multiprocessors(matrix.device) * _WARPS // tiling.warps
-    programs = min(triton.cdiv(n_rows, tiling.depth * tiling.rows), most)
+    tiling, programs = _shares(matrix)
     sums = torch.empty((programs, n_columns + 2), dtype=torch.float64, device=matrix.device)
     scale = min(loss.scale / unit, _LARGEST_SCALE)
     with torch.cuda.device_of(matrix):
@@ -164,10 +162,76 @@ def launch(
     return sums
 
 
-def _multiprocessors(device: Any) -> int:
-    if device.type != "cuda":  # Triton's interpreter
-        return 1
-    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+def moments(matrix: Any, weights: Any, centre: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return the sums of weight times centred row, and times its squares, added up in float64.
+
+    Parameters
+    ----------
+    matrix : torch.Tensor of shape (n_rows, n_columns)
+        The rows, of one of `DTYPES`, contiguous along a row.
+    weights : torch.Tensor of shape (n_rows,)
+        Weights in float64; all may share one place in memory.
+    centre : ndarray of shape (n_columns,)
+        What is subtracted from each row, in float32.
+    """
+    n_rows, n_columns = matrix.shape
+    tiling, programs = _shares(matrix)
+    sums = torch.empty((programs, 2, n_columns), dtype=torch.float64, device=matrix.device)
+    origin = torch.from_numpy(centre.astype(np.float32)).to(matrix.device, non_blocking=True)
+    with torch.cuda.device_of(matrix):
+        _moments[(programs,)](
+            matrix,
+            weights,
+            origin,
+            sums,
+            n_rows,
+            weights.stride(0),
+            IS_EQUAL=weights.stride(0) == 0,
+            STRIDE=matrix.stride(0),
+            N_COLUMNS=n_columns,
+            WIDTH=tiling.width,
+            CHUNKS=tiling.chunks,
+            ROWS=tiling.rows,
+            DEPTH=tiling.depth,
+            num_warps=tiling.warps,  # and any number of registers: the sums take twice as many
+        )
+    first, second = to_numpy(sums.sum(dim=0))
+    return first, second
+
+
+def _shares(matrix: Any) -> tuple[Tiling, int]:
+    """Return the tiling for a matrix, and the number of programs that share it."""
+    tiling = Tiling.of(matrix.shape[1], matrix.stride(0), matrix.element_size())
+    processors = 1  # of Triton's interpreter
+    if matrix.is_cuda:
+        processors = torch.cuda.get_device_properties(matrix.device).multi_processor_count
+    tiles = triton.cdiv(matrix.shape[0], tiling.depth * tiling.rows)
+    return tiling, min(tiles, processors * _WARPS // tiling.warps)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _ask(  # type: ignore[no-untyped-def]  # pragma: no cover - runs on the device
+    matrix,
+    first,
+    left,
+    STRIDE: tl.constexpr,
+    N_COLUMNS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    ROWS: tl.constexpr,
+    DEPTH: tl.constexpr,
+):
+    """Load a tile, all of it before any is used; return its chunks, those of a row together."""
+    column, line = tl.arange(0, WIDTH), tl.arange(0, ROWS)
+    x = ()
+    for part in tl.static_range(DEPTH * CHUNKS):
+        there = line < left - part // CHUNKS * ROWS
+        inside = column < N_COLUMNS - part % CHUNKS * WIDTH
+        place = (line + part // CHUNKS * ROWS)[:, None] * STRIDE + column[None, :]
+        place = matrix + first * STRIDE + place + part % CHUNKS * WIDTH
+        mask = there[:, None] & inside[None, :]
+        x += (tl.load(place, mask=mask, other=0),)  # type: ignore[assignment]
+    return x
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -209,15 +273,7 @@ def _sweep(  # type: ignore[no-untyped-def]  # pragma: no cover - runs on the de
     for tile in range(tl.program_id(0), tl.cdiv(n_rows, TILE), tl.num_programs(0)):
         first = tl.full((), TILE, tl.int64) * tile  # the interpreter counts tiles in Python
         left = tl.minimum(n_rows - first, TILE).to(tl.int32)
-        # All of the tile is asked for before any of it is used.
-        x = ()
-        for part in tl.static_range(DEPTH * CHUNKS):
-            there = line < left - part // CHUNKS * ROWS
-            inside = column < N_COLUMNS - part % CHUNKS * WIDTH
-            place = (line + part // CHUNKS * ROWS)[:, None] * STRIDE + column[None, :]
-            place = matrix + first * STRIDE + place + part % CHUNKS * WIDTH
-            mask = there[:, None] & inside[None, :]
-            x += (tl.load(place, mask=mask, other=0),)  # type: ignore[assignment]
+        x = _ask(matrix, first, left, STRIDE, N_COLUMNS, WIDTH, CHUNKS, ROWS, DEPTH)
         for depth in tl.static_range(DEPTH):
             there, row = line < left - depth * ROWS, first + depth * ROWS + line
             code = tl.load(codes + row * code_stride, mask=there, other=0)
@@ -244,7 +300,7 @@ def _sweep(  # type: ignore[no-untyped-def]  # pragma: no cover - runs on the de
             total = ()
             for chunk in tl.static_range(CHUNKS):
                 row_sums = x[depth * CHUNKS + chunk].to(tl.float32) * factor[:, None]
-                total += (gradient[chunk] + row_sums,)
+                total += (gradient[chunk] + row_sums,)  # type: ignore[assignment]
             gradient = total
     here = sums + tl.program_id(0).to(tl.int64) * (N_COLUMNS + 2)
     for chunk in tl.static_range(CHUNKS):
@@ -253,3 +309,56 @@ def _sweep(  # type: ignore[no-untyped-def]  # pragma: no cover - runs on the de
         tl.store(here + chunk * WIDTH + column, total, mask=inside)
     tl.store(here + N_COLUMNS, tl.sum(value.to(tl.float64), axis=0))
     tl.store(here + N_COLUMNS + 1, tl.sum(slope.to(tl.float64), axis=0))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _moments(  # type: ignore[no-untyped-def]  # pragma: no cover - runs on the device
+    matrix,
+    weights,
+    centre,
+    sums,
+    n_rows,
+    weight_stride,
+    IS_EQUAL: tl.constexpr,
+    STRIDE: tl.constexpr,
+    N_COLUMNS: tl.constexpr,
+    WIDTH: tl.constexpr,
+    CHUNKS: tl.constexpr,
+    ROWS: tl.constexpr,
+    DEPTH: tl.constexpr,
+):
+    TILE: tl.constexpr = DEPTH * ROWS
+    column, line = tl.arange(0, WIDTH), tl.arange(0, ROWS)
+    origin, once, twice = (), (), ()
+    for chunk in tl.static_range(CHUNKS):
+        inside = column < N_COLUMNS - chunk * WIDTH
+        shift = tl.load(centre + chunk * WIDTH + column, mask=inside, other=0.0)
+        origin += (shift[None, :],)  # type: ignore[assignment]
+        once += (tl.zeros((ROWS, WIDTH), tl.float64),)  # type: ignore[assignment]
+        twice += (tl.zeros((ROWS, WIDTH), tl.float64),)  # type: ignore[assignment]
+    for tile in range(tl.program_id(0), tl.cdiv(n_rows, TILE), tl.num_programs(0)):
+        first = tl.full((), TILE, tl.int64) * tile  # the interpreter counts tiles in Python
+        left = tl.minimum(n_rows - first, TILE).to(tl.int32)
+        x = _ask(matrix, first, left, STRIDE, N_COLUMNS, WIDTH, CHUNKS, ROWS, DEPTH)
+        for depth in tl.static_range(DEPTH):
+            there, row = line < left - depth * ROWS, first + depth * ROWS + line
+            if IS_EQUAL:
+                weight = tl.where(there, 1.0, 0.0).to(tl.float64)
+            else:
+                weight = tl.load(weights + row * weight_stride, mask=there, other=0.0)
+            new_once, new_twice = (), ()
+            for chunk in tl.static_range(CHUNKS):
+                away = x[depth * CHUNKS + chunk].to(tl.float32) - origin[chunk]
+                away = away.to(tl.float64)
+                weighted = away * weight[:, None]
+                new_once += (once[chunk] + weighted,)  # type: ignore[assignment]
+                new_twice += (twice[chunk] + weighted * away,)  # type: ignore[assignment]
+            once, twice = new_once, new_twice
+    shared = 1.0
+    if IS_EQUAL:
+        shared = tl.load(weights)
+    here = sums + tl.program_id(0).to(tl.int64) * (2 * N_COLUMNS)
+    for chunk in tl.static_range(CHUNKS):
+        inside, place = column < N_COLUMNS - chunk * WIDTH, here + chunk * WIDTH + column
+        tl.store(place, tl.sum(once[chunk], axis=0) * shared, mask=inside)
+        tl.store(place + N_COLUMNS, tl.sum(twice[chunk], axis=0) * shared, mask=inside)

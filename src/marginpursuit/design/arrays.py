@@ -40,7 +40,7 @@ class ArrayDesign(Design):
         if is_narrow:
             self.rounding, self.resolution, self.smallest = 1e-8, 1e-6, 1e-17
         self._group = _GROUP if self.n_rows > _FEW_ROWS else _SMALL_GROUP
-        self._kernel = _fused_kernel(matrix)
+        self._kernels = _fused_kernels(matrix)
         self._resources.enter_context(_full_precision(matrix))
 
     def beside(self, rows: FloatArray) -> "ArrayDesign":
@@ -49,9 +49,9 @@ class ArrayDesign(Design):
 
     def _sweep(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
         codes, weights = self.place(tasks.codes), self.place(tasks.weights)
-        if len(tasks) == 1 and self._kernel is not None:
+        if len(tasks) == 1 and self._kernels is not None:
             part, positive = int(tasks.part[0]), int(tasks.positive[0])
-            columns = self._kernel(
+            columns = self._kernels.sweep(
                 self._matrix,
                 codes,
                 positive,
@@ -113,6 +113,10 @@ class ArrayDesign(Design):
 
     def _pullback(self, factors: Any) -> FloatArray:
         xp, factors = self._xp, self.place(factors)
+        if self._kernels is not None:
+            return np.asarray(
+                self._kernels.moments(self._matrix, factors, np.zeros(self.n_columns))[0]
+            )
         unit = self._unit(factors)
         is_weighted = bool(xp.min(factors) < unit)
         total = self._nothing(self.n_columns)
@@ -139,6 +143,11 @@ class ArrayDesign(Design):
 
     def _part_moments(self, weights: Any) -> tuple[FloatArray, FloatArray]:
         weights = self.place(weights)
+        if self._kernels is not None and weights.shape[0] == 1:
+            first, second = self._kernels.moments(self._matrix, weights[0, :], self.centre)
+            # Values whose squares leave float32 are not for the other kernels.
+            second = np.where(second < np.finfo(np.float32).max, second, np.inf)
+            return first[np.newaxis], second[np.newaxis]
         unit = self._unit(weights)
         first = second = self._nothing(weights.shape[0], self.n_columns)
         for span, rows in self._centred_chunks():
@@ -224,8 +233,8 @@ def _loss(xp: Any, margins: Any, weight: Any, level: Any, scale: Any, overconfid
     return value, -charge * within * (1.0 - square / 6.0)
 
 
-def _fused_kernel(matrix: Any) -> Any:
-    """Return the fused sweep for one task, if this is a tensor that it can read."""
+def _fused_kernels(matrix: Any) -> Any:
+    """Return the kernels for CUDA, if this is a tensor that they can read."""
     if not getattr(matrix, "is_cuda", False):
         return None
     try:
@@ -233,7 +242,7 @@ def _fused_kernel(matrix: Any) -> Any:
     except ImportError:  # torch without Triton
         return None
     readable = matrix.dtype in _triton.DTYPES and matrix.stride(1) == 1
-    return _triton.sweep if readable and matrix.shape[1] <= _triton.MOST_COLUMNS else None
+    return _triton if readable and matrix.shape[1] <= _triton.MOST_COLUMNS else None
 
 
 @contextmanager
