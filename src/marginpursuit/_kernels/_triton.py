@@ -10,6 +10,7 @@ coefficients and sums in registers, from the first tile to the last.
 """
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -31,9 +32,9 @@ MOST_COLUMNS = 4096
 # the level; a scale so many times the unit is as good as none.
 _LARGEST_UNIT, _LARGEST_SCALE = 1e6, 1e15
 
-# Warps on a multiprocessor, the registers of a thread that permit so many, and those of them that
-# hold neither values, coefficients nor sums.
-_WARPS, _REGISTERS, _OVERHEAD = 12, 168, 24
+# The registers of a thread, as many as permit 20, 16 or 12 warps on a multiprocessor, which shares
+# 65,536 of them; and those that hold neither values, coefficients nor sums.
+_REGISTERS, _ALL_REGISTERS, _OVERHEAD = (96, 128, 168), 1 << 16, 24
 
 # The most that a program asks for at once. A dozen of them then wait for more than a device of
 # 5 TB/s delivers in a microsecond, which is about what it takes to answer.
@@ -52,8 +53,15 @@ class Tiling:
     rows: int
     depth: int
     warps: int
+    registers: int
+
+    @property
+    def programs(self) -> int:
+        """How many of them a multiprocessor runs at a time: the same on each of its 4 parts."""
+        return _ALL_REGISTERS // (32 * 4 * self.registers) * 4 // self.warps
 
     @classmethod
+    @cache
     def of(cls, n_columns: int, stride: int, itemsize: int) -> "Tiling":
         """Choose for rows of so many columns that begin `stride` elements apart."""
         warps = 1 if n_columns <= 1024 else 4
@@ -71,11 +79,13 @@ class Tiling:
         rows, seen = 32 // lanes, chunks * load
         # A lane keeps coefficients and sums of the columns that it sees, and the values of one row
         # in float32 if they came otherwise. What is left takes the rows as they came.
-        left = 4 * (_REGISTERS - _OVERHEAD - seen * (2 if itemsize == 4 else 3))
-        tile = min(_TILE_BYTES, _TILE_VALUES * itemsize)
-        held = chunks * max(load * itemsize, 4)  # bytes of a row, whole registers
-        depth = min(left // held, tile // (rows * n_columns * itemsize), _MOST_DEPTH)
-        return cls(width, chunks, rows, 1 << max(depth, 1).bit_length() - 1, warps)
+        fixed = _OVERHEAD + seen * (2 if itemsize == 4 else 3)
+        held = chunks * max(load * itemsize // 4, 1)  # for a row
+        tile = min(_TILE_BYTES, _TILE_VALUES * itemsize) // (rows * n_columns * itemsize)
+        depth = max(min((_REGISTERS[-1] - fixed) // held, tile, _MOST_DEPTH), 1)
+        depth = 1 << depth.bit_length() - 1
+        enough = [x for x in _REGISTERS[:-1] if x >= fixed + held * depth]
+        return cls(width, chunks, rows, depth, warps, (*enough, _REGISTERS[-1])[0])
 
 
 def sweep(
@@ -157,7 +167,7 @@ def launch(
             ROWS=tiling.rows,
             DEPTH=tiling.depth,
             num_warps=tiling.warps,
-            maxnreg=_REGISTERS,
+            maxnreg=tiling.registers,
         )
     return sums
 
@@ -206,7 +216,7 @@ def _shares(matrix: Any) -> tuple[Tiling, int]:
     if matrix.is_cuda:
         processors = torch.cuda.get_device_properties(matrix.device).multi_processor_count
     tiles = triton.cdiv(matrix.shape[0], tiling.depth * tiling.rows)
-    return tiling, min(tiles, processors * _WARPS // tiling.warps)
+    return tiling, min(tiles, processors * tiling.programs)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
