@@ -365,7 +365,7 @@ def test_margins_in_groups(rule, equal, monkeypatch):
 
 @pytest.mark.parametrize(
     "labels",
-    [[0, 1], [-3, 5, 7], [4, 19], [4, 20], [-128, 127], [False, True], [0.5, 2.0]],
+    [[0, 1], [3, 4], [-3, 5, 7], [4, 19], [4, 20], [-128, 127], [False, True], [0.5, 2.0]],
     ids=str,
 )
 def test_labels_are_coded_in_rising_order(labels):
@@ -438,6 +438,8 @@ class TestFusedKernel:
         assert_array_equal(found, kernel.sweep(narrow.contiguous(), *common))
         full = kernel.sweep(narrow, codes, 1, weight.expand(90).contiguous(), *common[3:])
         assert_array_equal(found, full)
+        same = narrow[:1].expand(90, 7)
+        assert_array_equal(kernel.sweep(same, *common), kernel.sweep(same.contiguous(), *common))
 
     @pytest.mark.parametrize("equal", [True, False])
     @pytest.mark.parametrize(("dtype", "shape"), [("float32", (75, 5)), ("uint8", (37, 54))])

@@ -68,7 +68,7 @@ class Tiling:
         # Narrower values cost more instructions for each byte, and fewer are left for each row.
         share = 32 if itemsize == 1 else 16
         lanes = min(max(triton.next_power_of_2(triton.cdiv(n_columns, share)), 8), 32)
-        load = min(_LARGEST_LOAD // itemsize, stride & -stride)
+        load = min(_LARGEST_LOAD // itemsize, stride & -stride or _LARGEST_LOAD)
         while True:
             width = lanes * load * warps
             chunks = triton.cdiv(n_columns, width)
