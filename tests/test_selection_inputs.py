@@ -15,7 +15,8 @@ from marginpursuit._namespaces import to_numpy
 from marginpursuit.blocks import Blocks, from_npy
 from marginpursuit.selection import _folds, _link, _race
 
-GRID = {"scales": [2.0, 0.5], "overconfidences": [0.0, 1.0], "alphas": [1e-1, 1e-3]}
+# Below a tolerance of 1e-4 rows in memory are not condensed to float32 either.
+GRID = {"scales": [2.0, 0.5], "overconfidences": [0.0, 1.0], "alphas": [1e-1, 1e-3], "tol": 5e-5}
 
 
 def narrow():
@@ -73,7 +74,8 @@ def test_the_choice_is_that_in_memory(data, kind):
     expected = model.fit(X, y)
     assert (min(expected.cv_results_["n_resources"]) < len(y)) == (data is long)
     ours = MarginPursuitClassifierCV(**model.get_params()).fit(kind(X), y)
-    assert_same_choice(ours, expected)
+    # Samples in memory are swept in float32, on which those who drop out are judged.
+    assert_same_choice(ours, expected, rtol=1e-7 if data is long else 1e-9)
     # Blocks yield the mean and the Gram matrix in one read.
     assert expected.n_sweeps_ - 4 <= ours.n_sweeps_ <= expected.n_sweeps_
     assert_array_equal(to_numpy(ours.predict(kind(X[:12]))), expected.predict(X[:12]))
@@ -138,17 +140,20 @@ def test_columns_without_finite_squares():
     for kind in (blocks, elsewhere):
         ours = MarginPursuitClassifierCV(**GRID, cv=3).fit(kind(X * 1e200), y)
         assert ours.best_params_ == expected.best_params_
-        assert_allclose(ours.coef_ * 1e200, expected.coef_, rtol=1e-6, atol=1e-9)
+        # One of the two starts from the fits to folds, and both meet the tolerance.
+        assert_allclose(ours.coef_ * 1e200, expected.coef_, atol=1e-3 * abs(expected.coef_).max())
 
 
 @pytest.mark.parametrize("data", [narrow, wide])
 def test_little_memory_takes_more_reads_for_the_same_choice(data, monkeypatch):
     X, y = data()
-    expected = MarginPursuitClassifierCV(**GRID, cv=3).fit(X, y)
+    model = MarginPursuitClassifierCV(**GRID, cv=3, scoring="neg_log_loss")
+    expected = model.fit(X, y)
     monkeypatch.setattr(_folds, "_MOST_BYTES", 5000)  # two units at a time, and no wide rows
-    ours = MarginPursuitClassifierCV(**GRID, cv=3).fit(blocks(X), y)
+    ours = MarginPursuitClassifierCV(**model.get_params()).fit(blocks(X), y)
     assert ours.n_sweeps_ > 1.5 * expected.n_sweeps_
-    assert_same_choice(ours, expected, rtol=1e-6)
+    # Tasks that are solved with fewer others remember more steps, and end elsewhere within tol.
+    assert_same_choice(ours, expected, rtol=1e-4)
 
 
 def test_samples_are_bounded(monkeypatch):

@@ -37,15 +37,23 @@ _MOST_PRODUCT_BLOCKS = 8
 _BLOCK_BYTES = 1 << 26
 _FEWEST_IN_BLOCK = 512
 
+# The most bytes of rows that are copied to be read faster.
+_MOST_CONDENSED = 1 << 30
+
 # Scores that a product with a sparse matrix makes at a time.
 _SPARSE_ELEMENTS = 1 << 21
 
 
 class MemoryDesign(Design):
-    """A dense array or a CSR matrix, read by the compiled kernels where there are any."""
+    """A dense array or a CSR matrix, read by the compiled kernels where there are any.
 
-    def __init__(self, matrix: Any, *, n_threads: int = 1) -> None:
+    With `single` the products of a float32 array with the coefficients of many tasks are made in
+    float32; they are still summed in float64.
+    """
+
+    def __init__(self, matrix: Any, *, n_threads: int = 1, single: bool = False) -> None:
         super().__init__(*matrix.shape)
+        self._product_type = np.float32 if single else np.float64
         self.is_sparse = sparse.issparse(matrix)
         self._matrix = matrix
         self._rows = _kernels.rows(matrix)
@@ -140,6 +148,17 @@ class MemoryDesign(Design):
                 second += share @ np.square(rows, out=rows)
         return first, second
 
+    def condensed(self) -> Design:
+        """Return a design of the standardised rows in float32, unless that takes much memory."""
+        if self.is_sparse or 4 * self.n_rows * self.n_columns > _MOST_CONDENSED:
+            return self
+        rows = np.empty((self.n_rows, self.n_columns), dtype=np.float32)
+        for span, chunk in self._chunks(0, self.n_rows):
+            np.multiply(
+                chunk - self.centre, self.inverse_spread, out=rows[span], casting="same_kind"
+            )
+        return MemoryDesign(rows, n_threads=self._n_threads, single=True)
+
     def scaled_rows(self, factors: FloatArray) -> FloatArray:
         """Return all rows, centred and multiplied by these factors."""
         rows = self._matrix.toarray() if self.is_sparse else self._matrix
@@ -216,17 +235,17 @@ class MemoryDesign(Design):
     def _sweep_many(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
         n_tasks, n_columns = len(tasks), self.n_columns
         losses = np.array([(x.margin, x.scale, x.overconfidence) for x in tasks.losses])
-        coef_rows = np.ascontiguousarray(coef.T)
+        coef_rows = np.ascontiguousarray(coef.T, dtype=self._product_type)
 
         def add(first: int, last: int, total: FloatArray) -> None:
             value, slope = np.zeros((2, n_tasks))
             for span, rows in self._chunks(first, last, n_tasks):
-                scores = np.ascontiguousarray(coef_rows @ rows.T)
+                scores = np.ascontiguousarray(coef_rows @ rows.T, dtype=np.float64)
                 _kernels.task_losses(
                     *(span.start, losses, tasks.codes, tasks.weights, tasks.positive, tasks.part),
                     *(intercept, scores, value, slope, 0, n_tasks),
                 )
-                total[:, :n_columns] += scores @ rows
+                total[:, :n_columns] += scores.astype(self._product_type, copy=False) @ rows
             total[:, n_columns], total[:, n_columns + 1] = value, slope
 
         total = self._summed((n_tasks, n_columns + 2), self.n_rows, add)
@@ -320,7 +339,7 @@ class MemoryDesign(Design):
             span = slice(start, min(start + step, last))
             is_all = span.stop - span.start == self.n_rows
             rows = self._matrix if is_all else self._matrix[span]
-            yield span, rows.astype(np.float64, copy=False)
+            yield span, rows.astype(self._product_type if n_tasks > 1 else np.float64, copy=False)
 
     def _for_blocks(self, run: Callable[[int, int, int], None]) -> None:
         """Call run(block, first, last) for every block, in threads if there are several."""

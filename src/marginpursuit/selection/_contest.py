@@ -14,20 +14,17 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import TrainingData
 from marginpursuit.classifiers._probabilities import exact_probabilities
 from marginpursuit.design import Linear
-from marginpursuit.selection._folds import Effort, Fold, FoldFits, FoldOptions, Setting
+from marginpursuit.selection._folds import ROUGH, Effort, Fold, FoldFits, FoldOptions, Setting
 from marginpursuit.selection._link import FittedLink, thinning
 from marginpursuit.selection._race import Round, everything, rounds, survivors
 from marginpursuit.selection._scores import Judge, Link
 
-#: Fits for the data as it came, by setting and fold; and scores of the rows that a fold holds out.
-Fits: TypeAlias = dict[tuple[Setting, int], Linear]
+#: Sums over folds of the fits to all rows but theirs; scores of the rows that a fold holds out.
+Fits: TypeAlias = dict[Setting, Linear]
 Held: TypeAlias = dict[tuple[Setting, int], FloatArray]
 
-# Bytes of fits that are kept from one round to begin the next with.
+# Bytes of fits that are kept to begin the fit of the winner to all rows with.
 _MOST_KEPT = 1 << 28
-
-# Rounds before the last make no more effort than this.
-_ROUGH = Effort(25, 1e-3)
 
 
 @dataclass(frozen=True)
@@ -51,6 +48,7 @@ class Outcome:
     scores: FloatArray  # (n_settings, n_folds)
     resources: NDArray[np.intp]  # (n_settings,), the rows that a setting was judged on at last
     best: int
+    start: Linear | None  # about where the winner's fit to all rows will be, if that was kept
     link: FittedLink | None
     n_reads: float
 
@@ -73,15 +71,16 @@ class Contest:
     def hold(self, settings: list[Setting]) -> Outcome:
         """Judge all settings in rounds, and choose one of those in the last."""
         terms, folds = self._terms, self._folds
+        self._scales = sorted({setting.scale for setting in settings})
         contest = iter([everything(self._data, folds)])
         if terms.race and len(folds) > 1:
             contest = rounds(self._data, folds, check_random_state(terms.random_state))
         scores = np.full((len(settings), len(folds)), np.nan)
         resources = np.zeros(len(settings), dtype=np.intp)
-        left, fits = np.arange(len(settings)), Fits()
+        left = np.arange(len(settings))
         for part in contest:
             resources[left] = len(part.rows)
-            scores[left], fits, held = self._judged(part, [settings[k] for k in left], fits)
+            scores[left], fits, held = self._judged(part, [settings[k] for k in left])
             if part.share == 1.0:
                 break
             left = left[survivors(scores[left])]
@@ -91,19 +90,19 @@ class Contest:
             chosen = [held[settings[best], fold] for fold in range(len(folds))]
             rows = np.concatenate([fold.test for fold in folds])[:: self._thinning]
             link = self._fit_link(np.concatenate(chosen), rows, self._data, self._thinning)
-        return Outcome(scores, resources, best, link, self._n_reads)
+        start = None
+        if settings[best] in fits:
+            coef, intercept = fits[settings[best]]
+            start = coef / len(folds), intercept / len(folds)
+        return Outcome(scores, resources, best, start, link, self._n_reads)
 
-    def _judged(
-        self, part: Round, settings: list[Setting], known: Fits
-    ) -> tuple[FloatArray, Fits, Held]:
+    def _judged(self, part: Round, settings: list[Setting]) -> tuple[FloatArray, Fits, Held]:
         """Return the scores of settings in every fold, their fits, and what they held out."""
         places = {setting: place for place, setting in enumerate(settings)}
         scores = np.full((len(settings), len(part.folds)), np.nan)
         fits, held = Fits(), Held()
-        keeps = 8 * part.data.matrix.shape[1] * part.data.labels.n_classes * scores.size
+        keeps = 8 * part.data.matrix.shape[1] * part.data.labels.n_classes * len(settings)
         effort, is_last = self._terms.effort, part.share == 1.0
-        if not is_last:
-            effort = Effort(min(effort.max_iter, _ROUGH.max_iter), max(effort.tol, _ROUGH.tol))
         with (
             self._bar(f"{len(settings)} settings on {len(part.rows)} rows") as reached,
             FoldFits(
@@ -112,14 +111,16 @@ class Contest:
                 self._weights(part),
                 part.folds,
                 replace(self._terms.options, factor=1.0 / part.share),
+                effort if is_last else effort.at_most(ROUGH),
             ) as fold_fits,
         ):
-            for setting, fold, linear, unseen in fold_fits.judge(settings, effort, known):
+            for setting, fold, linear, unseen in fold_fits.judge(places, self._scales):
                 test, key = part.folds[fold].test, (setting, fold)
                 link = self._link(setting, test, part.data)
                 scores[places[setting], fold] = self._judge(unseen, part.rows[test], link)
-                if keeps <= _MOST_KEPT:
-                    fits[key] = linear
+                if is_last and keeps <= _MOST_KEPT:
+                    coef, intercept = fits.get(setting, (0.0, 0.0))
+                    fits[setting] = coef + linear[0], intercept + linear[1]
                 if is_last:
                     held[key] = unseen[self._kept[fold]].astype(np.float32)
                 reached(int(np.isfinite(scores).sum()), scores.size)

@@ -2,13 +2,15 @@
 
 A *setting* is a penalty, an overconfidence and a scale. A *line* is a setting without its scale:
 along a line the scales are walked from the largest, where the loss is nearly quadratic, to the
-smallest, each from the fits before. All lines, folds and classes are tasks of the same sweeps, as
-many at a time as memory permits.
+smallest, each from the fits before; where only small scales are asked for, larger ones are walked
+all the same, in fewer steps. (A fit to fewer rows is no better start than none: it is far out where
+the classes can all but be told apart, and the way back is long.) All lines, folds and classes are
+tasks of the same sweeps, as many at a time as memory permits.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -25,6 +27,9 @@ from marginpursuit.tasks import Labels, Tasks
 # also those of the scores that are held at a time.
 _MOST_BYTES = 1 << 28
 _STATE_ARRAYS = 24
+
+# Tolerances from here on up are met by sums of products in float32.
+_FEW_DIGITS = 1e-4
 
 
 class Setting(NamedTuple):
@@ -47,6 +52,14 @@ class Effort(NamedTuple):
 
     max_iter: int
     tol: float
+
+    def at_most(self, other: "Effort") -> "Effort":
+        """Return no more effort than another."""
+        return Effort(min(self.max_iter, other.max_iter), max(self.tol, other.tol))
+
+
+#: The effort that is enough to drop settings, and to begin at the next scale.
+ROUGH = Effort(12, 1e-2)
 
 
 class Judged(NamedTuple):
@@ -101,9 +114,11 @@ class FoldFits:
         weights: FloatArray,  # (n_folds, n_rows)
         folds: Sequence[Fold],
         options: FoldOptions,
+        effort: Effort,
     ) -> None:
         self.n_reads = 0
         self._labels, self._folds, self._options = labels, folds, options
+        self._effort = effort
         self._stack = ExitStack()
         n_rows, n_columns = matrix.shape
         self._solver = options.solver
@@ -122,31 +137,25 @@ class FoldFits:
     def __exit__(self, *exc_info: object) -> None:
         self._stack.close()
 
-    def judge(
-        self,
-        settings: Sequence[Setting],
-        effort: Effort,
-        known: Mapping[tuple[Setting, int], Linear],
-    ) -> Iterator[Judged]:
+    def judge(self, settings: Collection[Setting], scales: Sequence[float]) -> Iterator[Judged]:
         """Fit every setting to every fold and yield the scores of the rows it has not seen.
 
-        `known` are fits to begin with, for the data as it came, by setting and fold.
+        `scales` are those that may be walked.
         """
-        lines = sorted({setting[:2] for setting in settings})
-        scales = sorted({setting.scale for setting in settings}, reverse=True)
+        smallest: dict[tuple[float, float], float] = {}
+        for setting in sorted(settings, reverse=True):
+            smallest[setting[:2]] = setting.scale
         for batch in self._batches:
-            for units in self._chunks(batch, lines):
+            for units in self._chunks(batch, sorted(smallest)):
                 start: dict[_Unit, Linear] = {}
-                for scale in scales:
-                    here = [unit for unit in units if Setting(*unit.line, scale) in settings]
-                    if not here:
-                        continue
-                    for unit in here:
-                        fit = known.get((Setting(*unit.line, scale), batch.folds[unit.part]))
-                        if fit is not None:
-                            start[unit] = batch.geometry.from_data(fit)
-                    fits = self._solve(batch, here, scale, effort, start)
-                    yield from self._held_out(batch, here, scale, fits)
+                for scale in sorted(scales, reverse=True):
+                    here = [unit for unit in units if smallest[unit.line] <= scale]
+                    wanted = [Setting(*unit.line, scale) in settings for unit in here]
+                    effort = self._effort if any(wanted) else self._effort.at_most(ROUGH)
+                    if here:
+                        self._solve(batch, here, scale, effort, start)
+                    asked = [unit for unit, is_asked in zip(here, wanted, strict=True) if is_asked]
+                    yield from self._held_out(batch, asked, scale, start)
 
     def _open(self, matrix: Any) -> Design:
         return self._stack.enter_context(design_for(matrix, n_threads=self._options.n_threads))
@@ -162,6 +171,9 @@ class FoldFits:
             design, weights, self._options.unit, fit_intercept=self._options.fit_intercept
         )
         self.n_reads += design.n_reads
+        if self._effort.tol >= _FEW_DIGITS and geometry.design is design:
+            condensed = self._stack.enter_context(design.condensed())
+            geometry = replace(geometry, design=condensed)
         tests = np.zeros((len(folds), self._reader.n_rows), dtype=bool)
         for flags, fold in zip(tests, folds, strict=True):
             flags[self._folds[fold].test] = True
@@ -183,7 +195,7 @@ class FoldFits:
         scale: float,
         effort: Effort,
         start: dict[_Unit, Linear],
-    ) -> Linear:
+    ) -> None:
         """Fit units at one scale from where they start, and set where they start from next."""
         problems, design = self._labels.problems, batch.geometry.design
         losses = [MarginLoss(self._options.margin, scale, unit.line[1]) for unit in units]
@@ -211,13 +223,17 @@ class FoldFits:
         self.n_reads += design.n_reads - before
         for unit, span in zip(units, self._spans(len(units)), strict=True):
             start[unit] = coef[:, span], intercept[span]
-        return coef, intercept
 
     def _held_out(
-        self, batch: _Batch, units: list[_Unit], scale: float, fits: Linear
+        self, batch: _Batch, units: list[_Unit], scale: float, fits: dict[_Unit, Linear]
     ) -> Iterator[Judged]:
         """Yield what units give the rows they have not seen, in one read of as many as fit."""
-        coef, intercept = batch.geometry.to_data(fits)
+        if not units:
+            return
+        parts = [fits[unit] for unit in units]
+        coef, intercept = batch.geometry.to_data(
+            (np.hstack([coef for coef, _ in parts]), np.concatenate([part[1] for part in parts]))
+        )
         spans, n_problems = self._spans(len(units)), len(self._labels.problems)
         most_rows = int(batch.tests.sum(axis=1).max())
         step = max(1, _MOST_BYTES // (8 * n_problems * max(1, most_rows)))

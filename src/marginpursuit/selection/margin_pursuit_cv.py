@@ -31,6 +31,7 @@ from marginpursuit.classifiers._parameters import (
     one_of,
     whole,
 )
+from marginpursuit.design import Linear
 from marginpursuit.selection._contest import Contest, Terms
 from marginpursuit.selection._folds import Effort, Fold, FoldOptions, Setting
 from marginpursuit.selection._scores import Judge, Scored, search_results, takes_weights
@@ -250,14 +251,15 @@ class MarginPursuitClassifierCV(LinearClassifier):
         folds = self._split(data, to_splitter)
         with np.errstate(all="ignore"):
             try:
-                self._choose(data, folds, to_scorer)
+                start = self._choose(data, folds, to_scorer)
             except FloatingPointError as error:
                 if self.alpha_unit_ != "standardised":
                     raise OverflowError(f"the columns of X need another unit: {error}") from error
                 matrix, _ = rescaled(data.matrix)  # on which no score depends
                 self._choose(replace(data, matrix=matrix), folds, to_scorer)
+                start = None  # fits in another unit are not where this one will be
         if self.refit:
-            self._refit(X, y, sample_weight)
+            self._refit(X, y, sample_weight, start)
         return self
 
     @lazy_on_dask
@@ -373,8 +375,13 @@ class MarginPursuitClassifierCV(LinearClassifier):
         self.n_splits_ = len(folds)
         return folds
 
-    def _choose(self, data: TrainingData, folds: list[Fold], to_scorer: dict[str, Any]) -> None:
-        """Hold the contest; set `cv_results_`, what is best, and the link."""
+    def _choose(
+        self, data: TrainingData, folds: list[Fold], to_scorer: dict[str, Any]
+    ) -> Linear | None:
+        """Hold the contest; set `cv_results_`, what is best, and the link.
+
+        Returns where to begin the fit to all rows, if that is known.
+        """
         grid = {"alpha": self.alphas, "overconfidence": self.overconfidences, "scale": self.scales}
         params = list(ParameterGrid({name: list(values) for name, values in grid.items()}))
         settings = [Setting(*(float(p[name]) for name in Setting._fields)) for p in params]
@@ -404,10 +411,11 @@ class MarginPursuitClassifierCV(LinearClassifier):
         self.n_sweeps_ = outcome.n_reads
         if outcome.link is not None:
             self.link_ = outcome.link
+        return outcome.start
 
-    def _refit(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> None:
+    def _refit(self, X: Any, y: Any, sample_weight: ArrayLike | None, start: Linear | None) -> None:
         begin = perf_counter()
-        self.best_estimator_ = MarginPursuitClassifier(
+        model = MarginPursuitClassifier(
             **self.best_params_,
             margin=self.margin,
             alpha_unit=self.alpha_unit_,
@@ -417,7 +425,11 @@ class MarginPursuitClassifierCV(LinearClassifier):
             tol=1e-3 * self.tol,
             class_weight=self.class_weight,
             n_threads=self.n_threads,
-        ).fit(X, y, sample_weight)
+        )
+        if start is not None:
+            model.set_params(warm_start=True)
+            model.coef_, model.intercept_ = start[0].T, start[1]
+        self.best_estimator_ = model.fit(X, y, sample_weight).set_params(warm_start=False)
         self.refit_time_ = perf_counter() - begin
         self.n_sweeps_ += self.best_estimator_.n_sweeps_
         for name in ("coef_", "intercept_", "scale_", "n_iter_", "objective_"):

@@ -40,17 +40,17 @@ _SHORTEST_SPAN = 5
 _WORTH_MOVING = 0.25
 
 
-def minimise(problem: Problem, *, times: int = 1) -> Solution:
+def minimise(problem: Problem, *, times: int = 1, fewest: int = 0) -> Solution:
     """Minimise the objective of every task, sharing the reads.
 
-    A task is finished when its estimated gap meets the tolerance so many times in a row, or is far
-    below it.
+    A task is finished when its estimated gap meets the tolerance so many times in a row, after the
+    fewest steps at least, or is far below it.
     """
     with serial_products():
-        return _minimise(problem, times)
+        return _minimise(problem, times, fewest)
 
 
-def _minimise(problem: Problem, times: int) -> Solution:
+def _minimise(problem: Problem, times: int, fewest: int) -> Solution:
     points = join(problem, *problem.start)
     state = _Descents(problem, points)
     values, gaps = np.empty(len(points)), np.empty(len(points))
@@ -67,7 +67,9 @@ def _minimise(problem: Problem, times: int) -> Solution:
         if history[-1].iteration > 0:
             problem.keep(problem, part(problem, points))
         met = np.where(gaps <= problem.tol, met + 1, 0)
-        finished |= (met >= times) | (gaps <= _FAR_BELOW * problem.tol)
+        finished |= gaps <= _FAR_BELOW * problem.tol
+        if history[-1].iteration >= fewest:
+            finished |= met >= times
         finished[here] |= state.stalled
         if finished.all() or len(history) > problem.max_iter:
             break

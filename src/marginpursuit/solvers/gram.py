@@ -40,16 +40,17 @@ __all__ = ["gram_geometry", "solve_gram"]
 # have shown directions in which the Hessian is far below its bound, and the estimate of the gap is
 # checked by the Hessian itself. The second is where the quasi-Newton method is given up.
 _UNCHECKED_STEPS, _UNCHECKED_SHARE = 20, 0.1
-_MOST_STEPS, _MOST_SHARE = 50, 0.25
+_MOST_STEPS, _MOST_SHARE = 40, 0.05
 
 # Fewer steps are also checked where rows above the level have no curvature to speak of: what the
 # penalty alone decides is easily missed there.
 _LITTLE_OVERCONFIDENCE = 0.1
 
 # With so many rows for each column the rows that are short of the level decide everything, and the
-# estimate of the quasi-Newton method is enough; a Newton step takes as long as forty reads of cov,
-# so it may also go on for longer.
-_PLENTY, _MOST_STEPS_OF_PLENTY = 100, 150
+# estimate of the quasi-Newton method is enough, once it knows the rate of its steps, which takes
+# some even after a start nearby. A Newton step takes as long as forty reads of cov, so the
+# quasi-Newton method may also go on for longer.
+_PLENTY, _FEWEST_STEPS, _MOST_STEPS_OF_PLENTY = 100, 12, 150
 
 # Newton steps after which the interior-point method takes over.
 _NEWTON_STEPS = 40
@@ -75,9 +76,12 @@ def solve_gram(problem: Problem) -> Solution:
     plenty = problem.geometry.design.n_rows >= _PLENTY * n_columns
     most = _MOST_STEPS_OF_PLENTY if plenty else _MOST_STEPS
     patience = max(most, min(int(_MOST_SHARE * n_columns), problem.max_iter - most))
-    first = minimise(replace(problem, max_iter=min(problem.max_iter, patience)))
-    few = first.n_iter < max(_UNCHECKED_STEPS, _UNCHECKED_SHARE * n_columns)
     curved = all(loss.overconfidence >= _LITTLE_OVERCONFIDENCE for loss in problem.tasks.losses)
+    first = minimise(
+        replace(problem, max_iter=min(problem.max_iter, patience)),
+        fewest=_FEWEST_STEPS if plenty and not curved else 0,
+    )
+    few = first.n_iter < max(_UNCHECKED_STEPS, _UNCHECKED_SHARE * n_columns)
     harmless = (few and curved) or (plenty and first.status is Status.CONVERGED)
     if harmless or first.n_iter == problem.max_iter:
         return first
