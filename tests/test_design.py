@@ -187,3 +187,19 @@ def test_no_wider_copy_of_the_data_is_made(dtype):
         tracemalloc.stop()
     vectors, chunks = 3 * 8 * len(rows), 2 * 2 * 8 * 1024 * 300
     assert peak < 0.1 * rows.nbytes + 9 * 8 * 300**2 + vectors + chunks
+
+
+@pytest.mark.parametrize("n_tasks", [1, 7, 60])
+def test_condensed_rows_are_swept_to_the_digits_of_float32(case, n_tasks):
+    matrix, rows, labels, weights = case
+    design = design_for(matrix)
+    design.standardise(weights, centred=True)
+    condensed = design.condensed()
+    assert (condensed is design) == sparse.issparse(matrix)
+    rng = np.random.default_rng(4)
+    coef, intercept = rng.normal(size=(rows.shape[1], n_tasks)), rng.normal(size=n_tasks)
+    positive = np.arange(n_tasks) % 3
+    tasks = Tasks(labels.codes, weights[None], positive, 0 * positive, (LOSS,) * n_tasks)
+    ours, expected = (x.sweep(coef, intercept, tasks) for x in (condensed, design))
+    for name in ("value", "gradient", "slope"):
+        assert_allclose(getattr(ours, name), getattr(expected, name), rtol=1e-5, atol=1e-6)

@@ -14,7 +14,7 @@ from sklearn.datasets import load_breast_cancer, load_digits
 
 from marginpursuit.design import design_for
 from marginpursuit.losses import MarginLoss
-from marginpursuit.solvers import SOLVERS, Problem, Status, choose_solver
+from marginpursuit.solvers import SOLVERS, Problem, Status, choose_solver, gram
 from marginpursuit.solvers._interior_point import InteriorPoint
 from marginpursuit.solvers._newton import NewtonDescent
 from marginpursuit.solvers._quasi_newton import minimise
@@ -543,3 +543,23 @@ def test_the_table_of_choices():
     assert choose_solver(design_for(np.zeros((10, 5000)))) == "gram"
     assert choose_solver(design_for(sparse.csr_matrix((4097, 5000)))) == "lbfgs"
     assert choose_solver(design_for(sparse.csr_matrix((5000, 3000)))) == "lbfgs"
+
+
+@pytest.mark.parametrize("tau", [0.0, 1.0])
+def test_the_gram_matrix_of_a_sample_is_enough_where_rows_are_plenty(tau, monkeypatch):
+    """Also with a column that all but four rows have a zero in, and one that is nearly another."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30_000, 6))
+    X[:, 4] = np.where(np.arange(30_000) % 7500 == 10, 30.0, 0.0)
+    X[:, 5] = X[:, 0] + 1e-3 * X[:, 5]
+    y = X @ np.ones(6) + rng.normal(size=30_000) > 0
+    problem = make(X, y, MarginLoss(1.0, 0.3, tau), "gram", alpha=1e-6, tol=1e-8)
+    ours = SOLVERS["gram"].solve(problem)
+    monkeypatch.setattr(gram, "_WORTH_SAMPLING", np.inf)
+    whole = make(X, y, MarginLoss(1.0, 0.3, tau), "gram", alpha=1e-6, tol=1e-8)
+    expected = SOLVERS["gram"].solve(whole)
+    point = np.append(rng.normal(size=6), 1.0)[np.newaxis]
+    one, other = (p.precondition(point, np.zeros(1, int)) for p in (problem, whole))
+    assert not np.allclose(one, other, rtol=1e-6)  # it was a sample
+    assert_allclose(ours.value, expected.value, rtol=1e-6)
+    assert ours.n_iter <= 1.5 * expected.n_iter + 5

@@ -25,7 +25,22 @@ except ImportError:  # installed where there was no compiler
 #: The losses of many tasks at once, for the scores that a matrix product gave.
 task_losses = (_arrays if _compiled is None else _compiled).task_losses
 
-__all__ = ["ArrayRows", "Descent", "active", "rows", "task_losses"]
+#: Sweeps of float32 rows for several tasks, the most tasks that it takes (NumPy has a matrix
+#: product for that, so none), and what the number of columns is to be a multiple of.
+sweep_tiles: Any = None if _compiled is None else _compiled.sweep_tiles
+TILE_TASKS: int = 0 if _compiled is None else _compiled.TILE_TASKS
+TILE_PADDING: int = 1 if _compiled is None else _compiled.TILE_PADDING
+
+__all__ = [
+    "TILE_PADDING",
+    "TILE_TASKS",
+    "ArrayRows",
+    "Descent",
+    "active",
+    "rows",
+    "sweep_tiles",
+    "task_losses",
+]
 
 
 def active() -> str:

@@ -24,6 +24,26 @@ def task_losses(
     level: str = ...,
 ) -> None: ...
 
+TILE_PADDING: int
+TILE_TASKS: int
+
+def sweep_tiles(
+    rows: NDArray[np.float32],
+    first: int,
+    last: int,
+    losses: NDArray[np.float64],
+    codes: NDArray[np.intp],
+    weights: NDArray[np.float64],
+    positive: NDArray[np.intp],
+    part: NDArray[np.intp],
+    coef: NDArray[np.float32],
+    intercept: NDArray[np.float64],
+    gradient: NDArray[np.float64],
+    value: NDArray[np.float64],
+    slope: NDArray[np.float64],
+    level: str = ...,
+) -> None: ...
+
 class _Rows:
     n_rows: int
     n_columns: int

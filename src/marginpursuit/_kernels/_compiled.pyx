@@ -55,6 +55,23 @@ cdef extern from "sweep.h" nogil:
         double *path_intercept
         double *factors
         double *lag
+    enum:
+        PADDING
+        MOST_TASKS
+    ctypedef struct tiles_t:
+        Py_ssize_t n_rows
+        Py_ssize_t n_tasks
+        const Py_ssize_t *codes
+        const double *weight
+        const float *coef
+        const Py_ssize_t *positive
+        const Py_ssize_t *part
+        const loss_t *loss
+        const double *intercept
+        double *value
+        double *slope
+        double *gradient
+        Py_ssize_t stride
     ctypedef struct kernels_t:
         void (*sweep)(layout_t, int, const matrix_t *, Py_ssize_t, Py_ssize_t,
                       sweep_t *) noexcept nogil
@@ -65,6 +82,7 @@ cdef extern from "sweep.h" nogil:
         void (*task)(const loss_t *, const Py_ssize_t *, Py_ssize_t, const double *, double,
                      Py_ssize_t, double *, double *, double *) noexcept nogil
         void (*descend)(layout_t, int, const matrix_t *, descent_t *) noexcept nogil
+        void (*tiles)(const float *, Py_ssize_t, Py_ssize_t, Py_ssize_t, tiles_t *) noexcept nogil
     int usable_levels()
     const kernels_t *kernels_at(int level)
 
@@ -300,6 +318,62 @@ def task_losses(
             loss.overconfidence = parameters[k, 2]
             kernels.task(&loss, &codes[first], positive[k], &weights[part[k], first], intercept[k],
                          n, &scores[k, 0], &value[k], &slope[k])
+
+
+#: What `sweep_tiles` pads columns to a multiple of, and the most tasks that it takes; none where it
+#: was not compiled.
+TILE_PADDING = PADDING
+TILE_TASKS = MOST_TASKS if kernels_at(0).tiles != NULL else 0
+
+
+def sweep_tiles(
+    const float[:, ::1] rows not None, Py_ssize_t first, Py_ssize_t last, losses,
+    const Py_ssize_t[::1] codes not None, const double[:, ::1] weights not None,
+    const Py_ssize_t[::1] positive not None, const Py_ssize_t[::1] part not None,
+    const float[:, ::1] coef not None, const double[::1] intercept not None,
+    double[:, ::1] gradient not None, double[::1] value not None, double[::1] slope not None,
+    str level=BEST,
+):
+    """Sweep rows [first, last) for all tasks, with products in float32.
+
+    Rows, coefficients and gradients are padded with zeros to a multiple of `TILE_PADDING` columns,
+    and the coefficients, a row for each task, to a multiple of four tasks.
+    """
+    cdef const double[:, ::1] parameters = losses
+    cdef Py_ssize_t n_tasks = positive.shape[0], k
+    cdef const kernels_t *kernels = kernels_at(level_of(level))
+    cdef loss_t loss[MOST_TASKS]
+    cdef tiles_t s
+    for name, length in (
+        ("part", part.shape[0]), ("value", value.shape[0]), ("slope", slope.shape[0]),
+        ("intercept", intercept.shape[0]), ("losses", parameters.shape[0]),
+        ("gradient", gradient.shape[0]),
+    ):
+        check_length(name, length, n_tasks)
+    check_length("a loss", parameters.shape[1], 3)
+    check_length("codes", codes.shape[0], rows.shape[0])
+    check_length("weights", weights.shape[1], rows.shape[0])
+    check_length("coef", coef.shape[0], (n_tasks + 3) // 4 * 4)
+    check_length("a row of coef", coef.shape[1], rows.shape[1])
+    check_length("a row of gradient", gradient.shape[1], rows.shape[1])
+    check_length("a row", rows.shape[1], (rows.shape[1] + PADDING - 1) // PADDING * PADDING)
+    if not 0 < n_tasks <= TILE_TASKS:
+        raise ValueError(f"there must be 1 to {TILE_TASKS} tasks; got {n_tasks}")
+    if not 0 <= first <= last <= rows.shape[0]:
+        raise IndexError(f"rows [{first}, {last}) are not within {rows.shape[0]} rows")
+    for k in range(n_tasks):
+        if not 0 <= part[k] < weights.shape[0]:
+            raise IndexError(f"part {part[k]} is not within {weights.shape[0]} parts")
+        loss[k].margin, loss[k].scale = parameters[k, 0], parameters[k, 1]
+        loss[k].overconfidence = parameters[k, 2]
+    if first == last or rows.shape[1] == 0:
+        return
+    s.n_rows, s.n_tasks, s.codes, s.weight = rows.shape[0], n_tasks, &codes[0], &weights[0, 0]
+    s.coef, s.positive, s.part, s.loss = &coef[0, 0], &positive[0], &part[0], loss
+    s.intercept, s.value, s.slope = &intercept[0], &value[0], &slope[0]
+    s.gradient, s.stride = &gradient[0, 0], gradient.shape[1]
+    with nogil:
+        kernels.tiles(&rows[0, 0], first, last, rows.shape[1], &s)
 
 
 cdef int check_length(str name, Py_ssize_t got, Py_ssize_t wanted) except -1:

@@ -4,7 +4,8 @@
  * loss of each row (loss.h), then the pullback of the derivatives, for which the tile is still in
  * cache. The products of each layout and element type are in products.h, what they are made of in
  * vectors.h. Rows that fit the registers have a sweep of their own in products.h. Steps along the
- * gradients of single rows, made of the same products, are in descent.h.
+ * gradients of single rows, made of the same products, are in descent.h, and sweeps of several tasks
+ * in tiles.h.
  *
  * All sums are in double, whatever the element type. No -ffast-math: NaN and inf propagate, and no
  * flag of the process changes.
@@ -228,4 +229,10 @@ static void task(const loss_t *loss, const ptrdiff_t *codes, ptrdiff_t positive,
 
 #include "descent.h"
 
-const kernels_t JOIN(kernels, LEVEL) = {sweep, scores, pullback, task, descend};
+#if defined(__GNUC__)
+#include "tiles.h"
+#else
+#define tiles NULL
+#endif
+
+const kernels_t JOIN(kernels, LEVEL) = {sweep, scores, pullback, task, descend, tiles};

@@ -72,6 +72,25 @@ typedef struct {
     double *factors, *lag;  /* scratch: one a row of a step; one a column, 0, if there is a total */
 } descent_t;
 
+/* Several tasks that share a sweep of dense rows in float32, and what it leaves behind. */
+enum { PADDING = 16, MOST_TASKS = 48 };
+
+typedef struct {
+    ptrdiff_t n_rows;          /* of the data */
+    ptrdiff_t n_tasks;         /* at most MOST_TASKS */
+    const ptrdiff_t *codes;    /* the class of each row */
+    const double *weight;      /* sample weights, n_rows for each part */
+    const float *coef;         /* a row for each task, as long as a row of the data */
+    const ptrdiff_t *positive; /* what follows has one entry a task: the class with y = 1 */
+    const ptrdiff_t *part;
+    const loss_t *loss;
+    const double *intercept;
+    double *value;             /* in-out, as those of sweep_t */
+    double *slope;
+    double *gradient;          /* in-out: a row for each task, that far apart: */
+    ptrdiff_t stride;
+} tiles_t;
+
 /* One SIMD level: what it does with rows [first, last) of a matrix. `type` counts the element types
  * in the order of TYPES; arrays with one entry a row begin at row 0 of the matrix. */
 typedef struct {
@@ -88,6 +107,8 @@ typedef struct {
                  double intercept, ptrdiff_t n, double *scores, double *value, double *slope);
     /* Rows that are drawn, in the order of the draws; CSR rows may name no column twice. */
     void (*descend)(layout_t, int type, const matrix_t *, descent_t *);
+    /* Rows of d floats each, d a multiple of PADDING; NULL where the compiler has no vectors. */
+    void (*tiles)(const float *, ptrdiff_t first, ptrdiff_t last, ptrdiff_t d, tiles_t *);
 } kernels_t;
 
 extern const kernels_t kernels_baseline;

@@ -176,6 +176,10 @@ class Design(ABC):
         self.n_reads += 1
         return self._row_products(np.sqrt(column_weights) * self.inverse_spread)
 
+    def sample(self, rows: NDArray[np.intp]) -> "Design | None":
+        """Return a design of some rows, in rising order, as they are; None where that is costly."""
+        return None
+
     def condensed(self) -> "Design":
         """Return a design of the standardised rows that is quicker to sweep but has fewer digits.
 

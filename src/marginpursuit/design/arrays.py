@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from marginpursuit._namespaces import NARROW, beside, dtype_name, namespace, to_numpy
 from marginpursuit._validation import FloatArray
 from marginpursuit.design._base import Design, Flags, Sweep
+from marginpursuit.design.rows import take_rows
 from marginpursuit.losses import INFLUENCE_BOUND, TRUNCATION
 from marginpursuit.tasks import Tasks
 
@@ -46,6 +47,10 @@ class ArrayDesign(Design):
     def beside(self, rows: FloatArray) -> "ArrayDesign":
         """Return a design of other rows in the same place."""
         return ArrayDesign(beside(self._matrix, rows))
+
+    def sample(self, rows: NDArray[np.intp]) -> Design:
+        """Return a design of some rows, in the same place."""
+        return ArrayDesign(take_rows(self._matrix, rows))
 
     def _sweep(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
         codes, weights = self.place(tasks.codes), self.place(tasks.weights)

@@ -47,13 +47,16 @@ _SPARSE_ELEMENTS = 1 << 21
 class MemoryDesign(Design):
     """A dense array or a CSR matrix, read by the compiled kernels where there are any.
 
-    With `single` the products of a float32 array with the coefficients of many tasks are made in
-    float32; they are still summed in float64.
+    `padded`, if there is one, is an array of which the matrix is a part: the same rows in float32,
+    with zeros appended. Products with the coefficients of several tasks are then made in float32.
     """
 
-    def __init__(self, matrix: Any, *, n_threads: int = 1, single: bool = False) -> None:
+    def __init__(
+        self, matrix: Any, *, n_threads: int = 1, padded: NDArray[np.float32] | None = None
+    ) -> None:
         super().__init__(*matrix.shape)
-        self._product_type = np.float32 if single else np.float64
+        self._padded = padded
+        self._product_type = np.float64 if padded is None else np.float32
         self.is_sparse = sparse.issparse(matrix)
         self._matrix = matrix
         self._rows = _kernels.rows(matrix)
@@ -119,6 +122,8 @@ class MemoryDesign(Design):
 
     def _sweep(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
         sweep_tasks = self._sweep_one if len(tasks) == 1 else self._sweep_many
+        if self._padded is not None and 1 < len(tasks) <= _kernels.TILE_TASKS:
+            sweep_tasks = self._sweep_tiles
         if not all(isinstance(loss, MarginLoss) for loss in tasks.losses):
             sweep_tasks = self._sweep_unknown
         return sweep_tasks(coef, intercept, tasks)
@@ -148,16 +153,22 @@ class MemoryDesign(Design):
                 second += share @ np.square(rows, out=rows)
         return first, second
 
+    def sample(self, rows: NDArray[np.intp]) -> Design | None:
+        """Return a design of some dense rows."""
+        return None if self.is_sparse else MemoryDesign(self._matrix[rows], n_threads=1)
+
     def condensed(self) -> Design:
         """Return a design of the standardised rows in float32, unless that takes much memory."""
         if self.is_sparse or 4 * self.n_rows * self.n_columns > _MOST_CONDENSED:
             return self
-        rows = np.empty((self.n_rows, self.n_columns), dtype=np.float32)
+        width = -(-self.n_columns // _kernels.TILE_PADDING) * _kernels.TILE_PADDING
+        padded = np.zeros((self.n_rows, width), dtype=np.float32)
+        rows = padded[:, : self.n_columns]
         for span, chunk in self._chunks(0, self.n_rows):
             np.multiply(
                 chunk - self.centre, self.inverse_spread, out=rows[span], casting="same_kind"
             )
-        return MemoryDesign(rows, n_threads=self._n_threads, single=True)
+        return MemoryDesign(rows, n_threads=self._n_threads, padded=padded)
 
     def scaled_rows(self, factors: FloatArray) -> FloatArray:
         """Return all rows, centred and multiplied by these factors."""
@@ -251,6 +262,25 @@ class MemoryDesign(Design):
         total = self._summed((n_tasks, n_columns + 2), self.n_rows, add)
         value, slope = np.ascontiguousarray(total[:, n_columns:].T)
         return Sweep(value, total[:, :n_columns].T, slope)
+
+    def _sweep_tiles(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
+        assert self._padded is not None
+        n_tasks, width = len(tasks), self._padded.shape[1]
+        losses = np.array([(x.margin, x.scale, x.overconfidence) for x in tasks.losses])
+        coef_rows = np.zeros((-(-n_tasks // 4) * 4, width), dtype=np.float32)
+        coef_rows[:n_tasks, : self.n_columns] = coef.T
+
+        def add(first: int, last: int, total: FloatArray) -> None:
+            gradient, (value, slope) = np.zeros((n_tasks, width)), np.zeros((2, n_tasks))
+            _kernels.sweep_tiles(
+                *(self._padded, first, last, losses, tasks.codes, tasks.weights, tasks.positive),
+                *(tasks.part, coef_rows, intercept, gradient, value, slope),
+            )
+            total[:, :width], total[:, width], total[:, width + 1] = gradient, value, slope
+
+        total = self._summed((n_tasks, width + 2), self.n_rows, add)
+        value, slope = np.ascontiguousarray(total[:, width:].T)
+        return Sweep(value, total[:, : self.n_columns].T, slope)
 
     def _score_chunks(
         self, coef: FloatArray, intercept: FloatArray

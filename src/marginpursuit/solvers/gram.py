@@ -8,6 +8,9 @@ With fewer rows than columns the same is done in the space of the rows: an optim
 vector is a combination of rows, so that with the n × n matrix of inner products K = R Rᵀ the
 problem is that of a design with rows R, and no d × d matrix is ever made.
 
+Where rows are plenty, the Gram matrix is that of a sample of them, and bounds the Hessian but for
+some per cent, which the line search sees to.
+
 Parts of the rows, as the folds of a cross-validation have them, share the Gram matrix of all rows:
 the rows of a part weigh at most so many times what they weigh in the mean of all parts, and the
 mean times that number bounds the Gram matrix of every part.
@@ -25,7 +28,7 @@ from scipy.linalg.lapack import dpstrf
 from marginpursuit._namespaces import to_numpy
 from marginpursuit._threads import serial_products
 from marginpursuit._validation import FloatArray
-from marginpursuit.design import Design, Linear, design_for
+from marginpursuit.design import Design, Linear, design_for, take_rows
 from marginpursuit.solvers._interior_point import InteriorPoint
 from marginpursuit.solvers._newton import NewtonDescent
 from marginpursuit.solvers._penalty import design_unit, shared_weights
@@ -51,6 +54,10 @@ _LITTLE_OVERCONFIDENCE = 0.1
 # some even after a start nearby. A Newton step takes as long as forty reads of cov, so the
 # quasi-Newton method may also go on for longer.
 _PLENTY, _FEWEST_STEPS, _MOST_STEPS_OF_PLENTY = 100, 12, 150
+
+# Rows for each column that are sampled for the Gram matrix, which is then some per cent off: as a
+# preconditioner it is as good. How many times as many rows there are to be to do so.
+_ROWS_PER_COLUMN, _WORTH_SAMPLING = 1000, 4
 
 # Newton steps after which the interior-point method takes over.
 _NEWTON_STEPS = 40
@@ -152,9 +159,32 @@ def gram_geometry(
     if design.n_rows < design.n_columns:
         return _row_geometry(design, weights, unit, fit_intercept)
     everywhere, bound = shared_weights(weights)
-    gram = design.standardise(everywhere, centred=fit_intercept)
+    gram = _sampled_gram(design, everywhere, fit_intercept)
+    if gram is None:
+        gram = design.standardise(everywhere, centred=fit_intercept)
     units = design_unit(design, weights, unit, centred=fit_intercept)
     return _column_geometry(design, gram, units, bound, fit_intercept)
+
+
+def _sampled_gram(design: Design, weights: FloatArray, centred: bool) -> FloatArray | None:
+    """Standardise the columns; return the Gram matrix of a sample, if that is enough and cheap."""
+    n_rows, size = design.n_rows, _ROWS_PER_COLUMN * design.n_columns
+    if n_rows < _WORTH_SAMPLING * size:
+        return None
+    # One row of each of as many stretches.
+    edges = np.linspace(0, n_rows, size + 1)
+    places = edges[:-1] + np.diff(edges) * np.random.default_rng(0).random(size)
+    rows = places.astype(np.intp)
+    share = np.asarray(to_numpy(take_rows(weights, rows)), dtype=np.float64)
+    sample = design.sample(rows)
+    if sample is None or not share.sum() > 0:
+        return None
+    design.standardise_diagonal(weights, centred=centred)
+    sample.centre, sample.inverse_spread = design.centre, design.inverse_spread
+    gram = sample.gram(share / share.sum())
+    # What the sample lacks of the variance of a column, as where few rows have all of it.
+    lacking = np.maximum((design.inverse_spread > 0) - gram.diagonal(), 0.0)
+    return np.asarray(gram + np.diag(lacking))
 
 
 def _column_geometry(
