@@ -11,17 +11,19 @@ from sklearn.datasets import load_breast_cancer, load_iris, make_classification
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import SVC
+from sklearn.svm import SVC, LinearSVC
 
 from marginpursuit import CatoniRiskClassifier, MedianOfMeansClassifier
 from marginpursuit.datasets import contaminate
 from marginpursuit.design import MemoryDesign
 from marginpursuit.location import catoni_location
 from marginpursuit.losses import LogisticLoss
-from marginpursuit.solvers import SOLVERS, Problem, Status
+from marginpursuit.solvers import SOLVERS, Problem, Status, corner
+from marginpursuit.solvers._interior_point import InteriorPoint
 from marginpursuit.solvers.catoni_risk import catoni_estimate
 from marginpursuit.solvers.median_of_means import median_of_means
 from marginpursuit.solvers.newton import solve_newton
+from marginpursuit.solvers.risk import RISK_LOSSES
 from marginpursuit.tasks import Labels, Tasks
 
 CANCER = load_breast_cancer(return_X_y=True)
@@ -130,6 +132,68 @@ def test_newton_equals_another_minimiser_of_the_logistic_risk():
     assert newton.n_iter < 15
     np.testing.assert_allclose(newton.value, quasi.value, rtol=1e-9)
     np.testing.assert_allclose(newton.linear[0], quasi.linear[0], atol=1e-4)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("start", ["origin", "far away", "near"])
+def test_rows_near_the_corner_decide_the_minimiser(start, fit_intercept, monkeypatch):
+    """What is found is a minimiser over all rows, though few of them are looked at in the end."""
+    sizes = []
+
+    def interior_point(problem, point):
+        sizes.append(len(problem.rows))
+        return InteriorPoint(problem, point)
+
+    monkeypatch.setattr(corner, "InteriorPoint", interior_point)
+    X, y = make_classification(2000, 5, n_redundant=0, flip_y=0.2, random_state=3)
+    rng, alpha = np.random.default_rng(0), 1e-3
+    weights = rng.random(len(y)) * (rng.random(len(y)) < 0.9)
+    weights /= weights.sum()
+    with MemoryDesign(X) as design:
+        prepare = SOLVERS["gram"].prepare
+        geometry = prepare(design, weights[np.newaxis], "absolute", fit_intercept=fit_intercept)
+        hinge_loss = RISK_LOSSES["hinge"]
+        tasks = Tasks.of(Labels(y, 2), weights, hinge_loss.loss)
+        looked_at = []
+
+        def solve(start, tol):
+            quiet = (1000, tol, looked_at.append)
+            penalty = np.array([alpha * hinge_loss.unit])
+            return corner.solve_near_corner(Problem(geometry, tasks, penalty, start, *quiet))
+
+        starts = {
+            "origin": (np.zeros((5, 1)), np.zeros(1)),
+            "far away": (rng.normal(size=(5, 1)) * 30, np.full(1, 20.0 * fit_intercept)),
+        }
+        starts["near"] = solve(starts["origin"], 1e-4).linear
+        looked_at.clear()
+        found = solve(starts[start], 1e-10)
+        coef, intercept = (part[..., 0] for part in geometry.to_data(found.linear))
+    assert found.status is Status.CONVERGED
+    assert found.gap[0] <= 1e-10
+    assert sizes[-1] < (1.0 if start == "far away" else 0.3) * len(y)
+    assert [progress.value for progress in looked_at] == sorted(
+        (progress.value for progress in looked_at), reverse=True
+    )
+    svm = SVC(kernel="linear", tol=1e-6)
+    if not fit_intercept:
+        svm = LinearSVC(loss="hinge", fit_intercept=False, tol=1e-4, max_iter=20_000)
+    counted = weights > 0
+    svm.fit(X[counted], y[counted], sample_weight=weights[counted] / alpha)
+
+    def objective(w, b):
+        losses = np.maximum(0.0, 1.0 - np.where(y == 1, 1, -1) * (X @ w + b))
+        return weights @ losses + 0.5 * alpha * w @ w
+
+    assert objective(coef, intercept) <= objective(svm.coef_[0], svm.intercept_) + 1e-4
+    assert found.value[0] / hinge_loss.unit == pytest.approx(objective(coef, intercept), abs=1e-4)
+
+
+def test_rough_steps_lead_to_the_same_minimiser_of_the_mean():
+    X, y = NOISY
+    fits = [CatoniRiskClassifier(scale=np.inf, alpha=0.01, tol=tol) for tol in (1e-3, 1e-9)]
+    rough, fine = (model.fit(X, y).objective_ for model in fits)
+    assert fine <= rough <= fine * (1 + 1e-3)
 
 
 @pytest.mark.parametrize("n_blocks", [1, 3, 5, 11])

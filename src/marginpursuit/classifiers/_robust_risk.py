@@ -13,6 +13,7 @@ from marginpursuit.classifiers._progress import Reporter
 from marginpursuit.classifiers._separate import SeparateClassifier
 from marginpursuit.design import MemoryDesign
 from marginpursuit.solvers import SOLVERS, Progress, choose_solver
+from marginpursuit.solvers.corner import solve_near_corner
 from marginpursuit.solvers.newton import solve_newton
 from marginpursuit.solvers.risk import RISK_LOSSES, Risk, RobustSolution
 from marginpursuit.tasks import Labels
@@ -27,6 +28,9 @@ ALLOWED = {
     "n_threads": whole(1, None),
     "verbose": whole(0, False, True),
 }
+
+# How a weighted risk is minimised where there are few columns or few rows.
+_SOLVE_SMALL = {"hinge": solve_near_corner, "logistic": solve_newton}
 
 
 class RobustRiskClassifier(SeparateClassifier):
@@ -50,14 +54,13 @@ class RobustRiskClassifier(SeparateClassifier):
                 "column" if automatic else "absolute",
                 fit_intercept=self.fit_intercept,
             )
-            # The finish of "gram" is made for a loss of two sides, such as the rounded hinge.
-            newton = self.loss == "logistic" and name == "gram"
-            solve = solve_newton if newton else solver.solve
+            is_small = name == "gram"
+            solve = _SOLVE_SMALL[self.loss] if is_small else solver.solve
             alpha = 1.0 / data.count if automatic else float(self.alpha)
             fits = []
             for problem in data.labels.problems:
                 labels = Labels((data.labels.codes == problem).astype(np.intp), 2)
-                risk = Risk(geometry, alpha, solve, labels, data.weights, loss, self.tol)
+                risk = Risk(geometry, alpha, solve, is_small, labels, data.weights, loss, self.tol)
                 fits.append(self._minimise(risk, data, Reporter(self)))
             solutions = [solution for solution, _ in fits]
             self._keep(solutions, [geometry.to_data(solution.linear) for solution in solutions])

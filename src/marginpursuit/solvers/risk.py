@@ -56,6 +56,7 @@ class Point:
     margins: FloatArray
     losses: FloatArray
     charge: float  # the penalty
+    lack: float = 0.0  # by what share the risk that it minimises may still fall
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +73,7 @@ class Risk:
     geometry: Geometry
     alpha: float  # the penalty, in the unit of the geometry
     solve: Callable[[Problem], Solution]
+    is_bounded: bool  # whether the solver bounds the gap, so that it can be asked for little
     labels: Labels  # of two classes
     weights: FloatArray  # (n_rows,), sum one
     loss: RiskLoss
@@ -95,10 +97,17 @@ class Risk:
         linear = np.zeros((self.geometry.design.n_columns, 1)), np.zeros(1)
         return self._point(linear, np.zeros(len(self.weights)))
 
-    def minimise(self, weights: FloatArray, start: Point, holding: float = 0.0) -> Point:
-        """Minimise the risk under these weights, of sum one.
+    def minimise(
+        self,
+        weights: FloatArray,
+        start: Point,
+        holding: float = 0.0,
+        tol: float = _INNER_TOLERANCE,
+    ) -> Point:
+        """Minimise the risk under these weights, of sum one, to a tolerance.
 
-        With a `holding` penalty that is the one of all coefficients, in place of the penalty.
+        With a `holding` penalty that is the one of all coefficients, in place of the penalty. A
+        solver that does not bound the gap goes as far as it can, whatever the tolerance.
         """
         geometry, alpha = self.geometry, self.alpha
         if holding > 0:
@@ -110,10 +119,11 @@ class Risk:
             np.array([alpha * self.loss.unit]),
             start.linear,
             _INNER_ITERATIONS,
-            _INNER_TOLERANCE,
+            tol if self.is_bounded else _INNER_TOLERANCE,
             lambda progress: None,
         )
-        return self.at(self.solve(problem).linear)
+        solution = self.solve(problem)
+        return replace(self.at(solution.linear), lack=float(solution.gap[0]))
 
     def decrease(self, weights: FloatArray, start: Point, end: Point) -> float:
         """Return by how much the weighted risk, penalty included, falls from start to end."""
