@@ -12,15 +12,28 @@ By Fenchel's inequality any such forces bound the minimum from below if they bal
 they pull with what the penalty pulls back. So a gap is proven but for what they lack to balance.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import cho_factor
 
 from marginpursuit._namespaces import to_numpy
 from marginpursuit._validation import FloatArray
+from marginpursuit.design import MemoryDesign
 from marginpursuit.losses import INFLUENCE_BOUND, influence_inverse, rho
 from marginpursuit.solvers._problem import Problem
+
+
+def part_of(problem: Problem, rows: NDArray[np.intp]) -> Problem:
+    """Return the problem with some of its rows, which are in memory, in the same coordinates."""
+    whole, tasks = problem.geometry.design, problem.tasks
+    assert isinstance(whole, MemoryDesign)
+    design = MemoryDesign(whole.matrix[rows])
+    design.centre, design.inverse_spread = whole.centre, whole.inverse_spread
+    fewer = replace(tasks, codes=tasks.codes[rows], weights=tasks.weights[:, rows])
+    return replace(problem, geometry=replace(problem.geometry, design=design), tasks=fewer)
 
 
 class SmoothProblem:

@@ -8,18 +8,15 @@ To take a row for straight makes its loss no larger, as the hinge is convex. So 
 minimum of the smaller problem from below bounds that of the whole.
 """
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 
 from marginpursuit._validation import FloatArray
-from marginpursuit.design import MemoryDesign
 from marginpursuit.losses import TRUNCATION
 from marginpursuit.solvers._interior_point import InteriorPoint
-from marginpursuit.solvers._problem import Geometry, Problem, Progress, Solution, Status
+from marginpursuit.solvers._problem import Problem, Progress, Solution, Status
 from marginpursuit.solvers._quasi_newton import join, part
-from marginpursuit.solvers._single import SingleProblem
+from marginpursuit.solvers._single import SingleProblem, part_of
 
 __all__ = ["solve_near_corner"]
 
@@ -91,7 +88,7 @@ class _NearProblem(SingleProblem):
     def __init__(
         self, whole: Problem, single: SingleProblem, near: NDArray[np.bool_], scores: FloatArray
     ) -> None:
-        super().__init__(_part_of(whole, single.rows[near]), 0)
+        super().__init__(part_of(whole, single.rows[near]), 0)
         short = ~near & (single.residual(scores)[0] > 0)
         force = float(self.most_force[0, 0])
         self._straight_pull = single.pull(np.where(short, force, 0.0))
@@ -105,17 +102,6 @@ class _NearProblem(SingleProblem):
 
     def pull(self, force: FloatArray) -> FloatArray:
         return super().pull(force) + self._straight_pull
-
-
-def _part_of(problem: Problem, rows: NDArray[np.intp]) -> Problem:
-    """Return the problem with some of the rows, in the same coordinates."""
-    whole, tasks = problem.geometry.design, problem.tasks
-    assert isinstance(whole, MemoryDesign)
-    design = MemoryDesign(whole.matrix[rows])
-    design.centre, design.inverse_spread = whole.centre, whole.inverse_spread
-    geometry: Geometry = replace(problem.geometry, design=design)
-    fewer = replace(tasks, codes=tasks.codes[rows], weights=tasks.weights[:, rows])
-    return replace(problem, geometry=geometry, tasks=fewer)
 
 
 def _number(single: SingleProblem) -> int:

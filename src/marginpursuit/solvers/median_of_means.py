@@ -16,7 +16,7 @@ import numpy as np
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.solvers._problem import Progress, Status
-from marginpursuit.solvers.risk import Risk, RobustSolution
+from marginpursuit.solvers.risk import EXACT, Risk, RobustSolution
 
 __all__ = ["median_of_means", "minimise_median_of_means"]
 
@@ -31,6 +31,9 @@ _BLOCK_PENALTY = 1e-4
 # Fits to a single block that are tried, and steps before those that are averaged.
 _TRIALS = 10
 _FIRST_STEPS = 5
+
+# With several blocks, weighted risks are minimised to this share of the tolerance.
+_FINE = 1e-2
 
 # Steps over which the weights are averaged at least.
 _FEWEST_STEPS = 10
@@ -110,24 +113,25 @@ def minimise_median_of_means(
         return total / n_partitions, gradient / n_partitions
 
     origin = risk.origin()
-    point = risk.minimise(risk.weights, origin, _HOLDING_PENALTY)
+    point = risk.minimise(risk.weights, origin, _HOLDING_PENALTY, _FINE * risk.tol)
     n_blocks = block_rule(risk.labels.sign(1) * point.margins)
+    fine = _FINE * risk.tol if n_blocks > 1 else EXACT
     if n_blocks > 1:
         # At the origin all losses are the same, so that any block is the median.
         blocks = [
             median_of_means(origin.losses, risk.weights, n_blocks, generator)[1]
             for _ in range(_TRIALS)
         ]
-        trials = [risk.minimise(block, origin, _BLOCK_PENALTY) for block in blocks]
+        trials = [risk.minimise(block, origin, _BLOCK_PENALTY, fine) for block in blocks]
         point = min([point, *trials], key=lambda trial: draw(trial.losses)[0])
         for _ in range(_FIRST_STEPS):
-            point = risk.minimise(draw(point.losses)[1], point)
+            point = risk.minimise(draw(point.losses)[1], point, tol=fine)
 
     weights, history, finished = np.zeros(len(risk.weights)), list[Progress](), False
     while not finished and len(history) < max_iter:
         estimate, fresh = draw(point.losses)
         weights += (fresh - weights) / (len(history) + 1)
-        ahead = risk.minimise(weights, point)
+        ahead = risk.minimise(weights, point, tol=fine)
         value = estimate + point.charge
         gap = max(risk.decrease(weights, point, ahead), 0.0) / max(value, 1e-2)
         point = ahead

@@ -19,15 +19,21 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.design import Linear
 from marginpursuit.losses import INFLUENCE_BOUND, LogisticLoss, MarginLoss
 from marginpursuit.solvers._problem import Geometry, Problem, Solution
+from marginpursuit.solvers._single import part_of
 from marginpursuit.tasks import Labels, Tasks
 
 # The part of the margin over which the corner of the hinge is rounded: the rounded hinge is below
 # the hinge by at most 0.54 times that.
 _ROUNDED = 1e-4
 
-# What the weighted risks are minimised to; the solvers get there quickly once they are near.
 _INNER_ITERATIONS = 1000
-_INNER_TOLERANCE = 1e-11
+
+#: A tolerance of weighted risks that is as good as none; solvers get there quickly once they are
+#: near.
+EXACT = 1e-11
+
+# The share of the rows below which those that count are worth copying.
+_FEW = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +108,7 @@ class Risk:
         weights: FloatArray,
         start: Point,
         holding: float = 0.0,
-        tol: float = _INNER_TOLERANCE,
+        tol: float = EXACT,
     ) -> Point:
         """Minimise the risk under these weights, of sum one, to a tolerance.
 
@@ -119,9 +125,12 @@ class Risk:
             np.array([alpha * self.loss.unit]),
             start.linear,
             _INNER_ITERATIONS,
-            tol if self.is_bounded else _INNER_TOLERANCE,
+            tol if self.is_bounded else EXACT,
             lambda progress: None,
         )
+        counted = np.flatnonzero(weights)
+        if len(counted) < _FEW * len(weights):
+            problem = part_of(problem, counted)
         solution = self.solve(problem)
         return replace(self.at(solution.linear), lack=float(solution.gap[0]))
 
