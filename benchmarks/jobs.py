@@ -112,6 +112,8 @@ def run(jobs: Iterable[Job], chosen: argparse.Namespace) -> list[Row]:
     total, stop = len(waiting), time.monotonic() + 60 * chosen.minutes
     running: dict[Connection, tuple[Job, Any]] = {}
     chosen.store.parent.mkdir(parents=True, exist_ok=True)
+    for job in waiting:
+        job.how.warm_up()  # here once, so that no process has to
     with chosen.store.open("a") as store:
         while time.monotonic() < stop:
             while waiting and len(running) < chosen.processes:
