@@ -14,7 +14,7 @@ from sklearn.svm import SVC, LinearSVC
 
 from marginpursuit import PegasosClassifier, _kernels
 from marginpursuit.design import MemoryDesign
-from marginpursuit.solvers.stochastic import Draws, own_order
+from marginpursuit.solvers.stochastic import Draws, Settling, own_order
 
 CANCER = scale(load_breast_cancer().data), load_breast_cancer().target
 IRIS = scale(load_iris().data), load_iris().target
@@ -270,6 +270,56 @@ class TestKernels:
         )
 
 
+class TestStopping:
+    @pytest.mark.parametrize("settings", [{}, {"average": True}, {"penalise_intercept": False}])
+    def test_the_rule_is_the_one_stated(self, settings):
+        """Of the objectives after 1, 2, 4, ... steps, by hand from checkpoints."""
+        X, y = IRIS
+        common = {"alpha": 0.1, "max_iter": 2**16, "random_state": 3, **settings}
+        marks = 2 ** np.arange(17)
+        path = PegasosClassifier(**common, checkpoints=marks).fit(X, y)
+        assert path.n_iter_ == 2**16
+        assert path.status_ == "took all steps that were asked for"
+        values = np.array(
+            [
+                [
+                    np.maximum(0, 1 - np.where(y == k, 1, -1) * (X @ w + b)).mean()
+                    + 0.05 * (w @ w + b**2 * common.get("penalise_intercept", True))
+                    for k, (w, b) in enumerate(zip(coef, intercept, strict=True))
+                ]
+                for coef, intercept in zip(path.coef_path_, path.intercept_path_, strict=True)
+            ]
+        )
+        change = np.abs(np.diff(values, axis=0) / values[1:]).max(axis=1)
+        for tol in (*np.logspace(-3.5, -0.1, 18), 1e-9):
+            calm = (change <= tol) & (marks[1:] >= len(X))
+            last = next((i for i in range(1, 16) if calm[i - 1] and calm[i]), None)
+            wanted = 2**16 if last is None else marks[last + 1]
+            stopped = PegasosClassifier(**common, tol=tol, checkpoints=marks).fit(X, y)
+            assert stopped.n_iter_ == wanted
+            assert (stopped.status_ == "converged") == (last is not None)
+            at = int(np.log2(wanted))
+            assert_allclose(stopped.coef_, path.coef_path_[at], rtol=1e-9)
+            assert_allclose(stopped.coef_path_[: at + 1], path.coef_path_[: at + 1], rtol=1e-9)
+            for after in stopped.coef_path_[at + 1 :]:
+                assert_array_equal(after, stopped.coef_)
+
+    def test_two_calm_doublings_must_follow_each_other(self):
+        settling = Settling(0.1, n_rows=1)
+        values = [1.0, 1.01, 2.0, 2.1, 2.2]
+        told = [settling.look(2**k, np.array([value, 1.0])) for k, value in enumerate(values)]
+        assert told == [False, False, False, False, True]
+
+    def test_it_ends_near_the_minimum(self):
+        X, y = CANCER
+        settings = {"alpha": 0.1, "fit_intercept": False, "average": True, "random_state": 0}
+        model = PegasosClassifier(max_iter=10**7, tol=1e-3, **settings).fit(X, y)
+        assert model.status_ == "converged"
+        assert model.n_iter_ < 10**6
+        least = exact(X, y, 0.1)
+        assert objective(X, y, model.coef_[0], 0.1) <= 1.01 * least
+
+
 class TestInput:
     @pytest.mark.parametrize(
         ("changes", "words"),
@@ -282,6 +332,8 @@ class TestInput:
             ({"checkpoints": [3, 2]}, "checkpoints must be whole numbers that rise"),
             ({"checkpoints": [9], "max_iter": 8}, r"checkpoints must be in \[0, 8\]"),
             ({"checkpoints": [1], "kernel": "rbf"}, "checkpoints need kernel='linear'"),
+            ({"tol": 0.0}, r"tol must be None or a number in \(0, 1\); got 0.0"),
+            ({"tol": 0.1, "kernel": "rbf"}, "tol needs kernel='linear'"),
         ],
     )
     def test_bad_parameters(self, changes, words):

@@ -10,7 +10,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.stats import chisquare
-from sklearn.datasets import load_iris
+from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.preprocessing import scale
 
 from marginpursuit import MarginPursuitClassifier, PegasosClassifier, _kernels
@@ -222,6 +222,19 @@ class TestDraws:
 class TestClassifier:
     X, y = load_iris(return_X_y=True)
     SETTING: ClassVar = {"solver": "stochastic", "alpha": 0.1, "scale": 1.0, "max_iter": 2000}
+
+    def test_it_stops_where_doubling_the_steps_changes_little(self):
+        X, y = load_breast_cancer(return_X_y=True)
+        X = scale(X)
+        setting = {**self.SETTING, "max_iter": 10**6, "random_state": 0}
+        short = MarginPursuitClassifier(**setting, tol=1e-2).fit(X, y)
+        assert len(y) <= short.n_iter_ < 10**5
+        assert short.n_iter_ == 2 ** int(np.log2(short.n_iter_))
+        same = MarginPursuitClassifier(**setting | {"max_iter": short.n_iter_}).fit(X, y)
+        np.testing.assert_array_equal(short.coef_, same.coef_)
+        further = MarginPursuitClassifier(**setting | {"max_iter": 4 * short.n_iter_}).fit(X, y)
+        assert further.n_iter_ == 4 * short.n_iter_  # the default tolerance is not met by chance
+        assert abs(further.objective_ - short.objective_) <= 0.03 * short.objective_
 
     def coef(self, X, y, sample_weight=None, **changes):
         model = MarginPursuitClassifier(**self.SETTING | {"random_state": 0} | changes)

@@ -153,7 +153,9 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
     max_iter : int, default=1000
         The most iterations of the solver.
     tol : float, default=1e-6
-        The estimated relative suboptimality at which the solver stops.
+        The estimated relative suboptimality at which the solver stops. "steepest" takes all steps;
+        "stochastic" stops where the objective has changed by less than this share each time that
+        the number of steps doubled, twice in a row, and after at least one step for each sample.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes; "balanced" gives all classes the same total weight.
     warm_start : bool, default=False

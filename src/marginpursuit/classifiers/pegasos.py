@@ -15,28 +15,34 @@ from marginpursuit.classifiers._parameters import (
     CLASS_WEIGHT,
     FLAG,
     RANDOM_STATE,
+    Allowed,
     check_parameters,
     number,
     whole,
 )
 from marginpursuit.design import Linear, MemoryDesign
 from marginpursuit.losses import HingeLoss
+from marginpursuit.solvers import Status
 from marginpursuit.solvers.kernel_descent import descend_in_kernel
 from marginpursuit.solvers.stochastic import (
     Draws,
+    Settling,
     checked_counts,
     descend,
+    doublings,
     own_order,
     random_source,
 )
 
 __all__ = ["PegasosClassifier"]
 
+_SHARE = number("in (0, 1)", lambda x: 0 < x < 1)
 _ALLOWED = {
     "alpha": number("that is positive and finite", lambda x: 0 < x < np.inf),
     "fit_intercept": FLAG,
     "penalise_intercept": FLAG,
     "max_iter": whole(1),
+    "tol": Allowed("None or a number in (0, 1)", lambda x: x is None or _SHARE.test(x)),
     "batch_size": whole(1),
     "project": FLAG,
     "average": FLAG,
@@ -77,9 +83,9 @@ class PegasosClassifier(KernelClassifier):
         + \frac{1}{\lambda t k} \sum_{i : m_i < 1} y_i\, \varphi(x_i),
 
     then may project onto the ball of radius 1/√λ, in which the minimum lies. It begins with w = 0,
-    which the first step forgets in any case, and takes exactly `max_iter` steps: there is no
-    stopping rule. Several classes are fitted one against the rest, all along the same draws. The
-    result depends on `random_state`, and not on the order of the samples.
+    which the first step forgets in any case, and takes `max_iter` steps, as the original method has
+    no stopping rule; `tol` sets one. Several classes are fitted one against the rest, all along the
+    same draws. The result depends on `random_state`, and not on the order of the samples.
 
     Parameters
     ----------
@@ -94,6 +100,11 @@ class PegasosClassifier(KernelClassifier):
     max_iter : int, default=100000
         The number of steps T. An objective within ε of the minimum takes a number of the order
         1/(λε) [1]_.
+    tol : float or None, default=None
+        The fit stops where the objective has changed by less than this share of its value each
+        time that the number of steps doubled, twice in a row, and after at least as many steps as
+        there are samples; None takes all steps. Of ``kernel="linear"`` only. Until it stops
+        the steps are the same as without, but for rounding.
     batch_size : int, default=1
         The number k of samples of a step.
     project : bool, default=False
@@ -114,7 +125,7 @@ class PegasosClassifier(KernelClassifier):
         Weights of the classes; "balanced" gives all classes the same total weight.
     checkpoints : array-like of int or None, default=None
         Numbers of steps, rising, up to `max_iter`, after which the result so far is kept; of
-        ``kernel="linear"`` only.
+        ``kernel="linear"`` only. Those beyond where `tol` stops the fit hold its result.
     n_threads : int or None, default=None
         The number of threads of predictions; by default one for each processor.
     random_state : int, RandomState instance, Generator or None, default=None
@@ -142,6 +153,8 @@ class PegasosClassifier(KernelClassifier):
         Intercepts at the checkpoints, if there are any.
     n_iter_ : int
         The number of steps taken.
+    status_ : str
+        How the fit ended.
     n_features_in_ : int
         The number of features.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -175,6 +188,7 @@ class PegasosClassifier(KernelClassifier):
         fit_intercept: bool = True,
         penalise_intercept: bool = True,
         max_iter: int = 100_000,
+        tol: float | None = None,
         batch_size: int = 1,
         project: bool = False,
         average: bool = False,
@@ -191,6 +205,7 @@ class PegasosClassifier(KernelClassifier):
         self.fit_intercept = fit_intercept
         self.penalise_intercept = penalise_intercept
         self.max_iter = max_iter
+        self.tol = tol
         self.batch_size = batch_size
         self.project = project
         self.average = average
@@ -204,7 +219,7 @@ class PegasosClassifier(KernelClassifier):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> "PegasosClassifier":
-        """Take `max_iter` steps from zero.
+        """Take `max_iter` steps from zero, or as many as `tol` asks for.
 
         Parameters
         ----------
@@ -230,7 +245,7 @@ class PegasosClassifier(KernelClassifier):
         with np.errstate(all="ignore"):  # what goes wrong is seen in the result
             if self._is_linear:
                 self._begin(data, n_columns, () if marks is None else marks)
-                coef, self.intercept_ = self._descend(data, self.max_iter)
+                coef, self.intercept_ = self._descend(data, self.max_iter, self.tol)
                 self.coef_ = coef.T
             else:
                 self._set_kernel(data)
@@ -241,6 +256,8 @@ class PegasosClassifier(KernelClassifier):
             paths = [descent.path for descent in self._descents]
             self.coef_path_ = np.stack(paths, axis=1)
             self.intercept_path_ = np.stack([d.path_intercept for d in self._descents], axis=1)
+            self.coef_path_[marks > self.n_iter_] = self.coef_
+            self.intercept_path_[marks > self.n_iter_] = self.intercept_
         return self
 
     @available_if(_can_stream)  # type: ignore[untyped-decorator]
@@ -289,6 +306,8 @@ class PegasosClassifier(KernelClassifier):
     def _check_parameters(self) -> NDArray[np.intp] | None:
         """Check the parameters; return the checkpoints."""
         check_parameters(self, _ALLOWED)
+        if self.tol is not None and not self._is_linear:
+            raise ValueError(f"tol needs kernel='linear'; got kernel={self.kernel!r}")
         if self.checkpoints is None:
             return None
         if not self._is_linear:
@@ -325,21 +344,28 @@ class PegasosClassifier(KernelClassifier):
             for _ in data.labels.problems
         ]
 
-    def _descend(self, data: TrainingData, n_steps: int) -> Linear:
+    def _descend(self, data: TrainingData, n_steps: int, tol: float | None = None) -> Linear:
         """Take steps along rows of these data; return what is learnt so far."""
-        labels = data.labels
+        labels, status = data.labels, Status.ALL_STEPS
         for descent, name in zip(self._descents, labels.problems, strict=True):
             descent.sign = labels.sign(name)
         with MemoryDesign(data.matrix) as design:
             order = own_order(design, labels.codes, self._random)
             draws = Draws(data.weights, self._random, order)
-            if self._is_linear:
+            if tol is not None:
+                settling = Settling(tol, design.n_rows)
+                for more in doublings(n_steps):
+                    descend(design, self._descents, draws, more)
+                    if settling.look(self._descents[0].t, self._objectives(design, data)):
+                        status = Status.CONVERGED
+                        break
+            elif self._is_linear:
                 descend(design, self._descents, draws, n_steps)
             else:
                 descend_in_kernel(self._kernel_of(data), self._descents, draws, n_steps)
         for descent in self._descents:  # the labels of these data are not to be remembered
             descent.sign = np.empty(0)
-        self.n_iter_ = self._descents[0].t
+        self.n_iter_, self.status_ = self._descents[0].t, status.value
         points = [descent.point() for descent in self._descents]
         coef, intercept = np.column_stack([w for w, _ in points]), np.array([b for _, b in points])
         if not (np.all(np.isfinite(coef)) and np.all(np.isfinite(intercept))):
@@ -349,6 +375,17 @@ class PegasosClassifier(KernelClassifier):
                 "coefficients exceed the largest float"
             )
         return coef, intercept
+
+    def _objectives(self, design: MemoryDesign, data: TrainingData) -> FloatArray:
+        """Return what is minimised, for each problem, at what is learnt so far."""
+        values = []
+        for descent in self._descents:
+            coef, intercept = descent.point()
+            scores = design.scores(coef[:, np.newaxis], np.array([intercept]))[:, 0]
+            square = coef @ coef + intercept**2 * descent.penalise_intercept
+            losses = HingeLoss().value(descent.sign * scores)
+            values.append(data.weights @ losses + 0.5 * self.alpha * square)
+        return np.array(values)
 
     def _kernel_of(self, data: TrainingData) -> Callable[..., FloatArray]:
         """Return the kernel between rows of these data, by their numbers."""

@@ -32,7 +32,7 @@ class Status(Enum):
     CONVERGED = "converged"
     ROUNDING = "stopped where rounding hides any further decrease"
     MAX_ITER = "reached max_iter before the tolerance"
-    ALL_STEPS = "took all steps that were asked for; this solver has no stopping rule"
+    ALL_STEPS = "took all steps that were asked for"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,13 @@ For margin level γ, scale s and penalty λ, step t = 0, 1, ... draws one row an
 
 then onto the ball of radius 1/√λ. That is a step of length 1/(s √λ (1 + t)) along the gradient of
 the loss, whose factor s cancels, and of (λ/2)‖w‖²; the paper leaves open whether it means the half
-of the squared norm. The first w is drawn at random, for T steps there is no stopping rule, and
-there is no intercept unless one is asked for.
+of the squared norm. The first w is drawn at random, the number of steps is given, and there is no
+intercept unless one is asked for. The paper has no stopping rule; ours, `Settling`, is optional.
 
 Rows are drawn with replacement, a row as often as its weight says.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -34,9 +34,11 @@ from marginpursuit.solvers.steepest import raw_geometry
 
 __all__ = [
     "Draws",
+    "Settling",
     "StochasticPath",
     "checked_counts",
     "descend",
+    "doublings",
     "solve_stochastic",
     "stochastic_geometry",
     "stochastic_margin_pursuit",
@@ -45,6 +47,9 @@ __all__ = [
 # Rows and elements after which the steps pause, so that an interrupt is answered.
 _MOST_ROWS = 1 << 18
 _MOST_ELEMENTS = 1 << 24
+
+# Doublings of the number of steps in a row that must change hardly anything: one may by chance.
+_CALM_DOUBLINGS = 2
 
 
 class Draws:
@@ -107,6 +112,40 @@ def descend(design: MemoryDesign, descents: Sequence[Descent], draws: Draws, n_s
             design.descend(descent, rows)
 
 
+def doublings(n_steps: int) -> Iterator[int]:
+    """Yield numbers of steps that take their sum to 1, 2, 4, ... and at last to `n_steps`."""
+    taken = 0
+    while taken < n_steps:
+        more = min(max(1, taken), n_steps - taken)
+        taken += more
+        yield more
+
+
+class Settling:
+    """Whether a descent has settled: its objective hardly changes while the steps double, twice.
+
+    Steps shrink with their number, so that over a few of them any objective hardly changes; over
+    as many as all before, it does as long as there is something to gain.
+    """
+
+    def __init__(self, tol: float, n_rows: int) -> None:
+        self._tol, self._n_rows = tol, n_rows
+        self._before: FloatArray | None = None
+        self._calm = 0
+
+    def look(self, taken: int, values: FloatArray) -> bool:
+        """Tell of the objectives of all tasks after so many steps; return whether to stop.
+
+        Nothing is concluded before as many steps are taken as there are rows.
+        """
+        before, self._before = self._before, values
+        if before is None or taken < self._n_rows:
+            return False
+        calm = bool(np.all(np.abs(values - before) <= self._tol * np.abs(values)))
+        self._calm = self._calm + 1 if calm else 0
+        return self._calm >= _CALM_DOUBLINGS
+
+
 def stochastic_geometry(
     design: Design, weights: FloatArray, unit: str, *, fit_intercept: bool
 ) -> Geometry:
@@ -125,7 +164,8 @@ def stochastic_geometry(
 def solve_stochastic(problem: Problem) -> Solution:
     """Take `max_iter` steps of one row each; progress is told after 1, 2, 4, ... of them.
 
-    A start at zero means none: it is then random, as in the paper.
+    It stops before where objectives have settled to the tolerance. A start at zero means none: it
+    is then random, as in the paper.
 
     Parameters
     ----------
@@ -164,9 +204,8 @@ def solve_stochastic(problem: Problem) -> Solution:
         for part, weights in enumerate(tasks.weights)
     ]
     history: list[Progress] = []
-    taken = 0
-    while taken < problem.max_iter:
-        n_steps = min(max(1, taken), problem.max_iter - taken)
+    taken, status, settling = 0, Status.ALL_STEPS, Settling(problem.tol, design.n_rows)
+    for n_steps in doublings(problem.max_iter):
         for draws, of_part in parts:
             descend(design, of_part, draws, n_steps)
         taken += n_steps
@@ -178,8 +217,11 @@ def solve_stochastic(problem: Problem) -> Solution:
         values, _ = evaluate(problem, points, np.arange(len(tasks)))
         history.append(Progress(taken, design.n_reads, float(values.mean()), float("nan")))
         problem.report(history[-1])
+        if settling.look(taken, values):
+            status = Status.CONVERGED
+            break
     gaps = np.full(len(values), np.nan)
-    return Solution(part(problem, points), values, gaps, Status.ALL_STEPS, taken, tuple(history))
+    return Solution(part(problem, points), values, gaps, status, taken, tuple(history))
 
 
 @dataclass(frozen=True, slots=True)
