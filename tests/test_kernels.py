@@ -631,6 +631,30 @@ class TestTiles:
             "coef": coef,
             "intercept": 0.1 * rng.normal(size=n_tasks),
             "gradient": rng.normal(size=(n_tasks, padded.shape[1])),
+
+
+class TestTeams:
+    """Sweeps over CSR rows for some tasks at a time."""
+
+    @staticmethod
+    def arguments(rng, matrix, n_tasks=11, n_parts=3):
+        n, d = matrix.shape
+        losses = np.column_stack(
+            [rng.uniform(0.3, 2, (n_tasks, 2)), rng.choice([0.0, 0.3, 1.0], n_tasks)]
+        )
+        size = float(np.max(np.abs(matrix.astype(np.float64)), initial=1e-30))
+        return {
+            "losses": losses,
+            "codes": rng.integers(0, 4, n),
+            "weights": rng.random((n, n_parts)) * rng.integers(0, 2, (n, n_parts)),
+            "positive": rng.integers(0, 4, n_tasks),
+            "part": rng.integers(0, n_parts, n_tasks),
+            "centre": size * rng.normal(size=d),
+            "factors": rng.integers(0, 3, d) / size,
+            "coef": rng.normal(size=(n_tasks, d)) / np.sqrt(d),
+            "intercept": rng.normal(size=n_tasks),
+            "table": rng.normal(size=(d, 2, 8)),
+            "gradient": rng.normal(size=(n_tasks, d)),
             "value": rng.normal(size=n_tasks),
             "slope": rng.normal(size=n_tasks),
         }
@@ -685,3 +709,113 @@ class TestTiles:
                 compiled.sweep_tiles(first=first, last=last, **given)
         with pytest.raises(ValueError, match="1 to 48 tasks; got 49"):
             compiled.sweep_tiles(first=0, last=10, **self.arguments(10, 9, 49))
+
+
+    @pytest.mark.parametrize("layout", ["csr32", "csr64"])
+    @pytest.mark.parametrize("level", ["numpy", *LEVELS])
+    @pytest.mark.parametrize(
+        ("n", "d", "dtype", "end"),
+        [(1, 1, "f8", 3), (33, 70, "f8", 10), (130, 17, "f4", 4), (40, 200, "u1", 9)]
+        + [(30, 64, dtype, 7) for dtype in TYPES],
+    )
+    def test_each_task_is_a_sweep(self, level, layout, n, d, dtype, end):
+        rng = np.random.default_rng(n + d + end)
+        matrix = random_matrix(rng, n, d, dtype)
+        given = self.arguments(rng, matrix)
+        seen = {name: array.copy() for name, array in given.items()}
+        seen["coef"] = np.asfortranarray(seen["coef"]) if end == 4 else seen["coef"]
+        handle(matrix, layout, level).sweep_team(**seen, begin=2, end=end)
+        z = (matrix.astype(np.float64) - given["centre"]) * given["factors"]
+        for k in range(11):
+            if not 2 <= k < end:
+                for name in ("gradient", "value", "slope"):
+                    assert_array_equal(seen[name][k], given[name][k])
+                continue
+            loss, weight = MarginLoss(*given["losses"][k]), given["weights"][:, given["part"][k]]
+            sign = np.where(given["codes"] == given["positive"][k], 1.0, -1.0)
+            margins = sign * (z @ given["coef"][k] + given["intercept"][k])
+            slopes = sign * weight * loss.derivative(margins)
+            assert_allclose(seen["value"][k], weight @ loss.value(margins), rtol=1e-11, atol=1e-12)
+            assert_allclose(seen["slope"][k], slopes.sum(), rtol=1e-11, atol=1e-11)
+            assert_allclose(seen["gradient"][k], slopes @ z, rtol=1e-10, atol=1e-10)
+
+    @needs_compiled
+    @pytest.mark.parametrize(
+        ("name", "wrong", "error"),
+        [
+            ("losses", np.ones((10, 3)), ValueError),
+            ("losses", np.ones((11, 2)), ValueError),
+            ("codes", np.zeros(5, int), ValueError),
+            ("weights", np.ones((5, 3)), ValueError),
+            ("positive", np.zeros(10, int), ValueError),
+            ("part", np.full(11, 3), IndexError),
+            ("part", np.full(11, -1), IndexError),
+            ("part", np.zeros(10, int), ValueError),
+            ("centre", np.zeros(4), ValueError),
+            ("factors", np.zeros(4), ValueError),
+            ("coef", np.ones((11, 4)), ValueError),
+            ("intercept", np.zeros(10), ValueError),
+            ("table", np.ones((5, 2, 7)), ValueError),
+            ("table", np.ones((4, 2, 8)), ValueError),
+            ("gradient", np.ones((11, 4)), ValueError),
+            ("gradient", np.ones((10, 5)), ValueError),
+            ("value", np.zeros(10), ValueError),
+            ("slope", np.zeros(12), ValueError),
+        ],
+    )
+    def test_nothing_is_touched_outside(self, name, wrong, error):
+        rng = np.random.default_rng(0)
+        matrix = random_matrix(rng, 6, 5, "f8")
+        given, rows = self.arguments(rng, matrix), handle(matrix, "csr32", LEVELS[-1])
+        with pytest.raises(error):
+            rows.sweep_team(**given | {name: wrong}, begin=0, end=8)
+        for begin, end in ((-1, 3), (0, 9), (5, 5), (6, 5), (4, 12)):
+            with pytest.raises(IndexError):
+                rows.sweep_team(**given, begin=begin, end=end)
+
+
+class TestPairLoop:
+    """One half of the two-loop recursion."""
+
+    @pytest.mark.parametrize("n", [1, 7, 8, 31, 32, 33, 100])
+    @pytest.mark.parametrize("level", ["numpy", *LEVELS])
+    def test_each_task_goes_through_all_pairs(self, level, n):
+        rng = np.random.default_rng(n)
+        reads, writes = rng.normal(size=(2, 4, 3, n))
+        inverse, factors, points = (
+            rng.normal(size=(4, 3)),
+            rng.normal(size=(4, 3)),
+            rng.normal(size=(3, n)),
+        )
+        expected, wanted = points.copy(), factors.copy()
+        for p in range(4):
+            for k in range(3):
+                wanted[p, k] -= inverse[p, k] * (reads[p, k] @ expected[k])
+                expected[k] += wanted[p, k] * writes[p, k]
+        loop = _arrays.pair_loop if level == "numpy" else compiled.pair_loop
+        options = {} if level == "numpy" else {"level": level}
+        loop(list(reads), list(writes), inverse, factors, points, **options)
+        scale = np.abs(expected).max()
+        assert_allclose(points, expected, rtol=1e-11, atol=1e-12 * scale)
+        assert_allclose(factors, wanted, rtol=1e-11, atol=1e-12 * scale)
+
+    @needs_compiled
+    def test_without_pairs_nothing_changes(self):
+        points = np.ones((2, 5))
+        compiled.pair_loop([], [], np.empty((0, 2)), np.empty((0, 2)), points)
+        assert_array_equal(points, 1.0)
+
+    @needs_compiled
+    @pytest.mark.parametrize("wrong", range(5))
+    def test_nothing_is_touched_outside(self, wrong):
+        arrays = [[np.ones((2, 5))], [np.ones((2, 5))], np.ones((1, 2)), np.ones((1, 2))]
+        arrays.append(np.ones((2, 5)))
+        arrays[wrong] = [
+            [np.ones((2, 4))],
+            [np.ones((1, 5))],
+            np.ones((1, 3)),
+            np.ones((2, 2)),
+            np.ones((3, 5)),
+        ][wrong]
+        with pytest.raises(ValueError, match="must have length"):
+            compiled.pair_loop(*arrays)

@@ -22,8 +22,13 @@ try:
 except ImportError:  # installed where there was no compiler
     _compiled = None
 
+_fastest = _arrays if _compiled is None else _compiled
+
 #: The losses of many tasks at once, for the scores that a matrix product gave.
-task_losses = (_arrays if _compiled is None else _compiled).task_losses
+task_losses = _fastest.task_losses
+
+#: One half of the two-loop recursion of a quasi-Newton method, for many tasks.
+pair_loop = _fastest.pair_loop
 
 #: Sweeps of float32 rows for several tasks, the most tasks that it takes (NumPy has a matrix
 #: product for that, so none), and what the number of columns is to be a multiple of.
@@ -37,6 +42,7 @@ __all__ = [
     "ArrayRows",
     "Descent",
     "active",
+    "pair_loop",
     "rows",
     "sweep_tiles",
     "task_losses",

@@ -4,7 +4,7 @@ Same interface and same results (to rounding) as the compiled handles; rows are 
 so that no float64 copy of the matrix is ever made.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,9 @@ class ArrayRows:
     """A dense array or CSR matrix of any real dtype, read through NumPy and SciPy."""
 
     level = "numpy"
+
+    #: Tasks that `sweep_team` serves at once.
+    team_size = 64
 
     def __init__(self, matrix: Any) -> None:
         self.n_rows, self.n_columns = matrix.shape
@@ -73,6 +76,45 @@ class ArrayRows:
         """Add the sum of factors[i] * row i over rows [first, last) to `total`."""
         for span, rows in self._chunks(first, last):
             total += factors[span] @ rows
+
+    @_quiet
+    def sweep_team(
+        self,
+        losses: FloatArray,
+        codes: NDArray[np.intp],
+        weights: FloatArray,
+        positive: NDArray[np.intp],
+        part: NDArray[np.intp],
+        centre: FloatArray,
+        factors: FloatArray,
+        coef: FloatArray,
+        intercept: FloatArray,
+        table: FloatArray,
+        gradient: FloatArray,
+        value: FloatArray,
+        slope: FloatArray,
+        begin: int,
+        end: int,
+    ) -> None:
+        """Sweep all rows, centred and multiplied by the factors, for tasks [begin, end).
+
+        `coef` and `gradient` have a row for each task, `losses` margin, scale and overconfidence of
+        each, and `weights` a row for each row of the data and a column for each part. The table is
+        scratch, which is not needed here.
+        """
+        team = slice(begin, end)
+        scaled = coef[team] * factors
+        raw_intercept = intercept[team] - scaled @ centre
+        value[team], slope[team] = 0.0, 0.0
+        total = np.zeros((end - begin, self.n_columns))
+        for span, rows in self._chunks(0, self.n_rows):
+            scores = np.ascontiguousarray((rows @ scaled.T).T)
+            task_losses(
+                *(span.start, losses[team], codes, weights.T, positive[team], part[team]),
+                *(raw_intercept, scores, value[team], slope[team], 0, end - begin),
+            )
+            total += scores @ rows
+        gradient[team] = factors * (total - np.outer(slope[team], centre))
 
     @_quiet
     def descend(self, descent: Descent, draws: NDArray[np.intp]) -> None:
@@ -150,6 +192,23 @@ def task_losses(
         scores[k] = sign * weight * _despite_nan(loss.derivative, margins)
         value[k] += float(weight @ _despite_nan(loss.value, margins))
         slope[k] += float(scores[k].sum())
+
+
+def pair_loop(
+    reads: Sequence[FloatArray],
+    writes: Sequence[FloatArray],
+    inverse: FloatArray,
+    factors: FloatArray,
+    points: FloatArray,
+) -> None:
+    """Take tasks, a row each, through all pairs: one half of the two-loop recursion.
+
+    With pair p and task k, factors[p, k] -= inverse[p, k] * (reads[p][k] . points[k]), then
+    points[k] += factors[p, k] * writes[p][k].
+    """
+    for p, (read, write) in enumerate(zip(reads, writes, strict=True)):
+        factors[p] -= inverse[p] * np.einsum("kj,kj->k", read, points)
+        points += factors[p][:, np.newaxis] * write
 
 
 def _despite_nan(function: Callable[[FloatArray], FloatArray], margins: FloatArray) -> FloatArray:

@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,14 @@ def task_losses(
     slope: NDArray[np.float64],
     begin: int,
     end: int,
+    level: str = ...,
+) -> None: ...
+def pair_loop(
+    reads: Sequence[NDArray[np.float64]],
+    writes: Sequence[NDArray[np.float64]],
+    inverse: NDArray[np.float64],
+    factors: NDArray[np.float64],
+    points: NDArray[np.float64],
     level: str = ...,
 ) -> None: ...
 
@@ -78,6 +87,7 @@ class DenseRows(_Rows):
     def __init__(self, matrix: ArrayLike, level: str = ...) -> None: ...
 
 class CsrRows(_Rows):
+    team_size: int
     def __init__(
         self,
         data: NDArray[Any],
@@ -85,4 +95,22 @@ class CsrRows(_Rows):
         indptr: NDArray[Any],
         n_columns: int,
         level: str = ...,
+    ) -> None: ...
+    def sweep_team(
+        self,
+        losses: NDArray[np.float64],
+        codes: NDArray[np.intp],
+        weights: NDArray[np.float64],
+        positive: NDArray[np.intp],
+        part: NDArray[np.intp],
+        centre: NDArray[np.float64],
+        factors: NDArray[np.float64],
+        coef: NDArray[np.float64],
+        intercept: NDArray[np.float64],
+        table: NDArray[np.float64],
+        gradient: NDArray[np.float64],
+        value: NDArray[np.float64],
+        slope: NDArray[np.float64],
+        begin: int,
+        end: int,
     ) -> None: ...

@@ -72,6 +72,19 @@ cdef extern from "sweep.h" nogil:
         double *slope
         double *gradient
         Py_ssize_t stride
+    enum:
+        TEAM
+    ctypedef struct team_t:
+        const Py_ssize_t *codes
+        const double *weight
+        Py_ssize_t n_parts
+        Py_ssize_t positive[TEAM]
+        Py_ssize_t part[TEAM]
+        loss_t loss[TEAM]
+        double intercept[TEAM]
+        double value[TEAM]
+        double slope[TEAM]
+        double *table
     ctypedef struct kernels_t:
         void (*sweep)(layout_t, int, const matrix_t *, Py_ssize_t, Py_ssize_t,
                       sweep_t *) noexcept nogil
@@ -81,6 +94,8 @@ cdef extern from "sweep.h" nogil:
                          const double *, double *) noexcept nogil
         void (*task)(const loss_t *, const Py_ssize_t *, Py_ssize_t, const double *, double,
                      Py_ssize_t, double *, double *, double *) noexcept nogil
+        void (*team)(layout_t, int, const matrix_t *, Py_ssize_t, team_t *) noexcept nogil
+        double (*add_dot)(Py_ssize_t, double, const double *, double *, const double *) noexcept nogil
         void (*descend)(layout_t, int, const matrix_t *, descent_t *) noexcept nogil
         void (*tiles)(const float *, Py_ssize_t, Py_ssize_t, Py_ssize_t, tiles_t *) noexcept nogil
     int usable_levels()
@@ -376,6 +391,47 @@ def sweep_tiles(
         kernels.tiles(&rows[0, 0], first, last, rows.shape[1], &s)
 
 
+def pair_loop(
+    reads, writes, const double[:, ::1] inverse not None, double[:, ::1] factors not None,
+    double[:, ::1] points not None, str level=BEST,
+):
+    """Take one task after the other through all pairs: one half of the two-loop recursion.
+
+    With pair p and task k, factors[p, k] -= inverse[p, k] * (reads[p][k] . points[k]), then
+    points[k] += factors[p, k] * writes[p][k].
+    """
+    cdef Py_ssize_t n_pairs = len(reads), n_tasks = points.shape[0], n = points.shape[1], p, k
+    cdef const kernels_t *kernels = kernels_at(level_of(level))
+    cdef const double[:, ::1] rows
+    cdef double factor
+    check_length("writes", len(writes), n_pairs)
+    check_length("inverse", inverse.shape[0], n_pairs)
+    check_length("factors", factors.shape[0], n_pairs)
+    check_length("a row of inverse", inverse.shape[1], n_tasks)
+    check_length("a row of factors", factors.shape[1], n_tasks)
+    if n_pairs == 0 or n_tasks == 0 or n == 0:
+        return
+    cdef int64_t[::1] starts = array("q", bytes(16 * n_pairs))
+    for p in range(2 * n_pairs):
+        rows = (reads if p < n_pairs else writes)[p % n_pairs]
+        check_length("a pair", rows.shape[0], n_tasks)
+        check_length("a row of a pair", rows.shape[1], n)
+        starts[p] = <int64_t><uintptr_t>&rows[0, 0]
+    with nogil:
+        for k in range(n_tasks):
+            factor = 0.0
+            for p in range(n_pairs + 1):  # what the pair before gave is added while this is read
+                factor = kernels.add_dot(
+                    n, factor,
+                    <const double *><uintptr_t>starts[n_pairs + (p - 1 if p > 0 else 0)] + k * n,
+                    &points[k, 0],
+                    <const double *><uintptr_t>starts[p if p < n_pairs else 0] + k * n,
+                )
+                if p < n_pairs:
+                    factors[p, k] -= inverse[p, k] * factor
+                    factor = factors[p, k]
+
+
 cdef int check_length(str name, Py_ssize_t got, Py_ssize_t wanted) except -1:
     if got != wanted:
         raise ValueError(f"{name} must have length {wanted}; got {got}")
@@ -427,6 +483,9 @@ cdef class CsrRows(_Rows):
     cdef Py_buffer data, indices, indptr
     cdef int held
 
+    #: Tasks that `sweep_team` serves at once.
+    team_size = TEAM
+
     def __cinit__(self, data, indices, indptr, Py_ssize_t n_columns, str level=BEST):
         self.held = 0
         self.kernels = kernels_at(level_of(level))
@@ -456,6 +515,58 @@ cdef class CsrRows(_Rows):
         if self.held > 0:
             PyBuffer_Release(&self.data)
 
+    def sweep_team(
+        self, losses, const Py_ssize_t[::1] codes not None, const double[:, ::1] weights not None,
+        const Py_ssize_t[::1] positive not None, const Py_ssize_t[::1] part not None,
+        const double[::1] centre not None, const double[::1] factors not None,
+        const double[:, :] coef not None, const double[::1] intercept not None,
+        double[:, :, ::1] table not None, double[:, ::1] gradient not None,
+        double[::1] value not None, double[::1] slope not None, Py_ssize_t begin, Py_ssize_t end,
+    ):
+        """Sweep all rows, centred and multiplied by the factors, for tasks [begin, end).
+
+        These are at most as many as a table, which is scratch, has lanes. `coef` and `gradient`
+        have a row for each task, `losses` margin, scale and overconfidence of each, and `weights` a
+        row for each row of the data and a column for each part.
+        """
+        cdef const double[:, ::1] parameters = losses
+        cdef Py_ssize_t n_tasks = coef.shape[0], n_columns = self.n_columns, k, task
+        cdef team_t team
+        for name, length in (
+            ("positive", positive.shape[0]), ("part", part.shape[0]), ("value", value.shape[0]),
+            ("slope", slope.shape[0]), ("intercept", intercept.shape[0]),
+            ("gradient", gradient.shape[0]), ("losses", parameters.shape[0]),
+        ):
+            check_length(name, length, n_tasks)
+        for name, length in (
+            ("centre", centre.shape[0]), ("factors", factors.shape[0]),
+            ("a row of coef", coef.shape[1]), ("a row of gradient", gradient.shape[1]),
+            ("table", table.shape[0]),
+        ):
+            check_length(name, length, n_columns)
+        check_length("a loss", parameters.shape[1], 3)
+        check_length("codes", codes.shape[0], self.n_rows)
+        check_length("weights", weights.shape[0], self.n_rows)
+        check_length("a column of the table", table.shape[1] * table.shape[2], 2 * TEAM)
+        check_inside("part", part, weights.shape[1])
+        if not 0 <= begin < end <= n_tasks or end - begin > TEAM:
+            raise IndexError(f"tasks [{begin}, {end}) are not 1 to {TEAM} of {n_tasks} tasks")
+        team.codes, team.weight, team.n_parts = &codes[0], &weights[0, 0], weights.shape[1]
+        team.table = &table[0, 0, 0]
+        with nogil:
+            for k in range(TEAM):  # lanes without a task do the first one's
+                task = begin + k if begin + k < end else begin
+                team.positive[k], team.part[k] = positive[task], part[task]
+                team.loss[k].margin, team.loss[k].scale = parameters[task, 0], parameters[task, 1]
+                team.loss[k].overconfidence = parameters[task, 2]
+            fill_table(&team, coef, centre, factors, begin, end)
+            for k in range(end - begin):
+                team.intercept[k] += intercept[begin + k]
+            self.kernels.team(self.layout, self.type, &self.matrix, self.n_rows, &team)
+            for k in range(end - begin):
+                value[begin + k], slope[begin + k] = team.value[k], team.slope[k]
+            read_table(&team, gradient, centre, factors, begin, end)
+
     cdef int check_structure(self) except -1:
         check_vector("data", &self.data)
         check_vector("indices", &self.indices)
@@ -475,6 +586,46 @@ cdef class CsrRows(_Rows):
                              f"every index be in [0, {self.n_columns})")
         self.n_rows = n_offsets - 1
         return 0
+
+
+cdef enum:  # columns of a table that a first-level cache holds
+    BLOCK = 64
+
+
+cdef void fill_table(
+    team_t *team, const double[:, :] coef, const double[::1] centre, const double[::1] factors,
+    Py_ssize_t begin, Py_ssize_t end,
+) noexcept nogil:
+    """Put coefficients times factors into a table; the intercepts become minus their scores."""
+    cdef Py_ssize_t n_columns = coef.shape[1], block, first, last, j, k
+    cdef double here, at_centre
+    for k in range(TEAM):
+        team.intercept[k] = 0.0
+    for block in range((n_columns + BLOCK - 1) // BLOCK):
+        first, last = block * BLOCK, min((block + 1) * BLOCK, n_columns)
+        for k in range(TEAM):
+            at_centre = 0.0
+            for j in range(first, last):
+                here = coef[begin + k, j] * factors[j] if begin + k < end else 0.0
+                at_centre += centre[j] * here
+                team.table[j * 2 * TEAM + k] = here
+                team.table[(j * 2 + 1) * TEAM + k] = 0.0
+            team.intercept[k] -= at_centre
+
+
+cdef void read_table(
+    const team_t *team, double[:, ::1] gradient, const double[::1] centre,
+    const double[::1] factors, Py_ssize_t begin, Py_ssize_t end,
+) noexcept nogil:
+    """Take the gradients out of a table, those of centred columns times factors."""
+    cdef Py_ssize_t n_columns = gradient.shape[1], block, first, last, j, k
+    for block in range((n_columns + BLOCK - 1) // BLOCK):
+        first, last = block * BLOCK, min((block + 1) * BLOCK, n_columns)
+        for k in range(end - begin):
+            for j in range(first, last):
+                gradient[begin + k, j] = factors[j] * (
+                    team.table[(j * 2 + 1) * TEAM + k] - centre[j] * team.slope[k]
+                )
 
 
 cdef int check_vector(str name, Py_buffer *view) except -1:

@@ -18,12 +18,6 @@ enum {
 #define MOST_SCALE 1e9
 #define MOST_SCALE_OF_SUM 1e3
 
-#if defined(__GNUC__)
-#define PREFETCH(p) __builtin_prefetch(p)
-#else
-#define PREFETCH(p) ((void)(p))
-#endif
-
 typedef struct {
     double scale;  /* w = scale v */
     double square; /* of the norm of w, with b where that is penalised; only kept for a ball */

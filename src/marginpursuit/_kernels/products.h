@@ -337,6 +337,54 @@ static void NAMED(csr_64_pullback)(const matrix_t *m, ptrdiff_t first, ptrdiff_t
     NAMED(csr_pullback)(1, m, first, n, factors, sum);
 }
 
+/* A sweep of a team of tasks, a lane each. The columns that are needed next are asked for early:
+ * no processor foresees them. */
+ALWAYS_INLINE void NAMED(csr_team)(const int wide, const matrix_t *m, ptrdiff_t n_rows,
+                                   team_t *team)
+{
+    const T *x = m->data;
+    const ptrdiff_t n_stored = index_at(wide, m->indptr, n_rows);
+    running_t run[TEAM_VECTORS];
+    start_team(team, run);
+    for (ptrdiff_t i = 0; i < n_rows; i++) {
+        const ptrdiff_t first = index_at(wide, m->indptr, i);
+        const ptrdiff_t last = index_at(wide, m->indptr, i + 1);
+        vec even[TEAM_VECTORS], odd[TEAM_VECTORS];
+        ptrdiff_t k = first;
+        UNROLL
+        for (int v = 0; v < TEAM_VECTORS; v++) even[v] = odd[v] = splat(0.0);
+        for (; k + 2 <= last; k += 2) {
+            const ptrdiff_t ahead = k + COLUMNS_AHEAD + 1 < n_stored ? k + COLUMNS_AHEAD : k;
+            PREFETCH(column_of(wide, m, team, ahead));
+            PREFETCH(column_of(wide, m, team, ahead + 1));
+            add_team(splat(VALUE(x[k])), column_of(wide, m, team, k), even);
+            add_team(splat(VALUE(x[k + 1])), column_of(wide, m, team, k + 1), odd);
+        }
+        if (k < last) add_team(splat(VALUE(x[k])), column_of(wide, m, team, k), even);
+        UNROLL
+        for (int v = 0; v < TEAM_VECTORS; v++) even[v] += odd[v];
+        if (!team_derivatives(team, run, i, even)) continue;
+        for (k = first; k < last; k++) {
+            double *sum = column_of(wide, m, team, k) + TEAM;
+            const vec factor = splat(VALUE(x[k]));
+            UNROLL
+            for (int v = 0; v < TEAM_VECTORS; v++)
+                store(sum + v * LANES, load_f8(sum + v * LANES) + factor * even[v]);
+        }
+    }
+    finish_team(run, team);
+}
+
+static void NAMED(csr_32_team)(const matrix_t *m, ptrdiff_t n_rows, team_t *team)
+{
+    NAMED(csr_team)(0, m, n_rows, team);
+}
+
+static void NAMED(csr_64_team)(const matrix_t *m, ptrdiff_t n_rows, team_t *team)
+{
+    NAMED(csr_team)(1, m, n_rows, team);
+}
+
 /* The square of the norm of one row; of a CSR row, if it names no column twice. */
 static double NAMED(square)(const T *x, ptrdiff_t length)
 {

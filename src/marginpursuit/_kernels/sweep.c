@@ -67,6 +67,8 @@ ALWAYS_INLINE void short_add(const int n, const vec *row, vec factor, vec *sum)
     for (int c = 0; c < n; c++) sum[c] += factor * row[c];
 }
 
+#include "team.h"
+
 #define NAMED(function) JOIN(function, NAME)
 #define LOAD_VECTOR JOIN(load, NAME)
 
@@ -141,15 +143,15 @@ typedef struct {
     /* For dense rows, both in one, where the rows are short. */
     void (*short_sweep)(const matrix_t *, ptrdiff_t first, ptrdiff_t last, const sweep_t *,
                         running_t *, double *gradient);
+    void (*team)(const matrix_t *, ptrdiff_t n_rows, team_t *); /* for CSR rows */
 } products_t;
 
 #define PRODUCTS(layout, name) \
     layout##_scores_##name, layout##_pullback_##name, layout##_square_##name
-#define ENTRY(layout, name) {PRODUCTS(layout, name), NULL},
-#define ROWS_ENTRY(name, T, VALUE) {PRODUCTS(rows, name), short_sweep_##name},
-#define COLUMNS_ENTRY(name, T, VALUE) ENTRY(columns, name)
-#define CSR_32_ENTRY(name, T, VALUE) ENTRY(csr_32, name)
-#define CSR_64_ENTRY(name, T, VALUE) ENTRY(csr_64, name)
+#define ROWS_ENTRY(name, T, VALUE) {PRODUCTS(rows, name), short_sweep_##name, NULL},
+#define COLUMNS_ENTRY(name, T, VALUE) {PRODUCTS(columns, name), NULL, NULL},
+#define CSR_32_ENTRY(name, T, VALUE) {PRODUCTS(csr_32, name), NULL, csr_32_team_##name},
+#define CSR_64_ENTRY(name, T, VALUE) {PRODUCTS(csr_64, name), NULL, csr_64_team_##name},
 
 static const products_t products_of[N_LAYOUTS][N_TYPES] = {
     [ROWS] = {TYPES(ROWS_ENTRY)},
@@ -227,6 +229,33 @@ static void task(const loss_t *loss, const ptrdiff_t *codes, ptrdiff_t positive,
     *slope += s.slope;
 }
 
+static void team(layout_t layout, int type, const matrix_t *m, ptrdiff_t n_rows, team_t *t)
+{
+    products_of[layout][type].team(m, n_rows, t);
+}
+
+static double add_dot(ptrdiff_t n, double factor, const double *x, double *y, const double *z)
+{
+    const vec f = splat(factor);
+    vec sums[4] = {splat(0.0), splat(0.0), splat(0.0), splat(0.0)};
+    ptrdiff_t j = 0;
+    for (; j + 4 * LANES <= n; j += 4 * LANES) {
+        UNROLL
+        for (int v = 0; v < 4; v++) {
+            const ptrdiff_t at = j + v * LANES;
+            const vec here = load_f8(y + at) + f * load_f8(x + at);
+            store(y + at, here);
+            sums[v] += here * load_f8(z + at);
+        }
+    }
+    double sum = lane_sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
+    for (; j < n; j++) {
+        y[j] += factor * x[j];
+        sum += y[j] * z[j];
+    }
+    return sum;
+}
+
 #include "descent.h"
 
 #if defined(__GNUC__)
@@ -235,4 +264,6 @@ static void task(const loss_t *loss, const ptrdiff_t *codes, ptrdiff_t positive,
 #define tiles NULL
 #endif
 
-const kernels_t JOIN(kernels, LEVEL) = {sweep, scores, pullback, task, descend, tiles};
+const kernels_t JOIN(kernels, LEVEL) = {
+    sweep, scores, pullback, task, team, add_dot, descend, tiles,
+};

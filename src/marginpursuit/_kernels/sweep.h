@@ -91,6 +91,22 @@ typedef struct {
     ptrdiff_t stride;
 } tiles_t;
 
+/* The tasks that one pass over CSR rows serves: their coefficients of a column, and what is added up
+ * for it, are two lines of a cache that lie side by side. */
+enum { TEAM = 8 };
+
+typedef struct {
+    const ptrdiff_t *codes;        /* the class of each row */
+    const double *weight;          /* (n_rows, n_parts), sample weights */
+    ptrdiff_t n_parts;
+    ptrdiff_t positive[TEAM];      /* the class of each task that has y = 1; all others, y = -1 */
+    ptrdiff_t part[TEAM];          /* the sample weights of each task */
+    loss_t loss[TEAM];
+    double intercept[TEAM];
+    double value[TEAM], slope[TEAM]; /* out, as in a sweep */
+    double *table;                 /* in-out: (n_columns, 2, TEAM), coefficients and gradients */
+} team_t;
+
 /* One SIMD level: what it does with rows [first, last) of a matrix. `type` counts the element types
  * in the order of TYPES; arrays with one entry a row begin at row 0 of the matrix. */
 typedef struct {
@@ -105,6 +121,10 @@ typedef struct {
      * code is `positive` have y = 1, all others y = -1. Sums are added to value and slope. */
     void (*task)(const loss_t *, const ptrdiff_t *codes, ptrdiff_t positive, const double *weight,
                  double intercept, ptrdiff_t n, double *scores, double *value, double *slope);
+    /* A sweep of several tasks over all CSR rows: gradients are added to the table. */
+    void (*team)(layout_t, int type, const matrix_t *, ptrdiff_t n_rows, team_t *);
+    /* y += factor x; returns the inner product of what y is then with z. */
+    double (*add_dot)(ptrdiff_t n, double factor, const double *x, double *y, const double *z);
     /* Rows that are drawn, in the order of the draws; CSR rows may name no column twice. */
     void (*descend)(layout_t, int type, const matrix_t *, descent_t *);
     /* Rows of d floats each, d a multiple of PADDING; NULL where the compiler has no vectors. */

@@ -19,10 +19,12 @@
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 8")
 #define ALIGNED __attribute__((aligned(64)))
+#define PREFETCH(p) __builtin_prefetch(p)
 #else
 #define ALWAYS_INLINE static inline
 #define UNROLL
 #define ALIGNED
+#define PREFETCH(p) ((void)(p))
 #endif
 
 /* IEEE half precision as stored; one element is converted by bits, so that no compiler support

@@ -61,7 +61,7 @@ class MemoryDesign(Design):
         self._matrix = matrix
         self._rows = _kernels.rows(matrix)
         self._blocks = _block_edges(matrix)
-        self._n_threads = n_threads
+        self.n_threads = n_threads
         self._pool: ThreadPoolExecutor | None = None
 
     @property
@@ -120,13 +120,27 @@ class MemoryDesign(Design):
             total[self.n_columns :] += factors.sum()
         return total
 
+    def sweep(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
+        """Sum loss and gradient over the rows, for each task, in one read."""
+        if not self._in_teams(tasks):
+            return super().sweep(coef, intercept, tasks)
+        self.n_reads += 1
+        return self._sweep_teams(coef, intercept, tasks, self.centre, self.inverse_spread)
+
     def _sweep(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
+        if self._in_teams(tasks):
+            d = self.n_columns
+            return self._sweep_teams(coef, intercept, tasks, np.zeros(d), np.ones(d))
         sweep_tasks = self._sweep_one if len(tasks) == 1 else self._sweep_many
         if self._padded is not None and 1 < len(tasks) <= _kernels.TILE_TASKS:
             sweep_tasks = self._sweep_tiles
-        if not all(isinstance(loss, MarginLoss) for loss in tasks.losses):
+        if not _are_known(tasks):
             sweep_tasks = self._sweep_unknown
         return sweep_tasks(coef, intercept, tasks)
+
+    def _in_teams(self, tasks: Tasks) -> bool:
+        """Whether sparse rows are swept for some tasks at a time, and not by matrix products."""
+        return self.is_sparse and len(tasks) > 1 and _are_known(tasks)
 
     def _scores(self, coef: FloatArray, intercept: FloatArray) -> FloatArray:
         if len(intercept) > 1:
@@ -282,6 +296,33 @@ class MemoryDesign(Design):
         value, slope = np.ascontiguousarray(total[:, width:].T)
         return Sweep(value, total[:, : self.n_columns].T, slope)
 
+    def _sweep_teams(
+        self,
+        coef: FloatArray,
+        intercept: FloatArray,
+        tasks: Tasks,
+        centre: FloatArray,
+        factors: FloatArray,
+    ) -> Sweep:
+        """Sweep sparse rows, centred and multiplied by the factors, for some tasks at a time."""
+        n_tasks, n_columns = len(tasks), self.n_columns
+        losses = np.array([(x.margin, x.scale, x.overconfidence) for x in tasks.losses])
+        weights = np.ascontiguousarray(tasks.weights.T)
+        gradient, (value, slope) = np.empty((n_tasks, n_columns)), np.empty((2, n_tasks))
+        size = self._rows.team_size
+
+        def share(thread: int, n_threads: int) -> None:
+            table = np.empty((n_columns, 2, size))
+            for first in range(thread * size, n_tasks, n_threads * size):
+                self._rows.sweep_team(
+                    *(losses, tasks.codes, weights, tasks.positive, tasks.part),
+                    *(centre, factors, coef.T, intercept, table),
+                    *(gradient, value, slope, first, min(first + size, n_tasks)),
+                )
+
+        self._in_threads(share, -(-n_tasks // size))
+        return Sweep(value, gradient.T, slope)
+
     def _score_chunks(
         self, coef: FloatArray, intercept: FloatArray
     ) -> Iterator[tuple[slice, FloatArray]]:
@@ -383,14 +424,19 @@ class MemoryDesign(Design):
 
     def _in_threads(self, run: Callable[[int, int], None], most: int) -> None:
         """Call run(thread, n_threads) for every thread, of which `most` would find work."""
-        n_threads = min(self._n_threads, most)
+        n_threads = min(self.n_threads, most)
         if n_threads <= 1:
             run(0, 1)
             return
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._n_threads)
+            self._pool = ThreadPoolExecutor(self.n_threads)
             self._resources.callback(self._pool.shutdown, cancel_futures=True)
         list(self._pool.map(run, range(n_threads), [n_threads] * n_threads))
+
+
+def _are_known(tasks: Tasks) -> bool:
+    """Whether the kernels know the losses."""
+    return all(isinstance(loss, MarginLoss) for loss in tasks.losses)
 
 
 def _block_edges(matrix: Any) -> NDArray[np.intp]:

@@ -80,15 +80,15 @@ class Problem:
     keep: Callable[["Problem", Linear], None] = _forget  # is handed each iterate
 
     @cached_property
-    def _moving(self) -> NDArray[np.bool_] | None:
-        """The entries of each task's point that may move, if some may not."""
-        taking_part = np.isfinite(self.geometry.unit)
-        if taking_part.all():
+    def _still(self) -> NDArray[np.bool_] | None:
+        """The entries of each task's point that may not move, if there are any."""
+        left_out = np.isinf(self.geometry.unit)
+        if not left_out.any():
             return None
-        moving = taking_part[self.tasks.part]
+        still = left_out[self.tasks.part]
         if not self.geometry.fit_intercept:
-            return moving
-        return np.column_stack([moving, np.ones(len(moving), dtype=bool)])
+            return still
+        return np.column_stack([still, np.zeros(len(still), dtype=bool)])
 
     @cached_property
     def penalty(self) -> FloatArray:
@@ -97,24 +97,22 @@ class Problem:
         return np.asarray(self.alphas[:, np.newaxis] * unit[self.tasks.part])
 
     def project(self, points: FloatArray, tasks: NDArray[np.intp]) -> FloatArray:
-        """Set the entries of these tasks' points to zero that may not move."""
-        return points if self._moving is None else np.where(self._moving[tasks], points, 0.0)
+        """Set the entries of these tasks' points to zero that may not move, and return them."""
+        if self._still is not None:
+            still = self._still if len(tasks) == len(self._still) else self._still[tasks]
+            np.copyto(points, 0.0, where=still)
+        return points
 
     def precondition(self, points: FloatArray, tasks: NDArray[np.intp]) -> FloatArray:
         """Apply the preconditioner to one point (a row) for each of these tasks."""
-        if self._one_alpha is not None:
-            return self.project(self.geometry.precondition(points, self._one_alpha), tasks)
-        result, alphas = np.empty_like(points), self.alphas[tasks]
+        alphas = self.alphas[tasks]
+        if np.all(alphas == alphas[0]):
+            return self.project(self.geometry.precondition(points, float(alphas[0])), tasks)
+        result = np.empty_like(points)
         for alpha in np.unique(alphas):
             which = alphas == alpha
             result[which] = self.geometry.precondition(points[which], float(alpha))
         return self.project(result, tasks)
-
-    @cached_property
-    def _one_alpha(self) -> float | None:
-        """The penalty of all tasks, if it is the same."""
-        first = float(self.alphas[0])
-        return first if np.all(self.alphas == first) else None
 
     def relative_to(self, values: FloatArray) -> FloatArray:
         """Return what suboptimality is measured against: the objective itself.

@@ -5,9 +5,12 @@ the trial points of all tasks that are still running. The preconditioner is the 
 Hessian, so its quality decides the number of reads.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
+from marginpursuit import _kernels
 from marginpursuit._threads import serial_products
 from marginpursuit._validation import FloatArray
 from marginpursuit.solvers._problem import Problem, Progress, Solution, Status
@@ -178,11 +181,13 @@ class _Descents:
         self._shorten(~moved, values, slopes)
         if moved.any():
             self._remember(moved, change, gradients - self.gradients)
-            self.points[moved] += change[moved]
+            # As a rule all tasks move, and nothing needs copying.
+            here: Any = slice(None) if moved.all() else moved
+            self.points[here] += change[here]
             self.values = np.where(moved, values, self.values)
-            self.gradients[moved] = gradients[moved]
-            self._steps[moved] = 1.0
-            self._directions[moved] = self._turn()[moved]
+            self.gradients[here] = gradients[here]
+            self._steps[here] = 1.0
+            self._directions[here] = self._turn()[here]
         self._past.append(self.values)
         if len(self._past) > _IDLE_STEPS:
             self.stalled |= self._past[-1 - _IDLE_STEPS] <= self.values
@@ -203,15 +208,16 @@ class _Descents:
 
     def _turn(self) -> FloatArray:
         """Return the directions at the current points, by the two-loop recursion."""
-        directions = -self.gradients
-        factors = []
-        for change, bend, inverse in reversed(self._pairs):
-            factors.append(inverse * _dot(change, directions))
-            directions -= factors[-1][:, np.newaxis] * bend
+        changes = [change for change, _, _ in self._pairs]
+        bends = [bend for _, bend, _ in self._pairs]
+        inverse = np.array([inverse for _, _, inverse in self._pairs]).reshape(-1, len(self.tasks))
+        directions, factors = -self.gradients, np.zeros_like(inverse)
+        newest_first = np.ascontiguousarray(inverse[::-1])
+        _kernels.pair_loop(changes[::-1], bends[::-1], newest_first, factors, directions)
         directions = self._problem.precondition(directions, self.tasks)
         directions /= self._stiffness[:, np.newaxis]
-        for (change, bend, inverse), factor in zip(self._pairs, reversed(factors), strict=True):
-            directions += (factor - inverse * _dot(bend, directions))[:, np.newaxis] * change
+        factors = np.negative(factors[::-1])
+        _kernels.pair_loop(bends, changes, inverse, factors, directions)
         return directions
 
     def _shorten(self, which: NDArray[np.bool_], values: FloatArray, slopes: FloatArray) -> None:

@@ -93,7 +93,7 @@ class SmoothProblem:
         return self._project(total)
 
     def _project(self, point: FloatArray) -> FloatArray:
-        return np.asarray(self._problem.project(point[np.newaxis], self._task)[0])
+        return np.asarray(self._problem.project(point[np.newaxis].copy(), self._task)[0])
 
 
 class SingleProblem(SmoothProblem):
