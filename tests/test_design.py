@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from marginpursuit.design import design_for
+from marginpursuit.design import design_for, merged
 from marginpursuit.losses import MarginLoss
 from marginpursuit.tasks import Labels, Tasks
 
@@ -203,3 +203,71 @@ def test_condensed_rows_are_swept_to_the_digits_of_float32(case, n_tasks):
     ours, expected = (x.sweep(coef, intercept, tasks) for x in (condensed, design))
     for name in ("value", "gradient", "slope"):
         assert_allclose(getattr(ours, name), getattr(expected, name), rtol=1e-5, atol=1e-6)
+
+
+def test_threads_change_nothing_of_many_tasks():
+    rows = sparse.random(500, 90, 0.1, format="csr", random_state=0)
+    labels, weights = Labels(np.arange(500) % 21, 21), np.full(500, 1 / 500)
+    coef = np.random.default_rng(0).normal(size=(90, 21))
+    found = []
+    for n_threads in (1, 2, 3):
+        with design_for(rows, n_threads=n_threads) as design:
+            design.standardise_diagonal(weights, centred=True)
+            sweep = design.sweep(coef, np.zeros(21), Tasks.of(labels, weights, LOSS))
+        found.append(sweep)
+    for other in found[1:]:
+        assert_array_equal(found[0].value, other.value)
+        assert_array_equal(found[0].gradient, other.gradient)
+        assert_array_equal(found[0].slope, other.slope)
+
+
+def lone_columns(dtype=float):
+    """Rows of which some have several columns alone; columns without any value; a stored zero."""
+    rng = np.random.default_rng(0)
+    rows = rng.integers(1, 9, (40, 60)) * (rng.random((40, 60)) < 0.05)
+    rows[:, :5] += rng.integers(0, 3, (40, 5))
+    rows[39, 5:], rows[:, 59] = 0, 0
+    rows[38:, 59] = 4
+    matrix = sparse.csr_matrix(rows.astype(dtype))
+    matrix.data[-1] = 0  # so that row 38 has the last column alone
+    return matrix
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.uint8, bool])
+def test_lone_columns_are_merged(dtype):
+    matrix = lone_columns(dtype)
+    counts = np.count_nonzero(matrix.toarray(), axis=0)
+    alone = matrix.toarray()[:, counts == 1].astype(bool)
+    whole = design_for(matrix)
+    fewer = merged(whole)
+    assert np.sum(counts == 1) > np.sum(alone.any(axis=1)) > 3  # or there is nothing to merge
+    assert fewer.n_columns == np.sum(counts > 1) + np.sum(alone.any(axis=1))
+    # Rotated columns have the same inner products of rows, and the same total variance.
+    rows, original = fewer.matrix.toarray(), matrix.toarray().astype(float)
+    assert_allclose(rows @ rows.T, original @ original.T, rtol=1e-13, atol=1e-12)
+    assert_allclose(rows.var(axis=0).sum(), original.var(axis=0).sum(), rtol=1e-12)
+    linear = np.random.default_rng(1).normal(size=(fewer.n_columns, 3)), np.arange(3.0)
+    coef, intercept = fewer.expanded(linear)
+    assert_allclose(original @ coef, rows @ linear[0], rtol=1e-12, atol=1e-12)
+    assert_allclose(np.sum(coef**2, axis=0), np.sum(linear[0] ** 2, axis=0), rtol=1e-12)
+    assert_array_equal(intercept, linear[1])
+    assert_allclose(fewer.contracted((coef, intercept))[0], linear[0], rtol=1e-12, atol=1e-13)
+
+
+def test_reads_of_merged_columns_are_counted_once():
+    matrix = lone_columns()
+    whole = design_for(matrix)
+    weights = np.full(40, 1 / 40)
+    whole.standardise_diagonal(weights, centred=True)
+    before, fewer = whole.n_reads, merged(whole)
+    assert fewer.n_reads == before
+    fewer.scores(np.ones((fewer.n_columns, 2)), np.zeros(2))
+    assert whole.n_reads == fewer.n_reads == before + 1
+
+
+def test_where_merging_is_not_worth_its_while():
+    filled = sparse.csr_matrix(np.ones((4, 6)))
+    assert merged(design_for(filled)) is None
+    assert merged(design_for(sparse.csr_matrix((4, 6)))) is None
+    for factor in (1e120, 1e-120):  # squares would leave the floats
+        assert merged(design_for(lone_columns() * factor)) is None

@@ -610,29 +610,6 @@ class TestTaskLosses:
                 compiled.task_losses(first, **given, begin=begin, end=end)
 
 
-@needs_compiled
-class TestTiles:
-    """Sweeps of several tasks in float32."""
-
-    def arguments(self, n, d, n_tasks, seed=0):
-        rng = np.random.default_rng(seed)
-        padded = np.zeros((n, -(-d // 16) * 16), dtype=np.float32)
-        padded[:, :d] = rng.normal(size=(n, d))
-        coef = np.zeros((-(-n_tasks // 4) * 4, padded.shape[1]), dtype=np.float32)
-        coef[:n_tasks, :d] = rng.normal(size=(n_tasks, d)) / np.sqrt(d)
-        losses = np.column_stack([np.ones(n_tasks), *rng.random((2, n_tasks))])
-        return {
-            "rows": padded,
-            "losses": losses,
-            "codes": rng.integers(0, 3, n),
-            "weights": rng.random((3, n)) * (rng.random((3, n)) > 0.2) / n,
-            "positive": rng.integers(0, 3, n_tasks),
-            "part": rng.integers(0, 3, n_tasks),
-            "coef": coef,
-            "intercept": 0.1 * rng.normal(size=n_tasks),
-            "gradient": rng.normal(size=(n_tasks, padded.shape[1])),
-
-
 class TestTeams:
     """Sweeps over CSR rows for some tasks at a time."""
 
@@ -658,58 +635,6 @@ class TestTeams:
             "value": rng.normal(size=n_tasks),
             "slope": rng.normal(size=n_tasks),
         }
-
-    @pytest.mark.parametrize(("n", "d"), [(1, 1), (3, 16), (67, 54), (64, 129), (300, 784)])
-    @pytest.mark.parametrize("n_tasks", [1, 2, 5, 8, 47, 48])
-    @each_level
-    def test_each_task_is_a_sweep(self, level, n_tasks, n, d):
-        given = self.arguments(n, d, n_tasks)
-        seen = {name: array.copy() for name, array in given.items()}
-        first, last = n // 5, n - n // 7
-        compiled.sweep_tiles(first=first, last=last, **seen, level=level)
-        rows, span = given["rows"].astype(np.float64), slice(first, last)
-        for k in range(n_tasks):
-            loss = MarginLoss(*given["losses"][k])
-            sign = np.where(given["codes"][span] == given["positive"][k], 1.0, -1.0)
-            weight = given["weights"][given["part"][k], span]
-            margins = sign * (rows[span] @ given["coef"][k] + given["intercept"][k])
-            slopes = sign * weight * loss.derivative(margins)
-            value = given["value"][k] + weight @ loss.value(margins)
-            assert_allclose(seen["value"][k], value, rtol=1e-6, atol=1e-7)
-            assert_allclose(seen["slope"][k], given["slope"][k] + slopes.sum(), atol=1e-6)
-            gradient = given["gradient"][k] + slopes @ rows[span]
-            assert_allclose(seen["gradient"][k], gradient, rtol=0, atol=1e-6)
-
-    @pytest.mark.parametrize(
-        ("name", "wrong", "error"),
-        [
-            ("rows", np.ones((10, 17), np.float32), ValueError),
-            ("losses", np.ones((6, 3)), ValueError),
-            ("losses", np.ones((7, 2)), ValueError),
-            ("coef", np.ones((7, 16), np.float32), ValueError),
-            ("coef", np.ones((8, 32), np.float32), ValueError),
-            ("gradient", np.ones((7, 9)), ValueError),
-            ("gradient", np.ones((8, 16)), ValueError),
-            ("part", np.full(7, 3), IndexError),
-            ("part", np.full(7, -1), IndexError),
-            ("part", np.zeros(6, int), ValueError),
-            ("value", np.zeros(8), ValueError),
-            ("slope", np.zeros(6), ValueError),
-            ("intercept", np.zeros(6), ValueError),
-            ("codes", np.zeros(9, int), ValueError),
-            ("weights", np.ones((3, 9)), ValueError),
-        ],
-    )
-    def test_nothing_is_read_outside(self, name, wrong, error):
-        given = self.arguments(10, 9, 7)
-        with pytest.raises(error):
-            compiled.sweep_tiles(first=0, last=10, **given | {name: wrong})
-        for first, last in ((-1, 5), (0, 11), (6, 5)):
-            with pytest.raises(IndexError):
-                compiled.sweep_tiles(first=first, last=last, **given)
-        with pytest.raises(ValueError, match="1 to 48 tasks; got 49"):
-            compiled.sweep_tiles(first=0, last=10, **self.arguments(10, 9, 49))
-
 
     @pytest.mark.parametrize("layout", ["csr32", "csr64"])
     @pytest.mark.parametrize("level", ["numpy", *LEVELS])
@@ -819,3 +744,80 @@ class TestPairLoop:
         ][wrong]
         with pytest.raises(ValueError, match="must have length"):
             compiled.pair_loop(*arrays)
+
+
+@needs_compiled
+class TestTiles:
+    """Sweeps of several tasks in float32."""
+
+    def arguments(self, n, d, n_tasks, seed=0):
+        rng = np.random.default_rng(seed)
+        padded = np.zeros((n, -(-d // 16) * 16), dtype=np.float32)
+        padded[:, :d] = rng.normal(size=(n, d))
+        coef = np.zeros((-(-n_tasks // 4) * 4, padded.shape[1]), dtype=np.float32)
+        coef[:n_tasks, :d] = rng.normal(size=(n_tasks, d)) / np.sqrt(d)
+        losses = np.column_stack([np.ones(n_tasks), *rng.random((2, n_tasks))])
+        return {
+            "rows": padded,
+            "losses": losses,
+            "codes": rng.integers(0, 3, n),
+            "weights": rng.random((3, n)) * (rng.random((3, n)) > 0.2) / n,
+            "positive": rng.integers(0, 3, n_tasks),
+            "part": rng.integers(0, 3, n_tasks),
+            "coef": coef,
+            "intercept": 0.1 * rng.normal(size=n_tasks),
+            "gradient": rng.normal(size=(n_tasks, padded.shape[1])),
+            "value": rng.normal(size=n_tasks),
+            "slope": rng.normal(size=n_tasks),
+        }
+
+    @pytest.mark.parametrize(("n", "d"), [(1, 1), (3, 16), (67, 54), (64, 129), (300, 784)])
+    @pytest.mark.parametrize("n_tasks", [1, 2, 5, 8, 47, 48])
+    @each_level
+    def test_each_task_is_a_sweep(self, level, n_tasks, n, d):
+        given = self.arguments(n, d, n_tasks)
+        seen = {name: array.copy() for name, array in given.items()}
+        first, last = n // 5, n - n // 7
+        compiled.sweep_tiles(first=first, last=last, **seen, level=level)
+        rows, span = given["rows"].astype(np.float64), slice(first, last)
+        for k in range(n_tasks):
+            loss = MarginLoss(*given["losses"][k])
+            sign = np.where(given["codes"][span] == given["positive"][k], 1.0, -1.0)
+            weight = given["weights"][given["part"][k], span]
+            margins = sign * (rows[span] @ given["coef"][k] + given["intercept"][k])
+            slopes = sign * weight * loss.derivative(margins)
+            value = given["value"][k] + weight @ loss.value(margins)
+            assert_allclose(seen["value"][k], value, rtol=1e-6, atol=1e-7)
+            assert_allclose(seen["slope"][k], given["slope"][k] + slopes.sum(), atol=1e-6)
+            gradient = given["gradient"][k] + slopes @ rows[span]
+            assert_allclose(seen["gradient"][k], gradient, rtol=0, atol=1e-6)
+
+    @pytest.mark.parametrize(
+        ("name", "wrong", "error"),
+        [
+            ("rows", np.ones((10, 17), np.float32), ValueError),
+            ("losses", np.ones((6, 3)), ValueError),
+            ("losses", np.ones((7, 2)), ValueError),
+            ("coef", np.ones((7, 16), np.float32), ValueError),
+            ("coef", np.ones((8, 32), np.float32), ValueError),
+            ("gradient", np.ones((7, 9)), ValueError),
+            ("gradient", np.ones((8, 16)), ValueError),
+            ("part", np.full(7, 3), IndexError),
+            ("part", np.full(7, -1), IndexError),
+            ("part", np.zeros(6, int), ValueError),
+            ("value", np.zeros(8), ValueError),
+            ("slope", np.zeros(6), ValueError),
+            ("intercept", np.zeros(6), ValueError),
+            ("codes", np.zeros(9, int), ValueError),
+            ("weights", np.ones((3, 9)), ValueError),
+        ],
+    )
+    def test_nothing_is_read_outside(self, name, wrong, error):
+        given = self.arguments(10, 9, 7)
+        with pytest.raises(error):
+            compiled.sweep_tiles(first=0, last=10, **given | {name: wrong})
+        for first, last in ((-1, 5), (0, 11), (6, 5)):
+            with pytest.raises(IndexError):
+                compiled.sweep_tiles(first=first, last=last, **given)
+        with pytest.raises(ValueError, match="1 to 48 tasks; got 49"):
+            compiled.sweep_tiles(first=0, last=10, **self.arguments(10, 9, 49))

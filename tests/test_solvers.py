@@ -12,6 +12,7 @@ from scipy import sparse
 from scipy.optimize import minimize
 from sklearn.datasets import load_breast_cancer, load_digits
 
+from marginpursuit import MarginPursuitClassifier
 from marginpursuit.design import design_for
 from marginpursuit.losses import MarginLoss
 from marginpursuit.solvers import SOLVERS, Problem, Status, choose_solver, gram
@@ -267,6 +268,24 @@ def test_solvers_agree_on_the_coefficients():
     for name in ("lbfgs", "steepest"):
         for a, b in zip(found["gram"], found[name], strict=True):
             assert_allclose(a, b, atol=1e-5)
+
+
+@pytest.mark.parametrize("unit", ["absolute", "common"])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_columns_that_one_row_alone_has_keep_their_coefficients(unit, fit_intercept, n_classes):
+    X = sparse.random(80, 400, 0.02, format="csr", random_state=0)
+    y = np.arange(80) % n_classes
+    options = {"alpha": 1e-2, "alpha_unit": unit, "fit_intercept": fit_intercept, "tol": 1e-11}
+    found = {
+        name: MarginPursuitClassifier(scale=0.5, solver=name, **options).fit(X, y)
+        for name in ("gram", "lbfgs")
+    }
+    counts = np.bincount(X.indices, minlength=400)
+    assert np.count_nonzero(counts <= 1) > 0.125 * 400  # so that it is worth merging them
+    assert np.abs(found["gram"].coef_[:, counts == 1]).max() > 1e-3
+    assert_allclose(found["lbfgs"].coef_, found["gram"].coef_, atol=1e-5)
+    assert_allclose(found["lbfgs"].intercept_, found["gram"].intercept_, atol=1e-5)
 
 
 @pytest.mark.parametrize(("scale", "tau"), [(0.7, 0.5), (0.3, 0.0)])

@@ -11,6 +11,7 @@ from marginpursuit.design._base import Design, Linear, Sweep
 from marginpursuit.design.arrays import ArrayDesign
 from marginpursuit.design.blocks import BlockDesign
 from marginpursuit.design.memory import MemoryDesign
+from marginpursuit.design.merged import MergedDesign, merged
 from marginpursuit.design.rows import loaded, row_elements, take_rows
 
 __all__ = [
@@ -19,9 +20,11 @@ __all__ = [
     "Design",
     "Linear",
     "MemoryDesign",
+    "MergedDesign",
     "Sweep",
     "design_for",
     "loaded",
+    "merged",
     "row_elements",
     "take_rows",
 ]

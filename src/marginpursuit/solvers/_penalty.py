@@ -24,6 +24,9 @@ from marginpursuit.design import Design
 #: The units by name.
 UNITS = ("absolute", "column", "standardised", "common")
 
+#: Those that are the same for columns that have been rotated among themselves.
+ROTATABLE = ("absolute", "common")
+
 # A column whose variance in a part is below this share of its variance in all parts is constant
 # there, but for rounding.
 _CONSTANT = 1e-12

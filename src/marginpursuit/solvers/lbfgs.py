@@ -1,14 +1,17 @@
 """The solver for data with many rows and many columns, sparse as a rule.
 
 No matrix of the size of the Gram matrix is made: its diagonal, which standardised columns have
-equal to one, preconditions the same quasi-Newton method.
+equal to one, preconditions the same quasi-Newton method. Columns that one row alone has are merged
+first, where the penalty permits.
 """
+
+from dataclasses import replace
 
 import numpy as np
 
 from marginpursuit._validation import FloatArray
-from marginpursuit.design import Design
-from marginpursuit.solvers._penalty import design_unit, shared_weights
+from marginpursuit.design import Design, MemoryDesign, merged
+from marginpursuit.solvers._penalty import ROTATABLE, design_unit, shared_weights
 from marginpursuit.solvers._problem import Geometry, Problem, Solution
 from marginpursuit.solvers._quasi_newton import minimise
 
@@ -19,6 +22,18 @@ def diagonal_geometry(
     design: Design, weights: FloatArray, unit: str, *, fit_intercept: bool
 ) -> Geometry:
     """Standardise the columns. Parameters and result are those of `gram_geometry`."""
+    if unit in ROTATABLE and isinstance(design, MemoryDesign) and design.is_sparse:
+        fewer = merged(design)
+        if fewer is not None:
+            return replace(
+                _standardised(fewer, weights, unit, fit_intercept),
+                to_data=lambda linear: fewer.expanded(fewer.to_data(linear)),
+                from_data=lambda linear: fewer.from_data(fewer.contracted(linear)),
+            )
+    return _standardised(design, weights, unit, fit_intercept)
+
+
+def _standardised(design: Design, weights: FloatArray, unit: str, fit_intercept: bool) -> Geometry:
     everywhere, bound = shared_weights(weights)
     design.standardise_diagonal(everywhere, centred=fit_intercept)
     units = design_unit(design, weights, unit, centred=fit_intercept)
