@@ -17,7 +17,7 @@ from sklearn.model_selection import GridSearchCV, GroupKFold, ShuffleSplit, Stra
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
-from marginpursuit.selection import _race
+from marginpursuit.selection import _folds, _race
 from marginpursuit.selection._folds import Fold
 from marginpursuit.selection._link import FittedLink
 
@@ -90,6 +90,28 @@ def test_equals_grid_search(data, unit):
             assert model.best_params_ == reference.best_params_
             assert_allclose(model.best_score_, reference.best_score_, rtol=1e-12)
             assert_array_equal(model.predict(X), reference.predict(X))
+
+
+@pytest.mark.parametrize("unit", ["standardised", "common"])
+def test_sparse_wide_rows_equal_grid_search(unit, monkeypatch):
+    """Without a factorisation, and with columns merged that one row alone has."""
+    rng = np.random.default_rng(0)
+    X = sparse.random(90, 300, 0.03, format="csr", random_state=1)
+    y = (X[:, :150].sum(axis=1).A1 + 0.3 * rng.normal(size=90) > X.sum() / 180).astype(int)
+    monkeypatch.setattr(_folds, "_FEW_ROWS", 50)
+    solvers = []
+    judge = _folds.FoldFits.judge
+    monkeypatch.setattr(
+        _folds.FoldFits, "judge", lambda self, *a: solvers.append(self._solver) or judge(self, *a)
+    )
+    model = MarginPursuitClassifierCV(
+        **GRID, alpha_unit=unit, cv=4, scoring="neg_log_loss", tol=1e-9, link="exact"
+    ).fit(X, y)
+    assert solvers == ["lbfgs"]
+    reference = search(X, y, unit=unit, cv=4, scoring="neg_log_loss")
+    scores = [results.cv_results_["mean_test_score"] for results in (model, reference)]
+    assert_allclose(*scores, rtol=1e-4)
+    assert np.ptp(scores[0]) > 0.05
 
 
 @pytest.mark.parametrize("class_weight", [None, "balanced", {"a": 3.0, "c": 0.5}])

@@ -182,7 +182,7 @@ class MemoryDesign(Design):
             np.multiply(
                 chunk - self.centre, self.inverse_spread, out=rows[span], casting="same_kind"
             )
-        return MemoryDesign(rows, n_threads=self._n_threads, padded=padded)
+        return MemoryDesign(rows, n_threads=self.n_threads, padded=padded)
 
     def scaled_rows(self, factors: FloatArray) -> FloatArray:
         """Return all rows, centred and multiplied by these factors."""

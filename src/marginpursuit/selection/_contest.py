@@ -14,7 +14,7 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import TrainingData
 from marginpursuit.classifiers._probabilities import exact_probabilities
 from marginpursuit.design import Linear
-from marginpursuit.selection._folds import ROUGH, Effort, Fold, FoldFits, FoldOptions, Setting
+from marginpursuit.selection._folds import Effort, Fold, FoldFits, FoldOptions, Setting
 from marginpursuit.selection._link import FittedLink, thinning
 from marginpursuit.selection._race import Round, everything, rounds, survivors
 from marginpursuit.selection._scores import Judge, Link
@@ -111,7 +111,8 @@ class Contest:
                 self._weights(part),
                 part.folds,
                 replace(self._terms.options, factor=1.0 / part.share),
-                effort if is_last else effort.at_most(ROUGH),
+                effort,
+                rough=not is_last,
             ) as fold_fits,
         ):
             for setting, fold, linear, unseen in fold_fits.judge(places, self._scales):
