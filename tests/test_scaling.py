@@ -12,7 +12,14 @@ from marginpursuit.blocks import Blocks
 from marginpursuit.experiments.scaling import Cluster, Fit, cost, simulate, tables
 
 FIT = Fit(1e6, 50, block_bytes=2e7)  # ten blocks
-WORKER = Cluster(1, link_rate=np.inf, task_seconds=0.0, round_seconds=0.0, client_seconds=0.0)
+WORKER = Cluster(
+    1,
+    link_rate=np.inf,
+    task_seconds=0.0,
+    round_seconds=0.0,
+    client_seconds=0.0,
+    margin_seconds=0.0,
+)
 
 
 def test_bytes_read_are_those_of_the_formula():
@@ -32,7 +39,7 @@ def test_bytes_read_are_those_of_the_formula():
     fit = Fit(3000, 20, block_bytes=80_000, sweeps=model.n_sweeps_ - 2)
     assert fit.n_blocks == 3
     assert cost(fit).read == loaded
-    assert cost(fit).rounds == 1 + model.n_sweeps_
+    assert cost(fit).rounds == 1 + model.n_sweeps_ + 1  # the margins are asked twice
 
 
 def test_without_mishaps_the_time_is_that_of_the_bytes():
@@ -47,11 +54,18 @@ def test_without_mishaps_the_time_is_that_of_the_bytes():
 def test_the_scheduler_the_link_and_the_client_add_their_share():
     many = replace(WORKER, n_workers=10_000)
     busy = simulate(replace(FIT, block_bytes=2e4), replace(many, task_seconds=1e-3))
-    assert busy == pytest.approx(FIT.reads * 10_000 * 1e-3, rel=0.01)
+    assert busy == pytest.approx((cost(FIT).rounds - 1) * 10_000 * 1e-3, rel=0.01)
     slow = simulate(FIT, replace(many, client_seconds=1e-6)) - simulate(FIT, many)
     assert slow == pytest.approx(1.0)
+    sorting = simulate(FIT, replace(WORKER, margin_seconds=1e-6)) - simulate(FIT, WORKER)
+    assert sorting == pytest.approx(1.0)
     linked = simulate(FIT, replace(many, link_rate=1e9)) - simulate(FIT, many)
     assert linked >= (cost(FIT).back + 1e6) / 1e9
+
+
+def test_a_summary_of_margins_is_small_and_takes_a_round_more_for_256_times_the_rows():
+    assert [len(Fit(10.0**power, 10).summaries) for power in (6, 7, 9, 12)] == [2, 3, 4, 5]
+    assert cost(Fit(1e12, 100)).back < 1e7
 
 
 def test_mishaps_cost_time():

@@ -6,7 +6,7 @@ from copy import copy
 from functools import partial, reduce
 from itertools import pairwise
 from operator import add
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,7 @@ from scipy import sparse
 
 from marginpursuit._validation import count
 
-__all__ = ["Blocks"]
+__all__ = ["Blocks", "Held"]
 
 
 class Blocks:
@@ -228,6 +228,23 @@ class Blocks:
         """
         return reduce(add, (result for _, _, result in self.each(run, *vectors)))
 
+    def hold(self, run: Callable[..., Any], *vectors: NDArray[Any]) -> "Held":
+        """Keep what a function makes of every block that has rows, where it is made.
+
+        Parameters
+        ----------
+        run : callable
+            Called as by `each`.
+        *vectors : ndarray of shape (..., n_rows)
+            What goes with the rows.
+
+        Returns
+        -------
+        Held
+            What can be asked of the results.
+        """
+        return _HeldHere([result for _, _, result in self.each(run, *vectors)])
+
     def _cuts(self, rows: NDArray[np.intp]) -> tuple[list["_Cut"], NDArray[np.intp]]:
         """Return what cuts each block to these rows, and where the blocks then begin."""
         edges = np.searchsorted(rows, self.edges)
@@ -239,14 +256,19 @@ class Blocks:
             rows = self._loaders[block]()
         except Exception as error:
             raise RuntimeError(f"block {block} could not be loaded: {error!r}") from error
-        is_sparse = sparse.issparse(rows)
-        if not is_sparse:
-            return np.asarray(rows)
-        rows = rows.tocsr()
-        if not rows.has_canonical_format:  # squares need entries that are named once
-            rows = rows.copy()
-            rows.sum_duplicates()
-        return rows
+        return in_rows(rows)
+
+
+def in_rows(rows: Any) -> Any:
+    """Return what a loader returned as an array, or as a CSR matrix."""
+    is_sparse = sparse.issparse(rows)
+    if not is_sparse:
+        return np.asarray(rows)
+    rows = rows.tocsr()
+    if not rows.has_canonical_format:  # squares need entries that are named once
+        rows = rows.copy()
+        rows.sum_duplicates()
+    return rows
 
 
 def pieces(vectors: Sequence[NDArray[Any]], span: slice) -> list[NDArray[Any]]:
@@ -283,6 +305,23 @@ class _Cut:
 
     def __call__(self, block: Any) -> Any:
         return block[self._rows]
+
+
+class Held(Protocol):
+    """Something that is kept of every block."""
+
+    def total(self, ask: Callable[[Any], Any]) -> Any:
+        """Add up what a function says of each, in the order of the blocks."""
+
+
+class _HeldHere:
+    """What is kept of every block, in memory."""
+
+    def __init__(self, parts: list[Any]) -> None:
+        self._parts = parts
+
+    def total(self, ask: Callable[[Any], Any]) -> Any:
+        return reduce(add, map(ask, self._parts))
 
 
 class _Changed:

@@ -7,6 +7,12 @@ depends on the number of blocks alone: they are the same, bit for bit, whatever 
 
 Labels and weights are placed on the workers once; as they came by a task, a lost worker's share of
 them is made again.
+
+A fit gives up with an error where nothing happens: after ``marginpursuit.no-worker-timeout``
+("60 s") without any worker, and after ``marginpursuit.no-progress-timeout`` ("1 hour") in which no
+task of a fit ended although there were workers. Both are settings of Dask's configuration, and so
+the variables ``DASK_MARGINPURSUIT__NO_WORKER_TIMEOUT`` and
+``DASK_MARGINPURSUIT__NO_PROGRESS_TIMEOUT`` of the environment set them too.
 """
 
 import time
@@ -18,11 +24,12 @@ import cloudpickle
 import dask
 import distributed
 import numpy as np
-from dask import delayed
 from dask.optimization import cull
+from dask.utils import parse_timedelta
 from numpy.typing import NDArray
+from scipy import sparse
 
-from marginpursuit.blocks._blocks import Blocks, check_block, pieces, unchanged
+from marginpursuit.blocks._blocks import Blocks, check_block, in_rows, pieces, unchanged
 
 # How many results a task adds up.
 _FAN_IN = 8
@@ -33,8 +40,10 @@ _MOST_PLACED = 4
 # Bytes of a recipe above which it holds rows itself; these are then sent once and kept.
 _MOST_RECIPE_BYTES = 1 << 16
 
-# Seconds that a cluster may be without any worker, and between looks at it.
-_PATIENCE = 60.0
+# How long a cluster may be without any worker, and may end no task although it has some.
+_TIMEOUTS = {"no-worker-timeout": "60 s", "no-progress-timeout": "1 hour"}
+
+# Seconds between looks at a cluster.
 _LOOK = 1.0
 
 
@@ -59,6 +68,11 @@ class _Piece:
             values = values.astype(np.min_scalar_type(values.max()))
         self._values, self._shape, self._dtype = values, vector.shape, vector.dtype
 
+    @property
+    def is_small(self) -> bool:
+        """Whether it is as well sent again as placed."""
+        return self._values.size == 1
+
     def unpack(self) -> NDArray[Any]:
         return np.ascontiguousarray(np.broadcast_to(self._values, self._shape), dtype=self._dtype)
 
@@ -66,10 +80,10 @@ class _Piece:
 class DaskBlocks(Blocks):
     """Blocks that are asked where they are.
 
-    `sources` are recipes or, for blocks that the cluster holds, futures.
+    `sources` are recipes or, for blocks that the cluster holds, futures. `n_rounds` counts how
+    often all blocks were asked.
     """
 
-    is_sparse = False
     is_parallel = True
 
     def __init__(
@@ -79,11 +93,13 @@ class DaskBlocks(Blocks):
         lengths: Sequence[int] | None,
         n_columns: int,
         changes: Sequence[tuple[Callable[[Any], Any], ...]] | None = None,
+        *,
+        is_sparse: bool = False,
     ) -> None:
-        self._client, self._sources = client, list(sources)
+        self._client, self._sources, self.is_sparse = client, list(sources), is_sparse
         self._changes = [()] * len(self._sources) if changes is None else changes
-        self._label_loaders = []
-        self._placed: dict[tuple[int, tuple[int, ...]], tuple[NDArray[Any], dict[int, Any]]] = {}
+        self._label_loaders, self.n_rounds = [], 0
+        self._placed: dict[tuple[int, tuple[int, ...]], tuple[NDArray[Any], list[Any]]] = {}
         if lengths is None:
             asked = [self._submit(_length, source) for source in self._sources]
             lengths = [self._result(future) for future in asked]
@@ -94,7 +110,7 @@ class DaskBlocks(Blocks):
 
     def load(self, block: int) -> Any:
         """Load the rows of a block, here."""
-        question = self._question(block, unchanged)
+        question = self._question(block, cloudpickle.dumps(unchanged))
         return self._result(self._submit(_answer, question, self._sources[block]))
 
     def map(self, change: Callable[[Any], Any]) -> "DaskBlocks":
@@ -109,40 +125,62 @@ class DaskBlocks(Blocks):
         self, run: Callable[..., Any], *vectors: NDArray[Any]
     ) -> Iterator[tuple[int, slice, Any]]:
         """Apply a function to every block that has rows, on the workers; yield in order."""
-        asked = [(block, self._submit(_answer, *args)) for block, args in self._ask(run, vectors)]
-        for block, future in asked:
+        self.n_rounds += 1
+        blocks, futures = self._full, self._asked(run, vectors)
+        for block, future in zip(blocks, futures, strict=True):
             yield block, self._span(block), self._result(future)
 
     def total(self, run: Callable[..., Any], *vectors: NDArray[Any]) -> Any:
         """Add up what the function returns for the blocks, on the workers."""
-        # One graph, of which only the last key is kept: what is added up is forgotten at once.
-        level = [delayed(_answer, pure=False)(*args) for _, args in self._ask(run, vectors)]
-        while len(level) > 1:
-            starts = range(0, len(level), _FAN_IN)
-            level = [delayed(_sum, pure=False)(level[k : k + _FAN_IN]) for k in starts]
-        return self._result(self._client.compute(level[0], optimize_graph=False))
+        return self._summed(self._asked(run, vectors))
 
-    def _ask(
+    def hold(self, run: Callable[..., Any], *vectors: NDArray[Any]) -> "_HeldThere":
+        """Keep what the function returns for the blocks, on the workers."""
+        return _HeldThere(self._asked(run, vectors), self._map, self._summed)
+
+    def _summed(self, futures: list[distributed.Future]) -> Any:
+        self.n_rounds += 1
+        # Only the last is kept here: what has been added up is forgotten at once.
+        while len(futures) > 1:
+            starts = range(0, len(futures), _FAN_IN)
+            futures = [self._submit(_sum, futures[k : k + _FAN_IN]) for k in starts]
+        return self._result(futures.pop())
+
+    @property
+    def _full(self) -> list[int]:
+        """The blocks that have rows."""
+        return np.flatnonzero(np.diff(self.edges)).tolist()
+
+    def _asked(
         self, run: Callable[..., Any], vectors: Sequence[NDArray[Any]]
-    ) -> Iterator[tuple[int, list[Any]]]:
-        """Yield the arguments of `_answer` for each block that has rows."""
-        full = np.flatnonzero(np.diff(self.edges)).tolist()
-        placed = [self._place(vector, full) for vector in vectors]
-        for block in full:
-            source, parts = self._sources[block], [parts[block] for parts in placed]
-            yield block, [self._question(block, run), source, *parts]
+    ) -> list[distributed.Future]:
+        """Ask each block that has rows."""
+        packed = cloudpickle.dumps(run)  # once, and not for every block
+        questions = [self._question(block, packed) for block in self._full]
+        sources = [self._sources[block] for block in self._full]
+        return self._map(_answer, questions, sources, *(self._place(vector) for vector in vectors))
+
+    def _map(self, task: Callable[..., Any], *args: list[Any]) -> list[distributed.Future]:
+        return self._client.map(task, *args, pure=False)  # type: ignore[no-any-return]
 
     def _changed(
         self, changes: Sequence[Callable[[Any], Any]], edges: NDArray[np.intp]
     ) -> "DaskBlocks":
         """Return blocks that go through one more function each, and then have these edges."""
         chains = [(*chain, last) for chain, last in zip(self._changes, changes, strict=True)]
-        lengths = np.diff(edges).tolist()
-        return DaskBlocks(self._client, self._sources, lengths, self.shape[1], chains)
+        return DaskBlocks(
+            self._client,
+            self._sources,
+            np.diff(edges).tolist(),
+            self.shape[1],
+            chains,
+            is_sparse=self.is_sparse,
+        )
 
-    def _question(self, block: int, run: Callable[..., Any]) -> "_Question":
+    def _question(self, block: int, packed: bytes) -> "_Question":
         span = self._span(block)
-        return _Question(block, (span.stop - span.start, self.shape[1]), self._changes[block], run)
+        shape = span.stop - span.start, self.shape[1]
+        return _Question(block, shape, self.is_sparse, self._changes[block], packed)
 
     def _submit(self, task: Callable[..., Any], *args: Any) -> distributed.Future:
         return self._client.submit(task, *args, pure=False)
@@ -150,14 +188,13 @@ class DaskBlocks(Blocks):
     def _span(self, block: int) -> slice:
         return slice(int(self.edges[block]), int(self.edges[block + 1]))
 
-    def _place(self, vector: NDArray[Any], blocks: list[int]) -> dict[int, Any]:
-        """Place a vector's pieces on the workers, unless they are there."""
+    def _place(self, vector: NDArray[Any]) -> list[Any]:
+        """Place a vector's pieces on the workers, unless they are there, or are small."""
         name = vector.__array_interface__["data"][0], vector.shape
         if name not in self._placed:
-            parts = {
-                block: self._submit(unchanged, _Piece(*pieces([vector], self._span(block))))
-                for block in blocks
-            }
+            parts: list[Any] = [_Piece(*pieces([vector], self._span(k))) for k in self._full]
+            if not all(part.is_small for part in parts):
+                parts = self._map(unchanged, parts)
             # The vector is kept, so that no other can come to lie where it lies.
             self._placed[name] = vector, parts
             while len(self._placed) > _MOST_PLACED:
@@ -165,18 +202,36 @@ class DaskBlocks(Blocks):
         return self._placed[name][1]
 
     def _result(self, future: distributed.Future) -> Any:
-        """Wait for a result; give up where no worker is left, or no scheduler."""
-        last_seen = time.monotonic()
+        """Wait for a result; give up where no worker is left, no scheduler, or nothing happens."""
+        without_worker, without_progress = (
+            parse_timedelta(dask.config.get(f"marginpursuit.{name}", default))
+            for name, default in _TIMEOUTS.items()
+        )
+        last_worker = last_progress = time.monotonic()
+        seen = None
         while True:
             try:
                 with suppress(TimeoutError):
                     return future.result(timeout=_LOOK)
-                if self._client.nthreads():
-                    last_seen = time.monotonic()
+                n_workers = len(self._client.nthreads())
+                states = self._client.sync(self._client.scheduler.get_task_prefix_states)
             except (distributed.CancelledError, OSError) as error:
                 raise ConnectionError(f"the Dask scheduler was lost: {error}") from error
-            if time.monotonic() - last_seen > _PATIENCE:
-                raise ConnectionError(f"the Dask cluster has had no worker for {_PATIENCE:g} s")
+            now = time.monotonic()
+            last_worker = now if n_workers else last_worker
+            ours = [states.get(task.__name__) for task in _TASKS]  # how many wait, run, are done
+            last_progress = now if ours != seen else last_progress
+            seen = ours
+            if now - last_worker > without_worker:
+                raise ConnectionError(
+                    f"the Dask cluster has had no worker for {without_worker:g} s"
+                )
+            if n_workers and now - last_progress > without_progress:
+                raise TimeoutError(
+                    f"no task of a fit has ended for {without_progress:g} s on a Dask cluster with "
+                    f"{n_workers} workers: look for a block that never loads, or set marginpursuit."
+                    "no-progress-timeout to more in Dask's configuration"
+                )
 
 
 def from_dask(X: Any) -> Blocks:
@@ -196,10 +251,11 @@ def from_dask(X: Any) -> Blocks:
         return Blocks(_recipes(X, keys), lengths)
     held = bool(distributed.futures_of(X))
     recipes = [] if held else _recipes(X, keys)
+    sources: list[Any] = recipes
     if held or len(cloudpickle.dumps(recipes[0])) > _MOST_RECIPE_BYTES:
         by_key = {future.key: future for future in distributed.futures_of(client.persist(X))}
-        return DaskBlocks(client, [by_key[key] for key in keys], lengths, X.shape[1])
-    return DaskBlocks(client, recipes, lengths, X.shape[1])
+        sources = [by_key[key] for key in keys]
+    return DaskBlocks(client, sources, lengths, X.shape[1], is_sparse=sparse.issparse(X._meta))
 
 
 def _recipes(X: Any, keys: list[Any]) -> list[Recipe]:
@@ -207,12 +263,25 @@ def _recipes(X: Any, keys: list[Any]) -> list[Recipe]:
     return [Recipe(graph, key) for key in keys]
 
 
+class _HeldThere:
+    """What is kept of every block, on the workers."""
+
+    def __init__(
+        self, parts: list[Any], ask: Callable[..., list[Any]], add_up: Callable[[list[Any]], Any]
+    ) -> None:
+        self._parts, self._ask, self._add_up = parts, ask, add_up
+
+    def total(self, ask: Callable[[Any], Any]) -> Any:
+        packed = cloudpickle.dumps(ask)
+        return self._add_up(self._ask(_reply, self._parts, [packed] * len(self._parts)))
+
+
 def _rows(source: Any) -> Any:
-    return np.asarray(source() if isinstance(source, Recipe) else source)
+    return in_rows(source() if isinstance(source, Recipe) else source)
 
 
 def _length(source: Any) -> int:
-    return len(_rows(source))
+    return int(_rows(source).shape[0])
 
 
 class _Question:
@@ -222,10 +291,12 @@ class _Question:
         self,
         block: int,
         shape: tuple[int, int],
+        is_sparse: bool,
         changes: tuple[Callable[[Any], Any], ...],
-        run: Callable[..., Any],
+        packed: bytes,
     ) -> None:
-        self.block, self.shape, self.changes, self.run = block, shape, changes, run
+        self.block, self.shape, self.is_sparse = block, shape, is_sparse
+        self.changes, self.packed = changes, packed
 
 
 def _answer(question: _Question, source: Any, *parts: "_Piece") -> Any:
@@ -236,8 +307,13 @@ def _answer(question: _Question, source: Any, *parts: "_Piece") -> Any:
             rows = change(rows)
     except Exception as error:
         raise RuntimeError(f"block {question.block} could not be loaded: {error!r}") from error
-    check_block(question.block, rows, question.shape, is_sparse=False)
-    return question.run(rows, *(part.unpack() for part in parts))
+    check_block(question.block, rows, question.shape, is_sparse=question.is_sparse)
+    return cloudpickle.loads(question.packed)(rows, *(part.unpack() for part in parts))
+
+
+def _reply(held: Any, packed: bytes) -> Any:
+    """Ask what is held of a block: what a task does that needs no rows."""
+    return cloudpickle.loads(packed)(held)
 
 
 def _sum(results: list[Any]) -> Any:
@@ -245,3 +321,7 @@ def _sum(results: list[Any]) -> Any:
     for other in others:
         total = total + other
     return total
+
+
+# Everything that runs on workers.
+_TASKS = (_answer, _length, _reply, _sum, unchanged)

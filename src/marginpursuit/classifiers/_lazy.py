@@ -40,4 +40,4 @@ def lazy_on_dask(predict: _Predict) -> _Predict:
 
 
 def _predict_block(predict: Callable[..., Any], estimator: Any, none: Any, rows: Any) -> Any:
-    return predict(estimator, rows) if len(rows) else none
+    return predict(estimator, rows) if rows.shape[0] else none

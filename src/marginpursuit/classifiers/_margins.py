@@ -14,6 +14,9 @@ from marginpursuit.tasks import Labels
 #: The levels at which quantiles of the margins are kept.
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
+#: The level of the quantile of the absolute margins that a scale rule reads.
+ABSOLUTE_LEVEL = 0.75
+
 #: Shares of the weight that differ by no more than this, relatively, differ by rounding.
 ROUNDING = 1e-10
 
@@ -63,16 +66,20 @@ class Margins:
         """
         if self._equal_weights:
             return np.quantile(self.values, levels, axis=0, method="averaged_inverted_cdf")
-        result = np.empty((len(levels), self.values.shape[1]))
+        return np.asarray(0.5 * self.quantile_ends(levels).sum(axis=0))
+
+    def quantile_ends(self, levels: tuple[float, ...]) -> FloatArray:
+        """Return the two values whose mean is a quantile, of shape (2, n_levels, n_problems)."""
+        shares = np.array(levels)
+        rounding = ROUNDING * np.minimum(shares, 1.0 - shares)
+        result = np.empty((2, len(levels), self.values.shape[1]))
         for k, values in enumerate(self.values.T):
             order = np.argsort(values)
             share = np.cumsum(self.weights[order])
             share /= share[-1]
-            for row, level in zip(result, levels, strict=True):
-                rounding = ROUNDING * min(level, 1.0 - level)
-                low = int(np.searchsorted(share, level - rounding))
-                high = int(np.searchsorted(share, level + rounding, side="right"))
-                row[k] = 0.5 * (values[order[low]] + values[order[min(high, len(order) - 1)]])
+            low = np.searchsorted(share, shares - rounding)
+            high = np.searchsorted(share, shares + rounding, side="right")
+            result[:, :, k] = values[order[np.minimum([low, high], len(order) - 1)]]
         return result
 
     def statistics(self, scale: float) -> "MarginStatistics":
@@ -158,7 +165,7 @@ def _confidence(margins: Margins) -> float:
 
 def _quantile(margins: Margins) -> float:
     def square(group: Margins) -> FloatArray:
-        return np.asarray(np.square(group.absolute().quantiles((0.75,))[0]))
+        return np.asarray(np.square(group.absolute().quantiles((ABSOLUTE_LEVEL,))[0]))
 
     return float(confidence_scale(_positive(margins.average(square), margins), margins.count))
 

@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 from math import exp, log
 
 from marginpursuit.classifiers._array_margins import margins_of
+from marginpursuit.classifiers._block_margins import block_margins
 from marginpursuit.classifiers._margins import Margins
+from marginpursuit.design import BlockDesign, Linear
 from marginpursuit.solvers import Problem, Solution
 from marginpursuit.tasks import Labels
 
@@ -44,8 +46,7 @@ def pursue(
     trials: list[Pursuit] = []
     while True:
         solution, loss = solve(problem), problem.tasks.losses[0]
-        scores, scale = problem.geometry.design.scores(*solution.linear), loss.scale
-        margins = margins_of(scores, labels, problem.tasks.weights[0, :], count, loss.margin)
+        margins, scale = _margins(problem, solution.linear, labels, count), loss.scale
         wanted = scale if rule is None else rule(margins)
         n_iter = solution.n_iter + (trials[-1].n_iter if trials else 0)
         trials.append(Pursuit(solution, margins, scale, wanted, n_iter))
@@ -53,6 +54,18 @@ def pursue(
             return trials[-1]
         tasks = problem.tasks.with_loss(replace(loss, scale=_next_scale(trials)))
         problem = replace(problem, tasks=tasks, start=solution.linear)
+
+
+def _margins(problem: Problem, linear: Linear, labels: Labels, count: float) -> Margins:
+    """Return the margins at a point, where the rows are."""
+    design, weights, loss = (
+        problem.geometry.design,
+        problem.tasks.weights[0, :],
+        problem.tasks.losses[0],
+    )
+    if isinstance(design, BlockDesign):
+        return block_margins(design, linear, labels, weights, count, loss)
+    return margins_of(design.scores(*linear), labels, weights, count, loss.margin)
 
 
 def _next_scale(trials: list[Pursuit]) -> float:

@@ -7,11 +7,14 @@ marginpursuit.experiments.scaling`` prints the tables of ``docs/scaling.md``.
 
 import heapq
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, log2
 
 import numpy as np
 
 __all__ = ["Cluster", "Cost", "Fit", "cost", "simulate", "tables"]
+
+# Bytes of a cell of margins: its ends, number, weight, mean and two moments.
+_CELL_BYTES = 56.0
 
 
 @dataclass(frozen=True)
@@ -36,15 +39,29 @@ class Fit:
         """The reads of the data: moments, sweeps, scores."""
         return 1 + self.sweeps + self.trials
 
+    @property
+    def summaries(self) -> tuple[float, ...]:
+        """The numbers of cells that describe the margins of a problem, in rounds of a trial.
+
+        The first are those of all margins, in octaves of 64 to both sides of zero; then finer ones
+        of those eight cells or so on which a statistic depends, a fiftieth of all margins, until
+        these are few enough to be sent one by one.
+        """
+        rounds, left = [128.0 * max(1.0, log2(self.n_rows) - 6.0)], self.n_rows / 50.0
+        while left > 2.0**15:
+            rounds.append(2048.0)
+            left /= 256.0
+        return (*rounds, left)
+
 
 @dataclass(frozen=True)
 class Cost:
     """What a fit moves, in bytes, and its rounds."""
 
-    rounds: int  # the labels, and one for each read
+    rounds: int  # the labels, one for each read, and those for the statistics of margins
     read: float  # from where the blocks are
     out: float  # from the client: labels, and coefficients with every question
-    back: float  # to the client: moments, gradients, scores
+    back: float  # to the client: moments, gradients, summaries of margins
     among: float  # between workers at most: all results of blocks but the last sum of each round
 
 
@@ -58,7 +75,8 @@ class Cluster:
     link_rate: float = 1e9  # bytes a second to and from the client, and from worker to worker
     task_seconds: float = 1e-3  # of the scheduler for a task, one after another
     round_seconds: float = 0.02  # beside its tasks
-    client_seconds: float = 3.5e-7  # a row and trial, for the statistics of the margins
+    client_seconds: float = 6e-8  # a row, for the labels
+    margin_seconds: float = 1.2e-7  # of a worker, a row, problem and trial, to sort margins
     spread: float = 0.0  # the standard deviation of the logarithm of a task's time
     failures: float = 0.0  # a worker and hour
     recovery_seconds: float = 10.0  # until a lost worker is noticed
@@ -83,19 +101,20 @@ def cost(fit: Fit, question_bytes: float = 4096.0) -> Cost:
     --------
     >>> from marginpursuit.experiments.scaling import Fit, cost
     >>> cost(Fit(1e9, 100)).rounds
-    8
+    11
     >>> f"{cost(Fit(1e9, 100)).read / 1e12:.1f} TB"
     '2.8 TB'
     """
     n, d, problems, blocks = fit.n_rows, fit.n_columns, fit.n_problems, fit.n_blocks
     coefficients, gradient = 8.0 * problems * (d + 1), 8.0 * problems * (d + 2)
     moments = 8.0 * (d * d + d + 1)
+    summaries = fit.trials * problems * _CELL_BYTES * sum(fit.summaries)
     return Cost(
-        rounds=1 + fit.reads,
+        rounds=1 + fit.reads + fit.trials * (len(fit.summaries) - 1),
         read=fit.reads * n * d * fit.item_bytes,
         out=n + blocks * (fit.reads * question_bytes + (fit.sweeps + fit.trials) * coefficients),
-        back=moments + fit.sweeps * gradient + fit.trials * 8.0 * n * problems,
-        among=(blocks - 1) * (moments + fit.sweeps * gradient),
+        back=moments + fit.sweeps * gradient + summaries,
+        among=(blocks - 1) * (moments + fit.sweeps * gradient + summaries),
     )
 
 
@@ -121,14 +140,16 @@ def simulate(fit: Fit, cluster: Cluster, seed: int = 0) -> float:
     read = rows * fit.n_columns * fit.item_bytes / cluster.read_rate
     product = 2.0 * rows * fit.n_columns**2 / cluster.product_rate
     moments, gradient = 8.0 * fit.n_columns**2, 8.0 * fit.n_problems * fit.n_columns
-    total = fit.n_rows / cluster.link_rate  # the labels
-    for k in range(fit.reads):
-        work, result = (read, gradient) if k else (read + product, moments)
-        depth = ceil(np.log(max(fit.n_blocks, 2)) / np.log(8))  # of the tree that adds results up
+    margins = rows * fit.n_problems * cluster.margin_seconds
+    first, *others = (_CELL_BYTES * fit.n_problems * cells for cells in fit.summaries)
+    rounds = [(read + product, moments)] + [(read, gradient)] * fit.sweeps
+    rounds += [(read + margins, first), *((0.0, finer) for finer in others)] * fit.trials
+    depth = ceil(np.log(max(fit.n_blocks, 2)) / np.log(8))  # of the tree that adds results up
+    total = fit.n_rows * (1.0 / cluster.link_rate + cluster.client_seconds)  # the labels
+    for work, result in rounds:
         total += _round(fit.n_blocks, work, cluster, rng) + cluster.round_seconds
         total += 8 * depth * result / cluster.link_rate
-    scores = 8.0 * fit.n_rows * fit.n_problems / cluster.link_rate
-    return total + fit.trials * (scores + cluster.client_seconds * fit.n_rows * fit.n_problems)
+    return total
 
 
 def _round(n_tasks: int, work: float, cluster: Cluster, rng: np.random.Generator) -> float:
@@ -156,16 +177,14 @@ def tables() -> str:
         c = cost(fit)
         moved = " | ".join(_bytes(x) for x in (c.read, c.out, c.back, c.among))
         lines.append(f"| 10^{power} | {moved} | {c.rounds} |")
-    head = "| rows | workers | ideal | with stragglers and failures | statistics on the workers |"
-    lines += ["", head, "|---|---|---|---|---|"]
+    lines += ["", "| rows | workers | ideal | with stragglers and failures |", "|---|---|---|---|"]
     for power in (9, 12):
         for n_workers in (1, 100, 10_000):
             ideal = Cluster(n_workers)
             real = replace(ideal, spread=0.5, failures=0.01)
             fit = _fit(10.0**power)
             times = [_duration(simulate(fit, cluster)) for cluster in (ideal, real)]
-            alone = _duration(simulate(replace(fit, trials=0, sweeps=fit.sweeps + 1), real))
-            lines.append(f"| 10^{power} | {n_workers:,} | {times[0]} | {times[1]} | {alone} |")
+            lines.append(f"| 10^{power} | {n_workers:,} | {times[0]} | {times[1]} |")
     return "\n".join(lines)
 
 
