@@ -4,6 +4,7 @@ import ast
 import csv
 import io
 import warnings
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -289,13 +290,40 @@ def datasets(as_json: _JSON = False) -> None:
         show_table(header, rows, n_texts=3)
 
 
-@app.command(epilog="Example: `marginpursuit bench --rows 100000 --columns 50`")
+@app.command(
+    epilog="Examples: `marginpursuit bench --rows 100000 --columns 50`; "
+    "`marginpursuit bench --scale --gigabytes 10 --folder /scratch -o out`"
+)
 def bench(
     rows: Annotated[int, typer.Option(min=100, help="Rows of the artificial data.")] = 20_000,
     columns: Annotated[int, typer.Option(min=1, help="Columns of the artificial data.")] = 50,
+    scale: Annotated[
+        bool,
+        typer.Option("--scale", help="Measure a file beyond memory, blocks and Dask instead."),
+    ] = False,
+    gigabytes: Annotated[
+        float, typer.Option(min=0.001, help="With --scale: the size of the file.")
+    ] = 1.0,
+    folder: Annotated[
+        Path | None,
+        typer.Option(exists=True, file_okay=False, help="With --scale: where the file is made."),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", metavar="FOLDER", help="With --scale: write a run and its report."
+        ),
+    ] = None,
     as_json: _JSON = False,
 ) -> None:
-    """Time a fit of every method, in reads of the data: a ratio that holds on other machines."""
+    """Time a fit of every method, in reads of the data: a ratio that holds on other machines.
+
+    With --scale: how fast a file is swept, as a share of reading it; how much memory a fit takes;
+    and fits in memory, in blocks and on one and two Dask workers. The file is removed at the end.
+    """
+    if scale:
+        _bench_scale(gigabytes, folder, output, as_json)
+        return
     chosen = methods()
     with progress("bench", len(chosen)) as reached:
         timings = time_fits(chosen, rows, columns, reached=reached)
@@ -305,6 +333,32 @@ def bench(
         cells = ((t.name, f"{t.seconds:.4f}", f"{t.reads:.0f}", f"{t.error:.4f}") for t in timings)
         header = ("method", "seconds", "reads of the data", "training error")
         show_table(header, cells, n_texts=1)
+
+
+def _bench_scale(gigabytes: float, folder: Path | None, output: Path | None, as_json: bool) -> None:
+    """Measure large data, print what was found, and write it to a folder."""
+    from marginpursuit.experiments import large_data
+
+    with (
+        large_data.large_file(gigabytes, folder) as file,
+        progress("reading and sweeps", 1 + large_data.count_fits()) as reached,
+    ):
+        listings = [large_data.measure_file(file)]
+        reached("fits")
+        listings.append(large_data.compare_places(file, reached))
+    if as_json:
+        answer = [asdict(listing) for listing in listings]
+        say(answer, as_json=True)
+    else:
+        for listing in listings:
+            say(f"{listing.title}\n", as_json=False)
+            show_table(listing.header, listing.rows, n_texts=1)
+            say(f"\n{listing.caption}\n", as_json=False)
+    if output is not None:
+        output.mkdir(parents=True, exist_ok=True)
+        run = Run.now("Large data on this machine", listings=tuple(listings))
+        run.save(output / "run.json")
+        note(f"report at {_write_report(run, output / 'report.html').resolve()}")
 
 
 @app.command()

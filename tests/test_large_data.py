@@ -1,0 +1,127 @@
+"""Benchmarks of large data: what they measure and say, and that they leave nothing behind."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from marginpursuit.experiments import large_data
+from marginpursuit.experiments.large_data import (
+    compare_places,
+    count_fits,
+    large_file,
+)
+from marginpursuit.experiments.runs import Run
+
+PROGRAM = Path(sys.executable).with_name("marginpursuit")
+
+
+def test_the_file_holds_the_rows_that_the_labels_belong_to(tmp_path):
+    with large_file(0.004, tmp_path) as file:
+        assert file.n_bytes == pytest.approx(4e6, rel=0.01)
+        assert len(file.y) == 4 * file.block_rows
+        rows, labels = large_data.synthetic(2, file.block_rows)
+        np.testing.assert_array_equal(file.blocks(3).load(2), rows)
+        np.testing.assert_array_equal(file.y[2 * file.block_rows : 3 * file.block_rows], labels)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_file_that_does_not_fit_is_refused_before_it_is_begun(tmp_path):
+    with pytest.raises(OSError, match=r"1e\+09 GB does not fit in .* GB are free"):
+        large_file(1e9, tmp_path).__enter__()
+    assert not list(tmp_path.iterdir())
+
+
+def test_places_agree(monkeypatch, tmp_path):
+    monkeypatch.setattr(large_data, "has_dask", lambda: False)
+    reached = []
+    with large_file(0.004, tmp_path) as file:
+        found = compare_places(file, reached.append)
+    assert len(found.rows) == len(reached) == count_fits() == 3
+    assert len({row[-1] for row in found.rows}) == 1  # the test error
+    assert found.rows[0][2] == "1.00"
+
+
+@pytest.mark.slow
+def test_a_cluster_is_one_of_the_places(monkeypatch, tmp_path):
+    pytest.importorskip("distributed")
+    monkeypatch.setattr(large_data, "_WORKERS", (1,))
+    monkeypatch.setattr(large_data, "_REPEATS", 1)
+    with large_file(0.004, tmp_path) as file:
+        found = compare_places(file)
+    rows = {row[0]: dict(zip(found.header, row, strict=True)) for row in found.rows}
+    assert len(rows) == count_fits() == 5
+    anew, held = rows["Dask, 1 workers, blocks read anew"], rows["Dask, 1 workers, blocks held"]
+    assert anew["test error"] == rows["in memory, 1 thread"]["test error"]
+    assert anew["rounds"] == held["rounds"]
+    assert 4 <= int(anew["rounds"]) <= 12
+    assert float(anew["of the busiest worker, s"]) > 0
+
+
+def bench(*arguments, **options):
+    command = [PROGRAM, "bench", "--scale", *arguments]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
+
+
+def test_the_command(tmp_path, monkeypatch):
+    pytest.importorskip("typer")
+    from typer.testing import CliRunner
+
+    from marginpursuit.cli.app import app
+
+    monkeypatch.setattr(large_data, "has_dask", lambda: False)
+    out = tmp_path / "out"
+
+    def call(*options):
+        where = ["--gigabytes", "0.004", "--folder", str(tmp_path)]
+        done = CliRunner().invoke(app, ["bench", "--scale", *where, *options])
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    rates, fits = json.loads(call("--json", "-o", str(out)))
+    found = dict(rates["rows"])
+    assert float(found["sweep, GB/s"]) > 0
+    assert found["sweep, of the rate of reading"].endswith(" %")
+    assert 0.05 < float(found["most memory resident, GB"]) < 1.5
+    assert int(found["reads of a fit"]) >= 3
+    assert fits["title"].startswith("In memory, in blocks, on a cluster")
+    kept = Run.load(out).listings
+    assert [listing.title for listing in kept] == [rates["title"], fits["title"]]
+    assert rates["title"] in (out / "report.html").read_text()
+    monkeypatch.setattr(large_data, "measure_file", lambda file: kept[0])
+    printed = call()
+    assert "sweep, of the rate of reading" in printed
+    assert "in blocks, all threads" in printed
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_too_little_space_is_a_line_and_a_code(tmp_path):
+    pytest.importorskip("typer")
+    process = bench("--gigabytes", "1e9", "--folder", tmp_path)
+    answer, message = process.communicate(timeout=60)
+    assert process.returncode == 3
+    assert not answer
+    assert message.startswith("error: a file of 1e+09 GB does not fit")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
+def test_ctrl_c_removes_the_file(tmp_path):
+    pytest.importorskip("typer")
+    process = bench("--gigabytes", "0.3", "--folder", tmp_path, start_new_session=True)
+    deadline = time.monotonic() + 60
+    while not list(tmp_path.glob("*/*")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert list(tmp_path.glob("*/*"))  # it is being written
+    os.killpg(process.pid, signal.SIGINT)
+    _, message = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert message == "error: interrupted\n"
+    assert not list(tmp_path.iterdir())
