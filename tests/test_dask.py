@@ -259,7 +259,7 @@ def test_results_do_not_depend_on_the_schedule(client, expected):
 class During:
     """Does something to the workers in the middle of a fit, when some blocks have been read."""
 
-    def __init__(self, client, log, action, loads=14):
+    def __init__(self, client, log, action, loads=2 * N_BLOCKS + 2):
         self._client, self._log, self._action, self._loads = client, log, action, loads
         self._thread = threading.Thread(target=self._run)
         self.acted = False
@@ -295,12 +295,16 @@ def stop_one(pids):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("action", [stop_one, kill_one, kill_both])
-def test_what_happens_to_workers_changes_nothing(client, expected, tmp_path, action):
+@pytest.mark.parametrize(
+    ("action", "reads"), [(stop_one, 2), (kill_one, 2), (kill_both, 2), (kill_one, "all")]
+)
+def test_what_happens_to_workers_changes_nothing(client, expected, tmp_path, action, reads):
+    """After all reads the margins are held by the workers, and are made again by others."""
     client.wait_for_workers(2, timeout=30)
     log = tmp_path / "loads"
     rows = lazy(partial(noted_rows, log=str(log), seconds=0.05))
-    with During(client, log, action):
+    loads = N_BLOCKS * expected.n_sweeps_ if reads == "all" else N_BLOCKS * reads + 2
+    with During(client, log, action, loads):
         fit = MarginPursuitClassifier().fit(rows, LABELS)
     assert_identical(fit, expected)
     client.wait_for_workers(2, timeout=30)
