@@ -220,15 +220,15 @@ def test_one_task_a_block_and_round_and_no_rows_in_it(client, tmp_path):
     client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.transition_log.clear())
     fit = MarginPursuitClassifier().fit(lazy(partial(noted_rows, log=str(log))), LABELS)
     assert (
-        client.run_on_scheduler(count_answers)
+        client.run_on_scheduler(partial(count_tasks, name="_answer"))
         == N_BLOCKS * fit.n_sweeps_
         == len(log.read_text().splitlines())
     )
 
 
-def count_answers(dask_scheduler):
+def count_tasks(dask_scheduler, name):
     return sum(
-        str(story[0]).startswith("_answer") and story[2] == "memory"
+        str(story[0]).startswith(name) and story[2] == "memory"
         for story in dask_scheduler.transition_log
     )
 
@@ -254,6 +254,16 @@ def test_results_do_not_depend_on_the_schedule(client, expected):
     for seed in range(2):
         rows = lazy(partial(at_leisure, seed=seed))
         assert_identical(MarginPursuitClassifier().fit(rows, LABELS), expected)
+
+
+def test_results_are_added_up_in_a_tree(client, monkeypatch, expected):
+    for name in ("_FEWEST_SUMMANDS", "_MOST_SUMMANDS"):
+        monkeypatch.setattr(f"marginpursuit.blocks.dask.{name}", 2)
+    client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.transition_log.clear())
+    fit = MarginPursuitClassifier().fit(lazy(make_rows), LABELS)
+    assert_same(fit, expected)
+    n_sums = client.run_on_scheduler(partial(count_tasks, name="_sum"))
+    assert n_sums >= 6 * fit.n_sweeps_  # of six blocks three, two and one
 
 
 class During:

@@ -2,8 +2,8 @@
 
 Each round is one task a block, in which the block is loaded, asked and forgotten: what travels to a
 worker is the recipe for loading it (its part of the graph) and the question, never the rows. Where
-a worker is lost its tasks run elsewhere. Results are added up by tasks in a tree, whose shape
-depends on the number of blocks alone: they are the same, bit for bit, whatever ran where and when.
+a worker is lost its tasks run elsewhere. Results are added up by tasks in a tree that depends on
+the shape of the blocks alone: they are the same, bit for bit, whatever ran where and when.
 
 Labels and weights are placed on the workers once; as they came by a task, a lost worker's share of
 them is made again.
@@ -31,8 +31,10 @@ from scipy import sparse
 
 from marginpursuit.blocks._blocks import Blocks, check_block, in_rows, pieces, unchanged
 
-# How many results a task adds up.
-_FAN_IN = 8
+# How many results a task adds up, and the bytes of Gram matrices that it may have at a time beyond
+# the fewest.
+_FEWEST_SUMMANDS, _MOST_SUMMANDS = 8, 64
+_SUMMED_BYTES = 1 << 26
 
 # Vectors that stay placed on the workers, the latest: classes and weights of the rows.
 _MOST_PLACED = 4
@@ -141,9 +143,11 @@ class DaskBlocks(Blocks):
     def _summed(self, futures: list[distributed.Future]) -> Any:
         self.n_rounds += 1
         # Only the last is kept here: what has been added up is forgotten at once.
+        step = _SUMMED_BYTES // (8 * max(1, self.shape[1]) ** 2)
+        step = min(max(step, _FEWEST_SUMMANDS), _MOST_SUMMANDS)
         while len(futures) > 1:
-            starts = range(0, len(futures), _FAN_IN)
-            futures = [self._submit(_sum, futures[k : k + _FAN_IN]) for k in starts]
+            starts = range(0, len(futures), step)
+            futures = [self._submit(_sum, futures[k : k + step]) for k in starts]
         return self._result(futures.pop())
 
     @property

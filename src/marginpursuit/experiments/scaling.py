@@ -144,7 +144,7 @@ def simulate(fit: Fit, cluster: Cluster, seed: int = 0) -> float:
     first, *others = (_CELL_BYTES * fit.n_problems * cells for cells in fit.summaries)
     rounds = [(read + product, moments)] + [(read, gradient)] * fit.sweeps
     rounds += [(read + margins, first), *((0.0, finer) for finer in others)] * fit.trials
-    depth = ceil(np.log(max(fit.n_blocks, 2)) / np.log(8))  # of the tree that adds results up
+    depth = ceil(np.log(max(fit.n_blocks, 2)) / np.log(8))  # of the tree that adds up, at most
     total = fit.n_rows * (1.0 / cluster.link_rate + cluster.client_seconds)  # the labels
     for work, result in rounds:
         total += _round(fit.n_blocks, work, cluster, rng) + cluster.round_seconds
