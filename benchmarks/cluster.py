@@ -48,7 +48,8 @@ def _peer(file: LargeFile) -> str:
             distributed.Client(cluster) as client,
             warnings.catch_warnings(action="ignore"),
         ):
-            X = client.persist(dask_rows(file, len(file.y) // file.block_rows))
+            lazy = dask_rows(file, len(file.y) // file.block_rows)
+            X = client.persist(lazy.map_blocks(np.array))
             distributed.wait(X)
             labels = da.from_array(file.y[: len(X)].astype(int), chunks=X.chunks[0])
             start = time.perf_counter()

@@ -302,7 +302,8 @@ def _fits(file: LargeFile, n_blocks: int, y: NDArray[np.int8]) -> Iterator[_Fit]
         ):
             lazy, name = dask_rows(file, n_blocks), f"Dask, {n_workers} workers, blocks"
             yield _fit(f"{name} read anew", lazy, y, client)
-            held = client.persist(lazy)
+            # Copied: what takes no time to load would all come to be held by one worker.
+            held = client.persist(lazy.map_blocks(np.array))
             distributed.wait(held)
             yield _fit(f"{name} held", held, y, client)
 
