@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 
 from marginpursuit import MarginPursuitClassifier
 from marginpursuit.blocks import Blocks
@@ -52,7 +52,8 @@ def both(values, weights=None, scale=1.0, n_blocks=4):
 def assert_same(whole, found, scale, rtol=1e-12):
     expected, statistics = whole.statistics(scale), found.statistics(scale)
     size = np.abs(expected.quantiles).max()
-    assert_array_equal(statistics.quantiles, expected.quantiles)
+    # Equal, but for the rounding of a mean of two values.
+    assert_allclose(statistics.quantiles, expected.quantiles, rtol=0, atol=2.3e-16 * size)
     for name, power in (("location", 1), ("mean", 1), ("variance", 2)):
         wanted = getattr(expected, name)
         assert_allclose(getattr(statistics, name), wanted, rtol=rtol, atol=1e-15 * size**power)
@@ -80,8 +81,12 @@ def test_several_problems_each_have_their_own_margins():
     assert_same(*both(values, RNG.random(5000), scale=0.5), 0.5)
 
 
+# Of margins below that not even the cubes are floats.
+MARGINS = st.floats(-1e3, 1e3).map(lambda value: value if abs(value) > 1e-60 else 0.0)
+
+
 @given(
-    values=st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=40),
+    values=st.lists(MARGINS, min_size=1, max_size=40),
     scale=st.floats(1e-2, 1e2),
     n_blocks=st.integers(1, 5),
 )

@@ -119,7 +119,7 @@ class _Cells:
         cell = np.maximum(np.searchsorted(self.first, places, side="right") - 1, 0)
         which = np.zeros(len(self.first), dtype=bool)
         which[cell[places <= self.last[cell]]] = True
-        return which & (self.second > 0)
+        return which & (self.second > 0)  # or all margins are equal, but for less than 1e-150
 
 
 def _joined(
