@@ -435,7 +435,8 @@ class TestFusedKernel:
         narrow = wide[:, 3:10]
         assert narrow.stride(0) == 20
         found = kernel.sweep(narrow, *common)
-        assert_array_equal(found, kernel.sweep(narrow.contiguous(), *common))
+        # Other loads are in other lanes, and added up in another order.
+        assert_allclose(found, kernel.sweep(narrow.contiguous(), *common), rtol=1e-5, atol=1e-7)
         full = kernel.sweep(narrow, codes, 1, weight.expand(90).contiguous(), *common[3:])
         assert_array_equal(found, full)
         same = narrow[:1].expand(90, 7)

@@ -30,7 +30,7 @@ def projection(alpha, beta):
 
 
 def wide(u):
-    return mp.sign(u) * mp.log(1 + abs(u) + u * u / 2)
+    return mp.sign(u) * mp.log1p(abs(u) + u * u / 2)
 
 
 LOSSES = [
@@ -109,7 +109,7 @@ def test_wide_influence_bounds_that_of_the_paper(u):
 
 def mean_of_wide_influence(point, values, weights, scale):
     return mp.fsum(
-        mp.mpf(float(w)) * wide((mp.mpf(float(point)) - mp.mpf(float(x))) / mp.mpf(float(scale)))
+        mp.mpf(float(w)) * wide((point - mp.mpf(float(x))) / mp.mpf(float(scale)))
         for x, w in zip(values, weights, strict=True)
     )
 

@@ -258,6 +258,15 @@ def test_bad_parameters(name, value):
         MarginPursuitClassifierCV(**{name: value}).fit(X, y)
 
 
+def test_sparse_rows_are_offered_smaller_penalties():
+    X, y = two_classes()
+    model = MarginPursuitClassifierCV(scales=[1.0], overconfidences=[0.0], cv=2)
+    smallest = [
+        min(model.fit(rows, y).cv_results_["param_alpha"]) for rows in (X, sparse.csr_matrix(X))
+    ]
+    assert smallest == [1e-6, 1e-7]
+
+
 def test_bad_folds():
     X, y = two_classes()
     one = np.flatnonzero(y == 1)

@@ -14,6 +14,10 @@ class Allowed(NamedTuple):
     words: str
     test: Callable[[Any], bool]
 
+    def or_none(self) -> "Allowed":
+        """Allow None too."""
+        return Allowed(f"{self.words}, or None", lambda x: x is None or self.test(x))
+
 
 def check_parameters(estimator: Any, allowed: Mapping[str, Allowed]) -> None:
     """Raise a ValueError for the first parameter that is not as allowed."""

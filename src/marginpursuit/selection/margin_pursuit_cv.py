@@ -38,10 +38,17 @@ from marginpursuit.selection._scores import Judge, Scored, search_results, takes
 
 __all__ = ["MarginPursuitClassifierCV"]
 
+# The penalties for dense and for sparse rows. Text wants smaller ones: on one class of news20 the
+# test error is 1.8 % with 1e-6 and 1.2 % with 1e-7.
+_ALPHAS = {
+    False: (1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6),
+    True: (1e-3, 1e-4, 1e-5, 3e-6, 1e-6, 3e-7, 1e-7),
+}
+
 _ALLOWED = {
     "scales": numbers("that are positive and finite", np.nextafter(0, 1), np.finfo(float).max),
     "overconfidences": numbers("in [0, 1]", 0.0, 1.0),
-    "alphas": numbers("that are finite and >= 0", 0.0, np.finfo(float).max),
+    "alphas": numbers("that are finite and >= 0", 0.0, np.finfo(float).max).or_none(),
     "alpha_unit": one_of(["auto", "absolute", "standardised", "common"]),
     "margin": number("in [1e-100, 1e+100]", lambda x: 1e-100 <= x <= 1e100),
     "rule": one_of(["best", "one-standard-error"]),
@@ -82,8 +89,9 @@ class MarginPursuitClassifierCV(LinearClassifier):
         Scales s to choose from; what matters is their ratio to the margin.
     overconfidences : sequence of float, default=(0.0, 1.0)
         Weights τ of margins above the level to choose from.
-    alphas : sequence of float, default=(1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)
-        Penalties to choose from.
+    alphas : sequence of float, optional
+        Penalties to choose from; by default seven from 1e-3 to 1e-6 for dense rows, and from 1e-3
+        to 1e-7 for sparse ones.
     alpha_unit : {"auto", "absolute", "standardised", "common"}, default="auto"
         What the penalties are multiples of, as in :class:`MarginPursuitClassifier`; "auto" is
         "standardised" for dense and "common" for sparse data, whose columns tend to share a unit.
@@ -178,7 +186,7 @@ class MarginPursuitClassifierCV(LinearClassifier):
         *,
         scales: Iterable[float] = (0.1, 0.3, 1.0, 3.0),
         overconfidences: Iterable[float] = (0.0, 1.0),
-        alphas: Iterable[float] = (1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6),
+        alphas: Iterable[float] | None = None,
         alpha_unit: str = "auto",
         margin: float = 1.0,
         cv: Any = 5,
@@ -245,8 +253,7 @@ class MarginPursuitClassifierCV(LinearClassifier):
         self._refuse_missing(data.matrix)
         self.scorer_ = self._scorer
         to_splitter, to_scorer = self._route(sample_weight, params)
-        is_sparse = getattr(data.matrix, "is_sparse", sparse.issparse(data.matrix))
-        unit = "common" if is_sparse else "standardised"
+        unit = "common" if self._is_sparse(data) else "standardised"
         self.alpha_unit_ = unit if self.alpha_unit == "auto" else self.alpha_unit
         folds = self._split(data, to_splitter)
         with np.errstate(all="ignore"):
@@ -375,6 +382,10 @@ class MarginPursuitClassifierCV(LinearClassifier):
         self.n_splits_ = len(folds)
         return folds
 
+    @staticmethod
+    def _is_sparse(data: TrainingData) -> bool:
+        return bool(getattr(data.matrix, "is_sparse", sparse.issparse(data.matrix)))
+
     def _choose(
         self, data: TrainingData, folds: list[Fold], to_scorer: dict[str, Any]
     ) -> Linear | None:
@@ -382,7 +393,8 @@ class MarginPursuitClassifierCV(LinearClassifier):
 
         Returns where to begin the fit to all rows, if that is known.
         """
-        grid = {"alpha": self.alphas, "overconfidence": self.overconfidences, "scale": self.scales}
+        alphas = _ALPHAS[self._is_sparse(data)] if self.alphas is None else self.alphas
+        grid = {"alpha": alphas, "overconfidence": self.overconfidences, "scale": self.scales}
         params = list(ParameterGrid({name: list(values) for name, values in grid.items()}))
         settings = [Setting(*(float(p[name]) for name in Setting._fields)) for p in params]
         judge = Judge(self.scorer_, data.matrix, data.labels.codes, self.classes_, to_scorer)

@@ -43,7 +43,7 @@ __all__ = ["gram_geometry", "solve_gram"]
 # have shown directions in which the Hessian is far below its bound, and the estimate of the gap is
 # checked by the Hessian itself. The second is where the quasi-Newton method is given up.
 _UNCHECKED_STEPS, _UNCHECKED_SHARE = 20, 0.1
-_MOST_STEPS, _MOST_SHARE = 40, 0.05
+_MOST_STEPS, _MOST_SHARE = 50, 0.05
 
 # Fewer steps are also checked where rows above the level have no curvature to speak of: what the
 # penalty alone decides is easily missed there.
