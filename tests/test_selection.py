@@ -267,6 +267,18 @@ def test_sparse_rows_are_offered_smaller_penalties():
     assert smallest == [1e-6, 1e-7]
 
 
+def test_rows_of_no_weight_may_hold_anything():
+    """Also values that float32, in which loose fits are made, does not."""
+    X, y = two_classes()
+    weights = np.ones(len(y))
+    weights[5] = 0.0
+    expected = MarginPursuitClassifierCV(**GRID).fit(X, y, sample_weight=weights)
+    X[5] = 1e60
+    ours = MarginPursuitClassifierCV(**GRID).fit(X, y, sample_weight=weights)
+    assert ours.best_params_ == expected.best_params_
+    assert_allclose(ours.coef_, expected.coef_, rtol=1e-5, atol=1e-7)
+
+
 def test_bad_folds():
     X, y = two_classes()
     one = np.flatnonzero(y == 1)

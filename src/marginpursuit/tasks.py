@@ -58,6 +58,11 @@ class Tasks:
     def __len__(self) -> int:
         return len(self.losses)
 
+    @property
+    def loss_parameters(self) -> FloatArray:
+        """Margin, scale and overconfidence of each task, of shape (n_tasks, 3)."""
+        return np.array([(x.margin, x.scale, x.overconfidence) for x in self.losses])
+
     def take(self, which: NDArray[np.intp]) -> "Tasks":
         """Return some of the tasks."""
         if len(which) == len(self):

@@ -31,12 +31,15 @@ task_losses = _fastest.task_losses
 pair_loop = _fastest.pair_loop
 
 #: Sweeps of float32 rows for several tasks, the most tasks that it takes (NumPy has a matrix
-#: product for that, so none), and what the number of columns is to be a multiple of.
+#: product for that, so none), and what the numbers of columns and of rows of coefficients are to
+#: be multiples of.
 sweep_tiles: Any = None if _compiled is None else _compiled.sweep_tiles
 TILE_TASKS: int = 0 if _compiled is None else _compiled.TILE_TASKS
 TILE_PADDING: int = 1 if _compiled is None else _compiled.TILE_PADDING
+TILE_GROUP: int = 1 if _compiled is None else _compiled.TILE_GROUP
 
 __all__ = [
+    "TILE_GROUP",
     "TILE_PADDING",
     "TILE_TASKS",
     "ArrayRows",

@@ -33,6 +33,7 @@ def pair_loop(
     level: str = ...,
 ) -> None: ...
 
+TILE_GROUP: int
 TILE_PADDING: int
 TILE_TASKS: int
 

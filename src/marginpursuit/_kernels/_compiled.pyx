@@ -57,6 +57,7 @@ cdef extern from "sweep.h" nogil:
         double *lag
     enum:
         PADDING
+        TASK_GROUP
         MOST_TASKS
     ctypedef struct tiles_t:
         Py_ssize_t n_rows
@@ -335,9 +336,9 @@ def task_losses(
                          n, &scores[k, 0], &value[k], &slope[k])
 
 
-#: What `sweep_tiles` pads columns to a multiple of, and the most tasks that it takes; none where it
-#: was not compiled.
-TILE_PADDING = PADDING
+#: What `sweep_tiles` wants columns and rows of coefficients padded to multiples of, and the most
+#: tasks that it takes; none where it was not compiled.
+TILE_PADDING, TILE_GROUP = PADDING, TASK_GROUP
 TILE_TASKS = MOST_TASKS if kernels_at(0).tiles != NULL else 0
 
 
@@ -352,7 +353,7 @@ def sweep_tiles(
     """Sweep rows [first, last) for all tasks, with products in float32.
 
     Rows, coefficients and gradients are padded with zeros to a multiple of `TILE_PADDING` columns,
-    and the coefficients, a row for each task, to a multiple of four tasks.
+    and the coefficients, a row for each task, to a multiple of `TILE_GROUP` tasks.
     """
     cdef const double[:, ::1] parameters = losses
     cdef Py_ssize_t n_tasks = positive.shape[0], k
@@ -368,7 +369,7 @@ def sweep_tiles(
     check_length("a loss", parameters.shape[1], 3)
     check_length("codes", codes.shape[0], rows.shape[0])
     check_length("weights", weights.shape[1], rows.shape[0])
-    check_length("coef", coef.shape[0], (n_tasks + 3) // 4 * 4)
+    check_length("coef", coef.shape[0], (n_tasks + TASK_GROUP - 1) // TASK_GROUP * TASK_GROUP)
     check_length("a row of coef", coef.shape[1], rows.shape[1])
     check_length("a row of gradient", gradient.shape[1], rows.shape[1])
     check_length("a row", rows.shape[1], (rows.shape[1] + PADDING - 1) // PADDING * PADDING)

@@ -73,7 +73,7 @@ typedef struct {
 } descent_t;
 
 /* Several tasks that share a sweep of dense rows in float32, and what it leaves behind. */
-enum { PADDING = 16, MOST_TASKS = 48 };
+enum { PADDING = 16, TASK_GROUP = 4, MOST_TASKS = 48 };
 
 typedef struct {
     ptrdiff_t n_rows;          /* of the data */

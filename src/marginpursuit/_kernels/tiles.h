@@ -11,9 +11,8 @@
 enum {
     WIDTH = 2 * LANES, /* floats in a vector */
     TILE_ROWS = 64,
-    ROW_GROUP = 4,                    /* rows and tasks whose dot products are made together */
-    TASK_GROUP = 4,
-    TASKS_HELD = LANES >= 8 ? 4 : 2, /* tasks whose sums the registers hold */
+    ROW_GROUP = 4,                            /* rows whose dot products are made together */
+    TASKS_HELD = LANES >= 8 ? TASK_GROUP : 2, /* tasks whose sums the registers hold */
 };
 
 typedef float floats __attribute__((vector_size(sizeof(vec)), aligned(4), may_alias));

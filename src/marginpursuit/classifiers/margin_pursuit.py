@@ -7,11 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.metaestimators import available_if
 
 from marginpursuit._namespaces import adopted, beside, is_elsewhere, to_numpy
 from marginpursuit._threads import usable_threads
-from marginpursuit.classifiers._base import LinearClassifier, TrainingData
+from marginpursuit.classifiers._base import TrainingData
 from marginpursuit.classifiers._checkpoint import Checkpoint
 from marginpursuit.classifiers._input import class_totals
 from marginpursuit.classifiers._lazy import lazy_on_dask
@@ -34,17 +33,10 @@ from marginpursuit.classifiers._progress import (
     with_callbacks,
 )
 from marginpursuit.classifiers._pursuit import Pursuit, pursue
-from marginpursuit.classifiers._stream import Stream, batches, is_enough, stack
+from marginpursuit.classifiers._streaming import StreamingClassifier
 from marginpursuit.design import Linear, design_for
 from marginpursuit.losses import MarginLoss
-from marginpursuit.solvers import (
-    SOLVERS,
-    Geometry,
-    Problem,
-    Status,
-    choose_solver,
-    penalty_unit,
-)
+from marginpursuit.solvers import SOLVERS, Geometry, Problem, Status, choose_solver
 from marginpursuit.tasks import Tasks
 
 __all__ = ["MarginPursuitClassifier"]
@@ -84,17 +76,7 @@ _SHAPING = (
 )
 
 
-def _can_stream(estimator: Any) -> bool:
-    """Whether the parameters are such that batches can be taken one by one."""
-    if isinstance(estimator.class_weight, str):
-        raise AttributeError(
-            "partial_fit cannot balance classes that are still to come; got class_weight="
-            f"{estimator.class_weight!r}"
-        )
-    return True
-
-
-class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: ignore[misc]
+class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # type: ignore[misc]
     r"""Linear classifier whose margins concentrate at a chosen level.
 
     Minimises, over coefficients w and intercept b, with weights c and margins m = y (x·w + b),
@@ -215,10 +197,6 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
     _takes_blocks = True
     _fits_elsewhere = True
 
-    scale_: float
-    n_iter_: int
-    n_sweeps_: int
-
     def __init__(
         self,
         *,
@@ -298,63 +276,6 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
         report.finish()
         return self
 
-    @available_if(_can_stream)  # type: ignore[untyped-decorator]
-    def partial_fit(
-        self,
-        X: Any,
-        y: Any,
-        classes: ArrayLike | None = None,
-        sample_weight: ArrayLike | None = None,
-    ) -> "MarginPursuitClassifier":
-        """Learn from one batch of a stream.
-
-        The first rows, five for each column and at least a thousand, are kept and fitted exactly;
-        a scale rule is applied to them. After that each batch is seen once, and columns and scale
-        stay as they are. Where the loss is quadratic (a large `scale` and ``overconfidence=1``) the
-        result is that of one fit to all batches; elsewhere it comes near it, the nearer the less
-        the scale is below √2 times the margin.
-
-        The first batch after `fit` begins a stream of its own: it keeps the classes, but forgets
-        the coefficients.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, Blocks, Dask array} of shape (n_samples, n_features)
-            The samples of the batch. Blocks, and those of a Dask array, are batches one after
-            another: they are read once to be checked, all before any is learned from, and then
-            loaded here one at a time. An array that NumPy cannot read in place, as on a GPU, is
-            copied to NumPy, once.
-        y : {array-like, Dask array} of shape (n_samples,)
-            Their classes.
-        classes : array-like of shape (n_classes,), optional
-            All classes of the stream; needed in the first call only, and not after `fit`.
-        sample_weight : array-like of shape (n_samples,), optional
-            Weights >= 0.
-
-        Returns
-        -------
-        self : MarginPursuitClassifier
-            The estimator.
-        """
-        self._check_parameters()
-        if not (hasattr(self, "_held") or hasattr(self, "_stream")):
-            classes = getattr(self, "classes_", None) if classes is None else classes
-            if classes is None:
-                raise ValueError("classes must be passed on the first call to partial_fit.")
-            self._forget()
-        X, y = (to_numpy(x) if is_elsewhere(x) else x for x in (X, y))  # a batch is small
-        data = self._check_batch(X, y, classes, sample_weight)
-        try:
-            with np.errstate(all="ignore"):
-                for batch in batches(data):
-                    if hasattr(self, "_stream"):
-                        self._update_stream(batch)
-                    else:
-                        self._hold(batch)
-        except FloatingPointError as error:
-            raise OverflowError(f"the columns of X need another unit: {error}") from error
-        return self
-
     @lazy_on_dask
     def predict_proba(self, X: Any) -> Any:
         """Return the probability of each class, by the exact link of the loss.
@@ -384,11 +305,6 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
                 f"scale must be at least {_LEAST_SCALE:g} times the margin, {self.margin!r}; got "
                 f"{self.scale!r}"
             )
-
-    def _forget(self) -> None:
-        super()._forget()
-        for name in ("_held", "_stream"):
-            self.__dict__.pop(name, None)
 
     @property
     def _first_scale(self) -> float:
@@ -455,29 +371,8 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
             )
         super()._fit_rescaled(data, fit)
 
-    def _hold(self, data: TrainingData) -> None:
-        """Fit a batch together with all before it, and begin to forget them once they suffice."""
-        held = stack(getattr(self, "_held", None), data)
-        n_iter, n_sweeps = getattr(self, "n_iter_", 0), getattr(self, "n_sweeps_", 0)
-        self._fit(held, None, Reporter(self), Checkpoint(None, {}))
-        self.n_iter_, self.n_sweeps_ = self.n_iter_ + n_iter, self.n_sweeps_ + n_sweeps
-        self._held = held
-        if is_enough(held):
-            self._stream = Stream.begin(
-                held, (self.coef_.T, self.intercept_), self._loss, self.fit_intercept, self._threads
-            )
-            # These describe the rows that are forgotten now.
-            del self._held, self.objective_, self.margin_location_, self.margin_statistics_
-
-    def _update_stream(self, data: TrainingData) -> None:
-        alpha, unit = self._penalty
-        penalty = alpha * penalty_unit(
-            unit, self._stream.inverse_spread, np.ones((1, self.n_features_in_))
-        )
-        self.n_sweeps_ += self._stream.update(data, self._loss, penalty[0], self._threads)
-        self.n_iter_ += 1
-        coef, self.intercept_ = self._stream.to_data()
-        self.coef_ = coef.T
+    def _fit_batches(self, data: TrainingData) -> None:
+        self._fit(data, None, Reporter(self), Checkpoint(None, {}))
 
     @property
     def _penalty(self) -> tuple[float, str]:
@@ -485,10 +380,6 @@ class MarginPursuitClassifier(CallbackSupportMixin, LinearClassifier):  # type: 
         if isinstance(self.alpha, str):
             return _NEGLIGIBLE_PENALTY, "column"
         return float(self.alpha), self.alpha_unit
-
-    @property
-    def _loss(self) -> MarginLoss:
-        return MarginLoss(self.margin, self.scale_, self.overconfidence)
 
     @property
     def _threads(self) -> int:

@@ -74,8 +74,7 @@ class ArrayDesign(Design):
     ) -> Any:
         """Return gradient, value and slope of each task, a row each."""
         xp, here = self._xp, self._here
-        losses = np.array([(x.margin, x.scale, x.overconfidence) for x in tasks.losses])
-        shape, columns = [here(x) for x in losses.T], here(coef)
+        shape, columns = [here(x) for x in tasks.loss_parameters.T], here(coef)
         positive, offset = beside(codes, tasks.positive, codes.dtype), here(intercept)
         parts = np.unique(tasks.part)
         is_one = len(parts) == 1

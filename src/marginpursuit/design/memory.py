@@ -37,8 +37,10 @@ _MOST_PRODUCT_BLOCKS = 8
 _BLOCK_BYTES = 1 << 26
 _FEWEST_IN_BLOCK = 512
 
-# The most bytes of rows that are copied to be read faster.
+# The most bytes of rows that are copied to be read faster, and the range of their values, whose
+# products float32 holds. Only rows of no weight, or next to none, can be further out.
 _MOST_CONDENSED = 1 << 30
+_CONDENSED = -1e15, 1e15
 
 # Scores that a product with a sparse matrix makes at a time.
 _SPARSE_ELEMENTS = 1 << 21
@@ -179,9 +181,7 @@ class MemoryDesign(Design):
         padded = np.zeros((self.n_rows, width), dtype=np.float32)
         rows = padded[:, : self.n_columns]
         for span, chunk in self._chunks(0, self.n_rows):
-            np.multiply(
-                chunk - self.centre, self.inverse_spread, out=rows[span], casting="same_kind"
-            )
+            np.clip((chunk - self.centre) * self.inverse_spread, *_CONDENSED, out=rows[span])
         return MemoryDesign(rows, n_threads=self.n_threads, padded=padded)
 
     def scaled_rows(self, factors: FloatArray) -> FloatArray:
@@ -259,7 +259,7 @@ class MemoryDesign(Design):
 
     def _sweep_many(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
         n_tasks, n_columns = len(tasks), self.n_columns
-        losses = np.array([(x.margin, x.scale, x.overconfidence) for x in tasks.losses])
+        losses = tasks.loss_parameters
         coef_rows = np.ascontiguousarray(coef.T, dtype=self._product_type)
 
         def add(first: int, last: int, total: FloatArray) -> None:
@@ -280,8 +280,9 @@ class MemoryDesign(Design):
     def _sweep_tiles(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
         assert self._padded is not None
         n_tasks, width = len(tasks), self._padded.shape[1]
-        losses = np.array([(x.margin, x.scale, x.overconfidence) for x in tasks.losses])
-        coef_rows = np.zeros((-(-n_tasks // 4) * 4, width), dtype=np.float32)
+        losses = tasks.loss_parameters
+        padded_tasks = -(-n_tasks // _kernels.TILE_GROUP) * _kernels.TILE_GROUP
+        coef_rows = np.zeros((padded_tasks, width), dtype=np.float32)
         coef_rows[:n_tasks, : self.n_columns] = coef.T
 
         def add(first: int, last: int, total: FloatArray) -> None:
@@ -306,7 +307,7 @@ class MemoryDesign(Design):
     ) -> Sweep:
         """Sweep sparse rows, centred and multiplied by the factors, for some tasks at a time."""
         n_tasks, n_columns = len(tasks), self.n_columns
-        losses = np.array([(x.margin, x.scale, x.overconfidence) for x in tasks.losses])
+        losses = tasks.loss_parameters
         weights = np.ascontiguousarray(tasks.weights.T)
         gradient, (value, slope) = np.empty((n_tasks, n_columns)), np.empty((2, n_tasks))
         size = self._rows.team_size
