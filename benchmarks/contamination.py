@@ -98,11 +98,10 @@ def _as_it_comes(estimator: Any) -> Method:
 
 
 def _cell(rows: list[jobs.Row], chosen: Any) -> str:
-    unfinished = [row["status"] for row in rows if row["status"] != jobs.DONE]
-    if jobs.OVER in unfinished:
-        return f"> {chosen.limit} s"
-    if unfinished or not rows:
-        return unfinished[0] if unfinished else "not run"
+    if not rows:
+        return "not run"
+    if unfinished := [row["status"] for row in rows if row["status"] != jobs.DONE]:
+        return str(unfinished[0])
     seeds = f" ({len(rows)} seeds)" if len(rows) < chosen.seeds else ""
     return jobs.mean_and_error(rows, "error", 2) + seeds
 

@@ -31,7 +31,7 @@ from marginpursuit._threads import usable_threads
 
 Row = dict[str, Any]
 
-DONE, OVER, FAILED = "done", "over the limit", "failed"
+DONE, OVER, FAILED = "done", "over", "failed"  # the last two go on to say what of, and why
 _KEY = ("set", "damage", "rows", "method", "seed")
 
 
@@ -108,7 +108,7 @@ def run(jobs: Iterable[Job], chosen: argparse.Namespace) -> list[Row]:
     if chosen.print_only:
         return rows
     waiting = sorted((job for job in wanted.values() if job.key not in done), key=_rank)
-    hopeless = {_key(row)[:-1] for row in rows if row["status"] == OVER}
+    hopeless = {_key(row)[:-1] for row in rows if is_over(row)}
     total, stop = len(waiting), time.monotonic() + 60 * chosen.minutes
     running: dict[Connection, tuple[Job, Any]] = {}
     chosen.store.parent.mkdir(parents=True, exist_ok=True)
@@ -125,9 +125,9 @@ def run(jobs: Iterable[Job], chosen: argparse.Namespace) -> list[Row]:
                 break
             for receiver in wait(list(running), timeout=stop - time.monotonic()):
                 job, process = running.pop(receiver)
-                row = _collect(job, receiver, process)
+                row = _collect(job, receiver, process, chosen.limit)
                 rows.append(row)
-                if row["status"] == OVER:
+                if is_over(row):
                     hopeless.add(job.key[:-1])
                 store.write(json.dumps(row) + "\n")
                 store.flush()
@@ -151,6 +151,10 @@ def read(store: Path) -> list[Row]:
 
 def done(rows: Iterable[Row]) -> list[Row]:
     return [row for row in rows if row["status"] == DONE]
+
+
+def is_over(row: Row) -> bool:
+    return str(row["status"]).startswith(OVER)
 
 
 def mean(rows: Iterable[Row], what: str) -> float:
@@ -182,14 +186,15 @@ def _start(job: Job, chosen: argparse.Namespace) -> tuple[Connection, Any]:
     return receiver, process
 
 
-def _collect(job: Job, receiver: Connection, process: Any) -> Row:
+def _collect(job: Job, receiver: Connection, process: Any, limit: int) -> Row:
     row: Row = dict(zip(_KEY, job.key, strict=True))
     try:
         row |= receiver.recv()
     except EOFError:
         process.join()
         over = process.exitcode == -signal.SIGALRM
-        row["status"] = OVER if over else f"{FAILED}: ended with code {process.exitcode}"
+        code = process.exitcode
+        row["status"] = f"{OVER} {limit} s" if over else f"{FAILED}: ended with code {code}"
     process.join()
     receiver.close()
     return row

@@ -44,7 +44,7 @@ def run(arguments: Sequence[str] = ()) -> Iterator[str]:
     for row in sorted(rows, key=lambda row: (SETS.index(row["set"]), row["seed"])):
         cases[row["set"], row["damage"]][row["method"]].append(row)
     for (name, damage), measured in cases.items():
-        yield _one_set(name, damage, measured, chosen.limit)
+        yield _one_set(name, damage, measured)
     for damage in chosen.damage:
         judged = {name: measured for (name, what), measured in cases.items() if what == damage}
         yield _verdicts(damage, judged)
@@ -55,7 +55,7 @@ def run(arguments: Sequence[str] = ()) -> Iterator[str]:
         yield f"Not installed, so not compared: {', '.join(missing)}."
 
 
-def _one_set(name: str, damage: str, measured: Measured, limit: int) -> str:
+def _one_set(name: str, damage: str, measured: Measured) -> str:
     first = next(row for rows in measured.values() for row in rows)
     return table(
         f"{name}, {damage}: about {first['rows']:,} training rows",
@@ -69,16 +69,16 @@ def _one_set(name: str, damage: str, measured: Measured, limit: int) -> str:
             "reads",
             "not converged",
         ),
-        [_line(method, rows, limit) for method, rows in sorted(measured.items(), key=_by_error)],
+        [_line(method, rows) for method, rows in sorted(measured.items(), key=_by_error)],
         "Means over seeds ± standard error. Not converged: warnings in all fits of a search.",
     )
 
 
-def _line(method: str, rows: list[jobs.Row], limit: int) -> list[str]:
+def _line(method: str, rows: list[jobs.Row]) -> list[str]:
     done = jobs.done(rows)
     if len(done) < len(rows) or not done:
         why = next(row["status"] for row in rows if row["status"] != jobs.DONE)
-        return [method, f"{why}: {limit} s" if why == jobs.OVER else why, *[""] * 6]
+        return [method, why, *[""] * 6]
     return [
         method,
         jobs.mean_and_error(done, "error", 2),
