@@ -21,7 +21,12 @@ from marginpursuit.selection import _folds, _race
 from marginpursuit.selection._folds import Fold
 from marginpursuit.selection._link import FittedLink
 
-GRID = {"scales": [2.0, 0.5], "overconfidences": [0.0, 1.0], "alphas": [1e-1, 1e-3]}
+GRID = {
+    "leverage_bound": None,
+    "scales": [2.0, 0.5],
+    "overconfidences": [0.0, 1.0],
+    "alphas": [1e-1, 1e-3],
+}
 
 
 def two_classes():

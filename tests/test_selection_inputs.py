@@ -153,7 +153,7 @@ def test_little_memory_takes_more_reads_for_the_same_choice(data, monkeypatch):
     ours = MarginPursuitClassifierCV(**model.get_params()).fit(blocks(X), y)
     assert ours.n_sweeps_ > 1.5 * expected.n_sweeps_
     # Tasks that are solved with fewer others remember more steps, and end elsewhere within tol.
-    assert_same_choice(ours, expected, rtol=1e-4)
+    assert_same_choice(ours, expected, rtol=5e-4)
 
 
 def test_samples_are_bounded(monkeypatch):

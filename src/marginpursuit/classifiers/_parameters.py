@@ -73,6 +73,8 @@ def one_of(names: Iterable[str]) -> Allowed:
 
 FLAG = Allowed("True or False", lambda x: isinstance(x, bool | np.bool_))
 
+LEVERAGE_BOUND = number("that is positive and finite", lambda x: 0 < x < np.inf).or_none()
+
 CLASS_WEIGHT = Allowed(
     "None, 'balanced' or a dict from class to weight",
     lambda x: x is None or isinstance(x, Mapping) or (isinstance(x, str) and x == "balanced"),

@@ -22,6 +22,11 @@ def _can_stream(estimator: Any) -> bool:
             "partial_fit cannot balance classes that are still to come; got class_weight="
             f"{estimator.class_weight!r}"
         )
+    if estimator.leverage_bound is not None:
+        raise AttributeError(
+            "partial_fit cannot compare the leverage of rows with that of those still to come; got "
+            f"leverage_bound={estimator.leverage_bound!r}"
+        )
     return True
 
 

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,12 @@ from marginpursuit.classifiers._base import TrainingData
 from marginpursuit.classifiers._checkpoint import Checkpoint
 from marginpursuit.classifiers._input import class_totals
 from marginpursuit.classifiers._lazy import lazy_on_dask
+from marginpursuit.classifiers._leverage import bounded_weights
 from marginpursuit.classifiers._margins import SCALE_RULES, SMOOTH_LINK
 from marginpursuit.classifiers._parameters import (
     CLASS_WEIGHT,
     FLAG,
+    LEVERAGE_BOUND,
     RANDOM_STATE,
     Allowed,
     check_parameters,
@@ -55,6 +58,7 @@ _ALLOWED = {
     "overconfidence": number("in [0, 1]", lambda x: 0 <= x <= 1),
     "alpha": number("that is finite and >= 0", lambda x: 0 <= x < np.inf, ["auto"]),
     "alpha_unit": one_of(["absolute", "standardised", "common"]),
+    "leverage_bound": LEVERAGE_BOUND,
     "fit_intercept": FLAG,
     "solver": one_of(["auto", *SOLVERS]),
     "max_iter": whole(1),
@@ -72,7 +76,7 @@ _ALLOWED = {
 # The parameters that a fit which goes on must have in common with its beginning.
 _SHAPING = (
     *("margin", "scale", "overconfidence", "alpha", "alpha_unit", "fit_intercept", "solver"),
-    "class_weight",
+    *("class_weight", "leverage_bound"),
 )
 
 
@@ -125,6 +129,12 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         d Σ_j v_j w_j², with v_j the variance of column j and d their number: that of standardised
         columns divided by √d, so that no unit matters. "common" is (Σ_j v_j) ‖w‖²: that of all
         columns divided by the root of their total variance, for columns that share a unit.
+    leverage_bound : float or None, default=None
+        How hard a row that lies far out may pull: no harder than one at this many times the median
+        distance from the centre. The weights c of rows beyond that shrink in inverse proportion to
+        their distance, and each class then gets back the total weight that it had. Distances are
+        those of standardised columns, from their means if there is an intercept; of sparse rows,
+        their norms. None, as in the paper, leaves the weights as they are.
     fit_intercept : bool, default=True
         Whether to fit b.
     solver : {"auto", "gram", "lbfgs", "steepest", "stochastic"}, default="auto"
@@ -205,6 +215,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         overconfidence: float = 1.0,
         alpha: float | str = "auto",
         alpha_unit: str = "absolute",
+        leverage_bound: float | None = None,
         fit_intercept: bool = True,
         solver: str = "auto",
         max_iter: int = 1000,
@@ -221,6 +232,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         self.overconfidence = overconfidence
         self.alpha = alpha
         self.alpha_unit = alpha_unit
+        self.leverage_bound = leverage_bound
         self.fit_intercept = fit_intercept
         self.solver = solver
         self.max_iter = max_iter
@@ -330,6 +342,11 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         """Fit to checked data; where its squares are not finite, raise a FloatingPointError."""
         standing = checkpoint.standing
         with design_for(data.matrix, n_threads=self._threads) as design:
+            if self.leverage_bound is not None:
+                weights = bounded_weights(
+                    design, data, float(self.leverage_bound), centred=self.fit_intercept
+                )
+                data = replace(data, weights=design.place(weights))
             solver = SOLVERS[choose_solver(design) if self.solver == "auto" else self.solver]
             alpha, unit = self._penalty
             geometry = solver.prepare(

@@ -171,6 +171,12 @@ class Design(ABC):
             raise FloatingPointError("the rows have no finite mean square")
         return mean
 
+    @_unusual
+    def distances(self) -> Any:
+        """Return the norm of every standardised row, where the rows are."""
+        self.n_reads += 1
+        return self._distances(self.inverse_spread)
+
     def row_products(self, column_weights: FloatArray) -> FloatArray:
         """Return the n_rows x n_rows matrix of weighted inner products of standardised rows."""
         self.n_reads += 1
@@ -252,6 +258,10 @@ class Design(ABC):
     @abstractmethod
     def _part_moments(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Sum the centred rows and their squares, under each of several sets of weights."""
+
+    @abstractmethod
+    def _distances(self, factors: FloatArray) -> Any:
+        """Return the norm of every row, centred and multiplied by these factors."""
 
     @abstractmethod
     def _largest(self, columns: NDArray[np.intp]) -> FloatArray:

@@ -160,6 +160,14 @@ class ArrayDesign(Design):
             second = second + self._products(share, rows * rows)
         return to_numpy(first * unit), to_numpy(second * unit)
 
+    def _distances(self, factors: FloatArray) -> Any:
+        xp, scale = self._xp, self._here(factors)
+        squares = [
+            xp.sum((rows * scale) ** 2, axis=1, dtype=xp.float64)
+            for _, rows in self._centred_chunks()
+        ]
+        return xp.sqrt(xp.concat(squares))
+
     def _largest(self, columns: NDArray[np.intp]) -> FloatArray:
         xp, wanted = self._xp, beside(self._matrix, columns, self._xp.int64)
         largest = self._nothing(1, len(columns))[0, :]

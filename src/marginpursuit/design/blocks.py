@@ -103,6 +103,10 @@ class BlockDesign(Design):
         first, second = self._total(_stacked_moments, weights)
         return first, second
 
+    def _distances(self, factors: FloatArray) -> FloatArray:
+        run = self._in_memory(partial(MemoryDesign._distances, factors=factors))
+        return np.concatenate([distances for _, _, distances in self._blocks.each(run)])
+
     def _largest(self, columns: NDArray[np.intp]) -> FloatArray:
         run = self._in_memory(partial(MemoryDesign._largest, columns=columns))
         return np.asarray(np.max([largest for _, _, largest in self._blocks.each(run)], axis=0))

@@ -206,6 +206,23 @@ class MemoryDesign(Design):
 
         return self._summed((self.n_rows, self.n_rows), self.n_columns, add)
 
+    def _distances(self, factors: FloatArray) -> FloatArray:
+        squares = np.empty(self.n_rows)
+        centre = self.centre
+
+        def run(_: int, first: int, last: int) -> None:
+            for span, rows in self._chunks(first, last):
+                if self.is_sparse:  # what is not stored is minus the centre
+                    size, usual = rows.copy(), centre[rows.indices]
+                    size.data = rows.data * (rows.data - 2.0 * usual)
+                    squares[span] = size @ factors**2 + np.sum((centre * factors) ** 2)
+                else:
+                    rows = (rows - centre) * factors
+                    squares[span] = np.einsum("ij,ij->i", rows, rows)
+
+        self._for_blocks(run)
+        return np.sqrt(np.maximum(squares, 0.0))
+
     def _largest(self, columns: NDArray[np.intp]) -> FloatArray:
         if self.is_sparse:
             size = abs(self._matrix.astype(np.float64, copy=False)).max(axis=0)

@@ -21,9 +21,11 @@ from marginpursuit.classifiers import MarginPursuitClassifier
 from marginpursuit.classifiers._base import LinearClassifier, TrainingData
 from marginpursuit.classifiers._input import rescaled
 from marginpursuit.classifiers._lazy import lazy_on_dask
+from marginpursuit.classifiers._leverage import bounded_weights
 from marginpursuit.classifiers._parameters import (
     CLASS_WEIGHT,
     FLAG,
+    LEVERAGE_BOUND,
     RANDOM_STATE,
     check_parameters,
     number,
@@ -31,7 +33,7 @@ from marginpursuit.classifiers._parameters import (
     one_of,
     whole,
 )
-from marginpursuit.design import Linear
+from marginpursuit.design import Linear, design_for
 from marginpursuit.selection._contest import Contest, Terms
 from marginpursuit.selection._folds import Effort, Fold, FoldOptions, Setting
 from marginpursuit.selection._scores import Judge, Scored, search_results, takes_weights
@@ -50,6 +52,7 @@ _ALLOWED = {
     "overconfidences": numbers("in [0, 1]", 0.0, 1.0),
     "alphas": numbers("that are finite and >= 0", 0.0, np.finfo(float).max).or_none(),
     "alpha_unit": one_of(["auto", "absolute", "standardised", "common"]),
+    "leverage_bound": LEVERAGE_BOUND,
     "margin": number("in [1e-100, 1e+100]", lambda x: 1e-100 <= x <= 1e100),
     "rule": one_of(["best", "one-standard-error"]),
     "refit": FLAG,
@@ -95,6 +98,10 @@ class MarginPursuitClassifierCV(LinearClassifier):
     alpha_unit : {"auto", "absolute", "standardised", "common"}, default="auto"
         What the penalties are multiples of, as in :class:`MarginPursuitClassifier`; "auto" is
         "standardised" for dense and "common" for sparse data, whose columns tend to share a unit.
+    leverage_bound : float or None, default=1.0
+        How hard a row that lies far out may pull in the fits, in medians of the distance, as in
+        :class:`MarginPursuitClassifier`; None sets no bound. The distances are those among all
+        rows, of all folds. In the scores every row counts as it came.
     margin : float, default=1.0
         The level γ.
     cv : int, splitter or iterable, default=5
@@ -188,6 +195,7 @@ class MarginPursuitClassifierCV(LinearClassifier):
         overconfidences: Iterable[float] = (0.0, 1.0),
         alphas: Iterable[float] | None = None,
         alpha_unit: str = "auto",
+        leverage_bound: float | None = 1.0,
         margin: float = 1.0,
         cv: Any = 5,
         scoring: Any = None,
@@ -208,6 +216,7 @@ class MarginPursuitClassifierCV(LinearClassifier):
         self.overconfidences = overconfidences
         self.alphas = alphas
         self.alpha_unit = alpha_unit
+        self.leverage_bound = leverage_bound
         self.margin = margin
         self.cv = cv
         self.scoring = scoring
@@ -393,6 +402,7 @@ class MarginPursuitClassifierCV(LinearClassifier):
 
         Returns where to begin the fit to all rows, if that is known.
         """
+        data, n_reads = self._bounded(data)
         alphas = _ALPHAS[self._is_sparse(data)] if self.alphas is None else self.alphas
         grid = {"alpha": alphas, "overconfidence": self.overconfidences, "scale": self.scales}
         params = list(ParameterGrid({name: list(values) for name, values in grid.items()}))
@@ -420,10 +430,19 @@ class MarginPursuitClassifierCV(LinearClassifier):
         self.best_index_ = outcome.best
         self.best_params_ = params[outcome.best]
         self.best_score_ = float(outcome.scores[outcome.best].mean())
-        self.n_sweeps_ = outcome.n_reads
+        self.n_sweeps_ = n_reads + outcome.n_reads
         if outcome.link is not None:
             self.link_ = outcome.link
         return outcome.start
+
+    def _bounded(self, data: TrainingData) -> tuple[TrainingData, int]:
+        """Return the data with the weights that the bound leaves, and the reads that this took."""
+        if self.leverage_bound is None:
+            return data, 0
+        with design_for(data.matrix, n_threads=usable_threads(self.n_threads)) as design:
+            bound = float(self.leverage_bound)
+            weights = bounded_weights(design, data, bound, centred=self.fit_intercept)
+            return replace(data, weights=weights), design.n_reads
 
     def _refit(self, X: Any, y: Any, sample_weight: ArrayLike | None, start: Linear | None) -> None:
         begin = perf_counter()
@@ -431,6 +450,7 @@ class MarginPursuitClassifierCV(LinearClassifier):
             **self.best_params_,
             margin=self.margin,
             alpha_unit=self.alpha_unit_,
+            leverage_bound=self.leverage_bound,
             fit_intercept=self.fit_intercept,
             solver=self.solver,
             max_iter=self.max_iter,

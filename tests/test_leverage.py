@@ -1,0 +1,221 @@
+"""The bound on how hard a row that lies far out may pull."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.datasets import load_breast_cancer, make_classification
+from sklearn.model_selection import GridSearchCV, StratifiedKFold, train_test_split
+
+from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
+from marginpursuit.blocks import Blocks
+from marginpursuit.classifiers._base import TrainingData
+from marginpursuit.classifiers._leverage import bounded_weights
+from marginpursuit.datasets import contaminate
+from marginpursuit.design import design_for
+from marginpursuit.tasks import Labels
+
+
+def distances_by_hand(X, weights, *, centred=True):
+    """Norms of standardised rows, straight from the definition."""
+    X = np.asarray(X, dtype=np.float64)
+    centre = weights @ X if centred else np.zeros(X.shape[1])
+    spread = np.sqrt(weights @ (X - centre) ** 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.linalg.norm(np.nan_to_num((X - centre) / spread, posinf=0, neginf=0), axis=1)
+
+
+def weights_by_hand(distances, y, weights, bound):
+    """What the weights become, for weights that are whole numbers before they are shares."""
+    counts = np.rint(weights / weights[weights > 0].min()).astype(int)
+    middle = np.median(np.repeat(distances, counts)[np.repeat(distances, counts) > 0])
+    lighter = weights * np.minimum(1.0, bound * middle / np.maximum(distances, 1e-300))
+    for label in np.unique(y):
+        lighter[y == label] *= weights[y == label].sum() / lighter[y == label].sum()
+    return lighter
+
+
+def found(X, y, weights, bound, *, centred=True):
+    data = TrainingData(X, Labels(y, y.max() + 1), weights, float(len(y)))
+    with design_for(X) as design:
+        return bounded_weights(design, data, bound, centred=centred)
+
+
+def heavy_tailed(seed=0, n_classes=2):
+    rng = np.random.default_rng(seed)
+    X = rng.standard_t(2, size=(300, 4)) * [1.0, 1e-3, 50.0, 2.0] + 7.0
+    counts = rng.integers(0, 3, 300).astype(float)
+    return X, rng.integers(0, n_classes, 300), counts / counts.sum()
+
+
+def share_correct(model, X, y, sample_weight=None):
+    """Score without the weights that scikit-learn hands to scorers."""
+    return np.mean(model.predict(X) == y)
+
+
+def elsewhere(X):
+    strict = pytest.importorskip("array_api_strict")
+    return strict.asarray(np.array(X), device=strict.Device("device1"))
+
+
+def blocks(X):
+    return Blocks([lambda: X[:100], lambda: X[100:]])
+
+
+@pytest.mark.parametrize("kind", [np.asarray, np.asfortranarray, blocks, elsewhere])
+@pytest.mark.parametrize("bound", [0.5, 1.0, 3.0])
+@pytest.mark.parametrize("centred", [True, False])
+def test_dense_rows_are_measured_in_standardised_columns(kind, bound, centred):
+    X, y, weights = heavy_tailed(n_classes=3)
+    distances = distances_by_hand(X, weights, centred=centred)
+    expected = weights_by_hand(distances, y, weights, bound)
+    assert_allclose(found(kind(X), y, weights, bound, centred=centred), expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("kind", [sparse.csr_matrix, lambda X: blocks(sparse.csr_matrix(X))])
+def test_sparse_rows_are_measured_as_they_are(kind):
+    X, y, weights = heavy_tailed()
+    X = np.where(np.abs(X - 7.0) > 1.0, X, 0.0)
+    expected = weights_by_hand(np.linalg.norm(X, axis=1), y, weights, 1.0)
+    assert_allclose(found(kind(X), y, weights, 1.0), expected, rtol=1e-10)
+
+
+def test_distances_of_sparse_rows_about_a_centre():
+    X, _, weights = heavy_tailed()
+    X = np.where(np.abs(X - 7.0) > 1.0, X, 0.0)
+    with design_for(sparse.csr_matrix(X)) as design:
+        design.standardise_diagonal(weights, centred=True)
+        assert_allclose(design.distances(), distances_by_hand(X, weights), rtol=1e-9)
+
+
+@given(seed=st.integers(0, 1000), bound=st.floats(1e-3, 1e3), n_classes=st.integers(2, 4))
+def test_no_row_pulls_harder_than_the_bound_allows(seed, bound, n_classes):
+    X, y, weights = heavy_tailed(seed, n_classes)
+    ours = found(X, y, weights, bound)
+    distances = distances_by_hand(X, weights)
+    counts = np.rint(weights / weights[weights > 0].min()).astype(int)
+    limit = bound * np.median(np.repeat(distances, counts))
+    for label in range(n_classes):
+        own = (y == label) & (weights > 0)
+        assert_allclose(ours[own].sum(), weights[own].sum(), rtol=1e-12)
+        shares = ours[own] / weights[own]  # one for the nearest, but for what the class gets back
+        pull = shares * distances[own] / shares.max()
+        assert np.all(pull <= max(limit, distances[own].min()) * (1 + 1e-9))
+    assert np.all(ours[weights == 0] == 0)
+
+
+def test_a_bound_that_no_row_reaches_changes_nothing():
+    X, y, weights = heavy_tailed()
+    assert_array_equal(found(X, y, weights, 1e6), weights)
+    with_it, without = (MarginPursuitClassifier(leverage_bound=b).fit(X, y) for b in (1e6, None))
+    assert_array_equal(with_it.coef_, without.coef_)
+
+
+def test_rows_without_any_distance_keep_their_weight():
+    X, y = np.ones((6, 2)), np.array([0, 1, 0, 1, 0, 1])
+    equal = np.full(6, 1 / 6)
+    assert_array_equal(found(X, y, equal, 1.0), equal)
+    # More than half of the rows are empty: the median is that of the others.
+    X = sparse.csr_matrix(np.vstack([np.zeros((4, 2)), [[3.0, 4.0], [30.0, 40.0]]]))
+    weights = found(X, np.array([0, 1, 0, 1, 0, 0]), equal, 1.0)
+    assert_allclose(weights[5] / weights[0], 27.5 / 50.0)
+    assert_allclose(weights[4], weights[0])
+
+
+def test_the_fit_is_that_with_these_weights():
+    X, y, weights = heavy_tailed(n_classes=3)
+    ours = MarginPursuitClassifier(leverage_bound=1.0).fit(X, y, sample_weight=weights)
+    bounded = weights_by_hand(distances_by_hand(X, weights), y, weights, 1.0)
+    reference = MarginPursuitClassifier(scale=ours.scale_).fit(X, y, sample_weight=bounded)
+    assert_allclose(ours.coef_, reference.coef_, rtol=2e-3, atol=1e-6 * abs(ours.coef_).max())
+    assert ours.n_sweeps_ > reference.n_sweeps_  # the distances are reads too
+
+
+def test_the_search_equals_a_grid_search_with_these_weights():
+    """Fits are weighted, and scores are not."""
+    X, y = load_breast_cancer(return_X_y=True)
+    X, y = X[:200], y[:200]
+    cv = StratifiedKFold(4, shuffle=True, random_state=0)
+    settings = {"alpha": [1e-1, 1e-3], "overconfidence": [0.0, 1.0], "scale": [2.0, 0.5]}
+    ours = MarginPursuitClassifierCV(
+        **{f"{name}s": values for name, values in settings.items()}, cv=cv, tol=1e-9
+    ).fit(X, y)
+    equal = np.full(200, 1 / 200)
+    weights = weights_by_hand(distances_by_hand(X, equal), y, equal, 1.0)
+    model = MarginPursuitClassifier(alpha_unit="standardised", tol=1e-9)
+    reference = GridSearchCV(model, settings, cv=cv, scoring=share_correct).fit(
+        X, y, sample_weight=weights
+    )
+    assert_allclose(
+        ours.cv_results_["mean_test_score"], reference.cv_results_["mean_test_score"], rtol=1e-12
+    )
+    assert ours.best_params_ == reference.best_params_
+    assert ours.best_estimator_.leverage_bound == 1.0
+
+
+@pytest.mark.parametrize("convert", [np.asarray, sparse.csr_matrix])
+def test_leverage_outliers_hardly_hurt(convert):
+    """Errors in per cent, with 5 % of the training rows times ten and labelled wrongly."""
+    errors = []
+    for seed in range(4):
+        X, y = make_classification(6000, 10, n_informative=6, flip_y=0.05, random_state=seed)
+        X, X_test, y, y_test = train_test_split(X, y, random_state=0, train_size=2000)
+        spoilt = contaminate(X, y, leverage=0.05, factor=10.0, random_state=0)
+        models = [
+            MarginPursuitClassifierCV(cv=3, leverage_bound=bound).fit(convert(rows), labels)
+            for rows, labels in ((X, y), (spoilt.X, spoilt.y))
+            for bound in (None, 1.0)
+        ]
+        errors.append([100 * (1 - model.score(convert(X_test), y_test)) for model in models])
+    clean, clean_bounded, leverage, leverage_bounded = np.mean(errors, axis=0)
+    assert clean_bounded < clean + 0.4
+    assert leverage > clean + 1.2
+    assert leverage_bounded < clean + 0.8
+
+
+def test_a_class_that_spreads_wider_is_not_made_lighter():
+    rng = np.random.default_rng(0)
+    y = (rng.random(8000) < 0.3).astype(int)
+    X = rng.normal(size=(8000, 20)) * np.where(y, 3.0, 1.0)[:, np.newaxis]
+    X[:, :5] += y[:, np.newaxis]
+    errors = [
+        1.0
+        - MarginPursuitClassifierCV(cv=3, leverage_bound=bound)
+        .fit(X[::2], y[::2])
+        .score(X[1::2], y[1::2])
+        for bound in (None, 1.0)
+    ]
+    assert errors[1] < errors[0] + 0.005
+
+
+@pytest.mark.parametrize("factor", [1e-160, 1e160])
+def test_columns_of_any_unit(factor):
+    X, y, _ = heavy_tailed()
+    ours, expected = (
+        MarginPursuitClassifier(leverage_bound=1.0).fit(rows, y) for rows in (X * factor, X)
+    )
+    assert_array_equal(ours.predict(X * factor), expected.predict(X))
+
+
+def test_missing_values_are_found():
+    X, y, _ = heavy_tailed()
+    X[3, 1] = np.nan
+    for rows in (X, sparse.csr_matrix(X)):
+        with pytest.raises(ValueError, match="NaN"):
+            MarginPursuitClassifier(leverage_bound=1.0).fit(rows, y)
+
+
+@pytest.mark.parametrize("bound", [0, -1.0, np.inf, np.nan, "auto", True])
+@pytest.mark.parametrize("model", [MarginPursuitClassifier, MarginPursuitClassifierCV])
+def test_bounds_that_are_refused(model, bound):
+    X, y, _ = heavy_tailed()
+    with pytest.raises(ValueError, match="leverage_bound must be a number that is positive and"):
+        model(leverage_bound=bound).fit(X, y)
+
+
+def test_a_stream_has_no_bound():
+    with pytest.raises(AttributeError, match="partial_fit") as refused:
+        _ = MarginPursuitClassifier(leverage_bound=2.0).partial_fit
+    assert "still to come; got leverage_bound=2.0" in str(refused.value.__cause__)
