@@ -17,9 +17,11 @@ from sklearn.model_selection import GridSearchCV, GroupKFold, ShuffleSplit, Stra
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
+from marginpursuit.datasets import contaminate
 from marginpursuit.selection import _folds, _race
 from marginpursuit.selection._folds import Fold
 from marginpursuit.selection._link import FittedLink
+from marginpursuit.selection._scores import THRESHOLDS, Judge
 
 GRID = {
     "leverage_bound": None,
@@ -80,7 +82,13 @@ def test_equals_grid_search(data, unit):
     # Log-loss sees every score, where the share of errors would not notice a wrong fit.
     for scoring in (None, "neg_log_loss"):
         model = MarginPursuitClassifierCV(
-            **GRID, alpha_unit=unit, cv=cv, scoring=scoring, tol=1e-9, link="exact"
+            **GRID,
+            alpha_unit=unit,
+            cv=cv,
+            scoring=scoring,
+            threshold="zero",
+            tol=1e-9,
+            link="exact",
         ).fit(X, y)
         reference = search(X, y, unit=unit, cv=cv, scoring=scoring)
         assert model.cv_results_["params"] == reference.cv_results_["params"]
@@ -187,7 +195,7 @@ def test_metadata_routing():
         model.set_params(scoring=scorer)
         with pytest.raises(TypeError, match="sample_weight"):
             clone(model).fit(X, y, sample_weight=weights, groups=np.arange(len(y)) % 4)
-    plain = MarginPursuitClassifierCV(**GRID, cv=GroupKFold(4)).fit(
+    plain = MarginPursuitClassifierCV(**GRID, cv=GroupKFold(4), threshold="zero").fit(
         X, y, sample_weight=weights, groups=np.arange(len(y)) % 4
     )
     assert_array_equal(routed, plain.cv_results_["mean_test_score"])
@@ -252,6 +260,7 @@ def test_progress_bar(capsys, monkeypatch):
         ("alphas", [-1.0]),
         ("alpha_unit", "metre"),
         ("rule", "worst"),
+        ("threshold", 0.5),
         ("link", "none"),
         ("tol", 0.0),
         ("race", 1),
@@ -346,6 +355,100 @@ class TestLink:
         model.set_params(link="exact")
         exact = log_loss(y[1000:], model.fit(X[:1000], y[:1000]).predict_proba(X[1000:]))
         assert fitted < 0.7 * exact
+
+
+class TestThreshold:
+    """The score above which the second class is predicted."""
+
+    @staticmethod
+    def judge(codes, thresholds=THRESHOLDS, **metadata):
+        return Judge(None, None, codes, np.array([0, 1]), metadata, thresholds)
+
+    @pytest.mark.parametrize("margin", [1.0, 3e-7, 4e50])
+    @pytest.mark.parametrize("weighted", [False, True])
+    def test_shares_are_those_of_predictions(self, margin, weighted):
+        rng = np.random.default_rng(0)
+        scores = np.r_[rng.normal(size=500), 0.0, -0.0, 1e-300, -1e-300, np.inf, -np.inf, 7.0]
+        codes, scores = rng.integers(0, 2, scores.size), margin * scores
+        rows = rng.permutation(scores.size)[:-50]
+        weights = rng.random(scores.size) if weighted else None
+        metadata = {"sample_weight": weights} if weighted else {}
+        ours = self.judge(codes, margin * THRESHOLDS, **metadata)(scores[rows, None], rows, None)
+        chosen = None if weights is None else weights[rows]
+        expected = [
+            np.average((scores[rows] > t) == codes[rows], weights=chosen)
+            for t in margin * THRESHOLDS
+        ]
+        assert_allclose(ours, expected, rtol=1e-12)
+        assert np.ptp(ours) > 0.01
+
+    def test_of_equals_the_one_nearest_to_zero(self):
+        judged = np.full((3, 2, THRESHOLDS.size), 0.5)
+        judged[1, 0, :20] = 0.9  # in one fold: up to the nineteenth
+        judged[2, :, [10, 80]] = 0.7
+        scores, thresholds = self.judge(np.zeros(1)).at_best(judged)
+        assert_array_equal(thresholds, THRESHOLDS[[49, 19, 80]])
+        assert_array_equal(scores, [[0.5, 0.5], [0.9, 0.5], [0.7, 0.7]])
+
+    def test_scores_are_those_at_the_best_threshold(self):
+        X, y = two_classes()
+        weights = np.random.default_rng(1).integers(0, 3, len(y)).astype(float)
+        cv = StratifiedKFold(3, shuffle=True, random_state=2)
+        model = MarginPursuitClassifierCV(**GRID, cv=cv, tol=1e-9).fit(X, y, sample_weight=weights)
+        assert model.threshold_ == model.cv_results_["threshold"][model.best_index_] != 0
+        alone = clone(model.best_estimator_)
+        shares = np.zeros((3, THRESHOLDS.size))
+        for share, (train, test) in zip(shares, cv.split(X, y), strict=True):
+            scores = alone.fit(X[train], y[train], weights[train]).decision_function(X[test])
+            for k, t in enumerate(THRESHOLDS):
+                share[k] = np.average((scores > t) == y[test], weights=weights[test])
+        means = shares.mean(axis=0)
+        assert_allclose(means.max(), model.best_score_, rtol=1e-12)
+        assert_allclose(means[model.threshold_ == THRESHOLDS], means.max())
+
+    def test_leverage_moves_the_intercept_and_the_threshold_moves_it_back(self):
+        rng = np.random.default_rng(3)
+        y = (rng.random(3000) < 0.3).astype(int)
+        X = rng.normal(size=(3000, 3)) + np.outer(2 * y - 1, [1.0, 0.5, 0.0])
+        bad = contaminate(X[:1500], y[:1500], leverage=0.05, random_state=0)
+        model = MarginPursuitClassifierCV(alphas=[1e-3, 1e-5], scales=[1.0, 0.1])
+        ours = model.fit(bad.X, bad.y).score(X[1500:], y[1500:])
+        zero = clone(model).set_params(threshold="zero").fit(bad.X, bad.y)
+        assert zero.threshold_ == 0.0
+        assert_array_equal(zero.intercept_, zero.best_estimator_.intercept_)
+        assert ours > zero.score(X[1500:], y[1500:]) + 0.03
+        assert model.best_score_ > zero.best_score_
+        scores = model.best_estimator_.decision_function(X) - model.threshold_
+        assert_allclose(model.decision_function(X), scores, atol=1e-12)
+        # The link belongs to the moved scores.
+        assert_array_equal(model.predict_proba(X).argmax(axis=1), model.predict(X))
+        assert log_loss(y[1500:], model.predict_proba(X[1500:])) < log_loss(
+            y[1500:], zero.predict_proba(X[1500:])
+        )
+
+    def test_its_unit_is_the_margin(self):
+        X, y = two_classes()
+        grid = {"alphas": [1e-1], "overconfidences": [1.0]}
+        one = MarginPursuitClassifierCV(**grid, scales=[0.5], tol=1e-6).fit(X, y)
+        ten = MarginPursuitClassifierCV(**grid, scales=[5.0], margin=10.0, tol=1e-6).fit(X, y)
+        assert one.threshold_ != 0
+        assert_allclose(ten.threshold_, 10 * one.threshold_)
+        assert_array_equal(one.predict(X), ten.predict(X))
+
+    @pytest.mark.parametrize(
+        ("data", "options"),
+        [
+            (three_classes, {}),
+            (two_classes, {"scoring": "accuracy"}),
+            (two_classes, {"fit_intercept": False}),
+            (two_classes, {"threshold": "zero"}),
+        ],
+    )
+    def test_is_zero_where_it_does_not_apply(self, data, options):
+        model = MarginPursuitClassifierCV(**GRID, **options).fit(*data())
+        assert model.threshold_ == 0.0
+        assert not model.cv_results_["threshold"].any()
+        assert_array_equal(model.intercept_, model.best_estimator_.intercept_)
 
 
 class TestRace:

@@ -46,6 +46,7 @@ class Outcome:
     """What a contest ends with."""
 
     scores: FloatArray  # (n_settings, n_folds)
+    thresholds: FloatArray  # (n_settings,), at which the settings have these scores
     resources: NDArray[np.intp]  # (n_settings,), the rows that a setting was judged on at last
     best: int
     start: Linear | None  # about where the winner's fit to all rows will be, if that was kept
@@ -76,11 +77,13 @@ class Contest:
         if terms.race and len(folds) > 1:
             contest = rounds(self._data, folds, check_random_state(terms.random_state))
         scores = np.full((len(settings), len(folds)), np.nan)
+        thresholds = np.zeros(len(settings))
         resources = np.zeros(len(settings), dtype=np.intp)
         left = np.arange(len(settings))
         for part in contest:
             resources[left] = len(part.rows)
-            scores[left], fits, held = self._judged(part, [settings[k] for k in left])
+            judged, fits, held = self._judged(part, [settings[k] for k in left])
+            scores[left], thresholds[left] = self._judge.at_best(judged)
             if part.share == 1.0:
                 break
             left = left[survivors(scores[left])]
@@ -89,17 +92,22 @@ class Contest:
         if terms.link == "fitted":
             chosen = [held[settings[best], fold] for fold in range(len(folds))]
             rows = np.concatenate([fold.test for fold in folds])[:: self._thinning]
-            link = self._fit_link(np.concatenate(chosen), rows, self._data, self._thinning)
+            shifted = np.concatenate(chosen) - thresholds[best]
+            link = self._fit_link(shifted, rows, self._data, self._thinning)
         start = None
         if settings[best] in fits:
             coef, intercept = fits[settings[best]]
             start = coef / len(folds), intercept / len(folds)
-        return Outcome(scores, resources, best, start, link, self._n_reads)
+        return Outcome(scores, thresholds, resources, best, start, link, self._n_reads)
 
     def _judged(self, part: Round, settings: list[Setting]) -> tuple[FloatArray, Fits, Held]:
-        """Return the scores of settings in every fold, their fits, and what they held out."""
+        """Return the scores of settings in every fold, their fits, and what they held out.
+
+        The scores are those at each threshold, of shape (n_settings, n_folds, n_thresholds).
+        """
         places = {setting: place for place, setting in enumerate(settings)}
-        scores = np.full((len(settings), len(part.folds)), np.nan)
+        shape = len(settings), len(part.folds), len(self._judge.thresholds)
+        scores = np.full(shape, np.nan)
         fits, held = Fits(), Held()
         keeps = 8 * part.data.matrix.shape[1] * part.data.labels.n_classes * len(settings)
         effort, is_last = self._terms.effort, part.share == 1.0
@@ -124,7 +132,8 @@ class Contest:
                     fits[setting] = coef + linear[0], intercept + linear[1]
                 if is_last:
                     held[key] = unseen[self._kept[fold]].astype(np.float32)
-                reached(int(np.isfinite(scores).sum()), scores.size)
+                n_judged = np.isfinite(scores[:, :, 0]).sum()
+                reached(int(n_judged), shape[0] * shape[1])
             self._n_reads += fold_fits.n_reads * part.share
         return scores, fits, held
 

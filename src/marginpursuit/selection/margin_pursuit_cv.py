@@ -36,7 +36,13 @@ from marginpursuit.classifiers._parameters import (
 from marginpursuit.design import Linear, design_for
 from marginpursuit.selection._contest import Contest, Terms
 from marginpursuit.selection._folds import Effort, Fold, FoldOptions, Setting
-from marginpursuit.selection._scores import Judge, Scored, search_results, takes_weights
+from marginpursuit.selection._scores import (
+    THRESHOLDS,
+    Judge,
+    Scored,
+    search_results,
+    takes_weights,
+)
 
 __all__ = ["MarginPursuitClassifierCV"]
 
@@ -55,6 +61,7 @@ _ALLOWED = {
     "leverage_bound": LEVERAGE_BOUND,
     "margin": number("in [1e-100, 1e+100]", lambda x: 1e-100 <= x <= 1e100),
     "rule": one_of(["best", "one-standard-error"]),
+    "threshold": one_of(["fitted", "zero"]),
     "refit": FLAG,
     "race": FLAG,
     "link": one_of(["fitted", "exact"]),
@@ -114,6 +121,12 @@ class MarginPursuitClassifierCV(LinearClassifier):
     rule : {"best", "one-standard-error"}, default="best"
         Which setting to take: the one with the best mean score; or, of those within one standard
         error of it, the one with the largest penalty, then overconfidence, then scale.
+    threshold : {"fitted", "zero"}, default="fitted"
+        The score above which the second of two classes is predicted. "fitted": where settings are
+        judged by the share of correct predictions and have an intercept, each is judged at the
+        threshold within ± `margin` that suits its held-out rows best, and the intercept is moved by
+        that of the chosen one; this helps where rows are far on the wrong side, and costs no fits.
+        "zero": the intercept is the one that minimises the loss.
     refit : bool, default=True
         Whether to fit the chosen setting to all rows.
     race : bool, default=True
@@ -124,7 +137,7 @@ class MarginPursuitClassifierCV(LinearClassifier):
         then be too small for a round.
     link : {"fitted", "exact"}, default="fitted"
         Where probabilities come from: a monotone link fitted to the scores of the held-out rows, or
-        the exact link of the loss.
+        the exact link of the loss for `best_estimator_`, which knows of no threshold.
     fit_intercept : bool, default=True
         Whether to fit an intercept.
     solver : {"auto", "gram", "lbfgs"}, default="auto"
@@ -146,7 +159,8 @@ class MarginPursuitClassifierCV(LinearClassifier):
     Attributes
     ----------
     cv_results_ : dict of ndarrays
-        Settings and scores under the names of scikit-learn's GridSearchCV.
+        Settings and scores under the names of scikit-learn's GridSearchCV, and the `threshold` at
+        which a setting has its scores.
     best_params_ : dict
         The chosen setting: `alpha`, `overconfidence` and `scale`.
     best_score_ : float
@@ -154,8 +168,12 @@ class MarginPursuitClassifierCV(LinearClassifier):
     best_index_ : int
         Its place in `cv_results_`.
     best_estimator_ : MarginPursuitClassifier
-        The fit to all rows; its `coef_`, `intercept_`, `scale_` and statistics of the margins are
-        attributes here too.
+        The fit to all rows; its `coef_`, `scale_` and statistics of the margins are attributes here
+        too.
+    threshold_ : float
+        The threshold of the chosen setting.
+    intercept_ : ndarray of shape (1,) or (n_classes,)
+        The intercept of `best_estimator_` less the threshold.
     alpha_unit_ : str
         The unit of the penalties.
     n_splits_ : int
@@ -200,6 +218,7 @@ class MarginPursuitClassifierCV(LinearClassifier):
         cv: Any = 5,
         scoring: Any = None,
         rule: str = "best",
+        threshold: str = "fitted",
         refit: bool = True,
         race: bool = True,
         link: str = "fitted",
@@ -221,6 +240,7 @@ class MarginPursuitClassifierCV(LinearClassifier):
         self.cv = cv
         self.scoring = scoring
         self.rule = rule
+        self.threshold = threshold
         self.refit = refit
         self.race = race
         self.link = link
@@ -395,6 +415,11 @@ class MarginPursuitClassifierCV(LinearClassifier):
     def _is_sparse(data: TrainingData) -> bool:
         return bool(getattr(data.matrix, "is_sparse", sparse.issparse(data.matrix)))
 
+    @property
+    def _fits_threshold(self) -> bool:
+        judged_by_correct = self.scoring is None and len(self.classes_) == 2
+        return self.threshold == "fitted" and self.fit_intercept and judged_by_correct
+
     def _choose(
         self, data: TrainingData, folds: list[Fold], to_scorer: dict[str, Any]
     ) -> Linear | None:
@@ -407,7 +432,14 @@ class MarginPursuitClassifierCV(LinearClassifier):
         grid = {"alpha": alphas, "overconfidence": self.overconfidences, "scale": self.scales}
         params = list(ParameterGrid({name: list(values) for name, values in grid.items()}))
         settings = [Setting(*(float(p[name]) for name in Setting._fields)) for p in params]
-        judge = Judge(self.scorer_, data.matrix, data.labels.codes, self.classes_, to_scorer)
+        judge = Judge(
+            self.scorer_,
+            data.matrix,
+            data.labels.codes,
+            self.classes_,
+            to_scorer,
+            float(self.margin) * THRESHOLDS if self._fits_threshold else np.zeros(1),
+        )
         options = FoldOptions(
             float(self.margin),
             self.alpha_unit_,
@@ -426,10 +458,13 @@ class MarginPursuitClassifierCV(LinearClassifier):
             type(self).__name__ if self.verbose else None,
         )
         outcome = Contest(data, folds, judge, terms).hold(settings)
-        self.cv_results_ = search_results(params, outcome.scores, outcome.resources)
+        self.cv_results_ = search_results(
+            params, outcome.scores, outcome.resources, outcome.thresholds
+        )
         self.best_index_ = outcome.best
         self.best_params_ = params[outcome.best]
         self.best_score_ = float(outcome.scores[outcome.best].mean())
+        self.threshold_ = float(outcome.thresholds[outcome.best])
         self.n_sweeps_ = n_reads + outcome.n_reads
         if outcome.link is not None:
             self.link_ = outcome.link
@@ -464,7 +499,8 @@ class MarginPursuitClassifierCV(LinearClassifier):
         self.best_estimator_ = model.fit(X, y, sample_weight).set_params(warm_start=False)
         self.refit_time_ = perf_counter() - begin
         self.n_sweeps_ += self.best_estimator_.n_sweeps_
-        for name in ("coef_", "intercept_", "scale_", "n_iter_", "objective_"):
+        for name in ("coef_", "scale_", "n_iter_", "objective_"):
             setattr(self, name, getattr(self.best_estimator_, name))
         for name in ("margin_location_", "margin_statistics_"):
             setattr(self, name, getattr(self.best_estimator_, name))
+        self.intercept_ = self.best_estimator_.intercept_ - self.threshold_
