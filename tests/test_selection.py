@@ -368,7 +368,7 @@ class TestThreshold:
     @pytest.mark.parametrize("weighted", [False, True])
     def test_shares_are_those_of_predictions(self, margin, weighted):
         rng = np.random.default_rng(0)
-        scores = np.r_[rng.normal(size=500), 0.0, -0.0, 1e-300, -1e-300, np.inf, -np.inf, 7.0]
+        scores = np.r_[rng.normal(size=500), 0.0, -0.0, 1e-300, -1e-300, np.inf, -np.inf, np.nan]
         codes, scores = rng.integers(0, 2, scores.size), margin * scores
         rows = rng.permutation(scores.size)[:-50]
         weights = rng.random(scores.size) if weighted else None

@@ -17,8 +17,9 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import take_rows
 
-#: Thresholds in units of the level. With a step of 0.05, or with thresholds beyond the levels, test
-#: errors were the same; with 0.1 they were higher under leverage, where fits are nearly flat.
+#: Thresholds in units of the level. A step of 0.05 and thresholds beyond the level made no
+#: difference to test errors; a step of 0.1 cost half a point on higgs_small with leverage rows,
+#: where most scores are near the level.
 THRESHOLDS = np.arange(-49, 50) / 50
 
 #: Turns scores of shape (n_rows, n_problems) into probabilities of each class.
@@ -136,8 +137,9 @@ def _correct_at(
     n_thresholds = len(thresholds)
     step = np.ptp(thresholds) / (n_thresholds - 1)
     first = round(thresholds[0] / step)
-    # Before the shift, which would round scores next to zero to zero.
-    n_below = np.clip(np.ceil(scores / step), first, first + n_thresholds).astype(np.intp) - first
+    # Before the shift, which would round scores next to zero to zero; NaN is above no threshold.
+    places = np.fmin(np.fmax(np.ceil(scores / step), first), first + n_thresholds)
+    n_below = places.astype(np.intp) - first
     signed = (2.0 * codes - 1.0) * (1.0 if weights is None else weights)
     lost = np.cumsum(np.bincount(n_below, signed, n_thresholds)[:n_thresholds])
     total = len(codes) if weights is None else weights.sum()
