@@ -317,13 +317,14 @@ def test_units_whose_squares_leave_the_floats(unit):
 class TestLink:
     """The link that is fitted to scores of rows the fit had not seen."""
 
-    def test_recovers_the_slopes(self):
+    @pytest.mark.parametrize("threshold", [0.0, -0.5])
+    def test_recovers_the_slopes(self, threshold):
         rng = np.random.default_rng(0)
         scores = rng.normal(scale=2.0, size=(60000, 1))
-        truth = FittedLink(1.0, np.array([0.5, 2.0, 3.0, 1.0]))
+        truth = FittedLink(1.0, np.array([0.5, 2.0, 3.0, 1.0]), threshold)
         chance = truth.probabilities(scores)[:, 1]
         codes = (rng.random(len(chance)) < chance).astype(np.intp)
-        found = FittedLink.fit(scores, codes, np.ones(len(codes)), 1.0)
+        found = FittedLink.fit(scores, codes, np.ones(len(codes)), 1.0, threshold)
         assert_allclose(found.slopes, truth.slopes, atol=0.15)
         assert log_loss(codes, found.probabilities(scores)) <= log_loss(
             codes, truth.probabilities(scores)
@@ -341,6 +342,14 @@ class TestLink:
         if n_problems == 1:
             order = np.argsort(scores[:, 0])
             assert np.all(np.diff(chances[order, 1]) > 0)
+
+    def test_knots_are_where_the_levels_are(self):
+        link = FittedLink(2.0, np.array([0.5, 2.0, 3.0, 1.0]), -0.5)
+        scores = np.linspace(-4.0, 4.0, 801)
+        chances = link.probabilities(scores[:, None])[:, 1]
+        slopes = np.diff(np.log(chances / (1 - chances))) / 0.01
+        expected = np.select([scores < -1.5, scores < 0, scores < 2.5], [0.5, 2.0, 3.0], 1.0)
+        assert_allclose(slopes, expected[:-1], rtol=1e-6)
 
     def test_certainty_is_bounded(self):
         scores = np.array([[-2.0], [2.0]] * 20)

@@ -92,8 +92,9 @@ class Contest:
         if terms.link == "fitted":
             chosen = [held[settings[best], fold] for fold in range(len(folds))]
             rows = np.concatenate([fold.test for fold in folds])[:: self._thinning]
-            shifted = np.concatenate(chosen) - thresholds[best]
-            link = self._fit_link(shifted, rows, self._data, self._thinning)
+            threshold = float(thresholds[best])
+            moved = np.concatenate(chosen) - threshold
+            link = self._fit_link(moved, rows, self._data, self._thinning, threshold)
         start = None
         if settings[best] in fits:
             coef, intercept = fits[settings[best]]
@@ -159,11 +160,16 @@ class Contest:
         return lambda scores: self._fit_link(scores, rows, data).probabilities(scores)
 
     def _fit_link(
-        self, scores: FloatArray, rows: NDArray[np.intp], data: TrainingData, times: int = 1
+        self,
+        scores: FloatArray,
+        rows: NDArray[np.intp],
+        data: TrainingData,
+        times: int = 1,
+        threshold: float = 0.0,
     ) -> FittedLink:
-        """Fit a link to scores of rows of which each stands for so many."""
+        """Fit a link to scores, less a threshold, of rows of which each stands for so many."""
         weights, margin = times * data.count * data.weights[rows], self._terms.options.margin
-        return FittedLink.fit(scores, data.labels.codes[rows], weights, margin)
+        return FittedLink.fit(scores, data.labels.codes[rows], weights, margin, threshold)
 
     def _best(self, settings: list[Setting], scores: FloatArray, left: NDArray[np.intp]) -> int:
         means = scores[left].mean(axis=1)

@@ -2,12 +2,13 @@ r"""A probability link that is fitted to scores of rows which the fit had not se
 
 The exact link of the loss is right where the model is: where no linear score is the optimal one, or
 where few rows are short of the level, it claims too much. The fitted link has a logit that is
-piecewise linear in the score u, with knots at -γ, 0 and γ and f(0) = 0,
+piecewise linear in the score u, with f(0) = 0 and knots at zero and at l = -γ - t and h = γ - t,
+where the levels are once scores have been moved by a threshold t,
 
 .. math::
 
-    \operatorname{logit} p = f(u) = a_1 \min(u + \gamma, 0) + a_2 \min(\max(u, -\gamma), 0)
-        + a_3 \max(\min(u, \gamma), 0) + a_4 \max(u - \gamma, 0),
+    \operatorname{logit} p = f(u) = a_1 \min(u - l, 0) + a_2 \min(\max(u, l), 0)
+        + a_3 \max(\min(u, h), 0) + a_4 \max(u - h, 0),
 
 with slopes a > 0, so that it rises and agrees with the sign of the score. With several classes the
 probabilities are the softmax of the f(u). The slopes minimise the log-loss.
@@ -37,10 +38,16 @@ class FittedLink:
 
     margin: float
     slopes: FloatArray  # (4,)
+    threshold: float = 0.0  # that has been taken off the scores, within ± margin
 
     @classmethod
     def fit(
-        cls, scores: FloatArray, codes: NDArray[np.intp], weights: FloatArray, margin: float
+        cls,
+        scores: FloatArray,
+        codes: NDArray[np.intp],
+        weights: FloatArray,
+        margin: float,
+        threshold: float = 0.0,
     ) -> "FittedLink":
         """Fit the slopes to scores of shape (n_rows, n_problems) of rows of these classes.
 
@@ -49,7 +56,7 @@ class FittedLink:
         count, step = weights.sum(), thinning(len(codes))
         codes, weights = codes[::step], weights[::step]
         weights = weights / weights.sum()
-        pieces = np.stack(_pieces(scores[::step] / margin))
+        pieces = np.stack(_pieces(scores[::step] / margin, threshold / margin))
         n_rows, n_classes = pieces.shape[1:]
         # Nobody is certain after n rows: a little of each row counts for the other classes.
         doubt = 1.0 / (count + n_classes)
@@ -64,12 +71,13 @@ class FittedLink:
             return -float(np.sum(target * logs)), np.tensordot(pieces, excess, 2)
 
         found = minimize(loss, np.ones(4), jac=True, method="L-BFGS-B", bounds=[_SLOPES] * 4)
-        return cls(margin, found.x / margin)
+        return cls(margin, found.x / margin, threshold)
 
     def probabilities(self, scores: Any) -> Any:
         """Return the probability of each class, of shape (n_rows, n_classes), where scores are."""
         xp, slopes = namespace(scores), self.margin * self.slopes
-        pieces = _pieces(xp.astype(scores, xp.float64) / self.margin)
+        scaled = xp.astype(scores, xp.float64) / self.margin
+        pieces = _pieces(scaled, self.threshold / self.margin)
         logits = sum(float(slope) * piece for slope, piece in zip(slopes, pieces, strict=True))
         odds = xp.exp(logits - xp.max(logits, axis=1)[:, None])
         return odds / xp.sum(odds, axis=1)[:, None]
@@ -80,17 +88,17 @@ def thinning(n_rows: int) -> int:
     return -(-n_rows // _MOST_ROWS)
 
 
-def _pieces(scores: Any) -> list[Any]:
-    """Cut the score of each class at -1, 0 and 1, into four arrays of shape (n_rows, n_classes).
+def _pieces(scores: Any, threshold: float) -> list[Any]:
+    """Cut the score of each class at the knots, into four arrays of shape (n_rows, n_classes).
 
     Of two classes the second has the score, and the first has zero.
     """
-    xp = namespace(scores)
+    xp, low, high = namespace(scores), -1.0 - threshold, 1.0 - threshold
     if scores.shape[1] == 1:
         scores = xp.concat([xp.zeros_like(scores), scores], axis=1)
     return [
-        xp.clip(scores + 1.0, None, 0.0),
-        xp.clip(scores, -1.0, 0.0),
-        xp.clip(scores, 0.0, 1.0),
-        xp.clip(scores - 1.0, 0.0, None),
+        xp.clip(scores - low, None, 0.0),
+        xp.clip(scores, low, 0.0),
+        xp.clip(scores, 0.0, high),
+        xp.clip(scores - high, 0.0, None),
     ]
