@@ -77,9 +77,11 @@ SOLVERS = {
 }
 
 OURS, OURS_CV = "MarginPursuitClassifier", "MarginPursuitClassifierCV"
+OURS_AT_ZERO = f"{OURS_CV}, threshold zero"
 OWN = {
     OURS: Method(lambda cv, seed: MarginPursuitClassifier()),
     OURS_CV: Method(lambda cv, seed: MarginPursuitClassifierCV(cv=cv), 36),
+    OURS_AT_ZERO: Method(lambda cv, seed: MarginPursuitClassifierCV(cv=cv, threshold="zero"), 36),
 }
 
 _C = {"C": np.logspace(-3, 3, 7)}
