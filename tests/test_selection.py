@@ -420,7 +420,9 @@ class TestThreshold:
         y = (rng.random(3000) < 0.3).astype(int)
         X = rng.normal(size=(3000, 3)) + np.outer(2 * y - 1, [1.0, 0.5, 0.0])
         bad = contaminate(X[:1500], y[:1500], leverage=0.05, random_state=0)
-        model = MarginPursuitClassifierCV(alphas=[1e-3, 1e-5], scales=[1.0, 0.1])
+        model = MarginPursuitClassifierCV(
+            alphas=[1e-3, 1e-5], scales=[1.0, 0.1], leverage_bound=None
+        )
         ours = model.fit(bad.X, bad.y).score(X[1500:], y[1500:])
         zero = clone(model).set_params(threshold="zero").fit(bad.X, bad.y)
         assert zero.threshold_ == 0.0
