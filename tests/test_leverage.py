@@ -140,7 +140,10 @@ def test_the_search_equals_a_grid_search_with_these_weights():
     cv = StratifiedKFold(4, shuffle=True, random_state=0)
     settings = {"alpha": [1e-1, 1e-3], "overconfidence": [0.0, 1.0], "scale": [2.0, 0.5]}
     ours = MarginPursuitClassifierCV(
-        **{f"{name}s": values for name, values in settings.items()}, cv=cv, tol=1e-9
+        **{f"{name}s": values for name, values in settings.items()},
+        cv=cv,
+        threshold="zero",
+        tol=1e-9,
     ).fit(X, y)
     equal = np.full(200, 1 / 200)
     weights = weights_by_hand(distances_by_hand(X, equal), y, equal, 1.0)
@@ -164,7 +167,9 @@ def test_leverage_outliers_hardly_hurt(convert):
         X, X_test, y, y_test = train_test_split(X, y, random_state=0, train_size=2000)
         spoilt = contaminate(X, y, leverage=0.05, factor=10.0, random_state=0)
         models = [
-            MarginPursuitClassifierCV(cv=3, leverage_bound=bound).fit(convert(rows), labels)
+            MarginPursuitClassifierCV(cv=3, leverage_bound=bound, threshold="zero").fit(
+                convert(rows), labels
+            )
             for rows, labels in ((X, y), (spoilt.X, spoilt.y))
             for bound in (None, 1.0)
         ]
