@@ -77,11 +77,19 @@ SOLVERS = {
 }
 
 OURS, OURS_CV = "MarginPursuitClassifier", "MarginPursuitClassifierCV"
-OURS_AT_ZERO = f"{OURS_CV}, threshold zero"
 OWN = {
     OURS: Method(lambda cv, seed: MarginPursuitClassifier()),
     OURS_CV: Method(lambda cv, seed: MarginPursuitClassifierCV(cv=cv), 36),
-    OURS_AT_ZERO: Method(lambda cv, seed: MarginPursuitClassifierCV(cv=cv, threshold="zero"), 36),
+}
+
+# What the defaults of the search are worth.
+VARIANTS = {
+    f"{OURS_CV}, threshold zero": Method(
+        lambda cv, seed: MarginPursuitClassifierCV(cv=cv, threshold="zero"), 36
+    ),
+    f"{OURS_CV}, no leverage bound": Method(
+        lambda cv, seed: MarginPursuitClassifierCV(cv=cv, leverage_bound=None), 36
+    ),
 }
 
 _C = {"C": np.logspace(-3, 3, 7)}

@@ -15,7 +15,7 @@ import jobs
 import numpy as np
 import problems
 from common import RESULTS, keep, table
-from methods import ESSENTIAL, OPTIONAL, OURS_AT_ZERO, OURS_CV, OWN, PEERS
+from methods import ESSENTIAL, OPTIONAL, OURS_CV, OWN, PEERS, VARIANTS
 
 CLOSE = 0.2  # points of test error
 CLOSE_LOSS = 1.05  # ratio of log-losses
@@ -35,9 +35,9 @@ def run(arguments: Sequence[str] = ()) -> Iterator[str]:
     )
     chosen = parser.parse_args(arguments)
     brief = {name: how for name, how in PEERS.items() if name in ESSENTIAL}
-    spoilt = {name: OWN[name] for name in (OURS_CV, OURS_AT_ZERO)} | brief
+    spoilt = {OURS_CV: OWN[OURS_CV], **VARIANTS, **brief}
     untuned = {name: how for name, how in PEERS.items() if "tuned" not in name}
-    clean = OWN | (brief | untuned if chosen.essential else PEERS)
+    clean = OWN | VARIANTS | (brief | untuned if chosen.essential else PEERS)
     methods = {name: clean if name == "clean" else spoilt for name in problems.DAMAGE}
     rows, absent = jobs.results(chosen, methods)
     cases: dict[tuple[str, str], Measured] = defaultdict(lambda: defaultdict(list))

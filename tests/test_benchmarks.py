@@ -50,7 +50,7 @@ def run(monkeypatch, tmp_path):
 
 def test_a_job_is_measured_ended_at_its_limit_or_told_to_have_failed(run):
     rows = {(row["method"], row["seed"]): row for row in run()}
-    assert rows["endless", 0]["status"] == jobs.OVER
+    assert rows["endless", 0]["status"] == f"{jobs.OVER} 2 s"
     assert ("endless", 1) not in rows  # nor would it have ended with another seed
     assert rows["broken", 0]["status"] == "failed: ArithmeticError: no fit"
     assert rows["ridge", 0]["error"] < 10 < 100 * rows["ridge", 0]["auc"]

@@ -123,10 +123,10 @@ class MarginPursuitClassifierCV(LinearClassifier):
         error of it, the one with the largest penalty, then overconfidence, then scale.
     threshold : {"fitted", "zero"}, default="fitted"
         The score above which the second of two classes is predicted. "fitted": where settings are
-        judged by the share of correct predictions and have an intercept, each is judged at the
-        threshold within ± `margin` that suits its held-out rows best, and the intercept is moved by
-        that of the chosen one; this helps where rows are far on the wrong side, and costs no fits.
-        "zero": the intercept is the one that minimises the loss.
+        judged by the share of correct predictions, have an intercept and a fitted link, each is
+        judged at the threshold within ± `margin` that suits its held-out rows best, and the
+        intercept is moved by that of the chosen one; this helps where rows are far on the wrong
+        side, and costs no fits. "zero": the intercept is the one that minimises the loss.
     refit : bool, default=True
         Whether to fit the chosen setting to all rows.
     race : bool, default=True
@@ -137,7 +137,7 @@ class MarginPursuitClassifierCV(LinearClassifier):
         then be too small for a round.
     link : {"fitted", "exact"}, default="fitted"
         Where probabilities come from: a monotone link fitted to the scores of the held-out rows, or
-        the exact link of the loss for `best_estimator_`, which knows of no threshold.
+        the exact link of the loss.
     fit_intercept : bool, default=True
         Whether to fit an intercept.
     solver : {"auto", "gram", "lbfgs"}, default="auto"
@@ -417,8 +417,9 @@ class MarginPursuitClassifierCV(LinearClassifier):
 
     @property
     def _fits_threshold(self) -> bool:
-        judged_by_correct = self.scoring is None and len(self.classes_) == 2
-        return self.threshold == "fitted" and self.fit_intercept and judged_by_correct
+        is_cut = self.scoring is None and len(self.classes_) == 2 and self.fit_intercept
+        # The exact link is about the minimiser of the loss, and would disagree with predictions.
+        return self.threshold == "fitted" and self.link == "fitted" and is_cut
 
     def _choose(
         self, data: TrainingData, folds: list[Fold], to_scorer: dict[str, Any]
