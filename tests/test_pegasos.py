@@ -231,6 +231,15 @@ class TestKernels:
         parts = PegasosClassifier(**options).fit(X, y)
         assert_allclose(parts.dual_coef_, whole.dual_coef_, rtol=1e-9)
 
+    def test_a_kernel_between_a_row_and_itself(self, monkeypatch):
+        """A matrix of one element has rows and columns that are both contiguous."""
+        X, y = CANCER
+        options = {"kernel": "rbf", "alpha": 0.01, "project": True, "max_iter": 1}
+        whole = PegasosClassifier(**options, random_state=0).fit(X, y)
+        monkeypatch.setattr("marginpursuit.solvers.kernel_descent._MOST_ELEMENTS", 0)
+        parts = PegasosClassifier(**options, random_state=0).fit(X, y)
+        assert_allclose(parts.dual_coef_, whole.dual_coef_, rtol=1e-12)
+
     @needs_compiled
     def test_rbf_comes_near_the_exact_machine(self):
         X, y = CANCER

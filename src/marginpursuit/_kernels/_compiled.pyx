@@ -238,7 +238,7 @@ cdef class _Rows:
         if descent.own is not None:
             own = descent.own
             check_length("own", own.shape[0], self.n_rows)
-            if self.layout != ROWS or self.type != FLOAT64:
+            if (self.layout != ROWS and self.n_columns > 1) or self.type != FLOAT64:
                 raise TypeError("values of a kernel must be float64 in C order")
             check_inside("own", own, self.n_columns)
             s.own = &own[0]
@@ -463,10 +463,10 @@ cdef class DenseRows(_Rows):
         cdef Py_ssize_t item = self.view.itemsize
         cdef Py_ssize_t row = self.view.strides[0], column = self.view.strides[1]
         # The stride of an axis of length one is never used, whatever NumPy says it is.
-        if self.n_rows <= 1 and column != item:
-            row = item
-        if self.n_columns <= 1 and row != item:
+        if self.n_columns <= 1:
             column = item
+        if self.n_rows <= 1:
+            row = self.n_columns * item if column == item else item
         if (row != item and column != item) or row % item or column % item:
             raise BufferError("rows or columns of the matrix must be contiguous")
         self.layout = COLUMNS if row == item else ROWS
