@@ -23,7 +23,8 @@ from marginpursuit.classifiers._parameters import (
 from marginpursuit.design import Linear, MemoryDesign
 from marginpursuit.losses import HingeLoss
 from marginpursuit.solvers import Status
-from marginpursuit.solvers.kernel_descent import descend_in_kernel
+from marginpursuit.solvers.intercept_search import InterceptSearch
+from marginpursuit.solvers.kernel_descent import KernelRows
 from marginpursuit.solvers.stochastic import (
     Draws,
     Settling,
@@ -41,6 +42,7 @@ _ALLOWED = {
     "alpha": number("that is positive and finite", lambda x: 0 < x < np.inf),
     "fit_intercept": FLAG,
     "penalise_intercept": FLAG,
+    "search_intercept": FLAG,
     "max_iter": whole(1),
     "tol": Allowed("None or a number in (0, 1)", lambda x: x is None or _SHARE.test(x)),
     "batch_size": whole(1),
@@ -59,6 +61,11 @@ def _can_stream(estimator: Any) -> bool:
         raise AttributeError(
             "partial_fit cannot balance classes that are still to come; got class_weight="
             f"{estimator.class_weight!r}"
+        )
+    if estimator.search_intercept:
+        raise AttributeError(
+            "partial_fit cannot search the intercept that is best for samples still to come; got "
+            "search_intercept=True"
         )
     if not estimator._is_linear:
         raise AttributeError(f"partial_fit needs kernel='linear'; got {estimator.kernel!r}")
@@ -97,6 +104,11 @@ class PegasosClassifier(KernelClassifier):
         Whether b is penalised and projected with w, as the coefficient of a column of ones. Without
         that the objective is not strongly convex, which the length of the steps relies on: b then
         takes large first steps, and long to recover from them where λ is small.
+    search_intercept : bool, default=False
+        Whether b is also set to the minimiser of the objective for the present w: before the first
+        step, after 1, 2, 4, ... steps, and for the result and each checkpoint; between these it
+        takes steps as w does. That rids an intercept without penalty of its first steps. A search
+        is exact and costs a read of all data and a sort for each class.
     max_iter : int, default=100000
         The number of steps T. An objective within ε of the minimum takes a number of the order
         1/(λε) [1]_.
@@ -187,6 +199,7 @@ class PegasosClassifier(KernelClassifier):
         alpha: float = 1e-3,
         fit_intercept: bool = True,
         penalise_intercept: bool = True,
+        search_intercept: bool = False,
         max_iter: int = 100_000,
         tol: float | None = None,
         batch_size: int = 1,
@@ -204,6 +217,7 @@ class PegasosClassifier(KernelClassifier):
         self.alpha = alpha
         self.fit_intercept = fit_intercept
         self.penalise_intercept = penalise_intercept
+        self.search_intercept = search_intercept
         self.max_iter = max_iter
         self.tol = tol
         self.batch_size = batch_size
@@ -319,10 +333,6 @@ class PegasosClassifier(KernelClassifier):
         for name in ("_descents", "_random"):
             self.__dict__.pop(name, None)
 
-    @property
-    def _radius(self) -> float:
-        return 1.0 / float(np.sqrt(self.alpha)) if self.project else np.inf
-
     def _begin(self, data: TrainingData, n_coefficients: int, marks: Any = ()) -> None:
         """Set one descent for each problem to w = 0."""
         self._descents = [
@@ -352,22 +362,30 @@ class PegasosClassifier(KernelClassifier):
         with MemoryDesign(data.matrix) as design:
             order = own_order(design, labels.codes, self._random)
             draws = Draws(data.weights, self._random, order)
-            if tol is not None:
-                settling = Settling(tol, design.n_rows)
-                for more in doublings(n_steps):
-                    descend(design, self._descents, draws, more)
-                    if settling.look(self._descents[0].t, self._objectives(design, data)):
-                        status = Status.CONVERGED
-                        break
-            elif self._is_linear:
-                descend(design, self._descents, draws, n_steps)
-            else:
-                descend_in_kernel(self._kernel_of(data), self._descents, draws, n_steps)
+            rows = design if self._is_linear else KernelRows(self._kernel_of(data), design.n_rows)
+            search = None
+            if self.fit_intercept and self.search_intercept:
+                penalty = self.alpha * self.penalise_intercept
+                search = InterceptSearch(rows, data.weights, penalty, self._descents)
+            settling = None if tol is None else Settling(tol, design.n_rows)
+            for more in doublings(n_steps) if search or settling else (n_steps,):
+                if search:
+                    search.update()
+                if isinstance(rows, KernelRows):
+                    rows.descend(self._descents, draws, more)
+                else:
+                    descend(rows, self._descents, draws, more)
+                if settling and settling.look(
+                    self._descents[0].t, self._objectives(design, data.weights, self._point(search))
+                ):
+                    status = Status.CONVERGED
+                    break
+            coef, intercept = self._point(search)
+            if search:
+                search.update_path()
         for descent in self._descents:  # the labels of these data are not to be remembered
             descent.sign = np.empty(0)
         self.n_iter_, self.status_ = self._descents[0].t, status.value
-        points = [descent.point() for descent in self._descents]
-        coef, intercept = np.column_stack([w for w, _ in points]), np.array([b for _, b in points])
         if not (np.all(np.isfinite(coef)) and np.all(np.isfinite(intercept))):
             self._forget()
             raise OverflowError(
@@ -376,16 +394,19 @@ class PegasosClassifier(KernelClassifier):
             )
         return coef, intercept
 
-    def _objectives(self, design: MemoryDesign, data: TrainingData) -> FloatArray:
-        """Return what is minimised, for each problem, at what is learnt so far."""
-        values = []
-        for descent in self._descents:
-            coef, intercept = descent.point()
-            scores = design.scores(coef[:, np.newaxis], np.array([intercept]))[:, 0]
-            square = coef @ coef + intercept**2 * descent.penalise_intercept
-            losses = HingeLoss().value(descent.sign * scores)
-            values.append(data.weights @ losses + 0.5 * self.alpha * square)
-        return np.array(values)
+    def _point(self, search: InterceptSearch | None) -> Linear:
+        """Return what is learnt so far."""
+        points = [descent.point() for descent in self._descents]
+        coef = np.column_stack([w for w, _ in points])
+        return coef, search.best(coef) if search else np.array([b for _, b in points])
+
+    def _objectives(self, design: MemoryDesign, weights: FloatArray, point: Linear) -> FloatArray:
+        """Return what is minimised, for each problem."""
+        coef, intercept = point
+        sign = np.column_stack([descent.sign for descent in self._descents])
+        losses = HingeLoss().value(sign * design.scores(coef, intercept))
+        square = np.sum(coef**2, axis=0) + self.penalise_intercept * intercept**2
+        return np.asarray(weights @ losses + 0.5 * self.alpha * square)
 
     def _kernel_of(self, data: TrainingData) -> Callable[..., FloatArray]:
         """Return the kernel between rows of these data, by their numbers."""
