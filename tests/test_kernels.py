@@ -821,3 +821,48 @@ class TestTiles:
                 compiled.sweep_tiles(first=first, last=last, **given)
         with pytest.raises(ValueError, match="1 to 48 tasks; got 49"):
             compiled.sweep_tiles(first=0, last=10, **self.arguments(10, 9, 49))
+
+
+class TestCsrGram:
+    @pytest.mark.parametrize("index", [np.int32, np.int64])
+    @pytest.mark.parametrize("kernels", [_arrays, pytest.param(compiled, marks=needs_compiled)])
+    def test_sums_of_outer_squares(self, kernels, index):
+        rng = np.random.default_rng(0)
+        matrix = np.where(rng.random((30, 7)) < 0.4, rng.normal(size=(30, 7)), 0.0)
+        weights = rng.normal(size=30) * (rng.random(30) < 0.7)
+        stored = sparse.csr_array(matrix)
+        stored.data[np.repeat(weights == 0, np.diff(stored.indptr))] = np.nan  # is not read
+        indices, indptr = stored.indices.astype(index), stored.indptr.astype(index)
+        total = np.ones((7, 7))
+        for first, last in ((3, 12), (12, 30), (30, 30)):
+            kernels.csr_gram(stored.data, indices, indptr, weights, first, last, total)
+        assert_allclose(total, 1 + (matrix[3:].T * weights[3:]) @ matrix[3:], atol=1e-14)
+        nothing = np.empty(0, index)
+        kernels.csr_gram(np.empty(0), nothing, np.zeros(3, index), np.ones(2), 0, 2, total)
+
+    @needs_compiled
+    def test_nothing_is_read_outside(self):
+        given = {
+            "data": np.ones(2),
+            "indices": np.array([0, 1], np.int32),
+            "indptr": np.array([0, 1, 2], np.int32),
+            "weights": np.ones(2),
+            "first": 0,
+            "last": 2,
+            "total": np.zeros((2, 2)),
+        }
+        compiled.csr_gram(**given)
+        for name, wrong, error in (
+            ("data", np.ones(1), IndexError),
+            ("indices", np.array([0, 2], np.int32), IndexError),
+            ("indices", np.array([-1, 1], np.int32), IndexError),
+            ("indptr", np.array([0, 3, 2], np.int32), IndexError),
+            ("indptr", np.array([-1, 1, 2], np.int32), IndexError),
+            ("indptr", np.array([0, 1], np.int32), IndexError),
+            ("weights", np.ones(1), IndexError),
+            ("first", -1, IndexError),
+            ("last", 3, IndexError),
+            ("total", np.zeros((2, 3)), ValueError),
+        ):
+            with pytest.raises(error):
+                compiled.csr_gram(**given | {name: wrong})

@@ -30,6 +30,9 @@ task_losses = _fastest.task_losses
 #: One half of the two-loop recursion of a quasi-Newton method, for many tasks.
 pair_loop = _fastest.pair_loop
 
+#: The weighted sum of outer squares of some rows of a CSR matrix.
+csr_gram = _fastest.csr_gram
+
 #: Sweeps of float32 rows for several tasks, the most tasks that it takes (NumPy has a matrix
 #: product for that, so none), and what the numbers of columns and of rows of coefficients are to
 #: be multiples of.
@@ -45,6 +48,7 @@ __all__ = [
     "ArrayRows",
     "Descent",
     "active",
+    "csr_gram",
     "pair_loop",
     "rows",
     "sweep_tiles",

@@ -215,3 +215,22 @@ def _despite_nan(function: Callable[[FloatArray], FloatArray], margins: FloatArr
     """Apply a method of the loss, which refuses NaN, such that NaN comes out where it goes in."""
     unknown = np.isnan(margins)
     return np.where(unknown, np.nan, function(np.where(unknown, 0.0, margins)))
+
+
+def csr_gram(
+    data: FloatArray,
+    indices: NDArray[Any],
+    indptr: NDArray[Any],
+    weights: FloatArray,
+    first: int,
+    last: int,
+    total: FloatArray,
+) -> None:
+    """Add weight times the outer square of each of some rows of a CSR matrix to the total.
+
+    Rows of weight zero are not read.
+    """
+    matrix = sparse.csr_array((data, indices, indptr), shape=(len(weights), len(total)))
+    counted = first + np.flatnonzero(weights[first:last])
+    rows = matrix[counted]
+    total += (rows.T @ (sparse.diags_array(weights[counted]) @ rows)).toarray()

@@ -32,6 +32,15 @@ def pair_loop(
     points: NDArray[np.float64],
     level: str = ...,
 ) -> None: ...
+def csr_gram(
+    data: NDArray[np.float64],
+    indices: NDArray[np.integer[Any]],
+    indptr: NDArray[np.integer[Any]],
+    weights: NDArray[np.float64],
+    first: int,
+    last: int,
+    total: NDArray[np.float64],
+) -> None: ...
 
 TILE_GROUP: int
 TILE_PADDING: int

@@ -657,3 +657,56 @@ cdef bint csr_sound(
     for k in range(n_stored):  # no early exit: this loop is to be vectorised
         inside &= indices[k] >= 0 and indices[k] < n_columns
     return inside
+
+
+def csr_gram(
+    const double[::1] data,
+    const index_t[::1] indices,
+    const index_t[::1] indptr,
+    const double[::1] weights,
+    Py_ssize_t first,
+    Py_ssize_t last,
+    double[:, ::1] total,
+):
+    """Add weight times the outer square of each of some rows of a CSR matrix to the total.
+
+    Rows of weight zero are not read.
+    """
+    cdef Py_ssize_t row, n_columns = total.shape[0], n_stored = min(len(data), len(indices))
+    cdef bint is_sound = True
+    if not 0 <= first <= last <= min(len(weights), len(indptr) - 1):
+        raise IndexError(f"rows {first} to {last} are not all there")
+    check_length("total", total.shape[1], n_columns)
+    with nogil:
+        for row in range(first, last if n_stored else first):
+            if weights[row] == 0.0:
+                continue
+            if not 0 <= indptr[row] <= indptr[row + 1] <= n_stored:
+                is_sound = False
+                break
+            is_sound = add_square(
+                &data[0] + indptr[row], &indices[0] + indptr[row],
+                indptr[row + 1] - indptr[row], weights[row], n_columns, &total[0, 0],
+            )
+            if not is_sound:
+                break
+    if not is_sound:
+        raise IndexError(f"CSR indices must be in [0, {n_columns})")
+
+
+cdef bint add_square(
+    const double *data, const index_t *indices, Py_ssize_t n, double weight,
+    Py_ssize_t n_columns, double *total,
+) noexcept nogil:
+    """Add the outer square of one row; whether its indices are sound."""
+    cdef Py_ssize_t j, k
+    cdef double factor
+    cdef double *line
+    for k in range(n):
+        if not 0 <= indices[k] < n_columns:
+            return False
+    for j in range(n):
+        factor, line = weight * data[j], total + indices[j] * n_columns
+        for k in range(n):
+            line[indices[k]] += factor * data[k]
+    return True

@@ -367,16 +367,9 @@ class MemoryDesign(Design):
 
     def _gram(self, weights: FloatArray) -> FloatArray:
         """Sum weight times the outer square of the centred row, rows of weight zero unread."""
-        wanted = None if np.all(weights > 0) else np.flatnonzero(weights)
         if self.is_sparse:
-            matrix = self._matrix if wanted is None else self._matrix[wanted]
-            roots = np.sqrt(weights if wanted is None else weights[wanted])
-            rows = sparse.diags_array(roots) @ matrix.astype(np.float64)
-            cross = np.outer(roots @ rows, self.centre)
-            second = (rows.T @ rows).toarray()
-            return np.asarray(
-                second - cross - cross.T + weights.sum() * np.outer(self.centre, self.centre)
-            )
+            return self._sparse_gram(np.ascontiguousarray(weights))
+        wanted = None if np.all(weights > 0) else np.flatnonzero(weights)
 
         def add(first: int, last: int, total: FloatArray) -> None:
             step = max(_FEWEST_IN_PRODUCT, _PRODUCT_ELEMENTS // max(1, self.n_columns))
@@ -395,6 +388,19 @@ class MemoryDesign(Design):
 
         n_wanted = self.n_rows if wanted is None else len(wanted)
         return self._summed((self.n_columns, self.n_columns), n_wanted, add)
+
+    def _sparse_gram(self, weights: FloatArray) -> FloatArray:
+        matrix = self._matrix
+        data = matrix.data.astype(np.float64, copy=False)
+        means = self._pullback(weights)
+
+        def add(first: int, last: int, total: FloatArray) -> None:
+            _kernels.csr_gram(data, matrix.indices, matrix.indptr, weights, first, last, total)
+
+        second = self._summed((self.n_columns, self.n_columns), self.n_rows, add)
+        cross = np.outer(means, self.centre)
+        square = weights.sum() * np.outer(self.centre, self.centre)
+        return np.asarray(second - cross - cross.T + square)
 
     def _summed(
         self, shape: tuple[int, int], n_items: int, add: Callable[[int, int, FloatArray], None]
