@@ -54,6 +54,31 @@ def test_the_implicit_gradient_is_the_gradient(influence, scale):
     assert weights @ factors == pytest.approx(1.0)
 
 
+def test_near_the_corner_enough_is_the_share_stated():
+    X, y = NOISY
+    hinge_loss, weights = RISK_LOSSES["hinge"], np.full(len(y), 1 / len(y))
+    with MemoryDesign(X) as design:
+        geometry = SOLVERS["gram"].prepare(
+            design, weights[np.newaxis], "column", fit_intercept=True
+        )
+        start = np.zeros((6, 1)), np.zeros(1)
+        tasks = Tasks.of(Labels(y, 2), weights, hinge_loss.loss)
+        penalty = np.array([1e-3 * hinge_loss.unit])
+
+        def solve(enough, report=lambda progress: None):
+            quiet = (1000, 1e-11, report)
+            problem = Problem(geometry, tasks, penalty, start, *quiet, enough=enough)
+            return corner.solve_near_corner(problem)
+
+        least, told, left = solve(0.0).value[0], [], []
+        for enough in (1.0, 0.1, 0.01):
+            found = solve(enough, told.append)
+            assert found.status is Status.CONVERGED
+            left.append((found.value[0] - least) / (told[0].value - found.value[0]))
+            assert left[-1] <= enough
+    assert left[0] > 1e-4  # no further than asked for
+
+
 def test_where_all_are_out_of_reach_the_middle_pair_moves_the_estimate():
     weights = np.full(4, 0.25)
     estimate, factors = catoni_estimate(np.array([0.0, 1.0, 2.0, 9.0]), weights, 1e-3, "truncated")

@@ -148,11 +148,10 @@ class CatoniRiskClassifier(RobustRiskClassifier):
     def _minimise(
         self, risk: Risk, data: TrainingData, report: Callable[[Progress], None]
     ) -> tuple[RobustSolution, float]:
-        def rule(losses: FloatArray) -> float:
-            if not isinstance(self.scale, str):
-                return float(self.scale)
+        def by_confidence(losses: FloatArray) -> float:
             variance = float(data.weights @ (losses - data.weights @ losses) ** 2)
             # Where all losses are the same, any scale will do.
             return float(confidence_scale(max(variance, 1e-4), data.count))
 
-        return minimise_catoni_risk(risk, rule, self.influence, self.max_iter, report)
+        scale = by_confidence if isinstance(self.scale, str) else float(self.scale)
+        return minimise_catoni_risk(risk, scale, self.influence, self.max_iter, report)

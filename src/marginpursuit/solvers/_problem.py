@@ -78,6 +78,8 @@ class Problem:
     report: Callable[[Progress], None]
     random_state: Any = None  # seed or source, for solvers that draw
     keep: Callable[["Problem", Linear], None] = _forget  # is handed each iterate
+    # A solver that bounds the gap may stop where that is at most this share of what it has gained.
+    enough: float = 0.0
 
     @cached_property
     def _still(self) -> NDArray[np.bool_] | None:

@@ -6,12 +6,14 @@ gradient in the losses is
 .. math::  \omega_i = \frac{c_i \psi'((\theta - \ell_i)/s)}{\sum_j c_j \psi'((\theta - \ell_j)/s)}.
 
 It is not convex in the coefficients. So the scale starts where the estimate is all but the mean,
-whose minimiser is unique, and is halved until it is the one asked for. Weighted risks on the way
-are minimised no further than the steps they lead to are worth, and a step is doubled as long as
-that pays: along it the margins are a line, so that to look costs no read.
+whose minimiser is unique, and is halved until it is the one asked for. Weighted risks are minimised
+no further than the steps they lead to are worth. A step is doubled as long as that pays, and then
+the way from the point before the last is followed further, which helps in valleys: along either the
+margins are a line, so that to look costs no read.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -33,9 +35,9 @@ _SUFFICIENT_DECREASE = 1e-4
 _MOST_HALVINGS = 30
 _MOST_DOUBLINGS = 3
 
-# A weighted risk is minimised to this share of what the step before promised, and at last to this
-# share of the tolerance.
-_ROUGHLY, _FINALLY = 0.1, 0.3
+# A weighted risk is minimised until what is left to gain is this share of what was gained, or at
+# last this share of the tolerance.
+_ENOUGH, _FINALLY = 0.1, 0.3
 
 
 def catoni_estimate(
@@ -76,7 +78,7 @@ def catoni_estimate(
 
 def minimise_catoni_risk(
     risk: Risk,
-    scale_rule: Callable[[FloatArray], float],
+    wanted: float | Callable[[FloatArray], float],
     influence: str,
     max_iter: int,
     report: Callable[[Progress], None],
@@ -90,8 +92,8 @@ def minimise_catoni_risk(
     ----------
     risk : Risk
         The risk of one class against the rest.
-    scale_rule : callable
-        Gives the scale to aim for from the losses at the minimiser of the mean.
+    wanted : float or callable
+        The scale to aim for, or what gives it from the losses at the minimiser of the mean.
     influence : {"truncated", "wide"}
         The influence function.
     max_iter : int
@@ -105,17 +107,18 @@ def minimise_catoni_risk(
         The minimiser and the scale.
     """
     finest = _FINALLY * risk.tol
-    point = risk.minimise(risk.weights, risk.origin(), tol=finest)
-    target = scale_rule(point.losses)
+    # Where the scale is known, the minimiser of the mean is but a start.
+    share = 0.0 if callable(wanted) else _ENOUGH
+    point = risk.minimise(risk.weights, risk.origin(), tol=finest, enough=share)
+    target = wanted(point.losses) if callable(wanted) else wanted
     widest = float(np.ptp(point.losses[risk.weights > 0]))
     scale = max(target, widest)
     history: list[Progress] = []
-    gap = _ROUGHLY
+    before = point
     while True:
         estimate, factors = catoni_estimate(point.losses, risk.weights, scale, influence)
         value = estimate + point.charge
-        tol = max(_ROUGHLY * min(gap, _ROUGHLY), finest)
-        ahead = risk.minimise(risk.weights * factors, point, tol=tol)
+        ahead = risk.minimise(risk.weights * factors, point, tol=finest, enough=_ENOUGH)
         promise = risk.decrease(risk.weights * factors, point, ahead)
         gap = max(promise, 0.0) / max(value, 1e-2) + ahead.lack
         reads = risk.geometry.design.n_reads
@@ -124,10 +127,12 @@ def minimise_catoni_risk(
         finished = scale == target and gap <= risk.tol
         if finished or len(history) > max_iter:
             break
-        moved = _descend(risk, point, ahead, promise, value, scale, influence)
-        if moved is point and scale == target and tol == finest:
+        along = _Line(risk, scale, influence)
+        moved, reached = along.descend(point, ahead, promise, value)
+        if moved is point and scale == target:
             break
-        point, scale = moved, max(target, 0.5 * scale)
+        moved, _ = along.extend(before, moved, reached)
+        before, point, scale = point, moved, max(target, 0.5 * scale)
     status = Status.CONVERGED if finished else Status.ROUNDING
     if len(history) > max_iter and not finished:
         status = Status.MAX_ITER
@@ -138,30 +143,43 @@ def minimise_catoni_risk(
     return solution, scale
 
 
-def _descend(
-    risk: Risk, start: Point, end: Point, promise: float, value: float, scale: float, influence: str
-) -> Point:
-    """Go towards the end, or beyond, as long as the estimate falls as promised."""
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """Searches along lines, on which to look takes no read."""
 
-    def look(share: float) -> tuple[Point, float]:
-        point = risk.between(start, end, share)
-        estimate, _ = catoni_estimate(point.losses, risk.weights, scale, influence)
-        return point, estimate + point.charge
+    risk: Risk
+    scale: float
+    influence: str
 
-    if promise <= 0:
-        return start
-    share, (point, reached) = 1.0, look(1.0)
-    if reached < value - _SUFFICIENT_DECREASE * promise:
+    def descend(
+        self, start: Point, end: Point, promise: float, value: float
+    ) -> tuple[Point, float]:
+        """Go from a point of this value towards the end, or beyond, as far as it falls as promised.
+
+        Returns the point and its value.
+        """
+        if promise <= 0:
+            return start, value
+        share = 1.0
+        for _ in range(_MOST_HALVINGS):
+            point, reached = self._look(start, end, share)
+            if reached < value - _SUFFICIENT_DECREASE * share * promise:
+                return self.extend(start, point, reached) if share == 1.0 else (point, reached)
+            share *= 0.5
+        return start, value
+
+    def extend(self, start: Point, end: Point, value: float) -> tuple[Point, float]:
+        """Go on from an end of this value, twice as far each time, as long as the value falls."""
+        found, share = (end, value), 1.0
         for _ in range(_MOST_DOUBLINGS):
             share *= 2.0
-            further, lower = look(share)
-            if lower >= reached:
+            point, reached = self._look(start, end, share)
+            if reached >= found[1]:
                 break
-            point, reached = further, lower
-        return point
-    for _ in range(_MOST_HALVINGS):
-        share *= 0.5
-        point, reached = look(share)
-        if reached < value - _SUFFICIENT_DECREASE * share * promise:
-            return point
-    return start
+            found = point, reached
+        return found
+
+    def _look(self, start: Point, end: Point, share: float) -> tuple[Point, float]:
+        point = self.risk.between(start, end, share)
+        estimate, _ = catoni_estimate(point.losses, self.risk.weights, self.scale, self.influence)
+        return point, estimate + point.charge

@@ -26,6 +26,9 @@ _ROWS_PER_COLUMN, _SHARE = 10, 0.05
 # All rows are looked at only to find out which are near.
 _COARSE = 1e-2
 
+# The share of the gap that is enough to which rows near the corner are solved.
+_WITHIN = 0.5
+
 _MOST_HALVINGS = 30
 
 
@@ -46,6 +49,7 @@ def solve_near_corner(problem: Problem) -> Solution:
     single, point = SingleProblem(problem, 0), join(problem, *problem.start)[0]
     scores = single.score(point)
     value, bound = single.value(point, scores), 0.0
+    first = value
     near, history, stuck = _nearest(single, scores), list[Progress](), False
     while True:
         unit = float(problem.relative_to(np.array([value]))[0])
@@ -53,13 +57,15 @@ def solve_near_corner(problem: Problem) -> Solution:
         reads = problem.geometry.design.n_reads
         history.append(Progress(len(history), reads, value, gap))
         problem.report(history[-1])
-        if stuck or gap <= problem.tol or len(history) > problem.max_iter:
+        is_enough = value - bound <= problem.enough * (first - value)
+        if stuck or is_enough or gap <= problem.tol or len(history) > problem.max_iter:
             break
         first_look = near.all() and gap > _COARSE and _number(single) < len(near)
         wanted = 0.5 * unit * (max(problem.tol, _COARSE) if first_look else problem.tol)
         interior = InteriorPoint(_NearProblem(problem, single, near, scores), point)
         while interior.gap > wanted and not interior.stalled:
             interior.step()
+            wanted = max(wanted, _WITHIN * problem.enough * (value - interior.value))
         bound = max(bound, interior.value - interior.gap)
         ahead = single.score(interior.point)
         past = ~near & (single.residual(ahead)[0] * single.residual(scores)[0] < 0)
@@ -75,7 +81,7 @@ def solve_near_corner(problem: Problem) -> Solution:
             stuck = bool(near.all())
             near[:] = True
     status = Status.CONVERGED
-    if gap > problem.tol:
+    if gap > problem.tol and not is_enough:
         status = Status.ROUNDING if stuck else Status.MAX_ITER
     arrays = np.array([value]), np.array([gap])
     found = part(problem, point[np.newaxis])

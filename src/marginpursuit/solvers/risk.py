@@ -109,8 +109,11 @@ class Risk:
         start: Point,
         holding: float = 0.0,
         tol: float = EXACT,
+        enough: float = 0.0,
     ) -> Point:
         """Minimise the risk under these weights, of sum one, to a tolerance.
+
+        It is also enough that what is left to gain is this share of what was gained.
 
         With a `holding` penalty that is the one of all coefficients, in place of the penalty. A
         solver that does not bound the gap goes as far as it can, whatever the tolerance.
@@ -127,6 +130,7 @@ class Risk:
             _INNER_ITERATIONS,
             tol if self.is_bounded else EXACT,
             lambda progress: None,
+            enough=enough,
         )
         counted = np.flatnonzero(weights)
         if len(counted) < _FEW * len(weights):
