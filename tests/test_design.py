@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from marginpursuit.design import design_for, merged
+from marginpursuit.design import MemoryDesign, design_for, merged
 from marginpursuit.losses import MarginLoss
 from marginpursuit.tasks import Labels, Tasks
 
@@ -271,3 +271,17 @@ def test_where_merging_is_not_worth_its_while():
     assert merged(design_for(sparse.csr_matrix((4, 6)))) is None
     for factor in (1e120, 1e-120):  # squares would leave the floats
         assert merged(design_for(lone_columns() * factor)) is None
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.uint8])
+@pytest.mark.parametrize("n_factors", [0, 1, 99, 1700, 5000])
+def test_pullback_of_few_rows(n_factors, dtype, n_threads):
+    """Whether rows without a factor are read or not makes no difference."""
+    rng = np.random.default_rng(n_factors)
+    matrix, factors = rng.integers(0, 9, size=(20_000, 7)).astype(dtype), np.zeros(20_000)
+    factors[rng.choice(20_000, n_factors, replace=False)] = rng.normal(size=n_factors)
+    with MemoryDesign(matrix, n_threads=n_threads) as design:
+        design.standardise_diagonal(np.full(20_000, 1 / 20_000), centred=True)
+        expected = factors @ ((matrix - design.centre) * design.inverse_spread)
+        assert_allclose(design.pullback(factors), expected, rtol=1e-12, atol=1e-12)

@@ -15,7 +15,7 @@ from sklearn.datasets import load_breast_cancer, load_digits
 from marginpursuit import MarginPursuitClassifier
 from marginpursuit.design import design_for
 from marginpursuit.losses import MarginLoss
-from marginpursuit.solvers import SOLVERS, Problem, Status, choose_solver, gram
+from marginpursuit.solvers import SOLVERS, Problem, Solver, Status, choose_solver, gram
 from marginpursuit.solvers._interior_point import InteriorPoint
 from marginpursuit.solvers._newton import NewtonDescent
 from marginpursuit.solvers._quasi_newton import minimise
@@ -582,3 +582,92 @@ def test_the_gram_matrix_of_a_sample_is_enough_where_rows_are_plenty(tau, monkey
     assert not np.allclose(one, other, rtol=1e-6)  # it was a sample
     assert_allclose(ours.value, expected.value, rtol=1e-6)
     assert ours.n_iter <= 1.5 * expected.n_iter + 5
+
+
+class TestFromASample:
+    """Without overconfidence few rows have curvature: a sample first, then Newton steps."""
+
+    def problem(self, tau=0.0, scale=0.1, dtype=np.float64, n_rows=6000, noise=0.03, **options):
+        rng = np.random.default_rng(0)
+        X = (20 * rng.normal(size=(n_rows, 8))).astype(dtype)
+        X[:, 6] = np.where(np.arange(n_rows) % 1500 == 10, 60, 0)  # hardly a sample has it
+        score = X[:, :3] @ [1.0, -1.0, 0.5] / 20 + noise * rng.standard_cauchy(n_rows)
+        given = {"alpha": 1e-6, "scale_free": True, "tol": 1e-6} | options
+        return make(X, (score > 0.3).astype(int), MarginLoss(1.0, scale, tau), "gram", **given)
+
+    def solve(self, problem):
+        """Solve; check that no quasi-Newton step was taken on all rows, and how good it is."""
+        solution = SOLVERS["gram"].solve(problem)
+        assert solution.status is Status.CONVERGED
+        assert [p.iteration for p in solution.history] == list(range(solution.n_iter + 1))
+        assert np.all(np.diff([p.value for p in solution.history]) <= 1e-15)
+        interior = InteriorPoint(single(problem), origin(problem))
+        while interior.gap > 1e-10 * interior.value and not interior.stalled:
+            interior.step()
+        assert (
+            solution.value[0] <= (interior.value - interior.gap) * (1 + 1.1 * problem.tol) + 1e-15
+        )
+        assert solution.n_iter <= 40
+        return solution
+
+    @pytest.mark.parametrize("fit_intercept", [True, False])
+    @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int8])
+    @pytest.mark.parametrize("scale", [0.02, 0.1, 0.2])
+    def test_as_good_as_the_tolerance(self, scale, dtype, fit_intercept, monkeypatch):
+        problem = self.problem(scale=scale, dtype=dtype, fit_intercept=fit_intercept)
+        monkeypatch.setattr(gram, "minimise", spy := Spy(minimise))
+        self.solve(problem)
+        assert [given.geometry.design.n_rows for given in spy.given] == [1500]
+
+    @pytest.mark.parametrize("tol", [1e-3, 1e-6, 1e-9])
+    def test_tolerance(self, tol):
+        self.solve(self.problem(tol=tol))
+
+    def test_weights_also_where_the_sample_has_none(self):
+        rng = np.random.default_rng(1)
+        weights = np.where(rng.random(6000) < 0.5, 0.0, rng.random(6000))
+        self.solve(self.problem(weights=weights / weights.sum()))
+        few = np.zeros(6000)
+        few[np.setdiff1d(np.arange(6000), gram._spread_out(6000, 1500))[:300]] = 1 / 300
+        solution = SOLVERS["gram"].solve(self.problem(weights=few))
+        assert solution.status is Status.CONVERGED
+
+    def test_start_at_the_minimum_and_far_from_it(self):
+        problem = self.problem()
+        best = self.solve(problem)
+        again = self.solve(replace(problem, start=best.linear))
+        assert again.n_iter <= 1
+        far = tuple(1e3 + 0.0 * part for part in best.linear)
+        assert_allclose(self.solve(replace(problem, start=far)).value, best.value, rtol=2e-6)
+
+    def test_many_rows_with_curvature_are_left_to_the_quasi_newton_method(self, monkeypatch):
+        monkeypatch.setattr(gram, "minimise", spy := Spy(minimise))
+        SOLVERS["gram"].solve(self.problem(scale=3.0, noise=3.0))
+        assert [given.geometry.design.n_rows for given in spy.given] == [1500, 6000]
+
+    @pytest.mark.parametrize("tau", [0.0, 1.0])
+    def test_the_gram_matrix_waits_until_it_is_needed(self, tau, monkeypatch):
+        expected = SOLVERS["gram"].solve(self.problem(tau))
+        patient = Solver(SOLVERS["gram"].preparation(0.0), SOLVERS["gram"].solve)
+        monkeypatch.setitem(SOLVERS, "gram", patient)
+        problem = self.problem(tau)
+        design, weighed = problem.geometry.design, []
+        whole = design.gram
+        monkeypatch.setattr(design, "gram", lambda w: weighed.append(np.all(w > 0)) or whole(w))
+        assert_allclose(SOLVERS["gram"].solve(problem).value, expected.value, rtol=1e-9)
+        assert any(weighed) == (tau > 0)
+
+    def test_too_few_iterations_are_said(self):
+        solution = SOLVERS["gram"].solve(self.problem(max_iter=1, tol=1e-9))
+        assert (solution.status, solution.n_iter) == (Status.MAX_ITER, 1)
+
+
+class Spy:
+    """A function that remembers what it was given first."""
+
+    def __init__(self, function):
+        self.function, self.given = function, []
+
+    def __call__(self, given, **options):
+        self.given.append(given)
+        return self.function(given, **options)

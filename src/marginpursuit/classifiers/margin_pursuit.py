@@ -349,7 +349,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
                 data = replace(data, weights=design.place(weights))
             solver = SOLVERS[choose_solver(design) if self.solver == "auto" else self.solver]
             alpha, unit = self._penalty
-            geometry = solver.prepare(
+            geometry = solver.preparation(self.overconfidence)(
                 design, data.weights[np.newaxis, :], unit, fit_intercept=self.fit_intercept
             )
             scale = standing.scale or self._first_scale

@@ -42,6 +42,9 @@ _FEWEST_IN_BLOCK = 512
 _MOST_CONDENSED = 1 << 30
 _CONDENSED = -1e15, 1e15
 
+# The share of the rows up to which those with a factor are copied, and the others left unread.
+_FEW = 0.1
+
 # Scores that a product with a sparse matrix makes at a time.
 _SPARSE_ELEMENTS = 1 << 21
 
@@ -171,7 +174,9 @@ class MemoryDesign(Design):
 
     def sample(self, rows: NDArray[np.intp]) -> Design | None:
         """Return a design of some dense rows."""
-        return None if self.is_sparse else MemoryDesign(self._matrix[rows], n_threads=1)
+        if self.is_sparse:
+            return None
+        return MemoryDesign(self._matrix[rows], n_threads=self.n_threads)
 
     def condensed(self) -> Design:
         """Return a design of the standardised rows in float32, unless that takes much memory."""
@@ -234,16 +239,20 @@ class MemoryDesign(Design):
         return largest
 
     def _squares(self, weights: FloatArray) -> FloatArray:
-        total = np.zeros(self.n_columns)
-        for span, rows in self._chunks(0, self.n_rows):
-            if self.is_sparse:
+        if self.is_sparse:
+            total = np.zeros(self.n_columns)
+            for span, rows in self._chunks(0, self.n_rows):
                 share = weights[span]
                 total += share @ rows.multiply(rows) - 2.0 * self.centre * (share @ rows)
                 total += share.sum() * self.centre**2
-            else:
+            return total
+
+        def add(first: int, last: int, total: FloatArray) -> None:
+            for span, rows in self._chunks(first, last):
                 rows = rows - self.centre
                 total += weights[span] @ np.square(rows, out=rows)
-        return total
+
+        return np.asarray(self._summed((1, self.n_columns), self.n_rows, add)[0])
 
     def _sweep_one(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
         n_blocks = len(self._blocks) - 1
@@ -358,12 +367,26 @@ class MemoryDesign(Design):
         return [np.concatenate(kept) for kept in scores]
 
     def _pullback(self, factors: FloatArray) -> FloatArray:
+        large = not self.is_sparse and self._matrix.size >= _BLOCK_ELEMENTS
+        if large and np.count_nonzero(factors) <= _FEW * self.n_rows:
+            return self._pullback_few(factors, np.flatnonzero(factors))
         totals = np.zeros((len(self._blocks) - 1, self.n_columns))
         factors = np.ascontiguousarray(factors)
         self._for_blocks(
             lambda block, first, last: self._rows.pullback(first, last, factors, totals[block])
         )
         return np.asarray(totals.sum(axis=0))
+
+    def _pullback_few(self, factors: FloatArray, wanted: NDArray[np.intp]) -> FloatArray:
+        """Sum factor times row over some dense rows; the others are not read."""
+        step = max(16, _PRODUCT_ELEMENTS // max(1, self.n_columns))
+
+        def add(first: int, last: int, total: FloatArray) -> None:
+            for start in range(first, last, step):
+                rows = wanted[start : min(start + step, last)]
+                total += factors[rows] @ self._matrix[rows].astype(np.float64, copy=False)
+
+        return np.asarray(self._summed((1, self.n_columns), len(wanted), add)[0])
 
     def _gram(self, weights: FloatArray) -> FloatArray:
         """Sum weight times the outer square of the centred row, rows of weight zero unread."""

@@ -5,6 +5,7 @@ once; `solve` then minimises for one loss, as often as needed.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 from marginpursuit.design import Design
@@ -39,14 +40,19 @@ __all__ = [
 
 
 class Solver(NamedTuple):
-    """How a solver prepares the data and solves a problem."""
+    """How a solver prepares the data, also for losses without overconfidence, and solves."""
 
     prepare: Callable[..., Geometry]
     solve: Callable[[Problem], Solution]
+    prepare_one_sided: Callable[..., Geometry] | None = None
+
+    def preparation(self, overconfidence: float) -> Callable[..., Geometry]:
+        """Return how to prepare for losses with this overconfidence."""
+        return self.prepare_one_sided or self.prepare if overconfidence == 0 else self.prepare
 
 
 SOLVERS = {
-    "gram": Solver(gram_geometry, solve_gram),
+    "gram": Solver(gram_geometry, solve_gram, partial(gram_geometry, waits=True)),
     "lbfgs": Solver(diagonal_geometry, solve_lbfgs),
     "steepest": Solver(raw_geometry, solve_steepest),
     "stochastic": Solver(stochastic_geometry, solve_stochastic),

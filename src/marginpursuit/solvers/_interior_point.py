@@ -52,6 +52,11 @@ class InteriorPoint:
         self.value, self.stalled = np.inf, False
         self._record()
 
+    @property
+    def decrement(self) -> float:
+        """What the next steps are expected to gain: all that is left."""
+        return self.gap
+
     def step(self) -> None:
         """Take one step: a predictor tells how far to centre, a corrector is where to go."""
         problem, (force, room, below, above) = self._problem, self._dual

@@ -4,7 +4,9 @@ Where overconfidence and scale are small, few rows have curvature and the Gram m
 the Hessian. The Hessian itself is then cheap, since it sums over those rows alone. The curvature of
 a row is averaged over as far as the last step has moved its score, to both sides, so that a row
 which is about to reach or to leave the curved part of the loss counts in time. Along a step the
-scores are a straight line, so the line search costs no read.
+scores are a straight line, so the line search costs no read. The force of a row beyond the curved
+part stays as it is: what the forces pull with is kept, and only rows whose force changes are read
+for it. So a step costs one read of all rows, for the scores, and the Hessian of few.
 """
 
 import numpy as np
@@ -25,13 +27,16 @@ class NewtonDescent:
     """A descent from a point on; `step` goes one step further.
 
     `gap` bounds the suboptimality by the forces that the rows would have after a full step. Those
-    balance, and where none leaves its bounds the gap is half the squared Newton decrement.
+    balance, and where none leaves its bounds the gap is half the squared Newton decrement, which
+    `decrement` is in any case: an estimate that does not count forces out of bounds.
     """
 
     def __init__(self, problem: SingleProblem, point: FloatArray) -> None:
         self._problem = problem
         self.point, self._scores = point, problem.score(point)
         self.value, self.stalled = problem.value(point, self._scores), False
+        self._force = -problem.loss.derivative(problem.sign * self._scores)
+        self._pull = problem.pull(self._force)
         self._aim(np.zeros_like(self._scores))
 
     def step(self) -> None:
@@ -41,6 +46,9 @@ class NewtonDescent:
         self._scores = self._scores + length * self._change
         self.value = self._problem.value(self.point, self._scores)
         self.stalled = length == 0.0
+        force = -self._problem.loss.derivative(self._problem.sign * self._scores)
+        self._pull = self._pull + self._problem.pull(force - self._force)
+        self._force = force
         self._aim(length * np.abs(self._change))
 
     def _aim(self, reach: FloatArray) -> None:
@@ -49,23 +57,29 @@ class NewtonDescent:
         margins = problem.sign * self._scores
         reach = np.maximum(reach, _SHORTEST_REACH * loss.scale)
         rise = loss.derivative(margins + reach) - loss.derivative(margins - reach)
-        curvature, force = np.maximum(0.5 * rise / reach, 0.0), -loss.derivative(margins)
+        curvature = np.maximum(0.5 * rise / reach, 0.0)
         try:
             factor = problem.factorise(curvature)
         except LinAlgError:  # singular to rounding
-            self.stalled, self.gap = True, self.value
+            self.stalled, self.gap, self.decrement = True, self.value, self.value
             return
-        descent = problem.pull(force) - problem.penalty * self.point
+        descent = self._pull - problem.penalty * self.point
         self._direction = cho_solve(factor, descent)
         self._slope = -float(descent @ self._direction)
         self._change = problem.score(self._direction)
+        self.decrement = -0.5 * self._slope
 
-        wanted = force - curvature * problem.sign * self._change
+        # Where a row has no curvature, its force stays, and takes nothing from the bound.
+        curved = np.flatnonzero(curvature)
+        force, change = self._force[curved], problem.sign[curved] * self._change[curved]
+        wanted = force - curvature[curved] * change
         possible = np.clip(problem.side * wanted, 0.0, problem.most_force)
         # Clipping leaves forces out of balance, and so does what a singular Hessian cannot undo.
-        pull = problem.pull((problem.side * possible).sum(axis=0))
+        difference = np.zeros_like(curvature)
+        difference[curved] = (problem.side * possible).sum(axis=0) - force
+        pull = self._pull + problem.pull(difference)
         imbalance = pull - problem.penalty * (self.point + self._direction)
-        gap = problem.gap(self._scores, possible, imbalance)
+        gap = problem.gap(self._scores, possible, imbalance, curved)
         self.gap = min(self.value, gap + 0.5 * float(problem.penalty @ self._direction**2))
 
     def _search(self) -> float:

@@ -26,11 +26,11 @@ from marginpursuit.losses import INFLUENCE_BOUND, influence_inverse, rho
 from marginpursuit.solvers._problem import Problem
 
 
-def part_of(problem: Problem, rows: NDArray[np.intp]) -> Problem:
+def part_of(problem: Problem, rows: NDArray[np.intp], *, n_threads: int = 1) -> Problem:
     """Return the problem with some of its rows, which are in memory, in the same coordinates."""
     whole, tasks = problem.geometry.design, problem.tasks
     assert isinstance(whole, MemoryDesign)
-    design = MemoryDesign(whole.matrix[rows])
+    design = MemoryDesign(whole.matrix[rows], n_threads=n_threads)
     design.centre, design.inverse_spread = whole.centre, whole.inverse_spread
     fewer = replace(tasks, codes=tasks.codes[rows], weights=tasks.weights[:, rows])
     return replace(problem, geometry=replace(problem.geometry, design=design), tasks=fewer)
@@ -115,15 +115,25 @@ class SingleProblem(SmoothProblem):
         share = np.minimum(force / (self.side_weight * self.loss.scale), INFLUENCE_BOUND)
         return np.asarray(self.loss.scale * influence_inverse(share))
 
-    def gap(self, scores: FloatArray, force: FloatArray, imbalance: FloatArray) -> float:
-        """Bound the suboptimality of a point with these scores, by forces of the sides."""
+    def gap(
+        self,
+        scores: FloatArray,
+        force: FloatArray,
+        imbalance: FloatArray,
+        rows: NDArray[np.intp] | slice = slice(None),
+    ) -> float:
+        """Bound the suboptimality of a point with these scores, by forces of the sides.
+
+        `force` is that of some rows; all others have the force that belongs to their score.
+        """
         scale, natural = self.loss.scale, self.natural(force)
         conjugate = force * natural - self.side_weight * scale**2 * rho(natural / scale)
         losses = self.loss.value(self.sign * scores)
-        lack = losses + (conjugate - force * self.residual(scores)).sum(axis=0)
+        residual = self.residual(scores)[:, rows]
+        lack = losses[rows] + (conjugate - force * residual).sum(axis=0)
         # An imbalance costs at most its size times the distance to the minimiser.
         conditioned = self._problem.precondition(imbalance[np.newaxis], self._task)[0]
         size = np.sqrt(imbalance @ conditioned)
         distance = self.loss.margin + np.sqrt(self.weights @ scores**2)
         rounding = float(np.finfo(np.float64).eps) * float(self.weights @ losses)
-        return max(rounding, float(self.weights @ lack + size * distance))
+        return max(rounding, float(self.weights[rows] @ lack + size * distance))
