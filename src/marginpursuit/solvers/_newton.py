@@ -37,6 +37,7 @@ class NewtonDescent:
         self.value, self.stalled = problem.value(point, self._scores), False
         self._force = -problem.loss.derivative(problem.sign * self._scores)
         self._pull = problem.pull(self._force)
+        self._gap: float | None
         self._aim(np.zeros_like(self._scores))
 
     def step(self) -> None:
@@ -61,26 +62,37 @@ class NewtonDescent:
         try:
             factor = problem.factorise(curvature)
         except LinAlgError:  # singular to rounding
-            self.stalled, self.gap, self.decrement = True, self.value, self.value
+            self.stalled, self._gap, self.decrement = True, self.value, self.value
             return
         descent = self._pull - problem.penalty * self.point
         self._direction = cho_solve(factor, descent)
         self._slope = -float(descent @ self._direction)
         self._change = problem.score(self._direction)
         self.decrement = -0.5 * self._slope
+        self._curvature, self._gap = curvature, None
 
+    @property
+    def gap(self) -> float:
+        """A bound on the suboptimality, computed when it is asked for."""
+        if self._gap is None:
+            self._gap = self._bound()
+        return self._gap
+
+    def _bound(self) -> float:
+        """Bound the suboptimality by the forces after a full step."""
+        problem = self._problem
         # Where a row has no curvature, its force stays, and takes nothing from the bound.
-        curved = np.flatnonzero(curvature)
+        curved = np.flatnonzero(self._curvature)
         force, change = self._force[curved], problem.sign[curved] * self._change[curved]
-        wanted = force - curvature[curved] * change
+        wanted = force - self._curvature[curved] * change
         possible = np.clip(problem.side * wanted, 0.0, problem.most_force)
         # Clipping leaves forces out of balance, and so does what a singular Hessian cannot undo.
-        difference = np.zeros_like(curvature)
+        difference = np.zeros_like(self._force)
         difference[curved] = (problem.side * possible).sum(axis=0) - force
         pull = self._pull + problem.pull(difference)
         imbalance = pull - problem.penalty * (self.point + self._direction)
         gap = problem.gap(self._scores, possible, imbalance, curved)
-        self.gap = min(self.value, gap + 0.5 * float(problem.penalty @ self._direction**2))
+        return min(self.value, gap + 0.5 * float(problem.penalty @ self._direction**2))
 
     def _search(self) -> float:
         """Find a length at which the slope along the step is nearly zero, by false position."""

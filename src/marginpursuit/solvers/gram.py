@@ -128,7 +128,7 @@ def solve_gram(problem: Problem) -> Solution:
 def _finished(problem: Problem, first: Solution, trust: float) -> Solution:
     """Take every task from where the first method left it to the tolerance.
 
-    The proven gap counts as `trust` times what it is, but no less than the Newton decrement.
+    Once the Newton decrement meets the tolerance, so must `trust` times the proven gap.
     """
     points, value, gap = join(problem, *first.linear), first.value.copy(), first.gap.copy()
     history, n_iter = list(first.history), first.n_iter
@@ -140,8 +140,10 @@ def _finished(problem: Problem, first: Solution, trust: float) -> Solution:
             fresh = iteration > first.n_iter or not first.history
             if fresh:
                 points[k], value[k] = state.point, state.value
-            estimate = max(state.decrement, trust * state.gap)
-            estimate /= float(problem.relative_to(value)[k])
+            unit = float(problem.relative_to(value)[k])
+            estimate = state.decrement / unit
+            if estimate <= problem.tol or iteration == problem.max_iter:
+                estimate = max(estimate, trust * state.gap / unit)
             gap[k] = estimate if fresh else max(gap[k], estimate)
             if fresh:
                 reads = problem.geometry.design.n_reads
