@@ -671,3 +671,30 @@ class Spy:
     def __call__(self, given, **options):
         self.given.append(given)
         return self.function(given, **options)
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_bent_coordinates_have_the_hessian(fit_intercept):
+    """But for a share of the bound: by finite differences of the gradient, column by column."""
+    X, y = normal(80, 4, seed=6)
+    design, weights = design_for(X), np.full((1, 80), 1 / 80)
+    geometry = gram.gram_geometry(design, weights, "standardised", fit_intercept=fit_intercept)
+    loss, alpha, size = MarginLoss(1.0, 0.5, 0.0), 1e-3, 4 + fit_intercept
+    tasks = Tasks.of(Labels(y, 2), weights[0], loss)
+    point = 0.2 * np.random.default_rng(7).normal(size=size)
+
+    def gradient(point):
+        sweep = design.sweep(point[:4, np.newaxis], np.append(point[4:], 0.0)[:1], tasks)
+        pull = alpha * geometry.unit[0] * point[:4]
+        return np.append(sweep.gradient[:, 0] + pull, sweep.slope)[:size]
+
+    steps = 1e-6 * np.eye(size)
+    hessian = [(gradient(point + h) - gradient(point - h)) / 2e-6 for h in steps]
+    scores = design.scores(point[:4, np.newaxis], np.append(point[4:], 0.0)[:1])[:, 0]
+    bent = geometry.bent(weights[0] * loss.curvature(tasks.sign(0) * scores))
+    found, bounding = (
+        np.linalg.inv(each.precondition(np.eye(size), alpha)) for each in (bent, geometry)
+    )
+    penalty = alpha * np.append(geometry.unit[0], 0.0)[:size]
+    share = gram._LEAST_CURVATURE * (bounding - np.diag(penalty))
+    assert_allclose(found, hessian + share, atol=1e-8)

@@ -50,7 +50,9 @@ class Geometry:
     """The coordinates in which a solver works; made once, used for every loss and penalty.
 
     `precondition` applies the inverse of a matrix that bounds the Hessian from above, for a penalty
-    α, to points, one a row, with the intercept, if there is one, as last entry.
+    α, to points, one a row, with the intercept, if there is one, as last entry. `bent`, if there
+    is such a thing, returns the same coordinates with a matrix near the Hessian where the loss has
+    these curvatures, weight included, at the rows.
     """
 
     design: Design
@@ -59,6 +61,7 @@ class Geometry:
     precondition: Callable[[FloatArray, float], FloatArray]
     to_data: Callable[[Linear], Linear]  # from these coordinates to those of the data as it came
     from_data: Callable[[Linear], Linear]
+    bent: "Callable[[FloatArray], Geometry] | None" = None
 
 
 def _forget(problem: "Problem", linear: Linear) -> None:

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, cho_factor, cho_solve, solve_triangular
+from scipy.linalg import LinAlgError, block_diag, cho_factor, cho_solve, solve_triangular
 from scipy.linalg.lapack import dpstrf
 
 from marginpursuit._namespaces import to_numpy
@@ -79,6 +79,9 @@ _FEW_CURVED = 0.08
 # With plenty of rows the decrement of a Newton step is what is left, and the bound, which may be a
 # hundred times as much, is counted so many times.
 _TRUST = 0.01
+
+# The share of the bound that is added to a Hessian: rows without curvature may gain some on the way.
+_LEAST_CURVATURE = 0.03
 
 # Newton steps after which the interior-point method takes over.
 _NEWTON_STEPS = 40
@@ -322,22 +325,43 @@ def _column_geometry(
     still = np.where(design.inverse_spread > 0, 0.0, 1.0)
     mean_unit = np.mean(np.where(np.isfinite(unit), unit, 0.0), axis=0)
 
+    size = n_columns + fit_intercept
+
+    def with_matrix(matrix: Callable[[], FloatArray]) -> Geometry:
+        """Precondition by a matrix of this size, with the penalty added."""
+
+        @cache
+        def factor(alpha: float) -> Any:
+            diagonal, added = np.zeros(size), rounding
+            diagonal[:n_columns] = alpha * mean_unit + still
+            with serial_products():
+                while True:
+                    whole = matrix().copy()
+                    whole.flat[:: size + 1] += diagonal + added
+                    try:
+                        return cho_factor(whole, lower=True, overwrite_a=True)
+                    except LinAlgError:  # sums in float32 may be further off than they usually are
+                        added *= 10.0
+
+        def precondition(points: FloatArray, alpha: float) -> FloatArray:
+            return np.asarray(cho_solve(factor(alpha), points.T, check_finite=False).T)
+
+        return Geometry(
+            design, fit_intercept, unit, precondition, design.to_data, design.from_data, bent
+        )
+
+    def bent(curvature: FloatArray) -> Geometry:
+        slope = design.pullback(curvature)[:, np.newaxis]
+        hessian = np.block([[design.gram(curvature), slope], [slope.T, curvature.sum()]])
+        metric = hessian[:size, :size] + _LEAST_CURVATURE * bounding()
+        return with_matrix(lambda: metric)
+
     @cache
-    def factor(alpha: float) -> Any:
-        diagonal, added = (alpha / bound) * mean_unit + still, rounding
-        with serial_products():
-            while True:
-                try:
-                    return cho_factor(gram() + np.diag(diagonal + added), lower=True)
-                except LinAlgError:  # sums in float32 may be further off than they usually are
-                    added *= 10.0
-
-    def precondition(points: FloatArray, alpha: float) -> FloatArray:
+    def bounding() -> FloatArray:
         # Centred columns have no product with the intercept, whose own curvature is at most one.
-        solved = cho_solve(factor(alpha), points[:, :n_columns].T, check_finite=False)
-        return np.hstack([solved.T, points[:, n_columns:]]) / bound
+        return np.asarray(bound * block_diag(gram(), 1.0)[:size, :size])
 
-    return Geometry(design, fit_intercept, unit, precondition, design.to_data, design.from_data)
+    return with_matrix(bounding)
 
 
 def _row_geometry(design: Design, weights: FloatArray, unit: str, fit_intercept: bool) -> Geometry:
@@ -374,7 +398,7 @@ def _row_geometry(design: Design, weights: FloatArray, unit: str, fit_intercept:
 
     own = partial(reduced.gram, weights[0, :])
     column = _column_geometry(reduced, own, np.ones((1, rank)), 1.0, fit_intercept)
-    return replace(column, to_data=to_data, from_data=from_data)
+    return replace(column, to_data=to_data, from_data=from_data, bent=None)
 
 
 def _solve_lower(triangle: FloatArray, right: FloatArray, *, lower: bool) -> FloatArray:
