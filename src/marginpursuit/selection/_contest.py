@@ -81,7 +81,7 @@ class Contest:
         resources = np.zeros(len(settings), dtype=np.intp)
         left = np.arange(len(settings))
         for part in contest:
-            resources[left] = len(part.rows)
+            resources[left] = len(part.data.weights)
             judged, fits, held = self._judged(part, [settings[k] for k in left])
             scores[left], thresholds[left] = self._judge.at_best(judged)
             if part.share == 1.0:
@@ -113,9 +113,10 @@ class Contest:
         keeps = 8 * part.data.matrix.shape[1] * part.data.labels.n_classes * len(settings)
         effort, is_last = self._terms.effort, part.share == 1.0
         with (
-            self._bar(f"{len(settings)} settings on {len(part.rows)} rows") as reached,
+            self._bar(f"{len(settings)} settings on {len(part.data.weights)} rows") as reached,
             FoldFits(
                 part.data.matrix,
+                part.judged.matrix,
                 part.data.labels,
                 self._weights(part),
                 part.folds,
@@ -126,7 +127,7 @@ class Contest:
         ):
             for setting, fold, linear, unseen in fold_fits.judge(places, self._scales):
                 test, key = part.folds[fold].test, (setting, fold)
-                link = self._link(setting, test, part.data)
+                link = self._link(setting, test, part.judged)
                 scores[places[setting], fold] = self._judge(unseen, part.rows[test], link)
                 if is_last and keeps <= _MOST_KEPT:
                     coef, intercept = fits.get(setting, (0.0, 0.0))
@@ -144,7 +145,8 @@ class Contest:
 
     def _weights(self, part: Round) -> FloatArray:
         """Return the weights of the rows in each fold, zero for those that are held out."""
-        weights, codes = np.zeros((len(part.folds), len(part.rows))), part.data.labels.codes
+        codes = part.data.labels.codes
+        weights = np.zeros((len(part.folds), len(codes)))
         for row, (train, _) in zip(weights, part.folds, strict=True):
             row[train] = part.data.weights[train]
             if self._terms.balance is not None:

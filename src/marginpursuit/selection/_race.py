@@ -1,16 +1,18 @@
 r"""Rounds of a cross-validation, each with more rows and fewer settings.
 
-A round fits all settings that are left to a sample of the rows of every fold. A setting then drops
-out if, with d_k the difference of its score to the best setting's in fold k,
+A round fits all settings that are left to a sample of the rows of every fold, and judges them by
+four times as many rows, as far as there are so many: to judge is cheap, and halves the noise. A
+setting then drops out if, with d_k the difference of its score to the best setting's in fold k,
 
 .. math::
 
     \bar d > 3\, \max(\operatorname{sd}(d), \sigma) / \sqrt{K},
 
-σ the median of these deviations over all settings (that of few folds may be small by chance). The
-penalty that suits a sample is larger than the one that suits all rows, in inverse proportion to
-their number (as a prior of fixed width has it); a round therefore takes α times all rows over those
-in the sample. The last round has all rows, and alone decides.
+σ the median of these deviations over the better half of the settings (that of few folds may be
+small by chance, and those of hopeless settings are large). The penalty that suits a sample is
+larger than the one that suits all rows, in inverse proportion to their number (as a prior of fixed
+width has it); a round therefore takes α times all rows over those it fits. The last round has all
+rows, and alone decides.
 
 A sample is held in memory, or on the device where the rows are, for as long as its round takes. It
 has at most 2**25 stored elements, 256 MiB in float64, whatever holds the data: a larger one is made
@@ -41,6 +43,9 @@ _ROWS_PER_COLUMN = 3
 # The most elements of a sample.
 _MOST_ELEMENTS = 1 << 25
 
+# Rows that a round judges by, for each row that it fits.
+_JUDGED = 4
+
 # The fewest rows of a class in a round, if the class has them.
 _FEWEST_OF_CLASS = 20
 
@@ -52,10 +57,11 @@ _CAUTION = 3.0
 class Round:
     """Some or all of the rows, and the folds among them."""
 
-    data: TrainingData
-    folds: list[Fold]
-    rows: NDArray[np.intp]  # which rows of all they are
-    share: float  # of all rows
+    data: TrainingData  # what is fitted
+    judged: TrainingData  # what is held out, and what is fitted
+    folds: list[Fold]  # places in `data` to fit, and places in `judged` to judge by
+    rows: NDArray[np.intp]  # which rows of all `judged` has
+    share: float  # of all rows that `data` has
 
 
 def rounds(
@@ -67,22 +73,24 @@ def rounds(
     most = int(_MOST_ELEMENTS / max(1.0, row_elements(data.matrix)))
     sizes = [min(n_rows // _GROWTH, most) // _GROWTH**k for k in range(_MOST_ROUNDS - 1)]
     for size in sorted(size for size in sizes if size >= fewest):
-        yield _sampled(data, folds, _sample(data.labels.codes, size, random))
+        yield _sampled(data, folds, size, min(_JUDGED * size, most, n_rows), random)
     yield everything(data, folds)
 
 
 def everything(data: TrainingData, folds: Sequence[Fold]) -> Round:
     """Return the round with all rows."""
-    return Round(data, list(folds), np.arange(len(data.weights)), 1.0)
+    return Round(data, data, list(folds), np.arange(len(data.weights)), 1.0)
 
 
 def survivors(scores: FloatArray) -> NDArray[np.intp]:
     """Return which settings may still win, given scores of shape (n_settings, n_folds)."""
     behind = scores[np.argmax(scores.mean(axis=1))] - scores
     deviation = behind.std(axis=1, ddof=1)
-    usual = np.median(deviation[deviation > 0]) if np.any(deviation > 0) else 0.0
+    distance = behind.mean(axis=1)
+    better = deviation[(distance <= np.median(distance)) & (deviation > 0)]
+    usual = np.median(better) if len(better) else 0.0
     error = np.maximum(deviation, usual) / np.sqrt(scores.shape[1])
-    return np.flatnonzero(behind.mean(axis=1) <= _CAUTION * error)
+    return np.flatnonzero(distance <= _CAUTION * error)
 
 
 def _sample(codes: NDArray[np.intp], size: int, random: np.random.RandomState) -> NDArray[np.intp]:
@@ -95,14 +103,27 @@ def _sample(codes: NDArray[np.intp], size: int, random: np.random.RandomState) -
     return np.sort(np.concatenate(kept))
 
 
-def _sampled(data: TrainingData, folds: Sequence[Fold], rows: NDArray[np.intp]) -> Round:
-    place = np.full(len(data.weights), -1)
-    place[rows] = np.arange(len(rows))
-    inside = [
-        Fold(*(places[places >= 0] for places in (place[train], place[test])))
-        for train, test in folds
-    ]
+def _sampled(
+    data: TrainingData,
+    folds: Sequence[Fold],
+    n_fitted: int,
+    n_judged: int,
+    random: np.random.RandomState,
+) -> Round:
+    rows = _sample(data.labels.codes, n_judged, random)
+    judged = _taken(data, rows)
+    fitted = _sample(judged.labels.codes, n_fitted, random)
+    inside = [Fold(_places(rows[fitted], train), _places(rows, test)) for train, test in folds]
+    return Round(_taken(judged, fitted), judged, inside, rows, len(fitted) / len(data.weights))
+
+
+def _taken(data: TrainingData, rows: NDArray[np.intp]) -> TrainingData:
     labels = Labels(data.labels.codes[rows], data.labels.n_classes)
-    matrix = loaded(take_rows(data.matrix, rows))
-    sampled = replace(data, matrix=matrix, labels=labels, weights=data.weights[rows])
-    return Round(sampled, inside, rows, len(rows) / len(place))
+    return replace(
+        data, matrix=loaded(take_rows(data.matrix, rows)), labels=labels, weights=data.weights[rows]
+    )
+
+
+def _places(rows: NDArray[np.intp], wanted: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Return where in rising rows those are that are wanted."""
+    return np.flatnonzero(np.isin(rows, wanted, assume_unique=True))
