@@ -505,11 +505,13 @@ class TestRace:
         model = MarginPursuitClassifierCV(**GRID)
         data = model._check_training(X, y, None)
         folds = [Fold(a, b) for a, b in StratifiedKFold(5).split(X, y)]
-        contest = list(_race.rounds(data, folds, np.random.RandomState(0)))
-        assert_allclose(
-            [len(part.data.weights) for part in contest], [2500, 10000, 40000], rtol=0.02
-        )
-        assert_allclose([len(part.rows) for part in contest], [10000, 40000, 40000], rtol=0.02)
+        few = list(_race.rounds(data, folds, np.random.RandomState(0), lambda: 8))
+        contest = list(_race.rounds(data, folds, np.random.RandomState(0), lambda: 9))
+        sizes = [len(part.data.weights) for part in contest]
+        assert_allclose(sizes, [2500, 10000, 20000, 40000], rtol=0.02)
+        assert [len(part.data.weights) for part in few] == [*sizes[:2], sizes[3]]
+        judged = [len(part.rows) for part in contest]
+        assert_allclose(judged, [10000, 40000, 40000, 40000], rtol=0.02)
         for part in contest:
             assert part.data.labels.codes.sum() >= 20
             assert_array_equal(part.judged.matrix, X[part.rows])
@@ -549,13 +551,17 @@ def test_scikit_learn_check(estimator, check):
 @pytest.mark.skipif(
     "MARGINPURSUIT_DATA" not in os.environ, reason="MARGINPURSUIT_DATA names no folder with data"
 )
-def test_the_race_keeps_the_winner_on_real_data():
-    file = Path(os.environ["MARGINPURSUIT_DATA"]) / "cov.npz"
+@pytest.mark.parametrize(
+    ("name", "positive", "n_rows"), [("cov", 2, 40000), ("protein", 1, 40000), ("digit5", 5, 9000)]
+)
+def test_the_race_keeps_the_winner_on_real_data(name, positive, n_rows):
+    file = Path(os.environ["MARGINPURSUIT_DATA"]) / f"{name}.npz"
     if not file.exists():
         pytest.skip(f"{file.name} is not in the folder that MARGINPURSUIT_DATA names")
     with np.load(file) as stored:
-        rows = np.random.default_rng(0).permutation(len(stored["y"]))[:40000]
-        X, y = stored["X"][rows], stored["y"][rows] == 2
-    raced = MarginPursuitClassifierCV().fit(X, y)
-    whole = MarginPursuitClassifierCV(race=False).fit(X, y)
+        rows = np.random.default_rng(0).permutation(len(stored["y"]))[:n_rows]
+        X, y = stored["X"][rows], stored["y"][rows] == positive
+    raced = MarginPursuitClassifierCV(refit=False).fit(X, y)
+    whole = MarginPursuitClassifierCV(refit=False, race=False).fit(X, y)
+    assert np.sum(raced.cv_results_["n_resources"] == n_rows) < 30
     assert raced.best_score_ >= whole.best_score_ - 1e-3

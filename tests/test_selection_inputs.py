@@ -164,10 +164,11 @@ def test_samples_are_bounded(monkeypatch):
 
     def sizes(held):
         monkeypatch.setattr(_race, "_MOST_ELEMENTS", held)
-        parts = _race.rounds(data, folds, np.random.RandomState(0))
+        parts = list(_race.rounds(data, folds, np.random.RandomState(0), lambda: 56))
+        assert all(part.judged.matrix.size <= held for part in parts[:-1])
         return [part.data.matrix.shape[0] for part in parts]
 
-    assert sizes(1 << 25) == [2250, 9000]
+    assert sizes(1 << 25) == [2250, 4500, 9000]
     assert sizes(6 * 2100) == [2100, 9000]
     assert sizes(6 * 1999) == [9000]  # fewer rows than a round has
 

@@ -15,7 +15,7 @@ Several tasks (classes, settings, folds) share each read: `coef` has shape (n_co
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
@@ -122,6 +122,13 @@ class Design(ABC):
     def place(self, values: NDArray[Any]) -> Any:
         """Return an array with an entry a row where the rows are, for many reads."""
         return values
+
+    def in_threads(self, run: Callable[[int, int], None], most: int) -> None:
+        """Call run(thread, n_threads) for every thread, of which `most` would find work.
+
+        There is one, where rows are not read by threads of this process.
+        """
+        run(0, 1)
 
     def pullback(self, factors: FloatArray) -> FloatArray:
         """Return the sum of factor times standardised row, of shape (n_columns,)."""

@@ -347,7 +347,7 @@ class MemoryDesign(Design):
                     *(gradient, value, slope, first, min(first + size, n_tasks)),
                 )
 
-        self._in_threads(share, -(-n_tasks // size))
+        self.in_threads(share, -(-n_tasks // size))
         return Sweep(value, gradient.T, slope)
 
     def _score_chunks(
@@ -360,11 +360,21 @@ class MemoryDesign(Design):
         self, coef: FloatArray, intercept: FloatArray, chosen: Flags, part: NDArray[np.intp]
     ) -> list[FloatArray]:
         own = [part == k for k in range(len(chosen))]
-        scores: list[list[FloatArray]] = [[] for _ in own]
-        for span, rows in self._chunks(0, self.n_rows, len(part)):
-            for kept, tasks, flags in zip(scores, own, chosen[:, span], strict=True):
-                kept.append(rows[flags] @ coef[:, tasks] + intercept[tasks])
-        return [np.concatenate(kept) for kept in scores]
+        coefs = [coef if tasks.all() else coef[:, tasks] for tasks in own]
+        scores: list[list[list[FloatArray]]] = [[[] for _ in own] for _ in self._blocks[1:]]
+
+        def run(block: int, first: int, last: int) -> None:
+            for span, rows in self._chunks(first, last, len(part)):
+                for kept, its, tasks, flags in zip(
+                    scores[block], coefs, own, chosen[:, span], strict=True
+                ):
+                    kept.append(rows[flags] @ its + intercept[tasks])
+
+        with serial_products():
+            self._for_blocks(run)
+        return [
+            np.concatenate([x for some in kept for x in some]) for kept in zip(*scores, strict=True)
+        ]
 
     def _pullback(self, factors: FloatArray) -> FloatArray:
         large = not self.is_sparse and self._matrix.size >= _BLOCK_ELEMENTS
@@ -445,7 +455,7 @@ class MemoryDesign(Design):
                 add(edges[block], edges[block + 1], totals[block])
 
         with serial_products():
-            self._in_threads(share, len(totals))
+            self.in_threads(share, len(totals))
         return totals[0] if len(totals) == 1 else np.asarray(totals.sum(axis=0))
 
     def _chunks(self, first: int, last: int, n_tasks: int = 1) -> Iterator[tuple[slice, Any]]:
@@ -467,9 +477,9 @@ class MemoryDesign(Design):
             for block in range(thread, n_blocks, n_threads):
                 run(block, int(self._blocks[block]), int(self._blocks[block + 1]))
 
-        self._in_threads(share, n_blocks)
+        self.in_threads(share, n_blocks)
 
-    def _in_threads(self, run: Callable[[int, int], None], most: int) -> None:
+    def in_threads(self, run: Callable[[int, int], None], most: int) -> None:
         """Call run(thread, n_threads) for every thread, of which `most` would find work."""
         n_threads = min(self.n_threads, most)
         if n_threads <= 1:

@@ -73,13 +73,14 @@ class Contest:
         """Judge all settings in rounds, and choose one of those in the last."""
         terms, folds = self._terms, self._folds
         self._scales = sorted({setting.scale for setting in settings})
-        contest = iter([everything(self._data, folds)])
-        if terms.race and len(folds) > 1:
-            contest = rounds(self._data, folds, check_random_state(terms.random_state))
         scores = np.full((len(settings), len(folds)), np.nan)
         thresholds = np.zeros(len(settings))
         resources = np.zeros(len(settings), dtype=np.intp)
         left = np.arange(len(settings))
+        contest = iter([everything(self._data, folds)])
+        if terms.race and len(folds) > 1:
+            random = check_random_state(terms.random_state)
+            contest = rounds(self._data, folds, random, lambda: len(left))
         for part in contest:
             resources[left] = len(part.data.weights)
             judged, fits, held = self._judged(part, [settings[k] for k in left])

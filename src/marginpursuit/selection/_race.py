@@ -11,15 +11,16 @@ setting then drops out if, with d_k the difference of its score to the best sett
 σ the median of these deviations over the better half of the settings (that of few folds may be
 small by chance, and those of hopeless settings are large). The penalty that suits a sample is
 larger than the one that suits all rows, in inverse proportion to their number (as a prior of fixed
-width has it); a round therefore takes α times all rows over those it fits. The last round has all
-rows, and alone decides.
+width has it); a round therefore takes α times all rows over those it fits. The rounds have one row
+of sixteen, one of four, one of two where many settings are left, and all rows; the last alone
+decides.
 
 A sample is held in memory, or on the device where the rows are, for as long as its round takes. It
 has at most 2**25 stored elements, 256 MiB in float64, whatever holds the data: a larger one is made
 smaller, and left out where it would then be too small for a round.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -34,6 +35,10 @@ from marginpursuit.tasks import Labels
 # Each round has so many times the rows of the one before, and there are at most so many.
 _GROWTH = 4
 _MOST_ROUNDS = 3
+
+# Settings after the last sample for which there is one more, of half the rows: the last round is
+# ten times as careful.
+_MANY_SETTINGS = 9
 
 # The fewest rows of a round. There are also to be so many for each column, but where not even all
 # rows are as many, the last sample is taken all the same.
@@ -65,15 +70,21 @@ class Round:
 
 
 def rounds(
-    data: TrainingData, folds: Sequence[Fold], random: np.random.RandomState
+    data: TrainingData,
+    folds: Sequence[Fold],
+    random: np.random.RandomState,
+    n_left: Callable[[], int],
 ) -> Iterator[Round]:
-    """Yield the rounds, the last with all rows."""
+    """Yield the rounds, the last with all rows; `n_left` says how many settings are left."""
     n_rows, n_columns = data.matrix.shape
     fewest = max(_FEWEST_ROWS, min(_ROWS_PER_COLUMN * n_columns, n_rows // _GROWTH))
     most = int(_MOST_ELEMENTS / max(1.0, row_elements(data.matrix)))
     sizes = [min(n_rows // _GROWTH, most) // _GROWTH**k for k in range(_MOST_ROUNDS - 1)]
-    for size in sorted(size for size in sizes if size >= fewest):
+    sizes = sorted(size for size in sizes if size >= fewest)
+    for size in sizes:
         yield _sampled(data, folds, size, min(_JUDGED * size, most, n_rows), random)
+    if sizes and n_left() >= _MANY_SETTINGS and n_rows // 2 <= most:
+        yield _sampled(data, folds, n_rows // 2, min(n_rows, most), random)
     yield everything(data, folds)
 
 

@@ -113,10 +113,14 @@ class Problem:
         alphas = self.alphas[tasks]
         if np.all(alphas == alphas[0]):
             return self.project(self.geometry.precondition(points, float(alphas[0])), tasks)
-        result = np.empty_like(points)
-        for alpha in np.unique(alphas):
-            which = alphas == alpha
-            result[which] = self.geometry.precondition(points[which], float(alpha))
+        result, different = np.empty_like(points), np.unique(alphas)
+
+        def share(thread: int, n_threads: int) -> None:
+            for alpha in different[thread::n_threads]:
+                which = alphas == alpha
+                result[which] = self.geometry.precondition(points[which], float(alpha))
+
+        self.geometry.design.in_threads(share, len(different))
         return self.project(result, tasks)
 
     def relative_to(self, values: FloatArray) -> FloatArray:

@@ -43,17 +43,19 @@ _SHORTEST_SPAN = 5
 _WORTH_MOVING = 0.25
 
 
-def minimise(problem: Problem, *, times: int = 1, fewest: int = 0) -> Solution:
+def minimise(
+    problem: Problem, *, times: int = 1, fewest: int = 0, tols: FloatArray | None = None
+) -> Solution:
     """Minimise the objective of every task, sharing the reads.
 
-    A task is finished when its estimated gap meets the tolerance so many times in a row, after the
-    fewest steps at least, or is far below it.
+    A task is finished when its estimated gap meets the tolerance, which may be one of its own, so
+    many times in a row, after the fewest steps at least, or is far below it.
     """
     with serial_products():
-        return _minimise(problem, times, fewest)
+        return _minimise(problem, times, fewest, problem.tol if tols is None else tols)
 
 
-def _minimise(problem: Problem, times: int, fewest: int) -> Solution:
+def _minimise(problem: Problem, times: int, fewest: int, tol: float | FloatArray) -> Solution:
     points = join(problem, *problem.start)
     state = _Descents(problem, points)
     values, gaps = np.empty(len(points)), np.empty(len(points))
@@ -69,8 +71,8 @@ def _minimise(problem: Problem, times: int, fewest: int) -> Solution:
         problem.report(history[-1])
         if history[-1].iteration > 0:
             problem.keep(problem, part(problem, points))
-        met = np.where(gaps <= problem.tol, met + 1, 0)
-        finished |= gaps <= _FAR_BELOW * problem.tol
+        met = np.where(gaps <= tol, met + 1, 0)
+        finished |= gaps <= _FAR_BELOW * tol
         if history[-1].iteration >= fewest:
             finished |= met >= times
         finished[here] |= state.stalled
@@ -83,7 +85,7 @@ def _minimise(problem: Problem, times: int, fewest: int) -> Solution:
     status = Status.CONVERGED
     if not finished.all():
         status = Status.MAX_ITER
-    elif np.any(gaps > problem.tol):
+    elif np.any(gaps > tol):
         status = Status.ROUNDING
     found = part(problem, points)
     return Solution(found, values, gaps, status, history[-1].iteration, tuple(history))

@@ -80,7 +80,7 @@ _FEW_CURVED = 0.08
 # hundred times as much, is counted so many times.
 _TRUST = 0.01
 
-# The share of the bound that is added to a Hessian: rows without curvature may gain some on the way.
+# The share of the bound that is added to a Hessian: rows may gain curvature on the way.
 _LEAST_CURVATURE = 0.03
 
 # Newton steps after which the interior-point method takes over.
@@ -314,7 +314,6 @@ def _column_geometry(
 
     `gram` is asked for the matrix once it is needed.
     """
-    gram = cache(gram)
     n_columns = design.n_columns
     # What is added is about the rounding of the sums, which grows where sparse rows are centred
     # after they are squared.
@@ -359,7 +358,7 @@ def _column_geometry(
     @cache
     def bounding() -> FloatArray:
         # Centred columns have no product with the intercept, whose own curvature is at most one.
-        return np.asarray(bound * block_diag(gram(), 1.0)[:size, :size])
+        return np.asarray(bound * block_diag(gram(), np.ones((1, 1)))[:size, :size])
 
     return with_matrix(bounding)
 
