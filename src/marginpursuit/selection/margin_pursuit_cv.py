@@ -91,7 +91,8 @@ class MarginPursuitClassifierCV(LinearClassifier):
 
     Rows may be in memory, in :mod:`~marginpursuit.blocks`, on a Dask cluster or in an array that
     NumPy cannot read in place, as on a GPU: the sweeps over all rows are made where they are, and
-    the choice is the same, up to the tolerance of the fits. Labels, weights and the scores of held-out rows are kept here.
+    the choice is the same, up to the tolerance of the fits. Labels, weights and the scores of
+    held-out rows are kept here.
 
     Parameters
     ----------
