@@ -499,14 +499,19 @@ class TestRace:
         assert 4 not in left
         assert {0, 1, 2, 3} <= set(left)
 
+    def test_the_next_smaller_penalty_stays(self):
+        settings = [_folds.Setting(a, t, 1.0) for a in (1.0, 1e-2, 1e-1) for t in (0.0, 1.0)]
+        staying = _race.with_smaller_penalties(settings, np.array([0, 3]))
+        assert_array_equal(staying, [0, 3, 4])  # 1 and 0.1 without, 0.01 with overconfidence
+
     def test_samples_keep_folds_and_classes(self):
         rng = np.random.default_rng(1)
         X, y = rng.normal(size=(40000, 3)), (rng.random(40000) < 0.002).astype(int)
         model = MarginPursuitClassifierCV(**GRID)
         data = model._check_training(X, y, None)
         folds = [Fold(a, b) for a, b in StratifiedKFold(5).split(X, y)]
-        few = list(_race.rounds(data, folds, np.random.RandomState(0), lambda: 8))
-        contest = list(_race.rounds(data, folds, np.random.RandomState(0), lambda: 9))
+        few = list(_race.rounds(data, folds, np.random.RandomState(0), lambda: 11))
+        contest = list(_race.rounds(data, folds, np.random.RandomState(0), lambda: 12))
         sizes = [len(part.data.weights) for part in contest]
         assert_allclose(sizes, [2500, 10000, 20000, 40000], rtol=0.02)
         assert [len(part.data.weights) for part in few] == [*sizes[:2], sizes[3]]

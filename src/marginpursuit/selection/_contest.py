@@ -16,7 +16,13 @@ from marginpursuit.classifiers._probabilities import exact_probabilities
 from marginpursuit.design import Linear
 from marginpursuit.selection._folds import Effort, Fold, FoldFits, FoldOptions, Setting
 from marginpursuit.selection._link import FittedLink, thinning
-from marginpursuit.selection._race import Round, everything, rounds, survivors
+from marginpursuit.selection._race import (
+    Round,
+    everything,
+    rounds,
+    survivors,
+    with_smaller_penalties,
+)
 from marginpursuit.selection._scores import Judge, Link
 
 #: Sums over folds of the fits to all rows but theirs; scores of the rows that a fold holds out.
@@ -87,7 +93,8 @@ class Contest:
             scores[left], thresholds[left] = self._judge.at_best(judged)
             if part.share == 1.0:
                 break
-            left = left[survivors(scores[left])]
+            staying = survivors(scores[left])
+            left = left[with_smaller_penalties([settings[k] for k in left], staying)]
         best = self._best(settings, scores, left)
         link = None
         if terms.link == "fitted":

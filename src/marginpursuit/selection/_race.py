@@ -11,7 +11,9 @@ setting then drops out if, with d_k the difference of its score to the best sett
 σ the median of these deviations over the better half of the settings (that of few folds may be
 small by chance, and those of hopeless settings are large). The penalty that suits a sample is
 larger than the one that suits all rows, in inverse proportion to their number (as a prior of fixed
-width has it); a round therefore takes α times all rows over those it fits. The rounds have one row
+width has it); a round therefore takes α times all rows over those it fits. It may still be a step
+too large (on a quarter of news20_minilm it is), so the next smaller penalty stays with each setting
+that does. The rounds have one row
 of sixteen, one of four, one of two where many settings are left, and all rows; the last alone
 decides.
 
@@ -29,7 +31,7 @@ from numpy.typing import NDArray
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import TrainingData
 from marginpursuit.design import loaded, row_elements, take_rows
-from marginpursuit.selection._folds import Fold
+from marginpursuit.selection._folds import Fold, Setting
 from marginpursuit.tasks import Labels
 
 # Each round has so many times the rows of the one before, and there are at most so many.
@@ -38,7 +40,7 @@ _MOST_ROUNDS = 3
 
 # Settings after the last sample for which there is one more, of half the rows: the last round is
 # ten times as careful.
-_MANY_SETTINGS = 9
+_MANY_SETTINGS = 12
 
 # The fewest rows of a round. There are also to be so many for each column, but where not even all
 # rows are as many, the last sample is taken all the same.
@@ -102,6 +104,18 @@ def survivors(scores: FloatArray) -> NDArray[np.intp]:
     usual = np.median(better) if len(better) else 0.0
     error = np.maximum(deviation, usual) / np.sqrt(scores.shape[1])
     return np.flatnonzero(distance <= _CAUTION * error)
+
+
+def with_smaller_penalties(
+    settings: Sequence[Setting], staying: NDArray[np.intp]
+) -> NDArray[np.intp]:
+    """Add to each setting that stays the one that differs by the next smaller penalty."""
+    kept = set(staying.tolist())
+    for place in staying:
+        alpha, *rest = settings[place]
+        smaller = [k for k, (a, *other) in enumerate(settings) if a < alpha and other == rest]
+        kept.update(sorted(smaller, key=lambda k: settings[k].alpha)[-1:])
+    return np.array(sorted(kept), dtype=np.intp)
 
 
 def _sample(codes: NDArray[np.intp], size: int, random: np.random.RandomState) -> NDArray[np.intp]:
