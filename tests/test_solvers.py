@@ -389,7 +389,7 @@ def test_newton_bounds_the_gap_at_every_step(tau, fit_intercept):
     point = np.vstack(start)[:, 0] if fit_intercept else start[0][:, 0]
     descent, previous = NewtonDescent(single(problem), point), np.inf
     for _ in range(30):
-        assert descent.value <= previous
+        assert descent.value <= previous * (1 + 4e-16)  # rounding may hide the last decrease
         assert descent.value - minimum <= descent.gap + 1e-14
         previous = descent.value
         descent.step()
