@@ -568,5 +568,5 @@ def test_the_race_keeps_the_winner_on_real_data(name, positive, n_rows):
         X, y = stored["X"][rows], stored["y"][rows] == positive
     raced = MarginPursuitClassifierCV(refit=False).fit(X, y)
     whole = MarginPursuitClassifierCV(refit=False, race=False).fit(X, y)
-    assert np.sum(raced.cv_results_["n_resources"] == n_rows) < 30
+    assert raced.cv_results_["n_resources"].min() < n_rows
     assert raced.best_score_ >= whole.best_score_ - 1e-3
