@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -582,6 +583,29 @@ def test_the_gram_matrix_of_a_sample_is_enough_where_rows_are_plenty(tau, monkey
     assert not np.allclose(one, other, rtol=1e-6)  # it was a sample
     assert_allclose(ours.value, expected.value, rtol=1e-6)
     assert ours.n_iter <= 1.5 * expected.n_iter + 5
+
+
+def test_newton_steps_where_the_slope_jumps_up_and_is_flat_beyond():
+    """There the slope has fallen as far as is asked for, and yet the value is higher."""
+
+    def derivative(margins):
+        return np.where(margins < 0.01, -1.0, 0.05)
+
+    def value(point, scores):
+        return float(np.sum(np.where(scores < 0.01, -scores, 0.05 * (scores - 0.01) - 0.01)))
+
+    one = np.ones(1)
+    descent = NewtonDescent.__new__(NewtonDescent)
+    descent._problem = SimpleNamespace(
+        loss=SimpleNamespace(derivative=derivative),
+        value=value,
+        **{"penalty": 0 * one, "weights": one, "sign": one},
+    )
+    descent.point, descent._scores, descent.value = 0 * one, 0 * one, 0.0
+    descent._direction, descent._change, descent._slope = one, one, -1.0
+    assert abs(derivative(1.0)) <= 0.1
+    assert value(one, one) > 0
+    assert value(one, descent._search() * one) < 0
 
 
 class TestFromASample:

@@ -104,11 +104,16 @@ class NewtonDescent:
             margins = problem.sign * (self._scores + length * change)
             return float(factors @ problem.loss.derivative(margins) + pull + length * stiffness)
 
+        def is_lower(length: float) -> bool:
+            ahead = problem.value(self.point + length * direction, self._scores + length * change)
+            return ahead <= self.value
+
         low, slope_low, high, slope_high = 0.0, self._slope, np.inf, np.inf
         length = 1.0
         for _ in range(_MOST_TRIALS):
             slope = slope_at(length)
-            if abs(slope) <= _FLAT * abs(self._slope):
+            # Where the slope jumps up soon, it may be flat beyond, and the value above that here.
+            if abs(slope) <= _FLAT * abs(self._slope) and is_lower(length):
                 break
             if slope < 0:
                 low, slope_low = length, slope
@@ -120,5 +125,4 @@ class NewtonDescent:
                 share = slope_low / (slope_low - slope_high)
                 length = low + (high - low) * float(np.clip(share, 0.1, 0.9))
         # Up to `low` the slope is negative, so there the value has not risen.
-        ahead = problem.value(self.point + length * direction, self._scores + length * change)
-        return length if ahead <= self.value else low
+        return length if is_lower(length) else low
