@@ -49,6 +49,7 @@ cdef extern from "sweep.h" nogil:
         double square
         double *total
         double total_intercept
+        double total_slope
         const Py_ssize_t *marks
         Py_ssize_t n_marks
         double *path
@@ -267,7 +268,7 @@ cdef class _Rows:
         with nogil:
             self.kernels.descend(self.layout, self.type, &self.matrix, &s)
         descent.t, descent.intercept, descent.total_intercept = s.t, s.intercept, s.total_intercept
-        descent.square = s.square
+        descent.square, descent.total_slope = s.square, s.total_slope
 
 
 cdef int check_inside(str name, const Py_ssize_t[::1] places, Py_ssize_t length) except -1:
@@ -290,7 +291,7 @@ cdef int set_rules(descent_t *s, descent) except -1:
     s.rate, s.decay, s.radius = descent.rate, descent.decay, descent.radius
     s.fit_intercept, s.penalise_intercept = descent.fit_intercept, descent.penalise_intercept
     s.intercept, s.total_intercept = descent.intercept, descent.total_intercept
-    s.square = descent.square
+    s.square, s.total_slope = descent.square, descent.total_slope
     return 0
 
 

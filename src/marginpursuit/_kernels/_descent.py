@@ -41,6 +41,7 @@ class Descent:
     t: int = 0  # steps taken so far
     total: FloatArray | None = None  # the sum of all w so far, if the mean of them is wanted
     total_intercept: float = 0.0
+    total_slope: float = 0.0  # the sum over all steps of the mean of y φ'(m), the derivative in b
     own: NDArray[np.intp] | None = None  # the column that is the same as a row, one a row
     square: float = 0.0  # with `own`, ‖w‖²
     # Numbers of steps, rising, and what w and b were after so many; with a total, their means.
