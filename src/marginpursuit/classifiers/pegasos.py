@@ -18,18 +18,18 @@ from marginpursuit.classifiers._parameters import (
     Allowed,
     check_parameters,
     number,
+    one_of,
     whole,
 )
 from marginpursuit.design import Linear, MemoryDesign
 from marginpursuit.losses import HingeLoss
 from marginpursuit.solvers import Status
 from marginpursuit.solvers.intercept_search import InterceptSearch
-from marginpursuit.solvers.kernel_descent import KernelRows
+from marginpursuit.solvers.kernel_descent import KernelRows, take_steps
 from marginpursuit.solvers.stochastic import (
     Draws,
     Settling,
     checked_counts,
-    descend,
     doublings,
     own_order,
     random_source,
@@ -38,11 +38,14 @@ from marginpursuit.solvers.stochastic import (
 __all__ = ["PegasosClassifier"]
 
 _SHARE = number("in (0, 1)", lambda x: 0 < x < 1)
+_SEARCH = one_of(("inner", "outer"))
 _ALLOWED = {
     "alpha": number("that is positive and finite", lambda x: 0 < x < np.inf),
     "fit_intercept": FLAG,
     "penalise_intercept": FLAG,
-    "search_intercept": FLAG,
+    "search_intercept": Allowed(
+        f"False, or {_SEARCH.words}", lambda x: (FLAG.test(x) and not x) or _SEARCH.test(x)
+    ),
     "max_iter": whole(1),
     "tol": Allowed("None or a number in (0, 1)", lambda x: x is None or _SHARE.test(x)),
     "batch_size": whole(1),
@@ -65,7 +68,7 @@ def _can_stream(estimator: Any) -> bool:
     if estimator.search_intercept:
         raise AttributeError(
             "partial_fit cannot search the intercept that is best for samples still to come; got "
-            "search_intercept=True"
+            f"search_intercept={estimator.search_intercept!r}"
         )
     if not estimator._is_linear:
         raise AttributeError(f"partial_fit needs kernel='linear'; got {estimator.kernel!r}")
@@ -104,19 +107,24 @@ class PegasosClassifier(KernelClassifier):
         Whether b is penalised and projected with w, as the coefficient of a column of ones. Without
         that the objective is not strongly convex, which the length of the steps relies on: b then
         takes large first steps, and long to recover from them where λ is small.
-    search_intercept : bool, default=False
-        Whether b is also set to the minimiser of the objective for the present w: before the first
-        step, after 1, 2, 4, ... steps, and for the result and each checkpoint; between these it
-        takes steps as w does. That rids an intercept without penalty of its first steps. A search
-        is exact and costs a read of all data and a sort for each class.
+    search_intercept : {"inner", "outer"} or False, default=False
+        Whether b is also set to the minimiser of the objective for the w that is found, which is
+        exact and costs a read of all data and a sort for each class. With "inner" that happens
+        before the first step, after 1, 2, 4, ... steps, and for the result and each checkpoint;
+        between these b takes steps as w does. It rids an intercept without penalty of its first
+        steps. With "outer" b takes no steps: bisection finds the b for which the derivative of the
+        objective in b is zero in the mean of all `max_iter` steps, along the same draws for each b;
+        for the result b is then set once more. That is about thirteen fits in turn, and two more
+        each time that b doubles beyond 1, so scale the columns. It keeps the rate of the steps
+        without a penalty of b, but as many steps with an inner search come nearer the minimum.
     max_iter : int, default=100000
-        The number of steps T. An objective within ε of the minimum takes a number of the order
-        1/(λε) [1]_.
+        The number of steps T, for each b of an outer search. An objective within ε of the minimum
+        takes a number of the order 1/(λε) [1]_.
     tol : float or None, default=None
         The fit stops where the objective has changed by less than this share of its value each
         time that the number of steps doubled, twice in a row, and after at least as many steps as
-        there are samples; None takes all steps. Of ``kernel="linear"`` only. Until it stops
-        the steps are the same as without, but for rounding.
+        there are samples; None takes all steps. Of ``kernel="linear"`` only, and not of an outer
+        search. Until it stops the steps are the same as without, but for rounding.
     batch_size : int, default=1
         The number k of samples of a step.
     project : bool, default=False
@@ -137,7 +145,8 @@ class PegasosClassifier(KernelClassifier):
         Weights of the classes; "balanced" gives all classes the same total weight.
     checkpoints : array-like of int or None, default=None
         Numbers of steps, rising, up to `max_iter`, after which the result so far is kept; of
-        ``kernel="linear"`` only. Those beyond where `tol` stops the fit hold its result.
+        ``kernel="linear"`` only, and not of an outer search. Those beyond where `tol` stops the fit
+        hold its result.
     n_threads : int or None, default=None
         The number of threads of predictions; by default one for each processor.
     random_state : int, RandomState instance, Generator or None, default=None
@@ -164,7 +173,7 @@ class PegasosClassifier(KernelClassifier):
     intercept_path_ : ndarray of shape (n_checkpoints, 1 or n_classes)
         Intercepts at the checkpoints, if there are any.
     n_iter_ : int
-        The number of steps taken.
+        The number of steps taken, for all b of an outer search together.
     status_ : str
         How the fit ended.
     n_features_in_ : int
@@ -199,7 +208,7 @@ class PegasosClassifier(KernelClassifier):
         alpha: float = 1e-3,
         fit_intercept: bool = True,
         penalise_intercept: bool = True,
-        search_intercept: bool = False,
+        search_intercept: str | bool = False,
         max_iter: int = 100_000,
         tol: float | None = None,
         batch_size: int = 1,
@@ -265,7 +274,8 @@ class PegasosClassifier(KernelClassifier):
                 self._set_kernel(data)
                 self._begin(data, n_rows)
                 self._keep_expansion(data.matrix, *self._descend(data, self.max_iter))
-                del self._descents  # no batch can follow
+        if not self._is_linear or self.search_intercept == "outer":
+            del self._descents  # no batch can follow
         if marks is not None:
             paths = [descent.path for descent in self._descents]
             self.coef_path_ = np.stack(paths, axis=1)
@@ -320,6 +330,10 @@ class PegasosClassifier(KernelClassifier):
     def _check_parameters(self) -> NDArray[np.intp] | None:
         """Check the parameters; return the checkpoints."""
         check_parameters(self, _ALLOWED)
+        if self.search_intercept == "outer":
+            for name in ("tol", "checkpoints"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"{name} cannot go with search_intercept='outer'")
         if self.tol is not None and not self._is_linear:
             raise ValueError(f"tol needs kernel='linear'; got kernel={self.kernel!r}")
         if self.checkpoints is None:
@@ -335,6 +349,7 @@ class PegasosClassifier(KernelClassifier):
 
     def _begin(self, data: TrainingData, n_coefficients: int, marks: Any = ()) -> None:
         """Set one descent for each problem to w = 0."""
+        moves = self.fit_intercept and self.search_intercept != "outer"
         self._descents = [
             Descent(
                 HingeLoss(),
@@ -344,8 +359,8 @@ class PegasosClassifier(KernelClassifier):
                 coef=np.zeros(n_coefficients),
                 radius=1.0 / float(np.sqrt(self.alpha)) if self.project else np.inf,
                 batch=self.batch_size,
-                fit_intercept=self.fit_intercept,
-                penalise_intercept=self.fit_intercept and self.penalise_intercept,
+                fit_intercept=moves,
+                penalise_intercept=moves and self.penalise_intercept,
                 total=np.zeros(n_coefficients) if self.average else None,
                 marks=np.asarray(marks, np.intp),
                 path=np.zeros((len(marks), n_coefficients)),
@@ -363,18 +378,18 @@ class PegasosClassifier(KernelClassifier):
             order = own_order(design, labels.codes, self._random)
             draws = Draws(data.weights, self._random, order)
             rows = design if self._is_linear else KernelRows(self._kernel_of(data), design.n_rows)
-            search = None
+            search, n_before = None, 0
             if self.fit_intercept and self.search_intercept:
                 penalty = self.alpha * self.penalise_intercept
                 search = InterceptSearch(rows, data.weights, penalty, self._descents)
+            inner = search if self.search_intercept == "inner" else None
+            if search and not inner:
+                n_before = search.fix(draws, n_steps)
             settling = None if tol is None else Settling(tol, design.n_rows)
-            for more in doublings(n_steps) if search or settling else (n_steps,):
-                if search:
-                    search.update()
-                if isinstance(rows, KernelRows):
-                    rows.descend(self._descents, draws, more)
-                else:
-                    descend(rows, self._descents, draws, more)
+            for more in doublings(n_steps) if inner or settling else (n_steps,):
+                if inner:
+                    inner.update()
+                take_steps(rows, self._descents, draws, more)
                 if settling and settling.look(
                     self._descents[0].t, self._objectives(design, data.weights, self._point(search))
                 ):
@@ -385,7 +400,7 @@ class PegasosClassifier(KernelClassifier):
                 search.update_path()
         for descent in self._descents:  # the labels of these data are not to be remembered
             descent.sign = np.empty(0)
-        self.n_iter_, self.status_ = self._descents[0].t, status.value
+        self.n_iter_, self.status_ = n_before + self._descents[0].t, status.value
         if not (np.all(np.isfinite(coef)) and np.all(np.isfinite(intercept))):
             self._forget()
             raise OverflowError(

@@ -16,7 +16,7 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.design import MemoryDesign
 from marginpursuit.solvers.stochastic import Draws, descend
 
-__all__ = ["KernelRows"]
+__all__ = ["KernelRows", "take_steps"]
 
 # Elements up to which the whole kernel matrix is kept.
 _MOST_ELEMENTS = 1 << 24
@@ -95,4 +95,15 @@ class KernelRows:
                 if descent.total is not None:
                     descent.total[columns] = part.total
                 descent.t, descent.square = part.t, part.square
+                descent.total_slope = part.total_slope
                 descent.intercept, descent.total_intercept = part.intercept, part.total_intercept
+
+
+def take_steps(
+    rows: MemoryDesign | KernelRows, descents: Sequence[Descent], draws: Draws, n_steps: int
+) -> None:
+    """Take so many steps of several descents, all along the same rows, of either kind."""
+    if isinstance(rows, KernelRows):
+        rows.descend(descents, draws, n_steps)
+    else:
+        descend(rows, descents, draws, n_steps)
