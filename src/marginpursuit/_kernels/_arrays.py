@@ -141,13 +141,13 @@ class ArrayRows:
         intercept = before + (float(factors.sum()) if descent.fit_intercept else 0.0)
         if descent.own is None:
             coef += factors @ x
-            square = float(coef @ coef) + (intercept**2 if penalised else 0.0)
+            square = float(coef @ coef) + (intercept * intercept if penalised else 0.0)
         else:  # ‖w + δ‖² = ‖w‖² + ⟨δ, w⟩ + ⟨δ, w + δ⟩
             scores = x @ coef
             np.add.at(coef, descent.own[rows], factors)
             scores += x @ coef + (before + intercept if penalised else 0.0)
             square = shrink**2 * descent.square + float(factors @ scores)
-        if square > descent.radius**2:
+        if square > descent.radius * descent.radius:  # a power would raise where it overflows
             factor = descent.radius / float(np.sqrt(square))
             coef *= factor
             square *= factor**2
