@@ -25,7 +25,7 @@ def load(name: str) -> tuple[Any, Any] | None:
         data = datasets.load(name, original_labels=True, fetch=False)
     except datasets.DatasetError:
         return None
-    positive = {"a9a": 1, "cov": 1, "digit5": 5, "protein": 1, "news20": 0}[name]
+    positive = {"a9a": 1, "cov": 1, "digit5": 5, "protein": 1, "spambase": 1, "news20": 0}[name]
     return data.X, (data.y == positive).astype(int)
 
 

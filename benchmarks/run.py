@@ -15,6 +15,7 @@ import contamination
 import distribution
 import fits
 import growth
+import intercepts
 import scale
 import selection
 import small
@@ -29,6 +30,7 @@ SECTIONS = {
     "stochastic": stochastic.run,
     "small": small.run,
     "growth": growth.run,
+    "intercepts": intercepts.run,
     "distribution": distribution.run,
     "selection": selection.run,
     "scale": scale.run,
