@@ -57,6 +57,7 @@ def run(arguments: Sequence[str] = ()) -> Iterator[str]:
 
 def _one_set(name: str, damage: str, measured: Measured) -> str:
     first = next(row for rows in measured.values() for row in rows)
+    most = max(len(rows) for rows in measured.values())
     return table(
         f"{name}, {damage}: about {first['rows']:,} training rows",
         (
@@ -69,9 +70,16 @@ def _one_set(name: str, damage: str, measured: Measured) -> str:
             "reads",
             "not converged",
         ),
-        [_line(method, rows) for method, rows in sorted(measured.items(), key=_by_error)],
-        "Means over seeds ± standard error. Not converged: warnings in all fits of a search.",
+        [_line(_named(*item, most), item[1]) for item in sorted(measured.items(), key=_by_error)],
+        f"Means over {most} seeds, or as many as are said, ± standard error. Not converged: "
+        "warnings in all fits of a search.",
     )
+
+
+def _named(method: str, rows: list[jobs.Row], most: int) -> str:
+    """Name a method, and the number of seeds where it has fewer than others."""
+    few = len(rows) < most and len(jobs.done(rows)) == len(rows)
+    return f"{method} ({len(rows)} seed{'s' * (len(rows) > 1)})" if few else method
 
 
 def _line(method: str, rows: list[jobs.Row]) -> list[str]:
