@@ -469,6 +469,8 @@ class TestThreshold:
             (two_classes, {"scoring": "accuracy"}),
             (two_classes, {"fit_intercept": False}),
             (two_classes, {"threshold": "zero"}),
+            (two_classes, {"link": "exact"}),
+            (two_classes, {"class_weight": "balanced"}),
         ],
     )
     def test_is_zero_where_it_does_not_apply(self, data, options):

@@ -124,10 +124,11 @@ class MarginPursuitClassifierCV(LinearClassifier):
         error of it, the one with the largest penalty, then overconfidence, then scale.
     threshold : {"fitted", "zero"}, default="fitted"
         The score above which the second of two classes is predicted. "fitted": where settings are
-        judged by the share of correct predictions, have an intercept and a fitted link, each is
-        judged at the threshold within ± `margin` that suits its held-out rows best, and the
-        intercept is moved by that of the chosen one; this helps where rows are far on the wrong
-        side, and costs no fits. "zero": the intercept is the one that minimises the loss.
+        judged by the share of correct predictions, have an intercept and a fitted link, and there
+        is no `class_weight`, each is judged at the threshold within ± `margin` that suits its
+        held-out rows best, and the intercept is moved by that of the chosen one; this helps where
+        rows are far on the wrong side, and costs no fits. "zero": the intercept is the one that
+        minimises the loss.
     refit : bool, default=True
         Whether to fit the chosen setting to all rows.
     race : bool, default=True
@@ -419,8 +420,10 @@ class MarginPursuitClassifierCV(LinearClassifier):
     @property
     def _fits_threshold(self) -> bool:
         is_cut = self.scoring is None and len(self.classes_) == 2 and self.fit_intercept
-        # The exact link is about the minimiser of the loss, and would disagree with predictions.
-        return self.threshold == "fitted" and self.link == "fitted" and is_cut
+        # The exact link is about the minimiser of the loss, and would disagree with predictions;
+        # weights of classes move the cut on purpose, and correct predictions would move it back.
+        is_free = self.link == "fitted" and self.class_weight is None
+        return self.threshold == "fitted" and is_free and is_cut
 
     def _choose(
         self, data: TrainingData, folds: list[Fold], to_scorer: dict[str, Any]
