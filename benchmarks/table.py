@@ -71,7 +71,7 @@ def _one_set(name: str, damage: str, measured: Measured) -> str:
             "not converged",
         ),
         [_line(_named(*item, most), item[1]) for item in sorted(measured.items(), key=_by_error)],
-        f"Means over {most} seeds, or as many as are said, ± standard error. Not converged: "
+        f"Means over {_seeds(most)}, or as many as are said, ± standard error. Not converged: "
         "warnings in all fits of a search.",
     )
 
@@ -79,7 +79,11 @@ def _one_set(name: str, damage: str, measured: Measured) -> str:
 def _named(method: str, rows: list[jobs.Row], most: int) -> str:
     """Name a method, and the number of seeds where it has fewer than others."""
     few = len(rows) < most and len(jobs.done(rows)) == len(rows)
-    return f"{method} ({len(rows)} seed{'s' * (len(rows) > 1)})" if few else method
+    return f"{method} ({_seeds(len(rows))})" if few else method
+
+
+def _seeds(count: int) -> str:
+    return f"{count} seeds" if count > 1 else "1 seed"
 
 
 def _line(method: str, rows: list[jobs.Row]) -> list[str]:
