@@ -180,6 +180,24 @@ def test_leverage_outliers_hardly_hurt(convert):
     assert leverage_bounded < clean + 0.8
 
 
+def test_rows_a_thousand_times_as_far_and_where_it_ends():
+    """One row in twenty, labelled wrongly. Much further out they set the unit of the columns."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 5))
+    y = (X[:, 0] + 0.5 * rng.normal(size=2000) > 0).astype(int)
+
+    def correct(factor, bound=1.0):
+        rows, labels = X.copy(), y.copy()
+        rows[:100] *= factor
+        labels[:100] = 1 - y[:100]
+        model = MarginPursuitClassifierCV(cv=3, leverage_bound=bound).fit(rows, labels)
+        return model.score(X[1000:], y[1000:])
+
+    assert correct(1e3) > correct(1.0) - 0.02
+    assert correct(1e3, bound=None) < 0.6
+    assert correct(1e4) < 0.6
+
+
 def test_a_class_that_spreads_wider_is_not_made_lighter():
     rng = np.random.default_rng(0)
     y = (rng.random(8000) < 0.3).astype(int)
@@ -202,6 +220,14 @@ def test_columns_of_any_unit(factor):
         MarginPursuitClassifier(leverage_bound=1.0).fit(rows, y) for rows in (X * factor, X)
     )
     assert_array_equal(ours.predict(X * factor), expected.predict(X))
+
+
+@pytest.mark.parametrize("factor", [1e-170, 1e170])
+def test_norms_of_sparse_rows_have_a_unit(factor):
+    """Columns that were brought to another unit, one by one, would have other norms."""
+    X, y, _ = heavy_tailed()
+    with pytest.raises(OverflowError, match=r"leverage_bound=1\.0 depend on the unit"):
+        MarginPursuitClassifier(leverage_bound=1.0).fit(sparse.csr_matrix(X * factor), y)
 
 
 def test_missing_values_are_found():

@@ -48,6 +48,11 @@ class TrainingData:
     weights: Any  # sum one; like the labels, where the matrix is
     count: float  # the number of rows that the weights stand for: their sum as they came
 
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the rows are stored as CSR, in memory or in blocks."""
+        return bool(getattr(self.matrix, "is_sparse", sparse.issparse(self.matrix)))
+
     def on_host(self) -> "TrainingData":
         """Return the same with labels and weights as NumPy arrays; the rows stay where they are."""
         codes = to_numpy(self.labels.codes).astype(np.intp, copy=False)

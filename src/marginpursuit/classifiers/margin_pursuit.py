@@ -381,10 +381,13 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
     def _fit_rescaled(self, data: TrainingData, fit: Callable[[TrainingData], None]) -> None:
         alpha, unit = self._penalty
         by_steps = self.solver in ("steepest", "stochastic")
-        if by_steps or (alpha > 0 and unit in ("absolute", "common")):
+        # Sparse rows are measured as they are, not in standardised columns.
+        by_norm = self.leverage_bound is not None and data.is_sparse
+        if by_steps or by_norm or (alpha > 0 and unit in ("absolute", "common")):
             raise OverflowError(
-                f"X has columns whose squares over- or underflow; alpha={self.alpha!r} and solver="
-                f"{self.solver!r} depend on the unit of the columns: choose another unit"
+                f"X has columns whose squares over- or underflow; alpha={self.alpha!r}, solver="
+                f"{self.solver!r} and, of sparse rows, leverage_bound={self.leverage_bound!r} "
+                "depend on the unit of the columns: choose another unit"
             )
         super()._fit_rescaled(data, fit)
 

@@ -7,18 +7,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import sparse
-from sklearn import get_config
-from sklearn.metrics import check_scoring
-from sklearn.model_selection import ParameterGrid, check_cv
-from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
-from sklearn.utils.metaestimators import available_if
+from sklearn.model_selection import ParameterGrid
 
-from marginpursuit._namespaces import adopted, beside, is_elsewhere, is_foreign, to_numpy
+from marginpursuit._namespaces import adopted, beside, is_elsewhere
 from marginpursuit._threads import usable_threads
-from marginpursuit.blocks import is_dask
 from marginpursuit.classifiers import MarginPursuitClassifier
-from marginpursuit.classifiers._base import LinearClassifier, TrainingData
+from marginpursuit.classifiers._base import TrainingData
 from marginpursuit.classifiers._input import rescaled
 from marginpursuit.classifiers._lazy import lazy_on_dask
 from marginpursuit.classifiers._leverage import bounded_weights
@@ -35,13 +29,12 @@ from marginpursuit.classifiers._parameters import (
 )
 from marginpursuit.design import Linear, design_for
 from marginpursuit.selection._contest import Contest, Terms
+from marginpursuit.selection._cross_validated import CrossValidatedClassifier
 from marginpursuit.selection._folds import Effort, Fold, FoldOptions, Setting
 from marginpursuit.selection._scores import (
     THRESHOLDS,
     Judge,
-    Scored,
     search_results,
-    takes_weights,
 )
 
 __all__ = ["MarginPursuitClassifierCV"]
@@ -76,13 +69,7 @@ _ALLOWED = {
 }
 
 
-def _was_refitted(estimator: Any) -> bool:
-    if not estimator.refit:
-        raise AttributeError("there is no fit to all rows to predict with: refit=False was given")
-    return True
-
-
-class MarginPursuitClassifierCV(LinearClassifier):
+class MarginPursuitClassifierCV(CrossValidatedClassifier):
     """Margin pursuit with scale, overconfidence and penalty chosen by cross-validation.
 
     All settings, folds and classes are fitted in the same reads of the data, with one Gram matrix,
@@ -284,7 +271,7 @@ class MarginPursuitClassifierCV(LinearClassifier):
         self._refuse_missing(data.matrix)
         self.scorer_ = self._scorer
         to_splitter, to_scorer = self._route(sample_weight, params)
-        unit = "common" if self._is_sparse(data) else "standardised"
+        unit = "common" if data.is_sparse else "standardised"
         self.alpha_unit_ = unit if self.alpha_unit == "auto" else self.alpha_unit
         folds = self._split(data, to_splitter)
         with np.errstate(all="ignore"):
@@ -322,101 +309,6 @@ class MarginPursuitClassifierCV(LinearClassifier):
             return self.link_.probabilities(scores)
         return beside(X, self.link_.probabilities(adopted(scores)))
 
-    @available_if(_was_refitted)  # type: ignore[untyped-decorator]
-    def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Return what `scoring` says of the predictions: by default the share that is correct.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, Blocks, Dask array} of shape (n_samples, n_features)
-            Samples.
-        y : {array-like, Dask array} of shape (n_samples,)
-            Their classes.
-        sample_weight : array-like of shape (n_samples,), optional
-            Weights of the samples.
-
-        Returns
-        -------
-        float
-            The score.
-        """
-        if self.scoring is None:
-            return float(super().score(X, y, sample_weight))
-        weights = {} if sample_weight is None else {"sample_weight": to_numpy(sample_weight)}
-        true = to_numpy(y) if is_foreign(y) else y
-        if not is_elsewhere(X):
-            return float(self.scorer_(self, X, true, **weights))
-        scores = to_numpy(self.decision_function(X))  # scorers speak NumPy
-        answers = Scored(
-            self.classes_,
-            scores.reshape(len(scores), -1),
-            lambda scores: to_numpy(self.predict_proba(X)),
-        )
-        return float(self.scorer_(answers, X, true, **weights))
-
-    def get_metadata_routing(self) -> MetadataRouter:
-        """Say who may ask for metadata: the splitter and the scorer.
-
-        Returns
-        -------
-        MetadataRouter
-            The routing.
-        """
-        router = MetadataRouter(owner=type(self).__name__).add_self_request(self)
-        to_split = MethodMapping().add(caller="fit", callee="split")
-        router.add(splitter=check_cv(self.cv), method_mapping=to_split)
-        to_score = MethodMapping().add(caller="fit", callee="score")
-        if self.scoring is not None:
-            router.add(scorer=self._scorer, method_mapping=to_score)
-        return router
-
-    @property
-    def _scorer(self) -> Any:
-        return None if self.scoring is None else check_scoring(Scored(), self.scoring)
-
-    def _route(
-        self, sample_weight: ArrayLike | None, params: dict[str, Any]
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return what goes to the splitter and what to the scorer."""
-        weights = {} if sample_weight is None else {"sample_weight": to_numpy(sample_weight)}
-        given = {
-            name: to_numpy(value) if is_foreign(value) or is_dask(value) else value
-            for name, value in params.items()
-            if value is not None
-        }
-        if get_config()["enable_metadata_routing"]:
-            routed = process_routing(self, "fit", **given, **weights)
-            # The share of correct predictions has no scorer that could be asked.
-            return routed.splitter.split, weights if self.scoring is None else routed.scorer.score
-        strange = sorted(set(given) - {"groups"})
-        if strange:
-            raise TypeError(
-                f"fit got {strange}; without metadata routing it takes X, y, sample_weight and "
-                "groups"
-            )
-        return given, weights if takes_weights(self.scorer_) else {}
-
-    def _split(self, data: TrainingData, params: dict[str, Any]) -> list[Fold]:
-        splitter, y = check_cv(self.cv, data.labels.codes, classifier=True), data.labels.codes
-        is_here = isinstance(data.matrix, np.ndarray) or sparse.issparse(data.matrix)
-        rows = data.matrix if is_here else np.broadcast_to(0.0, tuple(data.matrix.shape))
-        folds = [
-            Fold(np.sort(train), np.sort(test)) for train, test in splitter.split(rows, y, **params)
-        ]
-        for k, fold in enumerate(folds):
-            seen = np.unique(y[fold.train][data.weights[fold.train] > 0])
-            if len(seen) < 2 or len(fold.test) == 0:
-                raise ValueError(
-                    f"every fold needs training samples of at least 2 classes and a sample to test;"
-                    f" fold {k} has {len(seen)} and {len(fold.test)}"
-                )
-        self.n_splits_ = len(folds)
-        return folds
-
-    @staticmethod
-    def _is_sparse(data: TrainingData) -> bool:
-        return bool(getattr(data.matrix, "is_sparse", sparse.issparse(data.matrix)))
-
     @property
     def _fits_threshold(self) -> bool:
         is_cut = self.scoring is None and len(self.classes_) == 2 and self.fit_intercept
@@ -433,7 +325,7 @@ class MarginPursuitClassifierCV(LinearClassifier):
         Returns where to begin the fit to all rows, if that is known.
         """
         data, n_reads = self._bounded(data)
-        alphas = _ALPHAS[self._is_sparse(data)] if self.alphas is None else self.alphas
+        alphas = _ALPHAS[data.is_sparse] if self.alphas is None else self.alphas
         grid = {"alpha": alphas, "overconfidence": self.overconfidences, "scale": self.scales}
         params = list(ParameterGrid({name: list(values) for name, values in grid.items()}))
         settings = [Setting(*(float(p[name]) for name in Setting._fields)) for p in params]
