@@ -39,4 +39,11 @@ __all__ = [
     "show_versions",
 ]
 
-__version__ = _version("marginpursuit")
+__version__: str
+
+
+def __getattr__(name: str) -> str:
+    """Look the version up when it is asked for, which takes reading and parsing a file."""
+    if name == "__version__":
+        return _version("marginpursuit")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

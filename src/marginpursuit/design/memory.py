@@ -1,7 +1,7 @@
 """Rows in memory, or mapped into it: a dense array or a CSR matrix, read as it is.
 
 This is what is asked with coefficients: sweeps, scores, and `descend`, which takes stochastic steps
-along single rows. `_moments` has what is asked without, `_threaded` how threads share the rows.
+along single rows. `_moments` has what is asked without, and how threads share the rows.
 """
 
 from collections.abc import Iterator
