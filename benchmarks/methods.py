@@ -76,6 +76,7 @@ SOLVERS = {
     "saga": _always,
 }
 
+LOGISTIC = "logistic"  # what names of scikit-learn's LogisticRegression begin with
 OURS, OURS_CV = "MarginPursuitClassifier", "MarginPursuitClassifierCV"
 OWN = {
     OURS: Method(lambda cv, seed: MarginPursuitClassifier()),
@@ -96,9 +97,9 @@ _C = {"C": np.logspace(-3, 3, 7)}
 PEERS = _both("ridge", RidgeClassifier(), {"alpha": np.logspace(-2, 4, 7)})
 for solver, applies in SOLVERS.items():
     estimator = LogisticRegression(solver=solver)
-    PEERS |= _both(f"logistic {solver}", estimator, _C, applies, max_iter=1000)
+    PEERS |= _both(f"{LOGISTIC} {solver}", estimator, _C, applies, max_iter=1000)
 PEERS |= {
-    "logistic lbfgs, tuned by log-loss": tuned(
+    f"{LOGISTIC} lbfgs, tuned by log-loss": tuned(
         LogisticRegression(max_iter=1000), _C, scoring="neg_log_loss"
     ),
     **_both("SVC primal", LinearSVC(dual=False), _C),
