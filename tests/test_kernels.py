@@ -137,8 +137,8 @@ def assert_within(seen, truth_and_error):
     assert np.all(excess <= 0), f"off by {np.max(excess)} more than the bound"
 
 
-def check(problem, rows, first, last):
-    """Hold sweep, scores and pullback over [first, last) against the oracle."""
+def check(problem, rows, first, last, layout="dense"):
+    """Hold sweep, scores, pullback and, of dense rows, squares over [first, last) against the oracle."""
     n, d = problem.matrix.shape
     margins, curvature, out = np.full(n, -7.0), np.full(n, -7.0), np.full(n, -7.0)
     sums, true_margins, bends = oracle(problem, first, last)
@@ -157,6 +157,24 @@ def check(problem, rows, first, last):
     terms = factors[first:last, np.newaxis] * x[first:last].astype(np.longdouble)
     bound = EPSILON * (n + 8) * (1 + np.abs(terms).sum(axis=0))
     assert_within(total, (1 + terms.sum(axis=0), bound))
+    if not layout.startswith("csr"):
+        check_spread(problem, rows, first, last)
+
+
+def check_spread(problem, rows, first, last):
+    """Hold sums of squares of columns and rows against plain ones; the rest is left alone."""
+    n, d = problem.matrix.shape
+    x = problem.matrix.astype(np.float64)
+    centre, factors = x[:1].sum(axis=0) + problem.coef, problem.coef**2
+    squares = np.square(x - centre)[first:last].astype(np.longdouble)
+    total, out = np.ones(d), np.full(n, -7.0)
+    rows.squares(first, last, centre, problem.weight, total)
+    columns = (problem.weight[first:last, np.newaxis] * squares).sum(axis=0)
+    assert_within(total, (1 + columns, EPSILON * (n + 8) * (1 + columns)))
+    rows.norms(first, last, centre, factors, out)
+    norms = squares @ factors
+    assert_within(out[first:last], (norms, EPSILON * (d + 8) * norms))
+    assert np.all(out[np.r_[0:first, last:n]] == -7.0)
 
 
 # Every level, type and layout
@@ -173,8 +191,8 @@ def test_every_kernel_sums_what_it_should(level, dtype, layout):
         first, last = np.sort(rng.integers(0, n, 2, endpoint=True))
         rows = handle(problem.matrix, layout, level)
         assert (rows.n_rows, rows.n_columns, rows.level) == (n, d, level)
-        check(problem, rows, 0, n)
-        check(problem, rows, first, last)
+        check(problem, rows, 0, n, layout)
+        check(problem, rows, first, last, layout)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -184,7 +202,7 @@ def test_large_matrices(level, dtype, layout):
     rng = np.random.default_rng(2)
     for n, d in LARGE:
         problem = random_problem(rng, n, d, dtype)
-        check(problem, handle(problem.matrix, layout, level), 0, n)
+        check(problem, handle(problem.matrix, layout, level), 0, n, layout)
 
 
 @needs_compiled
@@ -203,7 +221,7 @@ def test_any_shape_and_span(seed, n, d, dtype, layout, level, data):
     problem.matrix, problem.coef = problem.matrix[:, :d], problem.coef[:d]
     first = data.draw(st.integers(0, n))
     last = data.draw(st.integers(first, n))
-    check(problem, handle(problem.matrix, layout, level), first, last)
+    check(problem, handle(problem.matrix, layout, level), first, last, layout)
 
 
 @each_level
@@ -321,7 +339,7 @@ def test_read_only_and_memory_mapped_arrays(tmp_path):
         part.flags.writeable = False
     rows = _kernels.rows(read_only)
     assert isinstance(rows, compiled.CsrRows)
-    check(problem, rows, 0, 50)
+    check(problem, rows, 0, 50, "csr")
 
 
 def unaligned(matrix):
@@ -448,6 +466,11 @@ def test_wrong_lengths_of_products_are_refused():
         rows.pullback(0, 4, three, three)
     with pytest.raises(ValueError, match="total must have length 3; got 4"):
         rows.pullback(0, 4, four, four)
+    for ask, lengths in ((rows.squares, (3, 4, 3)), (rows.norms, (3, 3, 4))):
+        for k in range(3):
+            wrong = [np.ones(7 - n if i == k else n) for i, n in enumerate(lengths)]
+            with pytest.raises(ValueError, match="must have length"):
+                ask(0, 4, *wrong)
 
 
 @needs_compiled
@@ -461,6 +484,10 @@ def test_spans_outside_are_refused(span):
             rows.scores(*span, three, 0.0, four.copy())
         with pytest.raises(IndexError, match="not within the 4 rows"):
             rows.pullback(*span, four, three.copy())
+    dense = compiled.DenseRows(np.ones((4, 3)))
+    for ask in (dense.squares, dense.norms):
+        with pytest.raises(IndexError, match="not within the 4 rows"):
+            ask(*span, three, three.copy(), three.copy())
 
 
 @needs_compiled
@@ -534,7 +561,7 @@ def test_csr_rows_may_be_empty_unsorted_and_name_a_column_twice(level, index):
     np.add.at(matrix, (np.repeat(np.arange(6), np.diff(indptr)), indices), data)
     problem = random_problem(np.random.default_rng(11), 6, 41, "f8")
     problem.matrix = matrix
-    check(problem, compiled.CsrRows(data, indices, indptr, 41, level), 0, 6)
+    check(problem, compiled.CsrRows(data, indices, indptr, 41, level), 0, 6, "csr")
 
 
 class TestTaskLosses:

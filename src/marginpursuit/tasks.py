@@ -1,6 +1,7 @@
 """What is asked of the data: which rows, which class against the rest, with which loss."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +34,7 @@ class Labels:
         return np.where(self.codes == problem, 1.0, -1.0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Tasks:
     """Tasks that share each read of the data; a task is one column of all coefficients.
 
@@ -79,5 +80,11 @@ class Tasks:
         return replace(self, codes=to_numpy(self.codes), weights=to_numpy(self.weights))
 
     def sign(self, task: int) -> FloatArray:
-        """Return y in {-1, +1} for one task."""
+        """Return y in {-1, +1} for one task; not to be written to."""
+        if len(self) == 1:  # asked for in every sweep
+            return self._only_sign
         return np.where(self.codes == self.positive[task], 1.0, -1.0)
+
+    @cached_property
+    def _only_sign(self) -> FloatArray:
+        return np.where(self.codes == self.positive[0], 1.0, -1.0)

@@ -78,6 +78,22 @@ class ArrayRows:
             total += factors[span] @ rows
 
     @_quiet
+    def squares(
+        self, first: int, last: int, centre: FloatArray, weights: FloatArray, total: FloatArray
+    ) -> None:
+        """Add weights[i] * (row i - centre)**2, summed over rows [first, last), to `total`."""
+        for span, rows in self._chunks(first, last):
+            total += weights[span] @ np.square(rows - centre)
+
+    @_quiet
+    def norms(
+        self, first: int, last: int, centre: FloatArray, factors: FloatArray, out: FloatArray
+    ) -> None:
+        """Write the sum of factors * (row - centre)**2 for rows [first, last) to `out`."""
+        for span, rows in self._chunks(first, last):
+            out[span] = np.square(rows - centre) @ factors
+
+    @_quiet
     def sweep_team(
         self,
         losses: FloatArray,

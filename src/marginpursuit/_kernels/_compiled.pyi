@@ -95,6 +95,22 @@ class _Rows:
 
 class DenseRows(_Rows):
     def __init__(self, matrix: ArrayLike, level: str = ...) -> None: ...
+    def squares(
+        self,
+        first: int,
+        last: int,
+        centre: NDArray[np.float64],
+        weights: NDArray[np.float64],
+        total: NDArray[np.float64],
+    ) -> None: ...
+    def norms(
+        self,
+        first: int,
+        last: int,
+        centre: NDArray[np.float64],
+        factors: NDArray[np.float64],
+        out: NDArray[np.float64],
+    ) -> None: ...
 
 class CsrRows(_Rows):
     team_size: int

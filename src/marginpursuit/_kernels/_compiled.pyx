@@ -94,6 +94,10 @@ cdef extern from "sweep.h" nogil:
                        const double *, double, double *) noexcept nogil
         void (*pullback)(layout_t, int, const matrix_t *, Py_ssize_t, Py_ssize_t,
                          const double *, double *) noexcept nogil
+        void (*squares)(layout_t, int, const matrix_t *, Py_ssize_t, Py_ssize_t,
+                        const double *, const double *, double *) noexcept nogil
+        void (*norms)(layout_t, int, const matrix_t *, Py_ssize_t, Py_ssize_t,
+                      const double *, const double *, double *) noexcept nogil
         void (*task)(const loss_t *, const Py_ssize_t *, Py_ssize_t, const double *, double,
                      Py_ssize_t, double *, double *, double *) noexcept nogil
         void (*team)(layout_t, int, const matrix_t *, Py_ssize_t, team_t *) noexcept nogil
@@ -473,6 +477,35 @@ cdef class DenseRows(_Rows):
         self.layout = COLUMNS if row == item else ROWS
         self.matrix.stride = (column if row == item else row) // item
         return 0
+
+    def squares(
+        self, Py_ssize_t first, Py_ssize_t last, const double[::1] centre not None,
+        const double[::1] weights not None, double[::1] total not None,
+    ):
+        """Add weights[i] * (row i - centre)**2, summed over rows [first, last), to `total`."""
+        self.check_span(first, last)
+        check_length("centre", centre.shape[0], self.n_columns)
+        check_length("weights", weights.shape[0], self.n_rows)
+        check_length("total", total.shape[0], self.n_columns)
+        with nogil:
+            self.kernels.squares(
+                self.layout, self.type, &self.matrix, first, last, &centre[0], &weights[0],
+                &total[0],
+            )
+
+    def norms(
+        self, Py_ssize_t first, Py_ssize_t last, const double[::1] centre not None,
+        const double[::1] factors not None, double[::1] out not None,
+    ):
+        """Write the sum of factors * (row - centre)**2 for rows [first, last) to `out`."""
+        self.check_span(first, last)
+        check_length("centre", centre.shape[0], self.n_columns)
+        check_length("factors", factors.shape[0], self.n_columns)
+        check_length("out", out.shape[0], self.n_rows)
+        with nogil:
+            self.kernels.norms(
+                self.layout, self.type, &self.matrix, first, last, &centre[0], &factors[0], &out[0],
+            )
 
     def __dealloc__(self):
         if self.held:

@@ -425,6 +425,8 @@ static double NAMED(csr_64_square)(const matrix_t *m, ptrdiff_t row)
     return NAMED(csr_square)(1, m, row);
 }
 
+#include "spread.h"
+
 #undef NAME
 #undef T
 #undef VALUE

@@ -140,6 +140,12 @@ typedef struct {
     void (*pullback)(const matrix_t *, ptrdiff_t first, ptrdiff_t n, const double *factors,
                      double *sum);
     double (*square)(const matrix_t *, ptrdiff_t row); /* of the norm of a row */
+    /* For dense rows: sum[j] += the sum of weights[i] (x_ij - c_j)^2, and out[i] = the sum of
+     * factors[j] (x_ij - c_j)^2. */
+    void (*squares)(const matrix_t *, ptrdiff_t first, ptrdiff_t n, const double *centre,
+                    const double *weights, double *sum);
+    void (*norms)(const matrix_t *, ptrdiff_t first, ptrdiff_t n, const double *centre,
+                  const double *factors, double *out);
     /* For dense rows, both in one, where the rows are short. */
     void (*short_sweep)(const matrix_t *, ptrdiff_t first, ptrdiff_t last, const sweep_t *,
                         running_t *, double *gradient);
@@ -148,10 +154,13 @@ typedef struct {
 
 #define PRODUCTS(layout, name) \
     layout##_scores_##name, layout##_pullback_##name, layout##_square_##name
-#define ROWS_ENTRY(name, T, VALUE) {PRODUCTS(rows, name), short_sweep_##name, NULL},
-#define COLUMNS_ENTRY(name, T, VALUE) {PRODUCTS(columns, name), NULL, NULL},
-#define CSR_32_ENTRY(name, T, VALUE) {PRODUCTS(csr_32, name), NULL, csr_32_team_##name},
-#define CSR_64_ENTRY(name, T, VALUE) {PRODUCTS(csr_64, name), NULL, csr_64_team_##name},
+#define SPREADS(layout, name) layout##_squares_##name, layout##_norms_##name
+#define ROWS_ENTRY(name, T, VALUE) \
+    {PRODUCTS(rows, name), SPREADS(rows, name), short_sweep_##name, NULL},
+#define COLUMNS_ENTRY(name, T, VALUE) \
+    {PRODUCTS(columns, name), SPREADS(columns, name), NULL, NULL},
+#define CSR_32_ENTRY(name, T, VALUE) {PRODUCTS(csr_32, name), NULL, NULL, NULL, csr_32_team_##name},
+#define CSR_64_ENTRY(name, T, VALUE) {PRODUCTS(csr_64, name), NULL, NULL, NULL, csr_64_team_##name},
 
 static const products_t products_of[N_LAYOUTS][N_TYPES] = {
     [ROWS] = {TYPES(ROWS_ENTRY)},
@@ -211,6 +220,21 @@ static void pullback(layout_t layout, int type, const matrix_t *m, ptrdiff_t fir
         products->pullback(m, i, last - i < tile ? last - i : tile, factors + i, sum);
 }
 
+static void squares(layout_t layout, int type, const matrix_t *m, ptrdiff_t first, ptrdiff_t last,
+                    const double *centre, const double *weights, double *sum)
+{
+    products_of[layout][type].squares(m, first, last - first, centre, weights + first, sum);
+}
+
+static void norms(layout_t layout, int type, const matrix_t *m, ptrdiff_t first, ptrdiff_t last,
+                  const double *centre, const double *factors, double *out)
+{
+    const ptrdiff_t tile = tile_rows(layout, m);
+    for (ptrdiff_t i = first; i < last; i += tile)
+        products_of[layout][type].norms(m, i, last - i < tile ? last - i : tile, centre, factors,
+                                        out + i);
+}
+
 static void task(const loss_t *loss, const ptrdiff_t *codes, ptrdiff_t positive,
                  const double *weight, double intercept, ptrdiff_t n, double *scores,
                  double *value, double *slope)
@@ -265,5 +289,5 @@ static double add_dot(ptrdiff_t n, double factor, const double *x, double *y, co
 #endif
 
 const kernels_t JOIN(kernels, LEVEL) = {
-    sweep, scores, pullback, task, team, add_dot, descend, tiles,
+    sweep, scores, pullback, squares, norms, task, team, add_dot, descend, tiles,
 };

@@ -118,6 +118,12 @@ typedef struct {
     /* sum += the sum of factors[i] x_i; rows of factor 0 may be left unread */
     void (*pullback)(layout_t, int type, const matrix_t *, ptrdiff_t first, ptrdiff_t last,
                      const double *factors, double *sum);
+    /* Of dense rows: sum[j] += the sum of weights[i] (x_ij - centre[j])^2, and out[i] = the sum of
+     * factors[j] (x_ij - centre[j])^2 */
+    void (*squares)(layout_t, int type, const matrix_t *, ptrdiff_t first, ptrdiff_t last,
+                    const double *centre, const double *weights, double *sum);
+    void (*norms)(layout_t, int type, const matrix_t *, ptrdiff_t first, ptrdiff_t last,
+                  const double *centre, const double *factors, double *out);
     /* Turns the scores of n rows, less the intercept, into derivatives of one task: the rows whose
      * code is `positive` have y = 1, all others y = -1. Sums are added to value and slope. */
     void (*task)(const loss_t *, const ptrdiff_t *codes, ptrdiff_t positive, const double *weight,

@@ -78,16 +78,16 @@ class ArrayMargins(Margins):
             columns.append(np.mean(found, axis=0, dtype=np.float64))
         return np.column_stack(columns)
 
-    def _describe(self, scale: float) -> tuple[FloatArray, ...]:
+    def _describe(self, scale: float, n_threads: int) -> tuple[FloatArray, ...]:
         mean = self._mean(self.values)
         residual = self.values - self._typed(mean)
         square = residual * residual
         variance, third = (to_numpy(self._mean(x)) for x in (square, square * residual))
         skewness = np.divide(third, variance**1.5, out=np.zeros_like(third), where=variance > 0)
-        location = self._locate(scale, to_numpy(mean))
+        location = self._locate_from(scale, to_numpy(mean))
         return location, to_numpy(mean), variance, skewness, self.quantiles(QUANTILES)
 
-    def _locate(self, scale: float, start: FloatArray) -> FloatArray:
+    def _locate_from(self, scale: float, start: FloatArray) -> FloatArray:
         """Return Catoni's location, by Newton's method within bounds that close in.
 
         The sum of ψ((θ - m)/s) rises with θ; where it is flat, the bounds are halved.

@@ -1,6 +1,7 @@
 """The margins of a fit: their distribution in numbers, and the scale rules that read it."""
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -16,6 +17,9 @@ QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 #: The level of the quantile of the absolute margins that a scale rule reads.
 ABSOLUTE_LEVEL = 0.75
+
+# Margins from which on to start a thread takes less than it saves.
+_WORTH_A_THREAD = 1 << 14
 
 #: Shares of the weight that differ by no more than this, relatively, differ by rounding.
 ROUNDING = 1e-10
@@ -82,9 +86,10 @@ class Margins:
             result[:, :, k] = values[order[np.minimum([low, high], len(order) - 1)]]
         return result
 
-    def statistics(self, scale: float) -> "MarginStatistics":
+    def statistics(self, scale: float, n_threads: int = 1) -> "MarginStatistics":
         """Describe the distribution of the margins of each problem."""
-        parts = zip(*(group._describe(scale) for group in self._groups()), strict=True)
+        described = (group._describe(scale, n_threads) for group in self._groups())
+        parts = zip(*described, strict=True)
         return MarginStatistics(*(np.concatenate(part, axis=-1) for part in parts))
 
     @property
@@ -99,16 +104,26 @@ class Margins:
             values = self.values[:, first : min(first + step, n_problems)]
             yield replace(self, values=values)
 
-    def _describe(self, scale: float) -> tuple[FloatArray, ...]:
+    def _describe(self, scale: float, n_threads: int) -> tuple[FloatArray, ...]:
+        if n_threads > 1 and self.values.size > _WORTH_A_THREAD:
+            with ThreadPoolExecutor(1) as pool:  # the location takes as long as all the rest
+                location = pool.submit(self._locate, scale)
+                shape = self._shape()
+                return location.result(), *shape
+        return self._locate(scale), *self._shape()
+
+    def _locate(self, scale: float) -> FloatArray:
         weights = None if self._equal_weights else self.weights
-        location = catoni_location(self.values, scale, axis=0, sample_weight=weights)
+        return np.asarray(catoni_location(self.values, scale, axis=0, sample_weight=weights))
+
+    def _shape(self) -> tuple[FloatArray, ...]:
         mean = self.weights @ self.values
         residual = self.values - mean
         square = np.square(residual)
         variance = self.weights @ square
         third = self.weights @ np.multiply(square, residual, out=square)
         skewness = np.divide(third, variance**1.5, out=np.zeros_like(mean), where=variance > 0)
-        return location, mean, variance, skewness, self.quantiles(QUANTILES)
+        return mean, variance, skewness, self.quantiles(QUANTILES)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

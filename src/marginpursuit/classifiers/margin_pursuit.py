@@ -373,7 +373,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         self.n_iter_ = standing.n_iter + pursuit.n_iter
         self.scale_ = pursuit.scale
         self.objective_ = float(pursuit.solution.value.sum())
-        self.margin_statistics_ = pursuit.margins.statistics(pursuit.scale)
+        self.margin_statistics_ = pursuit.margins.statistics(pursuit.scale, self._threads)
         self.margin_location_ = self.margin_statistics_.location
         self.coef_, self.intercept_ = coef.T, intercept
         self._warn(pursuit)

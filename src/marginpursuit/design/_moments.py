@@ -242,12 +242,14 @@ class RowMoments(ThreadedRows):
                 total += share.sum() * self.centre**2
             return total
 
-        def add(first: int, last: int, total: FloatArray) -> None:
-            for span, rows in self._chunks(first, last):
-                rows = rows - self.centre
-                total += weights[span] @ np.square(rows, out=rows)
-
-        return np.asarray(self._summed((1, self.n_columns), self.n_rows, add)[0])
+        totals = np.zeros((len(self._blocks) - 1, self.n_columns))
+        weights = np.ascontiguousarray(weights)
+        self._for_blocks(
+            lambda block, first, last: self._rows.squares(
+                first, last, self.centre, weights, totals[block]
+            )
+        )
+        return np.asarray(totals.sum(axis=0))
 
     def _part_moments(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
         first = np.zeros((len(weights), self.n_columns))
@@ -270,14 +272,13 @@ class RowMoments(ThreadedRows):
         centre = self.centre
 
         def run(_: int, first: int, last: int) -> None:
-            for span, rows in self._chunks(first, last):
-                if self.is_sparse:  # what is not stored is minus the centre
-                    size, usual = rows.copy(), centre[rows.indices]
-                    size.data = rows.data * (rows.data - 2.0 * usual)
-                    squares[span] = size @ factors**2 + np.sum((centre * factors) ** 2)
-                else:
-                    rows = (rows - centre) * factors
-                    squares[span] = np.einsum("ij,ij->i", rows, rows)
+            if not self.is_sparse:
+                self._rows.norms(first, last, centre, factors**2, squares)
+                return
+            for span, rows in self._chunks(first, last):  # what is not stored is minus the centre
+                size, usual = rows.copy(), centre[rows.indices]
+                size.data = rows.data * (rows.data - 2.0 * usual)
+                squares[span] = size @ factors**2 + np.sum((centre * factors) ** 2)
 
         self._for_blocks(run)
         return np.sqrt(np.maximum(squares, 0.0))
