@@ -214,10 +214,13 @@ def test_a_scale_rule_that_does_not_settle_is_warned_of(monkeypatch):
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_margin_statistics_are_those_of_the_margins(n_classes, weighted):
+@pytest.mark.parametrize("n_threads", [1, 2])
+def test_margin_statistics_are_those_of_the_margins(n_threads, n_classes, weighted, monkeypatch):
+    monkeypatch.setattr(_margins, "_WORTH_A_THREAD", 0)
     X, y = noisy(n_classes=n_classes)
     weights = np.random.default_rng(0).integers(0, 4, len(y)) if weighted else np.ones(len(y), int)
-    model = MarginPursuitClassifier().fit(X, y, sample_weight=weights if weighted else None)
+    model = MarginPursuitClassifier(n_threads=n_threads)
+    model.fit(X, y, sample_weight=weights if weighted else None)
     margins = np.repeat(margins_of(model, X, y), weights, axis=0)
     found = model.margin_statistics_
     np.testing.assert_allclose(found.mean, margins.mean(axis=0))

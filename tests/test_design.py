@@ -285,3 +285,27 @@ def test_pullback_of_few_rows(n_factors, dtype, n_threads):
         design.standardise_diagonal(np.full(20_000, 1 / 20_000), centred=True)
         expected = factors @ ((matrix - design.centre) * design.inverse_spread)
         assert_allclose(design.pullback(factors), expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.uint8])
+def test_few_rows_are_copied_right_whatever_was_asked_before(dtype, order):
+    matrix = dense(dtype, order, (9000, 40), seed=2)
+    rng, weights = np.random.default_rng(3), np.full(9000, 1 / 9000)
+    for n_threads in (1, 2):
+        with MemoryDesign(matrix, n_threads=n_threads) as design:
+            design.standardise_diagonal(weights, centred=True)
+            standard = (matrix - design.centre) * design.inverse_spread
+            for share in (0.0, 0.02, 0.02, 0.09, 0.001, 0.3):
+                factors = np.where(rng.random(9000) < share, rng.random(9000), 0.0)
+                wanted = np.flatnonzero(factors)
+                for _ in range(2):
+                    expected = standard.T @ (factors[:, np.newaxis] * standard)
+                    assert_allclose(design.gram(factors), expected, atol=1e-9)
+                    assert_allclose(design.pullback(factors), factors @ standard, atol=1e-9)
+                    assert_array_equal(design.rows_at(wanted), matrix[wanted])
+                    some = design.few(wanted).scores(np.eye(40), np.zeros(40))
+                    assert_allclose(some, standard[wanted], atol=1e-12)
+                    factors[wanted[::3]] *= 0.5
+            many = np.sort(rng.choice(9000, 8000, replace=False))  # enough for all threads
+            assert_array_equal(design.rows_at(many), matrix[many])

@@ -138,7 +138,7 @@ def assert_within(seen, truth_and_error):
 
 
 def check(problem, rows, first, last, layout="dense"):
-    """Hold sweep, scores, pullback and, of dense rows, squares over [first, last) against the oracle."""
+    """Hold all that is asked of rows [first, last) against the oracle."""
     n, d = problem.matrix.shape
     margins, curvature, out = np.full(n, -7.0), np.full(n, -7.0), np.full(n, -7.0)
     sums, true_margins, bends = oracle(problem, first, last)

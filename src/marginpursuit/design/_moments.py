@@ -61,6 +61,7 @@ class ThreadedRows(Design):
         self._blocks = _block_edges(matrix)
         self.n_threads = n_threads
         self._pool: ThreadPoolExecutor | None = None
+        self._last_copied = np.empty(0, dtype=np.intp), np.empty((0, self.n_columns))
 
     @property
     def matrix(self) -> Any:
@@ -187,20 +188,49 @@ class RowMoments(ThreadedRows):
 
     def _pullback_few(self, factors: FloatArray, wanted: NDArray[np.intp]) -> FloatArray:
         """Sum factor times row over some dense rows; the others are not read."""
-        step = max(16, _PRODUCT_ELEMENTS // max(1, self.n_columns))
+        rows = self._copied(wanted)
 
         def add(first: int, last: int, total: FloatArray) -> None:
-            for start in range(first, last, step):
-                rows = wanted[start : min(start + step, last)]
-                total += factors[rows] @ self._matrix[rows].astype(np.float64, copy=False)
+            total += factors[wanted[first:last]] @ rows[first:last]
 
         return np.asarray(self._summed((1, self.n_columns), len(wanted), add)[0])
+
+    def rows_at(self, wanted: NDArray[np.intp]) -> Any:
+        """Return a copy of some dense rows, made by all threads."""
+        copied = np.empty((len(wanted), self.n_columns), dtype=self._matrix.dtype)
+
+        def share(thread: int, n_threads: int) -> None:
+            span = slice(*(len(wanted) * k // n_threads for k in (thread, thread + 1)))
+            copied[span] = self._matrix[wanted[span]]
+
+        self.in_threads(share, 1 + copied.size // _BLOCK_ELEMENTS)
+        return copied
+
+    def _copied(self, wanted: NDArray[np.intp]) -> FloatArray:
+        """Return a copy of some dense rows, in rising order, that is not to be written to.
+
+        Rows that were asked for the last time are copied from there: in the data each may lie
+        spread out over all of it.
+        """
+        known, before = self._last_copied
+        if not np.array_equal(known, wanted):
+            place = np.searchsorted(known, wanted)
+            here = place < len(known)
+            here[here] = known[place[here]] == wanted[here]
+            copied = np.empty((len(wanted), self.n_columns))
+            copied[here] = before[place[here]]
+            copied[~here] = self.rows_at(wanted[~here])
+            self._last_copied = wanted, copied
+        return self._last_copied[1]
 
     def _gram(self, weights: FloatArray) -> FloatArray:
         """Sum weight times the outer square of the centred row, rows of weight zero unread."""
         if self.is_sparse:
             return self._sparse_gram(np.ascontiguousarray(weights))
         wanted = None if np.all(weights > 0) else np.flatnonzero(weights)
+        matrix = self._matrix
+        if wanted is not None and len(wanted) <= _FEW * self.n_rows:
+            matrix, weights, wanted = self._copied(wanted), weights[wanted], None
 
         def add(first: int, last: int, total: FloatArray) -> None:
             step = max(_FEWEST_IN_PRODUCT, _PRODUCT_ELEMENTS // max(1, self.n_columns))
@@ -213,11 +243,11 @@ class RowMoments(ThreadedRows):
                 span: Any = slice(start, min(start + step, last))
                 rows = copied[: span.stop - start]
                 span = span if wanted is None else wanted[span]
-                np.subtract(self._matrix[span], self.centre, out=rows, casting="unsafe")
+                np.subtract(matrix[span], self.centre, out=rows, casting="unsafe")
                 rows *= np.sqrt(weights[span])[:, np.newaxis]
                 total += np.matmul(rows.T, rows, out=product)
 
-        n_wanted = self.n_rows if wanted is None else len(wanted)
+        n_wanted = len(weights) if wanted is None else len(wanted)
         return self._summed((self.n_columns, self.n_columns), n_wanted, add)
 
     def _sparse_gram(self, weights: FloatArray) -> FloatArray:

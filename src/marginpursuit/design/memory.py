@@ -192,7 +192,16 @@ class MemoryDesign(RowMoments):
         """Return a design of some dense rows."""
         if self.is_sparse:
             return None
-        return MemoryDesign(self._matrix[rows], n_threads=self.n_threads)
+        return MemoryDesign(self.rows_at(rows), n_threads=self.n_threads)
+
+    def few(self, rows: NDArray[np.intp]) -> "MemoryDesign":
+        """Return a design of a few dense rows, in rising order and the same coordinates.
+
+        Those that were asked for the last time, here or by a sum over few rows, are not read again.
+        """
+        fewer = MemoryDesign(self._copied(rows))
+        fewer.centre, fewer.inverse_spread = self.centre, self.inverse_spread
+        return fewer
 
     def condensed(self) -> Design:
         """Return a design of the standardised rows in float32, unless that takes much memory."""

@@ -118,4 +118,4 @@ class InteriorPoint:
     def _balance(self, force: FloatArray) -> FloatArray:
         """Return what the forces pull the point with, less what the penalty pulls back."""
         pull = self._problem.pull((self._problem.side * force).sum(axis=0))
-        return pull - self._problem.penalty * self._here
+        return pull + self._problem.straight - self._problem.penalty * self._here

@@ -12,6 +12,7 @@ By Fenchel's inequality any such forces bound the minimum from below if they bal
 they pull with what the penalty pulls back. So a gap is proven but for what they lack to balance.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -20,17 +21,23 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor
 
 from marginpursuit._namespaces import to_numpy
+from marginpursuit._threads import serial_products
 from marginpursuit._validation import FloatArray
-from marginpursuit.design import MemoryDesign
-from marginpursuit.losses import INFLUENCE_BOUND, influence_inverse, rho
+from marginpursuit.design import Design, MemoryDesign
+from marginpursuit.losses import INFLUENCE_BOUND, TRUNCATION, influence_inverse, rho
 from marginpursuit.solvers._problem import Problem
+
+# Columns from which on to multiply by a Hessian some times is quicker than to factorise it, and the
+# share of the rows that may be copied for it.
+_WIDE, _FEW_CURVED = 256, 0.1
 
 
 def part_of(problem: Problem, rows: NDArray[np.intp], *, n_threads: int = 1) -> Problem:
     """Return the problem with some of its rows, which are in memory, in the same coordinates."""
     whole, tasks = problem.geometry.design, problem.tasks
     assert isinstance(whole, MemoryDesign)
-    design = MemoryDesign(whole.matrix[rows], n_threads=n_threads)
+    matrix = whole.matrix[rows] if whole.is_sparse else whole.rows_at(rows)
+    design = MemoryDesign(matrix, n_threads=n_threads)
     design.centre, design.inverse_spread = whole.centre, whole.inverse_spread
     fewer = replace(tasks, codes=tasks.codes[rows], weights=tasks.weights[:, rows])
     return replace(problem, geometry=replace(problem.geometry, design=design), tasks=fewer)
@@ -52,10 +59,7 @@ class SmoothProblem:
 
     def score(self, point: FloatArray) -> FloatArray:
         """Return the scores of the rows."""
-        n_columns = self._design.n_columns
-        intercept = point[n_columns:] if self._geometry.fit_intercept else np.zeros(1)
-        scores = self._design.scores(point[:n_columns, np.newaxis], intercept)
-        return np.asarray(to_numpy(scores)[self.rows, 0], dtype=np.float64)
+        return self._scores(self._design, point)[self.rows]
 
     def value(self, point: FloatArray, scores: FloatArray) -> float:
         """Return the objective at a point with these scores."""
@@ -79,7 +83,31 @@ class SmoothProblem:
         if still.any():
             matrix[still], matrix[:, still] = 0.0, 0.0
             matrix[still, still] = 1.0
-        return cho_factor(matrix, lower=True, overwrite_a=True)
+        with serial_products():
+            return cho_factor(matrix, lower=True, overwrite_a=True)
+
+    def multiply(self, curvature: FloatArray) -> Callable[[FloatArray], FloatArray] | None:
+        """Return what multiplies by the Hessian where the rows have these curvatures.
+
+        None where to factorise it is as quick, or the rows that it takes are too many to copy.
+        """
+        design, curved = self._design, np.flatnonzero(curvature)
+        if not isinstance(design, MemoryDesign) or design.is_sparse or design.n_columns < _WIDE:
+            return None
+        if len(curved) > _FEW_CURVED * design.n_rows:
+            return None
+        some, factors = design.few(self.rows[curved]), self.weights[curved] * curvature[curved]
+
+        def product(point: FloatArray) -> FloatArray:
+            bends = factors * self._scores(some, point)
+            return self._project(self._pulled(some, bends)) + self.penalty * point
+
+        return product
+
+    def tolerance(self, value: float) -> float:
+        """Return the suboptimality that is asked for, where the objective has this value."""
+        unit = self._problem.relative_to(np.full(len(self._problem.tasks), value))
+        return self._problem.tol * float(unit[self._task[0]])
 
     def _weighted(self, values: FloatArray) -> FloatArray:
         """Return weight times value for every row of the data."""
@@ -88,19 +116,31 @@ class SmoothProblem:
         return total
 
     def _pullback(self, factors: FloatArray) -> FloatArray:
-        total = self._design.pullback(factors)
-        total = np.append(total, factors.sum()) if self._geometry.fit_intercept else total
-        return self._project(total)
+        return self._project(self._pulled(self._design, factors))
+
+    def _scores(self, design: Design, point: FloatArray) -> FloatArray:
+        n_columns = design.n_columns
+        intercept = point[n_columns:] if self._geometry.fit_intercept else np.zeros(1)
+        scores = design.scores(point[:n_columns, np.newaxis], intercept)
+        return np.asarray(to_numpy(scores)[:, 0], dtype=np.float64)
+
+    def _pulled(self, design: Design, factors: FloatArray) -> FloatArray:
+        total = design.pullback(factors)
+        return np.append(total, factors.sum()) if self._geometry.fit_intercept else total
 
     def _project(self, point: FloatArray) -> FloatArray:
         return np.asarray(self._problem.project(point[np.newaxis].copy(), self._task)[0])
 
 
 class SingleProblem(SmoothProblem):
-    """One task of a problem, with the two sides of its loss."""
+    """One task of a problem, with the two sides of its loss.
+
+    `straight` is what rows pull with that are not looked at one by one.
+    """
 
     def __init__(self, problem: Problem, task: int) -> None:
         super().__init__(problem, task)
+        self.straight = np.zeros(len(self.penalty))
         n_sides = 2 if self.loss.overconfidence > 0 else 1
         self.side = np.array([[1.0], [-1.0]])[:n_sides]
         self.side_weight = np.array([[1.0], [self.loss.overconfidence]])[:n_sides]
@@ -137,3 +177,25 @@ class SingleProblem(SmoothProblem):
         distance = self.loss.margin + np.sqrt(self.weights @ scores**2)
         rounding = float(np.finfo(np.float64).eps) * float(self.weights @ losses)
         return max(rounding, float(self.weights[rows] @ lack + size * distance))
+
+
+class NearProblem(SingleProblem):
+    """The problem, without overconfidence, with all rows but some taken for straight.
+
+    A row is straight short of the curved part of its loss and above the level. To take it for
+    straight everywhere makes its loss no larger, as that is convex: what bounds the minimum of this
+    problem from below bounds that of the whole.
+    """
+
+    def __init__(self, single: SingleProblem, near: NDArray[np.bool_], scores: FloatArray) -> None:
+        super().__init__(part_of(single._problem, single.rows[near]), int(single._task[0]))
+        short = ~near & (single.residual(scores)[0] > 0)
+        force = float(self.most_force[0, 0])
+        self.straight = single.pull(np.where(short, force, 0.0))
+        # The straight part of the loss, carried on to a margin of zero.
+        end = self.loss.margin - TRUNCATION * self.loss.scale
+        self._constant = float(single.weights @ short) * float(self.loss.value(end) + force * end)
+
+    def value(self, point: FloatArray, scores: FloatArray) -> float:
+        """Return the objective at a point with these scores of the rows that are near."""
+        return super().value(point, scores) + self._constant - float(self.straight @ point)

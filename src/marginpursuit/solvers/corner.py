@@ -2,10 +2,8 @@ r"""The minimiser of a hinge risk, found among the rows that are near the corner
 
 A row whose margin stays off the corner of the hinge takes part by its slope alone, which is known:
 full short of the level, none above it. So only rows near the corner, and those that a step takes
-past it, are looked at row by row; to these the interior-point method is applied.
-
-To take a row for straight makes its loss no larger, as the hinge is convex. So what bounds the
-minimum of the smaller problem from below bounds that of the whole.
+past it, are looked at row by row; to these the interior-point method is applied. What bounds the
+minimum of that problem from below bounds that of the whole.
 """
 
 import numpy as np
@@ -16,7 +14,7 @@ from marginpursuit.losses import TRUNCATION
 from marginpursuit.solvers._interior_point import InteriorPoint
 from marginpursuit.solvers._problem import Problem, Progress, Solution, Status
 from marginpursuit.solvers._quasi_newton import join, part
-from marginpursuit.solvers._single import SingleProblem, part_of
+from marginpursuit.solvers._single import NearProblem, SingleProblem
 
 __all__ = ["solve_near_corner"]
 
@@ -62,7 +60,7 @@ def solve_near_corner(problem: Problem) -> Solution:
             break
         first_look = near.all() and gap > _COARSE and _number(single) < len(near)
         wanted = 0.5 * unit * (max(problem.tol, _COARSE) if first_look else problem.tol)
-        interior = InteriorPoint(_NearProblem(problem, single, near, scores), point)
+        interior = InteriorPoint(NearProblem(single, near, scores), point)
         while interior.gap > wanted and not interior.stalled:
             interior.step()
             wanted = max(wanted, _WITHIN * problem.enough * (value - interior.value))
@@ -86,28 +84,6 @@ def solve_near_corner(problem: Problem) -> Solution:
     arrays = np.array([value]), np.array([gap])
     found = part(problem, point[np.newaxis])
     return Solution(found, *arrays, status, history[-1].iteration, tuple(history))
-
-
-class _NearProblem(SingleProblem):
-    """The problem with rows that are not near taken for straight."""
-
-    def __init__(
-        self, whole: Problem, single: SingleProblem, near: NDArray[np.bool_], scores: FloatArray
-    ) -> None:
-        super().__init__(part_of(whole, single.rows[near]), 0)
-        short = ~near & (single.residual(scores)[0] > 0)
-        force = float(self.most_force[0, 0])
-        self._straight_pull = single.pull(np.where(short, force, 0.0))
-        # The straight part of the loss, carried on to a margin of zero.
-        end = self.loss.margin - TRUNCATION * self.loss.scale
-        self._constant = float(single.weights @ short) * float(self.loss.value(end) + force * end)
-
-    def value(self, point: FloatArray, scores: FloatArray) -> float:
-        straight = self._constant - float(self._straight_pull @ point)
-        return super().value(point, scores) + straight
-
-    def pull(self, force: FloatArray) -> FloatArray:
-        return super().pull(force) + self._straight_pull
 
 
 def _number(single: SingleProblem) -> int:

@@ -36,7 +36,7 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.design import Design, Linear, MemoryDesign, design_for, take_rows
 from marginpursuit.losses import TRUNCATION
 from marginpursuit.solvers._interior_point import InteriorPoint
-from marginpursuit.solvers._newton import NewtonDescent
+from marginpursuit.solvers._newton import NearDescent, NewtonDescent
 from marginpursuit.solvers._penalty import design_unit, shared_weights
 from marginpursuit.solvers._problem import Geometry, Problem, Progress, Solution, Status
 from marginpursuit.solvers._quasi_newton import evaluate, join, minimise, part
@@ -113,7 +113,8 @@ def solve_gram(problem: Problem) -> Solution:
     if nearby is not None:
         none = np.zeros(1)
         start = Solution(nearby.start, none, none, Status.MAX_ITER, 0, ())
-        return _finished(nearby, start, _TRUST if plenty else 1.0)
+        with serial_products():  # what is worth it is shared by threads of its own
+            return _finished(nearby, start, _TRUST if plenty else 1.0, near=plenty)
     most = _MOST_STEPS_OF_PLENTY if plenty else _MOST_STEPS
     patience = max(most, min(int(_MOST_SHARE * n_columns), problem.max_iter - most))
     curved = all(loss.overconfidence >= _LITTLE_OVERCONFIDENCE for loss in problem.tasks.losses)
@@ -128,15 +129,16 @@ def solve_gram(problem: Problem) -> Solution:
     return _finished(problem, first, 1.0)
 
 
-def _finished(problem: Problem, first: Solution, trust: float) -> Solution:
+def _finished(problem: Problem, first: Solution, trust: float, *, near: bool = False) -> Solution:
     """Take every task from where the first method left it to the tolerance.
 
-    Once the Newton decrement meets the tolerance, so must `trust` times the proven gap.
+    Once the Newton decrement meets the tolerance, so must `trust` times the proven gap. `near` says
+    whether rows near the curved part of the loss decide, and are looked at first.
     """
     points, value, gap = join(problem, *first.linear), first.value.copy(), first.gap.copy()
     history, n_iter = list(first.history), first.n_iter
     for k in range(len(problem.tasks)):
-        states = _finish(SingleProblem(problem, k), points[k])
+        states = _finish(SingleProblem(problem, k), points[k], near=near)
         for iteration, state in zip(
             range(first.n_iter, problem.max_iter + 1), states, strict=False
         ):
@@ -162,13 +164,15 @@ def _finished(problem: Problem, first: Solution, trust: float) -> Solution:
     return Solution(part(problem, points), value, gap, status, n_iter, tuple(history))
 
 
-def _finish(problem: SingleProblem, point: FloatArray) -> Iterator[NewtonDescent | InteriorPoint]:
+def _finish(
+    problem: SingleProblem, point: FloatArray, *, near: bool
+) -> Iterator[NewtonDescent | InteriorPoint]:
     """Yield the state at the point and after each step, until rounding ends it.
 
     Newton's method is cheap and fast where the minimiser is held by more rows than columns. Where
     it does not get there soon the interior-point method does.
     """
-    newton = NewtonDescent(problem, point)
+    newton = (NearDescent if near else NewtonDescent)(problem, point)
     yield newton
     for _ in range(_NEWTON_STEPS):
         if newton.stalled:
