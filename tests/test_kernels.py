@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from scipy.optimize import brentq
 
 from marginpursuit import _kernels
 from marginpursuit._kernels import ArrayRows, _arrays
@@ -724,6 +725,109 @@ class TestTeams:
         for begin, end in ((-1, 3), (0, 9), (5, 5), (6, 5), (4, 12)):
             with pytest.raises(IndexError):
                 rows.sweep_team(**given, begin=begin, end=end)
+
+
+class TestVisits:
+    """Visits to single rows, for a team of tasks."""
+
+    @staticmethod
+    def arguments(rng, matrix):
+        n, d = matrix.shape
+        size = np.sqrt(np.mean(np.sum(matrix.astype(float) ** 2, axis=1))) or 1.0
+        constant = 0.3 * size**2
+        return {
+            "losses": np.array(
+                [(1.0, s, t) for s in (0.03, 0.5, 1.0, 40.0) for t in (0.0, 0.7)], dtype=float
+            ),
+            "rows": rng.permutation(n)[: max(1, n - 2)],
+            "codes": rng.integers(0, 3, n),
+            "weights": rng.random(n) / n + 1e-3,
+            "squares": np.sum(matrix.astype(float) ** 2, axis=1) + constant,
+            "constant": constant,
+            "positive": rng.integers(0, 3, 8),
+            "penalty": size**2 * 10.0 ** rng.uniform(-6, 2, 8),
+            "residual": rng.normal(size=(n, 8)),
+            "coef": rng.normal(size=(d, 8)) / size,
+            "intercept": rng.normal(size=8),
+            "sums": rng.normal(size=(3, 8)),
+        }
+
+    @staticmethod
+    def visited(matrix, given, task):
+        """Visit rows for one task, each force by bisection."""
+        loss, p = MarginLoss(*given["losses"][task]), given["penalty"][task]
+        residual, coef = given["residual"][:, task].copy(), given["coef"][:, task].copy()
+        b, x = given["intercept"][task], matrix.astype(np.float64)
+        value = gap = balance = 0.0
+
+        def force(r):
+            return -float(loss.derivative(loss.margin - r))
+
+        for i in given["rows"]:
+            y = 1.0 if given["codes"][i] == given["positive"][task] else -1.0
+            c, score, before = given["weights"][i], x[i] @ coef, residual[i]
+            m, q = y * (score + b), given["weights"][i] * given["squares"][i] / p
+            value += c * (loss.value(m) + 0.5 * force(before) * y * score)
+            old = loss.margin - before
+            gap += c * (loss.value(m) - loss.value(old) + force(before) * (m - old))
+            t = loss.margin - m + q * force(before)
+            reach = abs(t) + 1.0
+            after = brentq(lambda r, q=q, t=t: r + q * force(r) - t, -reach, reach, xtol=1e-15)
+            change = y * c * (force(after) - force(before)) / p
+            coef, b = coef + change * x[i], b + given["constant"] * change
+            residual[i] = after
+            balance += c * y * force(after)
+        return residual, coef, b, (value, gap, balance)
+
+    @each_level
+    @pytest.mark.parametrize("layout", ["csr32", "csr64"])
+    @pytest.mark.parametrize(
+        ("n", "d", "dtype"),
+        [(1, 1, "f8"), (33, 70, "f8"), (20, 9, "f4"), *((12, 20, dtype) for dtype in TYPES)],
+    )
+    def test_each_task_is_visited(self, level, layout, n, d, dtype):
+        rng = np.random.default_rng(n + d)
+        matrix = random_matrix(rng, n, d, dtype)
+        given = self.arguments(rng, matrix)
+        seen = {k: np.copy(v) if np.ndim(v) else v for k, v in given.items()}
+        handle(matrix, layout, level).visit_team(**seen)
+        for task in range(8):
+            residual, coef, intercept, sums = self.visited(matrix, given, task)
+            size = np.abs(coef).max() + np.abs(given["coef"]).max()
+            assert_allclose(seen["residual"][:, task], residual, rtol=1e-6, atol=1e-8)
+            assert_allclose(seen["coef"][:, task], coef, rtol=1e-6, atol=1e-8 * size)
+            assert_allclose(seen["intercept"][task], intercept, rtol=1e-6, atol=1e-8)
+            assert_allclose(seen["sums"][:, task], sums, rtol=1e-6, atol=1e-9)
+
+    @needs_compiled
+    @pytest.mark.parametrize(
+        ("name", "wrong", "error"),
+        [
+            ("losses", np.ones((7, 3)), ValueError),
+            ("losses", np.ones((8, 2)), ValueError),
+            ("rows", np.array([6]), IndexError),
+            ("rows", np.array([-1]), IndexError),
+            ("rows", np.zeros(0, int), ValueError),
+            ("codes", np.zeros(5, int), ValueError),
+            ("weights", np.ones(5), ValueError),
+            ("squares", np.ones(5), ValueError),
+            ("positive", np.zeros(7, int), ValueError),
+            ("penalty", np.ones(9), ValueError),
+            ("residual", np.ones((5, 8)), ValueError),
+            ("residual", np.ones((6, 7)), ValueError),
+            ("coef", np.ones((4, 8)), ValueError),
+            ("coef", np.ones((5, 9)), ValueError),
+            ("intercept", np.ones(7), ValueError),
+            ("sums", np.ones((2, 8)), ValueError),
+            ("sums", np.ones((3, 7)), ValueError),
+        ],
+    )
+    def test_nothing_is_touched_outside(self, name, wrong, error):
+        rng = np.random.default_rng(0)
+        matrix = random_matrix(rng, 6, 5, "f8")
+        given, rows = self.arguments(rng, matrix), handle(matrix, "csr32", LEVELS[-1])
+        with pytest.raises(error):
+            rows.visit_team(**given | {name: wrong})
 
 
 class TestPairLoop:

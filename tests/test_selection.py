@@ -16,8 +16,9 @@ from sklearn.metrics import log_loss, make_scorer, roc_auc_score
 from sklearn.model_selection import GridSearchCV, GroupKFold, ShuffleSplit, StratifiedKFold
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
+from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV, _kernels
 from marginpursuit.datasets import contaminate
+from marginpursuit.design import MemoryDesign, MergedDesign
 from marginpursuit.selection import _folds, _race
 from marginpursuit.selection._folds import Fold
 from marginpursuit.selection._link import FittedLink
@@ -105,26 +106,57 @@ def test_equals_grid_search(data, unit):
             assert_array_equal(model.predict(X), reference.predict(X))
 
 
-@pytest.mark.parametrize("unit", ["standardised", "common"])
-def test_sparse_wide_rows_equal_grid_search(unit, monkeypatch):
-    """Without a factorisation, and with columns merged that one row alone has."""
-    rng = np.random.default_rng(0)
-    X = sparse.random(90, 300, 0.03, format="csr", random_state=1)
-    y = (X[:, :150].sum(axis=1).A1 + 0.3 * rng.normal(size=90) > X.sum() / 180).astype(int)
+@pytest.fixture
+def solvers(monkeypatch):
+    """Return a list that fits to folds append their solvers to; few rows are many."""
+    names, judge = [], _folds.FoldFits.judge
+
+    def noted(self, *arguments):
+        names.append(self._solver)
+        merges = [isinstance(batch.geometry.design, MergedDesign) for batch in self._batches]
+        assert merges == [self._options.unit != "standardised"]
+        return judge(self, *arguments)
+
     monkeypatch.setattr(_folds, "_FEW_ROWS", 50)
-    solvers = []
-    judge = _folds.FoldFits.judge
-    monkeypatch.setattr(
-        _folds.FoldFits, "judge", lambda self, *a: solvers.append(self._solver) or judge(self, *a)
-    )
+    monkeypatch.setattr(_folds.FoldFits, "judge", noted)
+    return names
+
+
+def sparse_wide(n_classes, density=0.02):
+    rng = np.random.default_rng(0)
+    X = sparse.random(90, 300, density, format="csr", random_state=1)
+    score = X[:, :150].sum(axis=1).A1 + 0.3 * rng.normal(size=90)
+    return X, np.searchsorted(np.quantile(score, np.arange(1, n_classes) / n_classes), score)
+
+
+VISITED = "lbfgs" if _kernels._compiled is None else "dual"
+
+
+@pytest.mark.parametrize(
+    ("unit", "solver"), [("standardised", "lbfgs"), ("common", VISITED), ("absolute", VISITED)]
+)
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_sparse_wide_rows_equal_grid_search(unit, solver, n_classes, solvers):
+    """Without a factorisation, and with columns merged that one row alone has."""
+    X, y = sparse_wide(n_classes, density=0.03 if unit == "standardised" else 0.02)
     model = MarginPursuitClassifierCV(
         **GRID, alpha_unit=unit, cv=4, scoring="neg_log_loss", tol=1e-9, link="exact"
     ).fit(X, y)
-    assert solvers == ["lbfgs"]
+    assert solvers == [solver]
     reference = search(X, y, unit=unit, cv=4, scoring="neg_log_loss")
     scores = [results.cv_results_["mean_test_score"] for results in (model, reference)]
     assert_allclose(*scores, rtol=1e-4)
     assert np.ptp(scores[0]) > 0.05
+
+
+@pytest.mark.parametrize("alphas", [[1e-3], [0.0, 1e-3]])
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_rows_are_visited_where_there_is_a_dual(alphas, is_compiled, solvers, monkeypatch):
+    if not is_compiled:
+        monkeypatch.setattr(MemoryDesign, "team_size", 0)
+    X, y = sparse_wide(3)
+    MarginPursuitClassifierCV(alphas=alphas, scales=[1.0], cv=3, refit=False).fit(X, y)
+    assert solvers == [VISITED if is_compiled and min(alphas) > 0 else "lbfgs"]
 
 
 def test_the_hessian_saves_sweeps_and_changes_no_score(monkeypatch):

@@ -140,3 +140,18 @@ class CsrRows(_Rows):
         begin: int,
         end: int,
     ) -> None: ...
+    def visit_team(
+        self,
+        losses: NDArray[np.float64],
+        rows: NDArray[np.intp],
+        codes: NDArray[np.intp],
+        weights: NDArray[np.float64],
+        squares: NDArray[np.float64],
+        constant: float,
+        positive: NDArray[np.intp],
+        penalty: NDArray[np.float64],
+        residual: NDArray[np.float64],
+        coef: NDArray[np.float64],
+        intercept: NDArray[np.float64],
+        sums: NDArray[np.float64],
+    ) -> None: ...

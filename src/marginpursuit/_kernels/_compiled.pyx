@@ -87,6 +87,22 @@ cdef extern from "sweep.h" nogil:
         double value[TEAM]
         double slope[TEAM]
         double *table
+    ctypedef struct visits_t:
+        const Py_ssize_t *rows
+        Py_ssize_t n_visits
+        const Py_ssize_t *codes
+        const double *weight
+        const double *square
+        double constant
+        Py_ssize_t positive[TEAM]
+        loss_t loss[TEAM]
+        double penalty[TEAM]
+        double intercept[TEAM]
+        double *residual
+        double *coef
+        double value[TEAM]
+        double gap[TEAM]
+        double balance[TEAM]
     ctypedef struct kernels_t:
         void (*sweep)(layout_t, int, const matrix_t *, Py_ssize_t, Py_ssize_t,
                       sweep_t *) noexcept nogil
@@ -101,6 +117,7 @@ cdef extern from "sweep.h" nogil:
         void (*task)(const loss_t *, const Py_ssize_t *, Py_ssize_t, const double *, double,
                      Py_ssize_t, double *, double *, double *) noexcept nogil
         void (*team)(layout_t, int, const matrix_t *, Py_ssize_t, team_t *) noexcept nogil
+        void (*visit)(layout_t, int, const matrix_t *, visits_t *) noexcept nogil
         double (*add_dot)(Py_ssize_t, double, const double *, double *, const double *) noexcept nogil
         void (*descend)(layout_t, int, const matrix_t *, descent_t *) noexcept nogil
         void (*tiles)(const float *, Py_ssize_t, Py_ssize_t, Py_ssize_t, tiles_t *) noexcept nogil
@@ -518,7 +535,7 @@ cdef class CsrRows(_Rows):
     cdef Py_buffer data, indices, indptr
     cdef int held
 
-    #: Tasks that `sweep_team` serves at once.
+    #: Tasks that `sweep_team` and `visit_team` serve at once.
     team_size = TEAM
 
     def __cinit__(self, data, indices, indptr, Py_ssize_t n_columns, str level=BEST):
@@ -601,6 +618,55 @@ cdef class CsrRows(_Rows):
             for k in range(end - begin):
                 value[begin + k], slope[begin + k] = team.value[k], team.slope[k]
             read_table(&team, gradient, centre, factors, begin, end)
+
+    def visit_team(
+        self, losses, const Py_ssize_t[::1] rows not None, const Py_ssize_t[::1] codes not None,
+        const double[::1] weights not None, const double[::1] squares not None, double constant,
+        const Py_ssize_t[::1] positive not None, const double[::1] penalty not None,
+        double[:, ::1] residual not None, double[:, ::1] coef not None,
+        double[::1] intercept not None, double[:, ::1] sums not None,
+    ):
+        """Visit rows in this order, for a whole team of tasks: coordinate ascent in the dual.
+
+        Weights, and squared norms with the constant, have an entry for each row of the data,
+        residuals a row for each, coefficients one for each column; all else has an entry for each
+        task. Value, gap and balance are written to the rows of `sums`; see sweep.h.
+        """
+        cdef const double[:, ::1] parameters = losses
+        cdef Py_ssize_t k
+        cdef visits_t visits
+        for name, length in (
+            ("losses", parameters.shape[0]), ("positive", positive.shape[0]),
+            ("penalty", penalty.shape[0]), ("intercept", intercept.shape[0]),
+            ("a row of residual", residual.shape[1]), ("a row of coef", coef.shape[1]),
+            ("a row of sums", sums.shape[1]),
+        ):
+            check_length(name, length, TEAM)
+        for name, length in (
+            ("codes", codes.shape[0]), ("weights", weights.shape[0]),
+            ("squares", squares.shape[0]), ("residual", residual.shape[0]),
+        ):
+            check_length(name, length, self.n_rows)
+        check_length("coef", coef.shape[0], self.n_columns)
+        check_length("a loss", parameters.shape[1], 3)
+        check_length("sums", sums.shape[0], 3)
+        check_inside("rows", rows, self.n_rows)
+        if rows.shape[0] == 0 or self.n_columns == 0:
+            raise ValueError("there are to be rows to visit, and columns")
+        visits.rows, visits.n_visits, visits.codes = &rows[0], rows.shape[0], &codes[0]
+        visits.weight, visits.square, visits.constant = &weights[0], &squares[0], constant
+        visits.residual, visits.coef = &residual[0, 0], &coef[0, 0]
+        with nogil:
+            for k in range(TEAM):
+                visits.positive[k], visits.penalty[k] = positive[k], penalty[k]
+                visits.intercept[k] = intercept[k]
+                visits.loss[k].margin, visits.loss[k].scale = parameters[k, 0], parameters[k, 1]
+                visits.loss[k].overconfidence = parameters[k, 2]
+            self.kernels.visit(self.layout, self.type, &self.matrix, &visits)
+            for k in range(TEAM):
+                intercept[k] = visits.intercept[k]
+                sums[0, k], sums[1, k] = visits.value[k], visits.gap[k]
+                sums[2, k] = visits.balance[k]
 
     cdef int check_structure(self) except -1:
         check_vector("data", &self.data)

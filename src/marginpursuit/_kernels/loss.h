@@ -49,12 +49,12 @@ static void finish(const running_t *run, sweep_t *s)
     s->slope += lane_sum(run->rows.slope) + first_lane(run->singles.slope);
 }
 
-/* The derivative of the loss in the score; it and the loss are added to `sums`. Factors are ordered
- * such that nothing overflows that the result does not. NaN stays NaN. */
-ALWAYS_INLINE vec derivative(const running_t *run, vec score, vec sign, vec weight, sums_t *sums)
+/* The force of a row, its weight times minus the derivative of the loss in the margin, at a residual;
+ * the loss is added to `value`. Factors are ordered such that nothing overflows that the result does
+ * not. NaN stays NaN. */
+ALWAYS_INLINE vec force(const running_t *run, vec gap, vec weight, vec *value)
 {
     const vec one = splat(1.0);
-    const vec gap = run->level - sign * (score + run->intercept);
     const vec charge = where_negative(gap, weight * run->above, weight);
     const vec residual = larger(run->floor, gap), size = absolute(residual);
     const vec ratio = smaller(splat(TRUNCATION), size / run->scale), square = ratio * ratio;
@@ -63,8 +63,15 @@ ALWAYS_INLINE vec derivative(const running_t *run, vec score, vec sign, vec weig
     const vec quartic = half * (inner * (one - square * splat(1.0 / 12.0)));
     const vec linear = run->scale * (charge * (splat(INFLUENCE_BOUND) * (size - inner)));
     const vec influence = smaller(run->bound, size * (one - square * splat(1.0 / 6.0)));
-    const vec slope = -sign * with_sign(charge * influence, residual);
-    sums->value += quartic + linear;
+    *value += quartic + linear;
+    return with_sign(charge * influence, residual);
+}
+
+/* The derivative of the loss in the score; it and the loss are added to `sums`. */
+ALWAYS_INLINE vec derivative(const running_t *run, vec score, vec sign, vec weight, sums_t *sums)
+{
+    const vec gap = run->level - sign * (score + run->intercept);
+    const vec slope = -sign * force(run, gap, weight, &sums->value);
     sums->slope += slope;
     return slope;
 }

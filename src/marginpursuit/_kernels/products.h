@@ -337,42 +337,88 @@ static void NAMED(csr_64_pullback)(const matrix_t *m, ptrdiff_t first, ptrdiff_t
     NAMED(csr_pullback)(1, m, first, n, factors, sum);
 }
 
-/* A sweep of a team of tasks, a lane each. The columns that are needed next are asked for early:
- * no processor foresees them. */
+/* The scores of the row whose stored elements are [first, last) for a team of tasks, a lane each. The
+ * columns that are needed next, up to `end`, are asked for early: no processor foresees them. */
+ALWAYS_INLINE void NAMED(team_scores)(const int wide, const matrix_t *m, const double *table,
+                                      const ptrdiff_t apart, ptrdiff_t first, ptrdiff_t last,
+                                      ptrdiff_t end, vec *scores)
+{
+    const T *x = m->data;
+    vec odd[TEAM_VECTORS];
+    ptrdiff_t k = first;
+    UNROLL
+    for (int v = 0; v < TEAM_VECTORS; v++) scores[v] = odd[v] = splat(0.0);
+    for (; k + 2 <= last; k += 2) {
+        const ptrdiff_t ahead = k + COLUMNS_AHEAD + 1 < end ? k + COLUMNS_AHEAD : k;
+        PREFETCH(table + index_at(wide, m->indices, ahead) * apart);
+        PREFETCH(table + index_at(wide, m->indices, ahead + 1) * apart);
+        add_team(splat(VALUE(x[k])), table + index_at(wide, m->indices, k) * apart, scores);
+        add_team(splat(VALUE(x[k + 1])), table + index_at(wide, m->indices, k + 1) * apart, odd);
+    }
+    if (k < last)
+        add_team(splat(VALUE(x[k])), table + index_at(wide, m->indices, k) * apart, scores);
+    UNROLL
+    for (int v = 0; v < TEAM_VECTORS; v++) scores[v] += odd[v];
+}
+
+/* Adds factor times row for a team of tasks. */
+ALWAYS_INLINE void NAMED(team_add)(const int wide, const matrix_t *m, double *table,
+                                   const ptrdiff_t apart, ptrdiff_t first, ptrdiff_t last,
+                                   const vec *factors)
+{
+    const T *x = m->data;
+    for (ptrdiff_t k = first; k < last; k++) {
+        double *sum = table + index_at(wide, m->indices, k) * apart;
+        const vec value = splat(VALUE(x[k]));
+        UNROLL
+        for (int v = 0; v < TEAM_VECTORS; v++)
+            store(sum + v * LANES, load_f8(sum + v * LANES) + value * factors[v]);
+    }
+}
+
+/* A sweep of a team of tasks. */
 ALWAYS_INLINE void NAMED(csr_team)(const int wide, const matrix_t *m, ptrdiff_t n_rows,
                                    team_t *team)
 {
-    const T *x = m->data;
     const ptrdiff_t n_stored = index_at(wide, m->indptr, n_rows);
     running_t run[TEAM_VECTORS];
-    start_team(team, run);
+    start_team(team->loss, team->intercept, run);
     for (ptrdiff_t i = 0; i < n_rows; i++) {
         const ptrdiff_t first = index_at(wide, m->indptr, i);
         const ptrdiff_t last = index_at(wide, m->indptr, i + 1);
-        vec even[TEAM_VECTORS], odd[TEAM_VECTORS];
-        ptrdiff_t k = first;
-        UNROLL
-        for (int v = 0; v < TEAM_VECTORS; v++) even[v] = odd[v] = splat(0.0);
-        for (; k + 2 <= last; k += 2) {
-            const ptrdiff_t ahead = k + COLUMNS_AHEAD + 1 < n_stored ? k + COLUMNS_AHEAD : k;
-            PREFETCH(column_of(wide, m, team, ahead));
-            PREFETCH(column_of(wide, m, team, ahead + 1));
-            add_team(splat(VALUE(x[k])), column_of(wide, m, team, k), even);
-            add_team(splat(VALUE(x[k + 1])), column_of(wide, m, team, k + 1), odd);
-        }
-        if (k < last) add_team(splat(VALUE(x[k])), column_of(wide, m, team, k), even);
-        UNROLL
-        for (int v = 0; v < TEAM_VECTORS; v++) even[v] += odd[v];
-        if (!team_derivatives(team, run, i, even)) continue;
-        for (k = first; k < last; k++) {
-            double *sum = column_of(wide, m, team, k) + TEAM;
-            const vec factor = splat(VALUE(x[k]));
-            UNROLL
-            for (int v = 0; v < TEAM_VECTORS; v++)
-                store(sum + v * LANES, load_f8(sum + v * LANES) + factor * even[v]);
-        }
+        vec scores[TEAM_VECTORS];
+        NAMED(team_scores)(wide, m, team->table, 2 * TEAM, first, last, n_stored, scores);
+        if (team_derivatives(team, run, i, scores))
+            NAMED(team_add)(wide, m, team->table + TEAM, 2 * TEAM, first, last, scores);
     }
     finish_team(run, team);
+}
+
+/* Visits to rows for a team of tasks. */
+ALWAYS_INLINE void NAMED(csr_visit)(const int wide, const matrix_t *m, visits_t *visits)
+{
+    visiting_t run[TEAM_VECTORS];
+    start_visits(visits, run);
+    for (ptrdiff_t k = 0; k < visits->n_visits; k++) {
+        const ptrdiff_t row = visits->rows[k];
+        const ptrdiff_t first = index_at(wide, m->indptr, row);
+        const ptrdiff_t last = index_at(wide, m->indptr, row + 1);
+        vec scores[TEAM_VECTORS];
+        NAMED(team_scores)(wide, m, visits->coef, TEAM, first, last, last, scores);
+        if (visit_row(visits, run, row, scores))
+            NAMED(team_add)(wide, m, visits->coef, TEAM, first, last, scores);
+    }
+    finish_visits(run, visits);
+}
+
+static void NAMED(csr_32_visit)(const matrix_t *m, visits_t *visits)
+{
+    NAMED(csr_visit)(0, m, visits);
+}
+
+static void NAMED(csr_64_visit)(const matrix_t *m, visits_t *visits)
+{
+    NAMED(csr_visit)(1, m, visits);
 }
 
 static void NAMED(csr_32_team)(const matrix_t *m, ptrdiff_t n_rows, team_t *team)

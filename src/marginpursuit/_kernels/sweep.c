@@ -5,7 +5,7 @@
  * cache. The products of each layout and element type are in products.h, what they are made of in
  * vectors.h. Rows that fit the registers have a sweep of their own in products.h. Steps along the
  * gradients of single rows, made of the same products, are in descent.h, and sweeps of several tasks
- * in tiles.h.
+ * in tiles.h; visits to single rows for several tasks are in visits.h.
  *
  * All sums are in double, whatever the element type. No -ffast-math: NaN and inf propagate, and no
  * flag of the process changes.
@@ -68,6 +68,7 @@ ALWAYS_INLINE void short_add(const int n, const vec *row, vec factor, vec *sum)
 }
 
 #include "team.h"
+#include "visits.h"
 
 #define NAMED(function) JOIN(function, NAME)
 #define LOAD_VECTOR JOIN(load, NAME)
@@ -150,17 +151,20 @@ typedef struct {
     void (*short_sweep)(const matrix_t *, ptrdiff_t first, ptrdiff_t last, const sweep_t *,
                         running_t *, double *gradient);
     void (*team)(const matrix_t *, ptrdiff_t n_rows, team_t *); /* for CSR rows */
+    void (*visit)(const matrix_t *, visits_t *);                /* likewise */
 } products_t;
 
 #define PRODUCTS(layout, name) \
     layout##_scores_##name, layout##_pullback_##name, layout##_square_##name
 #define SPREADS(layout, name) layout##_squares_##name, layout##_norms_##name
 #define ROWS_ENTRY(name, T, VALUE) \
-    {PRODUCTS(rows, name), SPREADS(rows, name), short_sweep_##name, NULL},
+    {PRODUCTS(rows, name), SPREADS(rows, name), short_sweep_##name, NULL, NULL},
 #define COLUMNS_ENTRY(name, T, VALUE) \
-    {PRODUCTS(columns, name), SPREADS(columns, name), NULL, NULL},
-#define CSR_32_ENTRY(name, T, VALUE) {PRODUCTS(csr_32, name), NULL, NULL, NULL, csr_32_team_##name},
-#define CSR_64_ENTRY(name, T, VALUE) {PRODUCTS(csr_64, name), NULL, NULL, NULL, csr_64_team_##name},
+    {PRODUCTS(columns, name), SPREADS(columns, name), NULL, NULL, NULL},
+#define CSR_32_ENTRY(name, T, VALUE) \
+    {PRODUCTS(csr_32, name), NULL, NULL, NULL, csr_32_team_##name, csr_32_visit_##name},
+#define CSR_64_ENTRY(name, T, VALUE) \
+    {PRODUCTS(csr_64, name), NULL, NULL, NULL, csr_64_team_##name, csr_64_visit_##name},
 
 static const products_t products_of[N_LAYOUTS][N_TYPES] = {
     [ROWS] = {TYPES(ROWS_ENTRY)},
@@ -258,6 +262,11 @@ static void team(layout_t layout, int type, const matrix_t *m, ptrdiff_t n_rows,
     products_of[layout][type].team(m, n_rows, t);
 }
 
+static void visit(layout_t layout, int type, const matrix_t *m, visits_t *visits)
+{
+    products_of[layout][type].visit(m, visits);
+}
+
 static double add_dot(ptrdiff_t n, double factor, const double *x, double *y, const double *z)
 {
     const vec f = splat(factor);
@@ -289,5 +298,5 @@ static double add_dot(ptrdiff_t n, double factor, const double *x, double *y, co
 #endif
 
 const kernels_t JOIN(kernels, LEVEL) = {
-    sweep, scores, pullback, squares, norms, task, team, add_dot, descend, tiles,
+    sweep, scores, pullback, squares, norms, task, team, visit, add_dot, descend, tiles,
 };

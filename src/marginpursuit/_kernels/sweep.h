@@ -108,6 +108,25 @@ typedef struct {
     double *table;                 /* in-out: (n_columns, 2, TEAM), coefficients and gradients */
 } team_t;
 
+/* Visits to CSR rows, one after the other, for a team of tasks; see visits.h. */
+typedef struct {
+    const ptrdiff_t *rows;      /* those to visit; they may name no column twice */
+    ptrdiff_t n_visits;
+    const ptrdiff_t *codes;     /* the class of each row */
+    const double *weight;       /* sample weights, one a row, positive */
+    const double *square;       /* of the norm of each row, the constant included */
+    double constant;            /* the square of the entry that each row has for the intercept */
+    ptrdiff_t positive[TEAM];   /* the class of each task that has y = 1; all others, y = -1 */
+    loss_t loss[TEAM];
+    double penalty[TEAM];       /* of half the square of the norm of the coefficients, positive */
+    double intercept[TEAM];     /* in-out */
+    double *residual;           /* in-out: (n_rows, TEAM), where the forces are those of the loss */
+    double *coef;               /* in-out: (n_columns, TEAM) */
+    double value[TEAM];         /* out: the objective, as it was at each visit */
+    double gap[TEAM];           /* out: likewise what primal and dual objective differ by */
+    double balance[TEAM];       /* out: the sum of y times the forces of the rows visited */
+} visits_t;
+
 /* One SIMD level: what it does with rows [first, last) of a matrix. `type` counts the element types
  * in the order of TYPES; arrays with one entry a row begin at row 0 of the matrix. */
 typedef struct {
@@ -130,6 +149,8 @@ typedef struct {
                  double intercept, ptrdiff_t n, double *scores, double *value, double *slope);
     /* A sweep of several tasks over all CSR rows: gradients are added to the table. */
     void (*team)(layout_t, int type, const matrix_t *, ptrdiff_t n_rows, team_t *);
+    /* Visits rows in the order that is given. */
+    void (*visit)(layout_t, int type, const matrix_t *, visits_t *);
     /* y += factor x; returns the inner product of what y is then with z. */
     double (*add_dot)(ptrdiff_t n, double factor, const double *x, double *y, const double *z);
     /* Rows that are drawn, in the order of the draws; CSR rows may name no column twice. */

@@ -5,25 +5,19 @@ enum {
     COLUMNS_AHEAD = 32, /* stored elements between asking for a column and needing it */
 };
 
-/* The coefficients of the column that a stored element belongs to, and TEAM further its sums. */
-ALWAYS_INLINE double *column_of(int wide, const matrix_t *m, const team_t *team, ptrdiff_t stored)
-{
-    return team->table + index_at(wide, m->indices, stored) * (2 * TEAM);
-}
-
 ALWAYS_INLINE void add_team(vec factor, const double *coef, vec *total)
 {
     UNROLL
     for (int v = 0; v < TEAM_VECTORS; v++) total[v] += factor * load_f8(coef + v * LANES);
 }
 
-static void start_team(const team_t *team, running_t *run)
+static void start_team(const loss_t *loss, const double *intercept, running_t *run)
 {
     for (int v = 0; v < TEAM_VECTORS; v++) {
         running_t lanes[LANES];
         for (int k = 0; k < LANES; k++) {
             const int task = v * LANES + k;
-            const sweep_t s = {.intercept = team->intercept[task], .loss = team->loss[task]};
+            const sweep_t s = {.intercept = intercept[task], .loss = loss[task]};
             lanes[k] = start(&s);
         }
 #define GATHER(field)                                                              \

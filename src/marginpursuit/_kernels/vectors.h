@@ -4,7 +4,7 @@
  * Every level offers the same: `vec` of LANES doubles, with C's operators; splat; store; a load
  * for each element type, of any alignment; `lane_sum` of a vector and `lane_sums` of LANES vectors
  * at once; `keep_last`, which zeroes all but the last n lanes; and lane by lane `smaller` and
- * `larger` (b where one is NaN), `absolute`, `with_sign` (a with the sign of b) and
+ * `larger` (b where one is NaN), `absolute`, `root`, `with_sign` (a with the sign of b) and
  * `where_negative` (x < 0 ? a : b).
  */
 #ifndef MARGINPURSUIT_VECTORS_H
@@ -87,6 +87,7 @@ ALWAYS_INLINE vec keep_last(vec v, ptrdiff_t n)
 ALWAYS_INLINE vec smaller(vec a, vec b) { return _mm512_min_pd(a, b); }
 ALWAYS_INLINE vec larger(vec a, vec b) { return _mm512_max_pd(a, b); }
 ALWAYS_INLINE vec absolute(vec a) { return _mm512_abs_pd(a); }
+ALWAYS_INLINE vec root(vec a) { return _mm512_sqrt_pd(a); }
 ALWAYS_INLINE vec with_sign(vec a, vec b)
 {
     const vec sign = splat(-0.0);
@@ -152,6 +153,7 @@ ALWAYS_INLINE vec keep_last(vec v, ptrdiff_t n)
 ALWAYS_INLINE vec smaller(vec a, vec b) { return _mm256_min_pd(a, b); }
 ALWAYS_INLINE vec larger(vec a, vec b) { return _mm256_max_pd(a, b); }
 ALWAYS_INLINE vec absolute(vec a) { return _mm256_andnot_pd(splat(-0.0), a); }
+ALWAYS_INLINE vec root(vec a) { return _mm256_sqrt_pd(a); }
 ALWAYS_INLINE vec with_sign(vec a, vec b)
 {
     return _mm256_or_pd(absolute(a), _mm256_and_pd(splat(-0.0), b));
@@ -188,6 +190,7 @@ ALWAYS_INLINE vec choose(mask which, vec a, vec b)
 ALWAYS_INLINE vec smaller(vec a, vec b) { return choose((mask)(a < b), a, b); }
 ALWAYS_INLINE vec larger(vec a, vec b) { return choose((mask)(a > b), a, b); }
 ALWAYS_INLINE vec absolute(vec a) { return (vec)((mask)a & ~(mask)splat(-0.0)); }
+ALWAYS_INLINE vec root(vec a) { return (vec){sqrt(a[0]), sqrt(a[1])}; }
 ALWAYS_INLINE vec with_sign(vec a, vec b) { return choose((mask)splat(-0.0), b, a); }
 ALWAYS_INLINE vec where_negative(vec x, vec a, vec b)
 {
@@ -210,6 +213,7 @@ ALWAYS_INLINE vec keep_last(vec v, ptrdiff_t n) { return (void)n, v; }
 ALWAYS_INLINE vec smaller(vec a, vec b) { return a < b ? a : b; }
 ALWAYS_INLINE vec larger(vec a, vec b) { return a > b ? a : b; }
 ALWAYS_INLINE vec absolute(vec a) { return fabs(a); }
+ALWAYS_INLINE vec root(vec a) { return sqrt(a); }
 ALWAYS_INLINE vec with_sign(vec a, vec b) { return copysign(a, b); }
 ALWAYS_INLINE vec where_negative(vec x, vec a, vec b) { return x < 0.0 ? a : b; }
 ALWAYS_INLINE double lane_sum(vec v) { return v; }

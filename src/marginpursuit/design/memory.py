@@ -5,6 +5,7 @@ along single rows. `_moments` has what is asked without, and how threads share t
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,15 @@ class MemoryDesign(RowMoments):
             self._matrix = np.ascontiguousarray(self._matrix)
             self._rows = _kernels.rows(self._matrix)
         self._rows.descend(descent, draws)
+
+    @property
+    def team_size(self) -> int:
+        """The number of tasks for which `visit_team` visits rows; zero where it cannot."""
+        return int(self._rows.team_size) if hasattr(self._rows, "visit_team") else 0
+
+    def visit_team(self, *arguments: Any) -> None:
+        """Visit sparse rows, as they are, for a team of tasks, as the compiled kernel does."""
+        self._rows.visit_team(*arguments)
 
     def sweep(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
         """Sum loss and gradient over the rows, for each task, in one read."""

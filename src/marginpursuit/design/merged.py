@@ -41,6 +41,14 @@ class MergedDesign(MemoryDesign):
     def n_reads(self, count: int) -> None:
         self._whole.n_reads = count
 
+    def rotated(self, matrix: Any) -> MemoryDesign:
+        """Return a design of other rows of the same whole, in these columns.
+
+        Columns that none of these rows has are left out.
+        """
+        rows = sparse.csr_matrix(matrix @ self._rotation)
+        return MemoryDesign(rows, n_threads=self.n_threads)
+
     def expanded(self, linear: Linear) -> Linear:
         """Translate coefficients of these rows, as they are, to those of the whole."""
         return self._rotation @ linear[0], linear[1]

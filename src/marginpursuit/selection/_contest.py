@@ -137,7 +137,7 @@ class Contest:
                 test, key = part.folds[fold].test, (setting, fold)
                 link = self._link(setting, test, part.judged)
                 scores[places[setting], fold] = self._judge(unseen, part.rows[test], link)
-                if is_last and keeps <= _MOST_KEPT:
+                if is_last and linear is not None and keeps <= _MOST_KEPT:
                     coef, intercept = fits.get(setting, (0.0, 0.0))
                     fits[setting] = coef + linear[0], intercept + linear[1]
                 if is_last:

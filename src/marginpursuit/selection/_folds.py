@@ -7,12 +7,15 @@ steps. (A fit to fewer rows is no better start than none: it is far out where th
 but be told apart, and the way back is long.) All lines, folds and classes are tasks of the same
 sweeps, as many at a time as memory permits.
 
+Sparse rows with many columns are visited one by one instead, in the dual: no scale is walked, and
+every task begins with forces of zero.
+
 Where the bound of the Hessian proves to be poor, the Hessian at the fits of the last scale takes
 its place, one for all lines and folds of an overconfidence: the last round of digit5 then takes 45
 sweeps, and 86 without it.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import product
@@ -26,6 +29,7 @@ from marginpursuit.design import (
     Design,
     Linear,
     MemoryDesign,
+    MergedDesign,
     design_for,
     loaded,
     row_elements,
@@ -33,19 +37,22 @@ from marginpursuit.design import (
 )
 from marginpursuit.losses import MarginLoss
 from marginpursuit.solvers import SOLVERS, Geometry, Problem, choose_solver, minimise
+from marginpursuit.solvers.dual_ascent import dual_geometry, has_dual, solve_dual
 from marginpursuit.tasks import Labels, Tasks
 
 # Bytes that the state of all tasks that are solved together may take, and arrays of that state;
 # also those of the scores that are held at a time.
 _MOST_BYTES = 1 << 28
 _STATE_ARRAYS = 24
+_DUAL_ARRAYS = 4  # where rows are visited
 
 # Tolerances from here on up are met by sums of products in float32.
 _FEW_DIGITS = 1e-4
 
 # In the space of the rows each fold and penalty has a factorisation, for the tasks of all classes.
-# Sparse rows are swept so quickly that with more rows and fewer classes than this it is not worth
-# its while: 3,533 rows of news20 take 15 s without and 47 s with it for one class, and longer
+# Sparse rows are visited so quickly that with more rows than this it is not worth its while: 2,500
+# rows of 5 classes of news20 take 21 s by visits and 180 s with it. Where they can only be swept it
+# is, with many classes: 3,533 rows take 15 s without and 47 s with it for one class, and longer
 # without it for 20.
 _FEW_ROWS = 1024
 _MANY_PROBLEMS = 8
@@ -86,7 +93,17 @@ class Effort(NamedTuple):
 
 # The effort that is enough to drop settings, and to begin at the next scale. Steps without a Gram
 # matrix get less far: after 25, scores of one class of news20 were up to 4 points short.
-_ROUGH = {"gram": Effort(12, 1e-2), "lbfgs": Effort(75, 1e-2)}
+_ROUGH = {"gram": Effort(12, 1e-2), "lbfgs": Effort(75, 1e-2), "dual": Effort(20, 5e-3)}
+
+# The gap between primal and dual objective, in tolerances, at which visits to rows end: the first
+# bounds how far the second can still move. On news20, predictions for held-out rows no longer
+# change at a gap of 5 %, which takes 20 passes or so; at 0.1 % it would be 400.
+_GAP = 50.0
+
+# Passes over the rows, times the tolerance, that are taken at most: 100 with the usual tolerance.
+# Small penalties may take a thousand where rows are hardly more than columns; such fits are no
+# good there, and look better than they are where they end.
+_PASSES = 0.1
 
 
 class Judged(NamedTuple):
@@ -94,7 +111,7 @@ class Judged(NamedTuple):
 
     setting: Setting
     fold: int
-    linear: Linear  # for the data as it came
+    linear: Linear | None  # for the data as it came; of a rough fit, if it was had in passing
     scores: FloatArray  # (n_test, n_problems)
 
 
@@ -108,6 +125,7 @@ class FoldOptions:
     solver: str
     n_threads: int
     factor: float = 1.0  # that penalties are multiplied by
+    are_penalised: bool = True  # whether all penalties are positive
 
 
 class _Unit(NamedTuple):
@@ -122,6 +140,8 @@ class _Batch:
     """Folds whose fits share reads of one design."""
 
     geometry: Geometry
+    reader: Design  # of the rows to judge by
+    to_reader: Callable[[Linear], Linear]  # from the geometry to the reader, as that came
     codes: Any  # like the weights, where the rows are
     weights: Any  # (n_folds, n_rows of the design)
     folds: list[int]
@@ -153,8 +173,9 @@ class FoldFits:
         self._solver = options.solver
         if options.solver == "auto":
             self._solver = self._choose(self._open(matrix))
+        self._walks = self._solver != "dual"
         self._rough = effort.at_most(_ROUGH[self._solver])
-        self._effort = self._rough if rough else effort
+        self._effort, self._is_rough = self._rough if rough else effort, rough
         in_rows = self._solver == "gram" and n_rows < n_columns
         if in_rows and 8 * n_rows * row_elements(matrix) <= _MOST_BYTES:
             is_same = judged is matrix
@@ -184,8 +205,10 @@ class FoldFits:
                 start: dict[_Unit, Linear] = {}
                 is_slow = False
                 for scale in sorted(scales, reverse=True):
-                    here = [unit for unit in units if smallest[unit.line] <= scale]
-                    asked = [unit for unit in here if Setting(*unit.line, scale) in settings]
+                    asked = [unit for unit in units if Setting(*unit.line, scale) in settings]
+                    here = asked
+                    if self._walks:
+                        here = [unit for unit in units if smallest[unit.line] <= scale]
                     efforts = {
                         unit: self._effort if unit in asked else self._rough for unit in here
                     }
@@ -196,12 +219,16 @@ class FoldFits:
                     yield from self._held_out(batch, asked, scale, start)
 
     def _choose(self, design: Design) -> str:
-        """Choose as a single fit does, but for sparse rows that hardly share a factorisation."""
-        wide = _FEW_ROWS < design.n_rows < design.n_columns
+        """Choose as a single fit does, but for sparse rows, which hardly share a factorisation."""
+        chosen, is_large = choose_solver(design), design.n_rows > _FEW_ROWS
+        is_wide = is_large and design.n_columns > design.n_rows
+        visits = self._options.are_penalised and has_dual(design, self._options.unit)
+        if visits and (is_wide or chosen == "lbfgs"):
+            return "dual"
         few = len(self._labels.problems) < _MANY_PROBLEMS
-        if wide and few and design.is_sparse and isinstance(design, MemoryDesign):
+        if is_wide and few and design.is_sparse and isinstance(design, MemoryDesign):
             return "lbfgs"
-        return choose_solver(design)
+        return chosen
 
     def _open(self, matrix: Any) -> Design:
         return self._stack.enter_context(design_for(matrix, n_threads=self._options.n_threads))
@@ -213,23 +240,32 @@ class FoldFits:
             matrix, codes = take_rows(matrix, train), codes[train]
             weights = np.ascontiguousarray(weights[folds][:, train])
         design = self._open(matrix)
-        geometry = SOLVERS[self._solver].prepare(
+        prepare = SOLVERS[self._solver].prepare if self._walks else dual_geometry
+        geometry = prepare(
             design, weights, self._options.unit, fit_intercept=self._options.fit_intercept
         )
         self.n_reads += design.n_reads
         if self._effort.tol >= _FEW_DIGITS and geometry.design is design:
             condensed = self._stack.enter_context(design.condensed())
             geometry = replace(geometry, design=condensed)
-        tests = np.zeros((len(folds), self._reader.n_rows), dtype=bool)
+        reader, to_reader = self._reader, geometry.to_data
+        if isinstance(geometry.design, MergedDesign) and isinstance(reader, MemoryDesign):
+            # Of the columns of all rows, a sample has few.
+            reader = self._stack.enter_context(geometry.design.rotated(reader.matrix))
+            to_reader = geometry.design.to_data
+        tests = np.zeros((len(folds), reader.n_rows), dtype=bool)
         for flags, fold in zip(tests, folds, strict=True):
             flags[self._folds[fold].test] = True
         place = geometry.design.place
-        return _Batch(geometry, place(codes), place(weights), folds, tests)
+        return _Batch(geometry, reader, to_reader, place(codes), place(weights), folds, tests)
 
     def _chunks(self, batch: _Batch, lines: list[tuple[float, float]]) -> Iterator[list[_Unit]]:
-        """Yield as many units as are solved together."""
+        """Yield as many units as are solved together; rows are visited for those of one part."""
         units = [_Unit(line, part) for line, part in product(lines, range(len(batch.folds)))]
-        task_bytes = 8 * _STATE_ARRAYS * batch.geometry.design.n_columns
+        if not self._walks:
+            units.sort(key=lambda unit: unit.part)
+        n_arrays = _STATE_ARRAYS if self._walks else _DUAL_ARRAYS
+        task_bytes = 8 * n_arrays * batch.geometry.design.n_columns
         step = max(1, _MOST_BYTES // (task_bytes * len(self._labels.problems)))
         for first in range(0, len(units), step):
             yield units[first : first + step]
@@ -273,7 +309,12 @@ class FoldFits:
         before = design.n_reads
         # One small estimate of the gap may only mean that the last scale was a good start.
         tols = np.repeat([efforts[unit].tol for unit in units], len(problems))
-        solution = minimise(problem, times=2, tols=tols)
+        if self._walks:
+            solution = minimise(problem, times=2, tols=tols)
+        else:
+            most = max(self._rough.max_iter, int(_PASSES / problem.tol))
+            few = replace(problem, max_iter=min(problem.max_iter, most))
+            solution = solve_dual(few, _GAP * tols)
         coef, intercept = solution.linear
         self.n_reads += design.n_reads - before
         for unit, span in zip(units, self._spans(len(units)), strict=True):
@@ -309,9 +350,8 @@ class FoldFits:
         if not units:
             return
         parts = [fits[unit] for unit in units]
-        coef, intercept = batch.geometry.to_data(
-            (np.hstack([coef for coef, _ in parts]), np.concatenate([part[1] for part in parts]))
-        )
+        own = np.hstack([coef for coef, _ in parts]), np.concatenate([part[1] for part in parts])
+        coef, intercept = batch.to_reader(own)
         spans, n_problems = self._spans(len(units)), len(self._labels.problems)
         most_rows = int(batch.tests.sum(axis=1).max())
         step = max(1, _MOST_BYTES // (8 * n_problems * max(1, most_rows)))
@@ -319,12 +359,14 @@ class FoldFits:
             group = list(zip(units, spans, strict=True))[first : first + step]
             tasks = slice(group[0][1].start, group[-1][1].stop)
             part = np.repeat([unit.part for unit, _ in group], n_problems)
-            scores = self._reader.part_scores(coef[:, tasks], intercept[tasks], batch.tests, part)
+            scores = batch.reader.part_scores(coef[:, tasks], intercept[tasks], batch.tests, part)
             self.n_reads += self._judging
             ahead = [iter(self._spans(len(units))) for _ in batch.folds]
             for unit, span in group:
                 unseen = np.ascontiguousarray(scores[unit.part][:, next(ahead[unit.part])])
-                linear = coef[:, span], intercept[span]
+                linear: Linear | None = (coef[:, span], intercept[span])
+                if batch.reader is not self._reader:
+                    linear = None if self._is_rough else batch.geometry.to_data(fits[unit])
                 yield Judged(Setting(*unit.line, scale), batch.folds[unit.part], linear, unseen)
 
     def _spans(self, n_units: int) -> list[slice]:

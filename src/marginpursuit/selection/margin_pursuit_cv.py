@@ -130,7 +130,9 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
     fit_intercept : bool, default=True
         Whether to fit an intercept.
     solver : {"auto", "gram", "lbfgs"}, default="auto"
-        How to minimise, as in :class:`MarginPursuitClassifier`.
+        How to minimise, as in :class:`MarginPursuitClassifier`; but with "auto" and a penalty that
+        is the same for all coefficients ("absolute" and "common"), fits to folds of sparse rows in
+        memory with many columns are made by coordinate ascent in the dual.
     max_iter : int, default=1000
         The most iterations of a fit.
     tol : float, default=1e-3
@@ -344,6 +346,7 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
             self.fit_intercept,
             self.solver,
             usable_threads(self.n_threads),
+            are_penalised=all(setting.alpha > 0 for setting in settings),
         )
         terms = Terms(
             options,
