@@ -194,9 +194,9 @@ def _verdicts(damage: str, cases: dict[str, Measured]) -> str:
         f"{CLOSE_LOSS} times that of tuned logistic regression on "
         f"{sum(ratio <= CLOSE_LOSS for ratio in ratios)} of {len(ratios)}. The difference is the "
         "mean over seeds ± its standard error; tied: not above zero by more than that. Peers that "
-        "were over the limit are not among the best. Logistic regression: scikit-learn's, the tuned "
-        "one with the least log-loss (skglm's, of two classes, has the sigmoid of twice the score "
-        "for a probability, which is not that of its model).",
+        "were over the limit are not among the best. Logistic regression: the tuned one of "
+        "scikit-learn with the least log-loss (skglm's has the sigmoid of twice the score for the "
+        "probability of one of two classes, which is not that of its model).",
     )
 
 
