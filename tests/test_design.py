@@ -1,6 +1,7 @@
 """The design against plain float64 arithmetic, whatever holds the data."""
 
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from scipy import sparse
 
 from marginpursuit.design import MemoryDesign, design_for, merged
 from marginpursuit.losses import MarginLoss
-from marginpursuit.tasks import Labels, Tasks
+from marginpursuit.tasks import Labels, Stretches, Tasks
 
 LOSS = MarginLoss(1.0, 0.7, 0.4)
 
@@ -194,15 +195,73 @@ def test_condensed_rows_are_swept_to_the_digits_of_float32(case, n_tasks):
     matrix, rows, labels, weights = case
     design = design_for(matrix)
     design.standardise(weights, centred=True)
-    condensed = design.condensed()
-    assert (condensed is design) == sparse.issparse(matrix)
     rng = np.random.default_rng(4)
+    order = rng.permutation(len(rows))
+    condensed = design.condensed(order)
+    assert (condensed is design) == sparse.issparse(matrix)
+    order = slice(None) if condensed is design else order
     coef, intercept = rng.normal(size=(rows.shape[1], n_tasks)), rng.normal(size=n_tasks)
     positive = np.arange(n_tasks) % 3
     tasks = Tasks(labels.codes, weights[None], positive, 0 * positive, (LOSS,) * n_tasks)
-    ours, expected = (x.sweep(coef, intercept, tasks) for x in (condensed, design))
+    moved = replace(tasks, codes=labels.codes[order], weights=weights[None, order])
+    expected = design.sweep(coef, intercept, tasks)
+    ours = condensed.sweep(coef, intercept, moved)
     for name in ("value", "gradient", "slope"):
         assert_allclose(getattr(ours, name), getattr(expected, name), rtol=1e-5, atol=1e-6)
+    assert_allclose(condensed.gram(weights[order]), design.gram(weights), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("n_tasks", [7, 60])
+def test_stretches_that_a_part_leaves_out_are_not_swept(n_tasks, monkeypatch):
+    """Whatever stands there: NaN would be in every sum."""
+    rng = np.random.default_rng(6)
+    rows, codes = rng.normal(size=(1000, 5)), rng.integers(0, 3, 1000)
+    weights = np.tile(rng.random(1000), (4, 1))
+    part = np.arange(n_tasks) % 4
+    for k in range(4):
+        weights[k, k::7] = 0.0
+    monkeypatch.setattr("marginpursuit.tasks._SHORT_STRETCH", 10)
+    order, stretches = Stretches.of(weights)
+    assert_array_equal(np.sort(order), np.arange(1000))
+    assert len(stretches.edges) == 6
+    for first, last, busy in zip(
+        stretches.edges[:-1], stretches.edges[1:], stretches.busy.T, strict=True
+    ):
+        assert_array_equal((weights[:, order[first:last]] > 0).T, np.tile(busy, (last - first, 1)))
+    coef, intercept = rng.normal(size=(5, n_tasks)), rng.normal(size=n_tasks)
+    tasks = Tasks(codes, weights, np.arange(n_tasks) % 3, part, (LOSS,) * n_tasks)
+    expected = design_for(rows).sweep(coef, intercept, tasks)
+    only = np.flatnonzero(part == 2)
+    rows[2::7] = np.nan
+    ordered = np.ascontiguousarray(weights[:, order])
+    cut = replace(tasks, codes=codes[order], weights=ordered, stretches=stretches)
+    for design in (design_for(rows[order]), design_for(rows).condensed(order)):
+        for which in (np.arange(n_tasks), only):
+            ours = design.sweep(coef[:, which], intercept[which], cut.take(which))
+            known = part[which] == 2  # the others have these rows
+            for name in ("value", "gradient", "slope"):
+                mine, right = getattr(ours, name), getattr(expected, name)[..., which]
+                assert_allclose(mine[..., known], right[..., known], rtol=1e-5, atol=1e-4)
+                assert np.all(np.isnan(mine[..., ~known]))
+
+
+def test_threads_may_ask_for_threads():
+    with design_for(np.ones((10, 2)), n_threads=2) as design:
+        asked = []
+
+        def inner(thread, n_threads):
+            asked.append((thread, n_threads))
+
+        design.in_threads(lambda thread, n_threads: design.in_threads(inner, 2), 2)
+        assert asked == [(0, 1), (0, 1)]
+
+
+def test_rows_in_too_many_stretches_stay_where_they_are():
+    weights = (np.random.default_rng(7).random((9, 500)) > 0.5).astype(float)
+    order, stretches = Stretches.of(weights)
+    assert_array_equal(order, np.arange(500))
+    assert_array_equal(stretches.edges, [0, 500])
+    assert stretches.busy.all()
 
 
 def test_threads_change_nothing_of_many_tasks():

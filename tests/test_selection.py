@@ -13,7 +13,14 @@ from sklearn import config_context
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_digits, make_classification
 from sklearn.metrics import log_loss, make_scorer, roc_auc_score
-from sklearn.model_selection import GridSearchCV, GroupKFold, ShuffleSplit, StratifiedKFold
+from sklearn.model_selection import (
+    GridSearchCV,
+    GroupKFold,
+    RepeatedStratifiedKFold,
+    ShuffleSplit,
+    StratifiedKFold,
+    TimeSeriesSplit,
+)
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV, _kernels
@@ -556,21 +563,48 @@ class TestRace:
         folds = [Fold(a, b) for a, b in StratifiedKFold(5).split(X, y)]
         few = list(_race.rounds(data, folds, np.random.RandomState(0), lambda: 11))
         contest = list(_race.rounds(data, folds, np.random.RandomState(0), lambda: 12))
-        sizes = [len(part.data.weights) for part in contest]
-        assert_allclose(sizes, [2500, 10000, 20000, 40000], rtol=0.02)
-        assert [len(part.data.weights) for part in few] == [*sizes[:2], sizes[3]]
-        judged = [len(part.rows) for part in contest]
+        fitted = [[len(fit.train) for fit in part.fits] for part in contest]
+        sizes = [2000, 8000, 16000]
+        assert_allclose(fitted[:3], np.transpose([sizes, sizes]), rtol=0.02)
+        assert fitted[3] == [32000] * 5
+        assert [len(part.fits) for part in few] == [2, 2, 5]
+        judged = [sum(len(fit.test) for fit in part.fits) for part in contest]
         assert_allclose(judged, [10000, 40000, 40000, 40000], rtol=0.02)
         for part in contest:
             assert part.data.labels.codes.sum() >= 20
             assert_array_equal(part.judged.matrix, X[part.rows])
-            fitted = np.flatnonzero(np.isin(X[:, 0], part.data.matrix[:, 0]))
-            assert_array_equal(part.data.matrix, X[fitted])
-            assert_array_equal(part.data.labels.codes, y[fitted])
-            assert part.share == len(fitted) / 40000
-            for fold, whole in zip(part.folds, folds, strict=True):
-                assert_array_equal(fitted[fold.train], np.intersect1d(fitted, whole.train))
-                assert_array_equal(part.rows[fold.test], np.intersect1d(part.rows, whole.test))
+            where = np.flatnonzero(np.isin(X[:, 0], part.data.matrix[:, 0]))
+            assert_array_equal(part.data.matrix, X[where])
+            assert_array_equal(part.data.labels.codes, y[where])
+            assert_allclose(part.share, np.mean([len(fit.train) for fit in part.fits]) / 32000)
+            self._assert_nothing_is_seen_twice(part, where, folds)
+
+    @staticmethod
+    def _assert_nothing_is_seen_twice(part, where, folds):
+        """All folds are judged, each by a fit to rows that all folds beside it train on."""
+        judged = []
+        for fit, lots in zip(part.fits, part.lots, strict=True):
+            for fold, places in lots:
+                judged += [fold]
+                own = part.rows[fit.test[places]]
+                assert np.isin(own, folds[fold].test).all()
+                assert np.isin(where[fit.train], folds[fold].train).all()
+        assert sorted(judged) == list(range(len(folds)))
+
+    def test_folds_that_leave_too_few_rows_together_are_held_out_alone(self):
+        X, y = make_classification(9000, 6, random_state=0)
+        data = MarginPursuitClassifierCV(**GRID)._check_training(X, y, None)
+        for splitter, n_fits in (
+            (TimeSeriesSplit(5), 2),
+            (ShuffleSplit(4, test_size=0.25, random_state=0), 2),
+            (ShuffleSplit(10, test_size=0.5, random_state=0), 10),
+            (RepeatedStratifiedKFold(n_splits=3, n_repeats=2, random_state=0), 6),
+        ):
+            folds = [Fold(np.sort(a), np.sort(b)) for a, b in splitter.split(X, y)]
+            part = next(_race.rounds(data, folds, np.random.RandomState(0), lambda: 1))
+            assert len(part.fits) == n_fits
+            where = np.flatnonzero(np.isin(X[:, 0], part.data.matrix[:, 0]))
+            self._assert_nothing_is_seen_twice(part, where, folds)
 
     def test_the_winner_stays_the_same(self):
         X, y = make_classification(

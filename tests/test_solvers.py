@@ -113,7 +113,7 @@ PENALTIES = [(1e-6, True), (0.0, False), (1e-4, False), (1.0, False)]
 
 
 def make(X, y, loss, name, *, alpha=1e-3, scale_free=False, fit_intercept=True, **options):
-    design = design_for(X)
+    design = design_for(X, n_threads=options.pop("n_threads", 1))
     weights = options.pop("weights", np.full(X.shape[0], 1 / X.shape[0]))
     labels = Labels(y.astype(np.intp), max(2, int(y.max()) + 1))
     unit = "column" if scale_free else "absolute"
@@ -311,6 +311,38 @@ def test_several_classes_equal_separate_problems(scale, tau):
         alone = SOLVERS["gram"].solve(make(X, (y == k).astype(int), loss, "gram", **options))
         unit = max(alone.value[0], 1e-2 * float(loss.value(0.0)))
         assert abs(together.value[k] - alone.value[0]) <= 2e-9 * unit
+
+
+@pytest.mark.parametrize("n_threads", [2, 3])
+def test_classes_are_finished_side_by_side(n_threads):
+    X, y = load_digits(n_class=4, return_X_y=True)
+    found = []
+    for threads in (1, n_threads):
+        reports = []
+        problem = make(
+            *(X, y, MarginLoss(1.0, 0.3, 0.0), "gram"),
+            **{"alpha": 1e-6, "scale_free": True, "tol": 1e-9, "n_threads": threads},
+            report=reports.append,
+        )
+        solution = SOLVERS["gram"].solve(problem)
+        assert tuple(reports) == solution.history
+        assert len({p.iteration for p in reports}) < len(reports)  # classes have steps of their own
+        assert np.all(np.diff([p.reads for p in reports]) >= 0)
+        found.append((solution, problem.geometry.design.n_reads))
+    (one, its_reads), (several, reads) = found
+    assert_array_equal(one.linear[0], several.linear[0])
+    assert_array_equal(one.gap, several.gap)
+    assert [p.value for p in one.history] == [p.value for p in several.history]
+    assert its_reads == reads
+
+
+def test_the_preconditioner_of_many_points_is_that_of_few():
+    X, _ = normal(200, 20, seed=8)
+    weights = np.full((1, 200), 1 / 200)
+    geometry = gram.gram_geometry(design_for(X), weights, "standardised", fit_intercept=True)
+    points = np.random.default_rng(9).normal(size=(40, 21))
+    few = np.concatenate([geometry.precondition(point[np.newaxis], 1e-4) for point in points])
+    assert_allclose(geometry.precondition(points, 1e-4), few, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["gram", "lbfgs"])

@@ -1,7 +1,9 @@
 """What is asked of the data: which rows, which class against the rest, with which loss."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,9 +31,36 @@ class Labels:
         """The positive class of each problem."""
         return np.arange(1, 2) if self.n_classes == 2 else np.arange(self.n_classes)
 
+    def take(self, rows: NDArray[np.intp] | slice) -> "Labels":
+        """Return those of some rows."""
+        return Labels(self.codes[rows], self.n_classes)
+
     def sign(self, problem: int) -> FloatArray:
         """Return y in {-1, +1} for one problem."""
         return np.where(self.codes == problem, 1.0, -1.0)
+
+
+# Rows of a stretch, in the mean, that are too few to be cut for.
+_SHORT_STRETCH = 256
+
+
+class Stretches(NamedTuple):
+    """Rows in an order in which those that a part leaves out lie together."""
+
+    edges: NDArray[np.intp]  # (n_stretches + 1,)
+    busy: NDArray[np.bool_]  # (n_parts, n_stretches), whether a part has any weight there
+
+    @classmethod
+    def of(cls, weights: FloatArray) -> "tuple[NDArray[np.intp], Stretches]":
+        """Return an order of the rows and its stretches, for weights of shape (n_parts, n_rows)."""
+        counted, n_rows = weights != 0, weights.shape[1]
+        order = np.lexsort(np.packbits(counted, axis=0))
+        ordered = counted[:, order]
+        changes = np.flatnonzero(np.any(ordered[:, 1:] != ordered[:, :-1], axis=0))
+        if _SHORT_STRETCH * len(changes) > n_rows:
+            changes, order = changes[:0], np.arange(n_rows)
+        edges = np.concatenate([[0], 1 + changes, [n_rows]])
+        return order, cls(edges, np.logical_or.reduceat(ordered, edges[:-1], axis=1))
 
 
 @dataclass(frozen=True)
@@ -47,6 +76,7 @@ class Tasks:
     positive: NDArray[np.intp]  # (n_tasks,), the positive class of each task
     part: NDArray[np.intp]  # (n_tasks,), an index into the weights
     losses: tuple[MarginLoss, ...]  # (n_tasks,)
+    stretches: Stretches | None = None  # where there is something to be left out
 
     @classmethod
     def of(cls, labels: Labels, weights: FloatArray, loss: MarginLoss) -> "Tasks":
@@ -63,6 +93,18 @@ class Tasks:
     def loss_parameters(self) -> FloatArray:
         """Margin, scale and overconfidence of each task, of shape (n_tasks, 3)."""
         return np.array([(x.margin, x.scale, x.overconfidence) for x in self.losses])
+
+    def busy(self, first: int, last: int) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
+        """Cut rows [first, last) where others are left out, and yield the tasks of each cut."""
+        if self.stretches is None:
+            yield first, last, np.arange(len(self))
+            return
+        edges, busy = self.stretches
+        cuts = np.clip(edges, first, last).tolist()
+        for start, stop, parts in zip(cuts[:-1], cuts[1:], busy.T, strict=True):
+            which = np.flatnonzero(parts[self.part])
+            if start < stop and len(which):
+                yield start, stop, which
 
     def take(self, which: NDArray[np.intp]) -> "Tasks":
         """Return some of the tasks."""

@@ -194,5 +194,5 @@ def _part(data: TrainingData, rows: slice, load: Callable[[], Any]) -> Iterator[
     weights = data.weights[rows]
     share = float(weights.sum())
     if share > 0:
-        labels = Labels(data.labels.codes[rows], data.labels.n_classes)
+        labels = data.labels.take(rows)
         yield TrainingData(load(), labels, weights / share, data.count * share)

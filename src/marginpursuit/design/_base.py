@@ -193,10 +193,10 @@ class Design(ABC):
         """Return a design of some rows, in rising order, as they are; None where that is costly."""
         return None
 
-    def condensed(self) -> "Design":
+    def condensed(self, order: NDArray[np.intp]) -> "Design":
         """Return a design of the standardised rows that is quicker to sweep but has fewer digits.
 
-        It is the design itself where there is none.
+        It has the rows in another order, or is the design itself where there is none.
         """
         return self
 

@@ -6,6 +6,7 @@ added in order, so that no result depends on the number of threads.
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from threading import local
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,11 @@ from marginpursuit.design._base import Design
 # Work below which a block is not worth a task of its own.
 _BLOCK_ELEMENTS = 1 << 18
 
-# Elements that are copied at a time for a matrix product, small enough for a cache.
-_PRODUCT_ELEMENTS = 1 << 17
+#: Elements that are copied at a time for a matrix product, small enough for a cache.
+CHUNK_ELEMENTS = 1 << 17
+
+# The rounding of sums over rows whose products are in float32.
+_FLOAT32_ROUNDING = 1e-8
 
 # The most blocks there are.
 _MOST_BLOCKS = 64
@@ -42,6 +46,9 @@ _FEWEST_IN_PRODUCT = 1024
 _FEW = 0.1
 
 
+_this_thread = local()
+
+
 class ThreadedRows(Design):
     """A dense array or a CSR matrix in blocks, chunks and threads.
 
@@ -55,6 +62,8 @@ class ThreadedRows(Design):
         super().__init__(*matrix.shape)
         self._padded = padded
         self._product_type = np.float64 if padded is None else np.float32
+        if padded is not None:
+            self.rounding = _FLOAT32_ROUNDING
         self.is_sparse = sparse.issparse(matrix)
         self._matrix = matrix
         self._rows = _kernels.rows(matrix)
@@ -76,11 +85,14 @@ class ThreadedRows(Design):
     def in_threads(self, run: Callable[[int, int], None], most: int) -> None:
         """Call run(thread, n_threads) for every thread, of which `most` would find work."""
         n_threads = min(self.n_threads, most)
-        if n_threads <= 1:
+        # A thread that waits for others of its pool, as busy as itself, would wait for ever.
+        if n_threads <= 1 or getattr(_this_thread, "is_of_pool", False):
             run(0, 1)
             return
         if self._pool is None:
-            self._pool = ThreadPoolExecutor(self.n_threads)
+            self._pool = ThreadPoolExecutor(
+                self.n_threads, initializer=setattr, initargs=(_this_thread, "is_of_pool", True)
+            )
             self._resources.callback(self._pool.shutdown, cancel_futures=True)
         list(self._pool.map(run, range(n_threads), [n_threads] * n_threads))
 
@@ -120,7 +132,7 @@ class ThreadedRows(Design):
     def _chunks(self, first: int, last: int, n_tasks: int = 1) -> Iterator[tuple[slice, Any]]:
         """Yield rows as float64, some at a time, for matrix products with so many tasks."""
         fewest = 256 if n_tasks > 1 else 16
-        step = max(fewest, _PRODUCT_ELEMENTS // max(1, self.n_columns))
+        step = max(fewest, CHUNK_ELEMENTS // max(1, self.n_columns))
         step = max(fewest, _SPARSE_ELEMENTS // n_tasks) if self.is_sparse else step
         for start in range(first, last, step):
             span = slice(start, min(start + step, last))
@@ -135,7 +147,7 @@ class RowMoments(ThreadedRows):
     def quadratic(self, matrix: FloatArray | None = None) -> FloatArray:
         """Return x·Mx for every row as it is; without a matrix, its squared norm."""
         self.n_reads += 1
-        total, step = np.empty(self.n_rows), max(256, _PRODUCT_ELEMENTS // max(1, self.n_columns))
+        total, step = np.empty(self.n_rows), max(256, CHUNK_ELEMENTS // max(1, self.n_columns))
         with serial_products():
             for start in range(0, self.n_rows, step):
                 span = slice(start, start + step)
@@ -233,11 +245,11 @@ class RowMoments(ThreadedRows):
             matrix, weights, wanted = self._copied(wanted), weights[wanted], None
 
         def add(first: int, last: int, total: FloatArray) -> None:
-            step = max(_FEWEST_IN_PRODUCT, _PRODUCT_ELEMENTS // max(1, self.n_columns))
+            step = max(_FEWEST_IN_PRODUCT, CHUNK_ELEMENTS // max(1, self.n_columns))
             # One copy and one product, over and over: not every system gives memory back for free.
             copied, product = (
-                np.empty((min(step, last - first), self.n_columns)),
-                np.empty_like(total),
+                np.empty((min(step, last - first), self.n_columns), dtype=self._product_type),
+                np.empty(total.shape, dtype=self._product_type),
             )
             for start in range(first, last, step):
                 span: Any = slice(start, min(start + step, last))
@@ -317,7 +329,7 @@ class RowMoments(ThreadedRows):
         if self.is_sparse:
             size = abs(self._matrix.astype(np.float64, copy=False)).max(axis=0)
             return np.asarray(size.toarray().ravel()[columns])
-        largest, step = np.zeros(len(columns)), max(1, _PRODUCT_ELEMENTS // len(columns))
+        largest, step = np.zeros(len(columns)), max(1, CHUNK_ELEMENTS // len(columns))
         for start in range(0, self.n_rows, step):
             values = self._matrix[start : start + step, columns].astype(np.float64)
             largest = np.maximum(largest, np.abs(values).max(axis=0))
@@ -332,7 +344,7 @@ class RowMoments(ThreadedRows):
             return np.asarray(products - cross - cross[:, np.newaxis] + offset)
 
         def add(first: int, last: int, total: FloatArray) -> None:
-            step = max(_FEWEST_IN_PRODUCT, _PRODUCT_ELEMENTS // self.n_rows)
+            step = max(_FEWEST_IN_PRODUCT, CHUNK_ELEMENTS // self.n_rows)
             for start in range(first, last, step):
                 span = slice(start, min(start + step, last))
                 rows = (self._matrix[:, span] - self.centre[span]) * factors[span]

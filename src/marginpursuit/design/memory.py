@@ -15,7 +15,7 @@ from marginpursuit._kernels import Descent
 from marginpursuit._threads import serial_products
 from marginpursuit._validation import FloatArray
 from marginpursuit.design._base import Design, Flags, Sweep
-from marginpursuit.design._moments import RowMoments
+from marginpursuit.design._moments import CHUNK_ELEMENTS, RowMoments
 from marginpursuit.losses import MarginLoss
 from marginpursuit.tasks import Tasks
 
@@ -89,15 +89,20 @@ class MemoryDesign(RowMoments):
         coef_rows = np.ascontiguousarray(coef.T, dtype=self._product_type)
 
         def add(first: int, last: int, total: FloatArray) -> None:
-            value, slope = np.zeros((2, n_tasks))
-            for span, rows in self._chunks(first, last, n_tasks):
-                scores = np.ascontiguousarray(coef_rows @ rows.T, dtype=np.float64)
-                _kernels.task_losses(
-                    *(span.start, losses, tasks.codes, tasks.weights, tasks.positive, tasks.part),
-                    *(intercept, scores, value, slope, 0, n_tasks),
+            for start, stop, busy in tasks.busy(first, last):
+                own = losses[busy], tasks.codes, tasks.weights, tasks.positive[busy]
+                columns, part, offset = coef_rows[busy], tasks.part[busy], intercept[busy]
+                gradient, (value, slope) = (
+                    np.zeros((len(busy), n_columns)),
+                    np.zeros((2, len(busy))),
                 )
-                total[:, :n_columns] += scores.astype(self._product_type, copy=False) @ rows
-            total[:, n_columns], total[:, n_columns + 1] = value, slope
+                for span, rows in self._chunks(start, stop, n_tasks):
+                    scores = np.ascontiguousarray(columns @ rows.T, dtype=np.float64)
+                    _kernels.task_losses(
+                        *(span.start, *own, part, offset, scores, value, slope, 0, len(busy))
+                    )
+                    gradient += scores.astype(self._product_type, copy=False) @ rows
+                total[busy] += np.column_stack([gradient, value, slope])
 
         total = self._summed((n_tasks, n_columns + 2), self.n_rows, add)
         value, slope = np.ascontiguousarray(total[:, n_columns:].T)
@@ -107,17 +112,19 @@ class MemoryDesign(RowMoments):
         assert self._padded is not None
         n_tasks, width = len(tasks), self._padded.shape[1]
         losses = tasks.loss_parameters
-        padded_tasks = -(-n_tasks // _kernels.TILE_GROUP) * _kernels.TILE_GROUP
-        coef_rows = np.zeros((padded_tasks, width), dtype=np.float32)
-        coef_rows[:n_tasks, : self.n_columns] = coef.T
 
         def add(first: int, last: int, total: FloatArray) -> None:
-            gradient, (value, slope) = np.zeros((n_tasks, width)), np.zeros((2, n_tasks))
-            _kernels.sweep_tiles(
-                *(self._padded, first, last, losses, tasks.codes, tasks.weights, tasks.positive),
-                *(tasks.part, coef_rows, intercept, gradient, value, slope),
-            )
-            total[:, :width], total[:, width], total[:, width + 1] = gradient, value, slope
+            for start, stop, busy in tasks.busy(first, last):
+                padded_tasks = -(-len(busy) // _kernels.TILE_GROUP) * _kernels.TILE_GROUP
+                coef_rows = np.zeros((padded_tasks, width), dtype=np.float32)
+                coef_rows[: len(busy), : self.n_columns] = coef.T[busy]
+                gradient, (value, slope) = np.zeros((len(busy), width)), np.zeros((2, len(busy)))
+                _kernels.sweep_tiles(
+                    *(self._padded, start, stop, losses[busy], tasks.codes, tasks.weights),
+                    *(tasks.positive[busy], tasks.part[busy], coef_rows, intercept[busy]),
+                    *(gradient, value, slope),
+                )
+                total[busy] += np.column_stack([gradient, value, slope])
 
         total = self._summed((n_tasks, width + 2), self.n_rows, add)
         value, slope = np.ascontiguousarray(total[:, width:].T)
@@ -213,15 +220,22 @@ class MemoryDesign(RowMoments):
         fewer.centre, fewer.inverse_spread = self.centre, self.inverse_spread
         return fewer
 
-    def condensed(self) -> Design:
+    def condensed(self, order: NDArray[np.intp]) -> Design:
         """Return a design of the standardised rows in float32, unless that takes much memory."""
         if self.is_sparse or 4 * self.n_rows * self.n_columns > _MOST_CONDENSED:
             return self
         width = -(-self.n_columns // _kernels.TILE_PADDING) * _kernels.TILE_PADDING
         padded = np.zeros((self.n_rows, width), dtype=np.float32)
         rows = padded[:, : self.n_columns]
-        for span, chunk in self._chunks(0, self.n_rows):
-            np.clip((chunk - self.centre) * self.inverse_spread, *_CONDENSED, out=rows[span])
+
+        def run(_: int, first: int, last: int) -> None:
+            step = max(16, CHUNK_ELEMENTS // self.n_columns)
+            for start in range(first, last, step):
+                span = slice(start, min(start + step, last))
+                chunk = (self._matrix[order[span]] - self.centre) * self.inverse_spread
+                np.clip(chunk, *_CONDENSED, out=rows[span])
+
+        self._for_blocks(run)
         return MemoryDesign(rows, n_threads=self.n_threads, padded=padded)
 
 

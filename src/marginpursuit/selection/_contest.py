@@ -88,7 +88,7 @@ class Contest:
             random = check_random_state(terms.random_state)
             contest = rounds(self._data, folds, random, lambda: len(left))
         for part in contest:
-            resources[left] = len(part.data.weights)
+            resources[left] = self._size(part)
             judged, fits, held = self._judged(part, [settings[k] for k in left])
             scores[left], thresholds[left] = self._judge.at_best(judged)
             if part.share == 1.0:
@@ -115,47 +115,53 @@ class Contest:
         The scores are those at each threshold, of shape (n_settings, n_folds, n_thresholds).
         """
         places = {setting: place for place, setting in enumerate(settings)}
-        shape = len(settings), len(part.folds), len(self._judge.thresholds)
+        shape = len(settings), len(self._folds), len(self._judge.thresholds)
         scores = np.full(shape, np.nan)
         fits, held = Fits(), Held()
         keeps = 8 * part.data.matrix.shape[1] * part.data.labels.n_classes * len(settings)
         effort, is_last = self._terms.effort, part.share == 1.0
         with (
-            self._bar(f"{len(settings)} settings on {len(part.data.weights)} rows") as reached,
+            self._bar(f"{len(settings)} settings on {self._size(part)} rows") as reached,
             FoldFits(
                 part.data.matrix,
                 part.judged.matrix,
                 part.data.labels,
                 self._weights(part),
-                part.folds,
+                part.fits,
                 replace(self._terms.options, factor=1.0 / part.share),
                 effort,
                 rough=not is_last,
             ) as fold_fits,
         ):
-            for setting, fold, linear, unseen in fold_fits.judge(places, self._scales):
-                test, key = part.folds[fold].test, (setting, fold)
-                link = self._link(setting, test, part.judged)
-                scores[places[setting], fold] = self._judge(unseen, part.rows[test], link)
+            for setting, fit, linear, unseen in fold_fits.judge(places, self._scales):
+                test = part.fits[fit].test
+                for fold, own in part.lots[fit]:
+                    link = self._link(setting, test[own], part.judged)
+                    some = self._judge(unseen[own], part.rows[test[own]], link)
+                    scores[places[setting], fold] = some
                 if is_last and linear is not None and keeps <= _MOST_KEPT:
                     coef, intercept = fits.get(setting, (0.0, 0.0))
                     fits[setting] = coef + linear[0], intercept + linear[1]
                 if is_last:
-                    held[key] = unseen[self._kept[fold]].astype(np.float32)
+                    held[setting, fit] = unseen[self._kept[fit]].astype(np.float32)
                 n_judged = np.isfinite(scores[:, :, 0]).sum()
                 reached(int(n_judged), shape[0] * shape[1])
             self._n_reads += fold_fits.n_reads * part.share
         return scores, fits, held
+
+    def _size(self, part: Round) -> int:
+        """Return the number of rows that a round goes by, those that a fold holds out included."""
+        return round(part.share * len(self._data.weights))
 
     def _bar(self, doing: str) -> AbstractContextManager[Reached]:
         title = self._terms.title
         return nullcontext(_ignore) if title is None else ProgressBar(f"{title}: {doing}")
 
     def _weights(self, part: Round) -> FloatArray:
-        """Return the weights of the rows in each fold, zero for those that are held out."""
+        """Return the weights of the rows in each fit, zero for those that are held out."""
         codes = part.data.labels.codes
-        weights = np.zeros((len(part.folds), len(codes)))
-        for row, (train, _) in zip(weights, part.folds, strict=True):
+        weights = np.zeros((len(part.fits), len(codes)))
+        for row, (train, _) in zip(weights, part.fits, strict=True):
             row[train] = part.data.weights[train]
             if self._terms.balance is not None:
                 row[train] *= self._terms.balance(codes[train], row[train])[codes[train]]

@@ -3,7 +3,7 @@
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn import get_config
 from sklearn.metrics import check_scoring
@@ -112,7 +112,7 @@ class CrossValidatedClassifier(LinearClassifier):
         is_here = isinstance(data.matrix, np.ndarray) or sparse.issparse(data.matrix)
         rows = data.matrix if is_here else np.broadcast_to(0.0, tuple(data.matrix.shape))
         folds = [
-            Fold(np.sort(train), np.sort(test)) for train, test in splitter.split(rows, y, **params)
+            Fold(_rising(train), _rising(test)) for train, test in splitter.split(rows, y, **params)
         ]
         for k, fold in enumerate(folds):
             seen = np.unique(y[fold.train][data.weights[fold.train] > 0])
@@ -123,3 +123,8 @@ class CrossValidatedClassifier(LinearClassifier):
                 )
         self.n_splits_ = len(folds)
         return folds
+
+
+def _rising(places: Any) -> NDArray[np.intp]:
+    places = np.asarray(places)
+    return places if np.all(places[1:] >= places[:-1]) else np.sort(places)

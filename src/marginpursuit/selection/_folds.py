@@ -38,7 +38,7 @@ from marginpursuit.design import (
 from marginpursuit.losses import MarginLoss
 from marginpursuit.solvers import SOLVERS, Geometry, Problem, choose_solver, minimise
 from marginpursuit.solvers.dual_ascent import dual_geometry, has_dual, solve_dual
-from marginpursuit.tasks import Labels, Tasks
+from marginpursuit.tasks import Labels, Stretches, Tasks
 
 # Bytes that the state of all tasks that are solved together may take, and arrays of that state;
 # also those of the scores that are held at a time.
@@ -144,6 +144,7 @@ class _Batch:
     to_reader: Callable[[Linear], Linear]  # from the geometry to the reader, as that came
     codes: Any  # like the weights, where the rows are
     weights: Any  # (n_folds, n_rows of the design)
+    stretches: Stretches | None
     folds: list[int]
     tests: NDArray[np.bool_]  # (n_folds, n_rows of all), which rows a fold holds out
 
@@ -239,15 +240,21 @@ class FoldFits:
             train = self._folds[folds[0]].train
             matrix, codes = take_rows(matrix, train), codes[train]
             weights = np.ascontiguousarray(weights[folds][:, train])
-        design = self._open(matrix)
+        design, order, stretches = self._open(matrix), None, None
+        if self._walks and self._effort.tol >= _FEW_DIGITS:
+            order, stretches = Stretches.of(weights)
         prepare = SOLVERS[self._solver].prepare if self._walks else dual_geometry
         geometry = prepare(
-            design, weights, self._options.unit, fit_intercept=self._options.fit_intercept
+            *(design, weights, self._options.unit),
+            fit_intercept=self._options.fit_intercept,
+            order=order,
         )
         self.n_reads += design.n_reads
-        if self._effort.tol >= _FEW_DIGITS and geometry.design is design:
-            condensed = self._stack.enter_context(design.condensed())
-            geometry = replace(geometry, design=condensed)
+        if geometry.order is None:
+            stretches = None
+        else:
+            self._stack.enter_context(geometry.design)
+            codes, weights = codes[geometry.order], np.ascontiguousarray(weights[:, order])
         reader, to_reader = self._reader, geometry.to_data
         if isinstance(geometry.design, MergedDesign) and isinstance(reader, MemoryDesign):
             # Of the columns of all rows, a sample has few.
@@ -257,7 +264,9 @@ class FoldFits:
         for flags, fold in zip(tests, folds, strict=True):
             flags[self._folds[fold].test] = True
         place = geometry.design.place
-        return _Batch(geometry, reader, to_reader, place(codes), place(weights), folds, tests)
+        return _Batch(
+            *(geometry, reader, to_reader, place(codes), place(weights), stretches, folds, tests)
+        )
 
     def _chunks(self, batch: _Batch, lines: list[tuple[float, float]]) -> Iterator[list[_Unit]]:
         """Yield as many units as are solved together; rows are visited for those of one part."""
@@ -292,6 +301,7 @@ class FoldFits:
             np.tile(problems, len(units)),
             np.repeat([unit.part for unit in units], len(problems)),
             tuple(loss for loss in losses for _ in problems),
+            batch.stretches,
         )
         nothing = np.zeros((design.n_columns, len(problems))), np.zeros(len(problems))
         starts = [start.get(unit, nothing) for unit in units]

@@ -1,8 +1,12 @@
 r"""Rounds of a cross-validation, each with more rows and fewer settings.
 
-A round fits all settings that are left to a sample of the rows of every fold, and judges them by
-four times as many rows, as far as there are so many: to judge is cheap, and halves the noise. A
-setting then drops out if, with d_k the difference of its score to the best setting's in fold k,
+A round fits all settings that are left to samples of the rows, and judges them by four times as
+many rows, as far as there are so many: to judge is cheap, and halves the noise. A sample leaves out
+most rows anyway, so folds are held out together: one fit, to rows that all folds of the first half
+train on, is judged by what each of these folds holds out, another by the second half. (Where the
+folds of a half train on too few rows in common, as those of repeated splits, each has a fit of its
+own.) A setting then drops out if, with d_k the difference of its score to the best setting's in
+fold k,
 
 .. math::
 
@@ -11,19 +15,20 @@ setting then drops out if, with d_k the difference of its score to the best sett
 σ the median of these deviations over the better half of the settings (that of few folds may be
 small by chance, and those of hopeless settings are large). The penalty that suits a sample is
 larger than the one that suits all rows, in inverse proportion to their number (as a prior of fixed
-width has it); a round therefore takes α times all rows over those it fits. It may still be a step
-too large (on a quarter of news20_minilm it is), so the next smaller penalty stays with each setting
-that does. The rounds have one row
-of sixteen, one of four, one of two where many settings are left, and all rows; the last alone
+width has it); a round therefore takes α times the rows of a fold over those it fits. It may still
+be a step too large (on a quarter of news20_minilm it is), so the next smaller penalty stays with
+each setting that does. The rounds fit one row of sixteen of those that a fold has, one of four, one
+of two where many settings are left, and all rows; the last, with a fit for each fold, alone
 decides.
 
-A sample is held in memory, or on the device where the rows are, for as long as its round takes. It
-has at most 2**25 stored elements, 256 MiB in float64, whatever holds the data: a larger one is made
-smaller, and left out where it would then be too small for a round.
+The samples of a round are held in memory, or on the device where the rows are, for as long as it
+takes. They have at most 2**25 stored elements, 256 MiB in float64, whatever holds the data: larger
+ones are made smaller, and left out where they would then be too small for a round.
 """
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,6 +58,9 @@ _MOST_ELEMENTS = 1 << 25
 # Rows that a round judges by, for each row that it fits.
 _JUDGED = 4
 
+# The share of the rows of a fit that must be there for folds to be held out together.
+_ENOUGH = 0.75
+
 # The fewest rows of a class in a round, if the class has them.
 _FEWEST_OF_CLASS = 20
 
@@ -60,15 +68,23 @@ _FEWEST_OF_CLASS = 20
 _CAUTION = 3.0
 
 
+class Lot(NamedTuple):
+    """What a fit is judged by that holds out the rows of this fold, among others."""
+
+    fold: int
+    places: NDArray[np.intp] | slice  # among the rows that the fit holds out
+
+
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Some or all of the rows, and the folds among them."""
+    """Some or all of the rows, and the fits that are made to them."""
 
     data: TrainingData  # what is fitted
-    judged: TrainingData  # what is held out, and what is fitted
-    folds: list[Fold]  # places in `data` to fit, and places in `judged` to judge by
+    judged: TrainingData  # what is held out, what is fitted, and perhaps more
+    fits: list[Fold]  # places in `data` to fit, and places in `judged` to judge by
+    lots: list[list[Lot]]  # what each fit is judged by: the rows that some folds hold out
     rows: NDArray[np.intp]  # which rows of all `judged` has
-    share: float  # of all rows that `data` has
+    share: float  # of the rows of a fold that a fit has
 
 
 def rounds(
@@ -92,7 +108,8 @@ def rounds(
 
 def everything(data: TrainingData, folds: Sequence[Fold]) -> Round:
     """Return the round with all rows."""
-    return Round(data, data, list(folds), np.arange(len(data.weights)), 1.0)
+    lots = [[Lot(fold, slice(None))] for fold in range(len(folds))]
+    return Round(data, data, list(folds), lots, np.arange(len(data.weights)), 1.0)
 
 
 def survivors(scores: FloatArray) -> NDArray[np.intp]:
@@ -118,10 +135,10 @@ def with_smaller_penalties(
     return np.array(sorted(kept), dtype=np.intp)
 
 
-def _sample(codes: NDArray[np.intp], size: int, random: np.random.RandomState) -> NDArray[np.intp]:
+def _sample(labels: Labels, size: int, random: np.random.RandomState) -> NDArray[np.intp]:
     """Draw rows of each class in about its proportion, in rising order."""
-    kept = []
-    for code in np.unique(codes):
+    codes, kept = labels.codes, []
+    for code in range(labels.n_classes):
         rows = np.flatnonzero(codes == code)
         wanted = max(_FEWEST_OF_CLASS, round(size * len(rows) / len(codes)))
         kept.append(random.permutation(rows)[:wanted])
@@ -135,20 +152,44 @@ def _sampled(
     n_judged: int,
     random: np.random.RandomState,
 ) -> Round:
-    rows = _sample(data.labels.codes, n_judged, random)
-    judged = _taken(data, rows)
-    fitted = _sample(judged.labels.codes, n_fitted, random)
-    inside = [Fold(_places(rows[fitted], train), _places(rows, test)) for train, test in folds]
-    return Round(_taken(judged, fitted), judged, inside, rows, len(fitted) / len(data.weights))
+    n_rows = len(data.weights)
+    drawn = _sample(data.labels, n_judged, random)
+    # Dense rows in memory are judged where they are.
+    judged = data if isinstance(data.matrix, np.ndarray) else _taken(data, drawn)
+    rows = np.arange(n_rows) if judged is data else drawn
+    wanted = _flags(n_rows, drawn)
+    trains, tests = (
+        np.array([(_flags(n_rows, places) & wanted)[rows] for places in some])
+        for some in zip(*folds, strict=True)
+    )
+    usual = float(np.mean([len(fold.train) for fold in folds]))
+    size = round(usual * n_fitted / n_rows)
+    every = np.arange(len(folds))
+    for groups in np.array_split(every, 2), np.split(every, len(every)):
+        common = [np.flatnonzero(trains[group].all(axis=0)) for group in groups]
+        if min(map(len, common)) >= _ENOUGH * size:
+            break
+    fitted = [places[_sample(judged.labels.take(places), size, random)] for places in common]
+    together = np.unique(np.concatenate(fitted))
+    fits, lots = [], []
+    for group, train in zip(groups, fitted, strict=True):
+        held = tests[group].any(axis=0)
+        fits.append(Fold(np.searchsorted(together, train), np.flatnonzero(held)))
+        lots.append([Lot(int(k), np.flatnonzero(tests[k][held])) for k in group])
+    share = float(np.mean([len(train) for train in fitted])) / usual
+    return Round(_taken(judged, together), judged, fits, lots, rows, share)
 
 
 def _taken(data: TrainingData, rows: NDArray[np.intp]) -> TrainingData:
-    labels = Labels(data.labels.codes[rows], data.labels.n_classes)
     return replace(
-        data, matrix=loaded(take_rows(data.matrix, rows)), labels=labels, weights=data.weights[rows]
+        data,
+        matrix=loaded(take_rows(data.matrix, rows)),
+        labels=data.labels.take(rows),
+        weights=data.weights[rows],
     )
 
 
-def _places(rows: NDArray[np.intp], wanted: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Return where in rising rows those are that are wanted."""
-    return np.flatnonzero(np.isin(rows, wanted, assume_unique=True))
+def _flags(size: int, places: NDArray[np.intp]) -> NDArray[np.bool_]:
+    flags = np.zeros(size, dtype=bool)
+    flags[places] = True
+    return flags

@@ -31,6 +31,10 @@ ROTATABLE = ("absolute", "common")
 # there, but for rounding.
 _CONSTANT = 1e-12
 
+# Parts that share few rows would have the mean bound them by many times as much. They are alike as
+# a rule, and the line search sees to it where they are not.
+_MOST_BOUND = 1.25
+
 
 def penalty_unit(name: str, inverse_spread: FloatArray, variance: FloatArray) -> FloatArray:
     """Return the unit of each part and column.
@@ -58,9 +62,10 @@ def design_unit(design: Design, weights: FloatArray, name: str, *, centred: bool
 
 
 def shared_weights(weights: FloatArray) -> tuple[FloatArray, float]:
-    """Return the mean of the weights of all parts, and how many times it bounds each of them."""
+    """Return the mean of the weights of all parts, and about how many times it bounds each."""
     if weights.shape[0] == 1:
         return weights[0, :], 1.0
     mean = weights.mean(axis=0)
     counted = mean > 0
-    return mean, max(float((part[counted] / mean[counted]).max()) for part in weights)
+    most = max(float((part[counted] / mean[counted]).max()) for part in weights)
+    return mean, min(most, _MOST_BOUND)

@@ -52,7 +52,8 @@ class Geometry:
     `precondition` applies the inverse of a matrix that bounds the Hessian from above, for a penalty
     α, to points, one a row, with the intercept, if there is one, as last entry. `bent`, if there
     is such a thing, returns the same coordinates with a matrix near the Hessian where the loss has
-    these curvatures, weight included, at the rows.
+    these curvatures, weight included, at the rows. `order` is that of the rows in the design, if it
+    is not theirs.
     """
 
     design: Design
@@ -62,6 +63,7 @@ class Geometry:
     to_data: Callable[[Linear], Linear]  # from these coordinates to those of the data as it came
     from_data: Callable[[Linear], Linear]
     bent: "Callable[[FloatArray], Geometry] | None" = None
+    order: NDArray[np.intp] | None = None
 
 
 def _forget(problem: "Problem", linear: Linear) -> None:
@@ -123,7 +125,7 @@ class Problem:
         self.geometry.design.in_threads(share, len(different))
         return self.project(result, tasks)
 
-    def relative_to(self, values: FloatArray) -> FloatArray:
+    def relative_to(self, values: FloatArray | float) -> FloatArray:
         """Return what suboptimality is measured against: the objective itself.
 
         Where the data can be fitted almost exactly the objective tends to zero; it then counts as a

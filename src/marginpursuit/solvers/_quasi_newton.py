@@ -44,7 +44,7 @@ _WORTH_MOVING = 0.25
 
 
 def minimise(
-    problem: Problem, *, times: int = 1, fewest: int = 0, tols: FloatArray | None = None
+    problem: Problem, *, times: int = 1, fewest: int = 0, tols: FloatArray | float | None = None
 ) -> Solution:
     """Minimise the objective of every task, sharing the reads.
 

@@ -32,11 +32,14 @@ from marginpursuit.solvers._problem import Problem
 _WIDE, _FEW_CURVED = 256, 0.1
 
 
-def part_of(problem: Problem, rows: NDArray[np.intp], *, n_threads: int = 1) -> Problem:
+def part_of(problem: Problem, rows: NDArray[np.intp] | slice, *, n_threads: int = 1) -> Problem:
     """Return the problem with some of its rows, which are in memory, in the same coordinates."""
     whole, tasks = problem.geometry.design, problem.tasks
     assert isinstance(whole, MemoryDesign)
-    matrix = whole.matrix[rows] if whole.is_sparse else whole.rows_at(rows)
+    if isinstance(rows, slice) or whole.is_sparse:
+        matrix = whole.matrix[rows]
+    else:
+        matrix = whole.rows_at(rows)
     design = MemoryDesign(matrix, n_threads=n_threads)
     design.centre, design.inverse_spread = whole.centre, whole.inverse_spread
     fewer = replace(tasks, codes=tasks.codes[rows], weights=tasks.weights[:, rows])

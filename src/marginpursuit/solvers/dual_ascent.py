@@ -38,11 +38,16 @@ def has_dual(design: Design, unit: str) -> bool:
 
 
 def dual_geometry(
-    design: Design, weights: FloatArray, unit: str, *, fit_intercept: bool
+    design: Design,
+    weights: FloatArray,
+    unit: str,
+    *,
+    fit_intercept: bool,
+    order: NDArray[np.intp] | None = None,
 ) -> Geometry:
     """Find the unit of the penalty; rows stay as they came, but for columns that one row has.
 
-    Parameters and result are those of `gram_geometry`.
+    Parameters and result are those of `gram_geometry`; sparse rows are not copied in any order.
     """
     assert isinstance(design, MemoryDesign)
     everywhere, _ = shared_weights(weights)

@@ -8,6 +8,7 @@ first, where the penalty permits.
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Design, MemoryDesign, merged
@@ -19,7 +20,12 @@ __all__ = ["diagonal_geometry", "solve_lbfgs"]
 
 
 def diagonal_geometry(
-    design: Design, weights: FloatArray, unit: str, *, fit_intercept: bool
+    design: Design,
+    weights: FloatArray,
+    unit: str,
+    *,
+    fit_intercept: bool,
+    order: NDArray[np.intp] | None = None,
 ) -> Geometry:
     """Standardise the columns. Parameters and result are those of `gram_geometry`."""
     if unit in ROTATABLE and isinstance(design, MemoryDesign) and design.is_sparse:
@@ -30,7 +36,9 @@ def diagonal_geometry(
                 to_data=lambda linear: fewer.expanded(fewer.to_data(linear)),
                 from_data=lambda linear: fewer.from_data(fewer.contracted(linear)),
             )
-    return _standardised(design, weights, unit, fit_intercept)
+    geometry = _standardised(design, weights, unit, fit_intercept)
+    reader = design if order is None else design.condensed(order)
+    return geometry if reader is design else replace(geometry, design=reader, order=order)
 
 
 def _standardised(design: Design, weights: FloatArray, unit: str, fit_intercept: bool) -> Geometry:
