@@ -294,20 +294,24 @@ class RowMoments(ThreadedRows):
         return np.asarray(totals.sum(axis=0))
 
     def _part_moments(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        first = np.zeros((len(weights), self.n_columns))
-        second = np.zeros_like(first)
-        for span, rows in self._chunks(0, self.n_rows):
-            share = weights[:, span]
-            if self.is_sparse:  # what is not stored is minus the centre
-                cross = share @ rows * self.centre
-                squares = share @ rows.multiply(rows).tocsr() - 2.0 * cross
-                first += share @ rows - np.outer(share.sum(axis=1), self.centre)
-                second += squares + np.outer(share.sum(axis=1), self.centre**2)
-            else:
-                rows = rows - self.centre
-                first += share @ rows
-                second += share @ np.square(rows, out=rows)
-        return first, second
+        n_parts = len(weights)
+
+        def add(begin: int, end: int, total: FloatArray) -> None:
+            first, second = total[:n_parts], total[n_parts:]
+            for span, rows in self._chunks(begin, end):
+                share = weights[:, span]
+                if self.is_sparse:  # what is not stored is minus the centre
+                    cross = share @ rows * self.centre
+                    squares = share @ rows.multiply(rows).tocsr() - 2.0 * cross
+                    first += share @ rows - np.outer(share.sum(axis=1), self.centre)
+                    second += squares + np.outer(share.sum(axis=1), self.centre**2)
+                else:
+                    rows = rows - self.centre
+                    first += share @ rows
+                    second += share @ np.square(rows, out=rows)
+
+        total = self._summed((2 * n_parts, self.n_columns), self.n_rows, add)
+        return total[:n_parts], total[n_parts:]
 
     def _distances(self, factors: FloatArray) -> FloatArray:
         squares = np.empty(self.n_rows)

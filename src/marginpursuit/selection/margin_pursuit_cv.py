@@ -11,6 +11,7 @@ from sklearn.model_selection import ParameterGrid
 
 from marginpursuit._namespaces import adopted, beside, is_elsewhere
 from marginpursuit._threads import usable_threads
+from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers import MarginPursuitClassifier
 from marginpursuit.classifiers._base import TrainingData
 from marginpursuit.classifiers._input import rescaled
@@ -279,15 +280,15 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
         folds = self._split(data, to_splitter)
         with np.errstate(all="ignore"):
             try:
-                start = self._choose(data, folds, to_scorer)
+                start, weights = self._choose(data, folds, to_scorer)
             except FloatingPointError as error:
                 if self.alpha_unit_ != "standardised":
                     raise OverflowError(f"the columns of X need another unit: {error}") from error
                 matrix, _ = rescaled(data.matrix)  # on which no score depends
-                self._choose(replace(data, matrix=matrix), folds, to_scorer)
+                _, weights = self._choose(replace(data, matrix=matrix), folds, to_scorer)
                 start = None  # fits in another unit are not where this one will be
         if self.refit:
-            self._refit(X, y, sample_weight, start)
+            self._refit(X, y, data.count * weights, start)
         return self
 
     @lazy_on_dask
@@ -322,10 +323,10 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
 
     def _choose(
         self, data: TrainingData, folds: list[Fold], to_scorer: dict[str, Any]
-    ) -> Linear | None:
+    ) -> tuple[Linear | None, FloatArray]:
         """Hold the contest; set `cv_results_`, what is best, and the link.
 
-        Returns where to begin the fit to all rows, if that is known.
+        Returns where to begin the fit to all rows, if that is known, and the weights of the rows.
         """
         data, n_reads = self._bounded(data)
         alphas = _ALPHAS[data.is_sparse] if self.alphas is None else self.alphas
@@ -369,7 +370,7 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
         self.n_sweeps_ = n_reads + outcome.n_reads
         if outcome.link is not None:
             self.link_ = outcome.link
-        return outcome.start
+        return outcome.start, data.weights
 
     def _bounded(self, data: TrainingData) -> tuple[TrainingData, int]:
         """Return the data with the weights that the bound leaves, and the reads that this took."""
@@ -380,24 +381,25 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
             weights = bounded_weights(design, data, bound, centred=self.fit_intercept)
             return replace(data, weights=weights), design.n_reads
 
-    def _refit(self, X: Any, y: Any, sample_weight: ArrayLike | None, start: Linear | None) -> None:
+    def _refit(self, X: Any, y: Any, weights: FloatArray, start: Linear | None) -> None:
+        """Fit the chosen setting to all rows, with these weights, from a start if there is one."""
         begin = perf_counter()
         model = MarginPursuitClassifier(
             **self.best_params_,
             margin=self.margin,
             alpha_unit=self.alpha_unit_,
-            leverage_bound=self.leverage_bound,
             fit_intercept=self.fit_intercept,
             solver=self.solver,
             max_iter=self.max_iter,
             tol=1e-3 * self.tol,
-            class_weight=self.class_weight,
             n_threads=self.n_threads,
         )
         if start is not None:
             model.set_params(warm_start=True)
             model.coef_, model.intercept_ = start[0].T, start[1]
-        self.best_estimator_ = model.fit(X, y, sample_weight).set_params(warm_start=False)
+        # Classes and distances are in the weights already.
+        own = {"class_weight": self.class_weight, "leverage_bound": self.leverage_bound}
+        self.best_estimator_ = model.fit(X, y, weights).set_params(warm_start=False, **own)
         self.refit_time_ = perf_counter() - begin
         self.n_sweeps_ += self.best_estimator_.n_sweeps_
         for name in ("coef_", "scale_", "n_iter_", "objective_"):
