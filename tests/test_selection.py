@@ -557,7 +557,8 @@ class TestRace:
 
     def test_samples_keep_folds_and_classes(self):
         rng = np.random.default_rng(1)
-        X, y = rng.normal(size=(40000, 3)), (rng.random(40000) < 0.002).astype(int)
+        X, y = rng.normal(size=(40000, 3)), 1 + (rng.random(40000) < 0.002).astype(int)
+        y[:15000] = 0
         model = MarginPursuitClassifierCV(**GRID)
         data = model._check_training(X, y, None)
         folds = [Fold(a, b) for a, b in StratifiedKFold(5).split(X, y)]
@@ -571,7 +572,7 @@ class TestRace:
         judged = [sum(len(fit.test) for fit in part.fits) for part in contest]
         assert_allclose(judged, [10000, 40000, 40000, 40000], rtol=0.02)
         for part in contest:
-            assert part.data.labels.codes.sum() >= 20
+            assert np.count_nonzero(part.data.labels.codes == 2) >= 20
             assert_array_equal(part.judged.matrix, X[part.rows])
             where = np.flatnonzero(np.isin(X[:, 0], part.data.matrix[:, 0]))
             assert_array_equal(part.data.matrix, X[where])
@@ -592,8 +593,12 @@ class TestRace:
         assert sorted(judged) == list(range(len(folds)))
 
     def test_folds_that_leave_too_few_rows_together_are_held_out_alone(self):
-        X, y = make_classification(9000, 6, random_state=0)
+        X, y = make_classification(9000, 6, n_informative=4, n_classes=3, random_state=0)
         data = MarginPursuitClassifierCV(**GRID)._check_training(X, y, None)
+        two = MarginPursuitClassifierCV(**GRID)._check_training(X, y == 0, None)
+        folds = [Fold(a, b) for a, b in StratifiedKFold(5).split(X, y)]
+        part = next(_race.rounds(two, folds, np.random.RandomState(0), lambda: 1))
+        assert len(part.fits) == 5  # of two classes
         for splitter, n_fits in (
             (TimeSeriesSplit(5), 2),
             (ShuffleSplit(4, test_size=0.25, random_state=0), 2),

@@ -1,12 +1,13 @@
 r"""Rounds of a cross-validation, each with more rows and fewer settings.
 
 A round fits all settings that are left to samples of the rows, and judges them by four times as
-many rows, as far as there are so many: to judge is cheap, and halves the noise. A sample leaves out
-most rows anyway, so folds are held out together: one fit, to rows that all folds of the first half
-train on, is judged by what each of these folds holds out, another by the second half. (Where the
-folds of a half train on too few rows in common, as those of repeated splits, each has a fit of its
-own.) A setting then drops out if, with d_k the difference of its score to the best setting's in
-fold k,
+many rows, as far as there are so many: to judge is cheap, and halves the noise. Of several classes,
+whose fits are many, folds are held out together, as a sample leaves out most rows anyway: one fit,
+to rows that all folds of the first half train on, is judged by what each of these folds holds out,
+another by the second half. Where the folds of a half train on too few rows in common, as those of
+repeated splits, each has a fit of its own; as with two classes, where that costs little, and where
+cov lost its winner with one of three samples when folds shared fits. A setting then drops out if,
+with d_k the difference of its score to the best setting's in fold k,
 
 .. math::
 
@@ -165,7 +166,8 @@ def _sampled(
     usual = float(np.mean([len(fold.train) for fold in folds]))
     size = round(usual * n_fitted / n_rows)
     every = np.arange(len(folds))
-    for groups in np.array_split(every, 2), np.split(every, len(every)):
+    halves = [np.array_split(every, 2)] if data.labels.n_classes > 2 else []
+    for groups in *halves, np.split(every, len(every)):
         common = [np.flatnonzero(trains[group].all(axis=0)) for group in groups]
         if min(map(len, common)) >= _ENOUGH * size:
             break
