@@ -1,12 +1,11 @@
 """The large margin distribution machine of Zhang and Zhou."""
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from marginpursuit._kernels.coordinates import Terms
 from marginpursuit._validation import FloatArray
-from marginpursuit.bounds import LeaveOneOutBound, leave_one_out_bound
 from marginpursuit.classifiers._distribution import (
     PARAMETERS,
     POSITIVE,
@@ -16,6 +15,9 @@ from marginpursuit.classifiers._distribution import (
 from marginpursuit.classifiers._parameters import Allowed, number, one_of
 from marginpursuit.solvers._machine import AugmentedRows, DualPoint, Machine, MachineFit
 from marginpursuit.solvers.box_interior_point import solve_interior_point
+
+if TYPE_CHECKING:
+    from marginpursuit.bounds import LeaveOneOutBound
 
 __all__ = ["LDMClassifier"]
 
@@ -138,7 +140,7 @@ class LDMClassifier(DistributionClassifier):
     True
     """
 
-    leave_one_out_: tuple[LeaveOneOutBound, ...]
+    leave_one_out_: "tuple[LeaveOneOutBound, ...]"
 
     _allowed: ClassVar[dict[str, Allowed]] = {
         "lambda1": _NOT_NEGATIVE,
@@ -201,7 +203,9 @@ class LDMClassifier(DistributionClassifier):
         self.leave_one_out_ = tuple(_bound(fit.dual) for fit in fits if fit.dual is not None)
 
 
-def _bound(dual: DualPoint) -> LeaveOneOutBound:
+def _bound(dual: DualPoint) -> "LeaveOneOutBound":
+    from marginpursuit.bounds import leave_one_out_bound  # few ask for it, and imports take time
+
     # In units of their boxes, which differ where weights do, all variables are from 0 to 1.
     share = np.clip(dual.a / dual.upper, 0.0, 1.0)
     diagonal = np.maximum(dual.upper * dual.curvature, 0.0)  # not below zero by rounding
