@@ -137,4 +137,4 @@ def _split(task: str, seed: int, y: Any) -> tuple[Any, Any]:
 def _floats(X: Any, dead: tuple[int, ...], rows: Any) -> Any:
     if sparse.issparse(X):
         return sparse.csr_matrix(X[rows], dtype=np.float64)  # what all methods take
-    return np.delete(X[rows], dead, axis=1).astype(np.float64)
+    return np.delete(X[rows], dead, axis=1).astype(np.float64, order="C")  # as arrays mostly are
