@@ -9,7 +9,7 @@ from marginpursuit import _kernels
 from marginpursuit.design import design_for
 from marginpursuit.design.merged import MergedDesign
 from marginpursuit.losses import MarginLoss
-from marginpursuit.solvers import SOLVERS, Problem, Status
+from marginpursuit.solvers import SOLVERS, Problem, Status, minimise
 from marginpursuit.solvers._quasi_newton import evaluate, join
 from marginpursuit.solvers.dual_ascent import dual_geometry, has_dual, solve_dual
 from marginpursuit.tasks import Tasks
@@ -74,6 +74,21 @@ def test_the_minimiser_is_that_of_the_quasi_newton_method(unit, fit_intercept, l
     scores = (X @ coef + intercept for coef, intercept in (linear, other))
     assert_allclose(*scores, atol=2e-3)
     assert np.any(linear[1] != 0) == fit_intercept
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+@pytest.mark.parametrize("lone", [0, 40])
+def test_the_primal_may_go_on_in_the_same_columns(fit_intercept, lone):
+    """Its steps are those in standardised columns, which a mean far from zero does not delay."""
+    X, codes = rows(lone=lone)
+    X = sparse.csr_matrix(X.toarray() + 20.0 * np.eye(1, N_COLUMNS))
+    posed = [
+        problem(X, codes, prepare, fit_intercept=fit_intercept)
+        for prepare in (dual_geometry, SOLVERS["lbfgs"].prepare)
+    ]
+    found, expected = (minimise(each) for each in posed)
+    assert_allclose(found.value, expected.value, rtol=1e-8)
+    assert found.n_iter <= 1.2 * expected.n_iter
 
 
 @pytest.mark.parametrize("tol", [0.3, 1e-2, 1e-4])

@@ -3,6 +3,7 @@
 import io
 import os
 import pickle
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,8 @@ from marginpursuit.selection import _folds, _race
 from marginpursuit.selection._folds import Fold
 from marginpursuit.selection._link import FittedLink
 from marginpursuit.selection._scores import THRESHOLDS, Judge
+from marginpursuit.solvers import minimise
+from marginpursuit.solvers._quasi_newton import evaluate, join
 
 GRID = {
     "leverage_bound": None,
@@ -164,6 +167,34 @@ def test_rows_are_visited_where_there_is_a_dual(alphas, is_compiled, solvers, mo
     X, y = sparse_wide(3)
     MarginPursuitClassifierCV(alphas=alphas, scales=[1.0], cv=3, refit=False).fit(X, y)
     assert solvers == [VISITED if is_compiled and min(alphas) > 0 else "lbfgs"]
+
+
+@pytest.mark.skipif(_kernels._compiled is None, reason="installed without the compiled kernels")
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_fits_that_passes_leave_unfinished_are_minimisers(fit_intercept, monkeypatch):
+    """Before their minimum, fits with small penalties look better than they are."""
+    X = sparse.random(300, 400, 0.01, format="csr", random_state=1)
+    score = X[:, :200].sum(axis=1).A1 + 0.5 * np.random.default_rng(0).normal(size=300)
+    ends, gaps, visited = [], [], _folds.FoldFits._visited
+
+    def checked(self, problem, tols):
+        found = visited(self, problem, tols)
+        best = minimise(replace(problem, max_iter=5000, tol=1e-9), times=5, fewest=100).value
+        value, _ = evaluate(problem, join(problem, *found.linear), np.arange(len(tols)))
+        ends.append(found.gap > _folds._GAP * tols)  # at the last pass
+        gaps.append((value - best) / problem.relative_to(best))
+        return found
+
+    monkeypatch.setattr(_folds, "_FEW_ROWS", 50)
+    monkeypatch.setattr(_folds, "_PASSES", 0.02)
+    monkeypatch.setattr(_folds.FoldFits, "_visited", checked)
+    MarginPursuitClassifierCV(
+        scales=[1.0, 0.1], alphas=[1e-6], cv=4, refit=False, fit_intercept=fit_intercept
+    ).fit(X, score > np.median(score))
+    slow, gap = np.concatenate(ends), np.concatenate(gaps)
+    assert np.any(slow)
+    assert np.all(gap[slow] <= 3e-3)
+    assert np.all(gap <= _folds._GAP * 1e-3)
 
 
 def test_the_hessian_saves_sweeps_and_changes_no_score(monkeypatch):

@@ -8,7 +8,9 @@ but be told apart, and the way back is long.) All lines, folds and classes are t
 sweeps, as many at a time as memory permits.
 
 Sparse rows with many columns are visited one by one instead, in the dual: no scale is walked, and
-every task begins with forces of zero.
+every task begins with forces of zero. There the tolerance of a fit is a fiftieth of the gap between
+primal and dual objective, which bounds how far it is off; fits of the last round that are slow to
+meet it are taken to the tolerance in the primal.
 
 Where the bound of the Hessian proves to be poor, the Hessian at the fits of the last scale takes
 its place, one for all lines and folds of an overconfidence: the last round of digit5 then takes 45
@@ -36,7 +38,7 @@ from marginpursuit.design import (
     take_rows,
 )
 from marginpursuit.losses import MarginLoss
-from marginpursuit.solvers import SOLVERS, Geometry, Problem, choose_solver, minimise
+from marginpursuit.solvers import SOLVERS, Geometry, Problem, Solution, choose_solver, minimise
 from marginpursuit.solvers.dual_ascent import dual_geometry, has_dual, solve_dual
 from marginpursuit.tasks import Labels, Stretches, Tasks
 
@@ -103,10 +105,12 @@ _ROUGH = {"gram": Effort(12, 1e-2), "lbfgs": Effort(75, 1e-2), "dual": Effort(20
 # change at a gap of 5 %, which takes 20 passes or so; at 0.1 % it would be 400.
 _GAP = 50.0
 
-# Passes over the rows, times the tolerance, that are taken at most: 100 with the usual tolerance.
-# Small penalties may take a thousand where rows are hardly more than columns; such fits are no
-# good there, and look better than they are where they end.
-_PASSES = 0.1
+# Passes over the rows, times the tolerance, that are taken at most: 200 with the usual tolerance.
+# Small penalties may take a thousand where rows are hardly more than columns, and look better than
+# their minimisers before: on reuters, held-out errors of 2.2 % instead of 2.4 %. Fits that count go
+# on in the primal, where the first estimates of the gap are a tenth of it.
+_PASSES = 0.2
+_FEWEST_STEPS = 40
 
 
 class Judged(NamedTuple):
@@ -325,14 +329,35 @@ class FoldFits:
         if self._walks:
             solution = minimise(problem, times=2, tols=tols)
         else:
-            most = max(self._rough.max_iter, int(_PASSES / problem.tol))
-            few = replace(problem, max_iter=min(problem.max_iter, most))
-            solution = solve_dual(few, _GAP * tols)
+            solution = self._visited(problem, tols)
         coef, intercept = solution.linear
         self.n_reads += design.n_reads - before
         for unit, span in zip(units, self._spans(len(units)), strict=True):
             start[unit] = coef[:, span], intercept[span]
         return solution.n_iter
+
+    def _visited(self, problem: Problem, tols: FloatArray) -> Solution:
+        """Fit in the dual, and where passes do not suffice and a fit is to count, in the primal.
+
+        Values and gaps are those of the last pass.
+        """
+        most = max(self._rough.max_iter, int(_PASSES / problem.tol))
+        few = replace(problem, max_iter=min(problem.max_iter, most))
+        solution = solve_dual(few, _GAP * tols)
+        coef, intercept = solution.linear
+        slow = np.flatnonzero(solution.gap > _GAP * tols)
+        step = max(1, _MOST_BYTES // (8 * _STATE_ARRAYS * len(coef)))
+        for first in range(0, 0 if self._is_rough else len(slow), step):
+            some = slow[first : first + step]
+            rest = replace(
+                problem,
+                tasks=problem.tasks.take(some),
+                alphas=problem.alphas[some],
+                start=(coef[:, some], intercept[some]),
+            )
+            found = minimise(rest, times=5, fewest=_FEWEST_STEPS, tols=tols[some])
+            coef[:, some], intercept[some] = found.linear
+        return solution
 
     def _may_bend(self, batch: _Batch) -> bool:
         """Whether tasks of one problem, not to be fitted roughly, may share a Hessian of rows."""

@@ -50,19 +50,30 @@ def dual_geometry(
     Parameters and result are those of `gram_geometry`; sparse rows are not copied in any order.
     """
     assert isinstance(design, MemoryDesign)
-    everywhere, _ = shared_weights(weights)
-    design.standardise_diagonal(everywhere, centred=fit_intercept)
-    units = design_unit(design, weights, unit, centred=fit_intercept) * design.spread**2
-    unit_of_part = np.max(units, axis=1, where=np.isfinite(units), initial=0.0)
-    unit_of_part[unit_of_part == 0.0] = 1.0  # no column takes part
-    design.centre, design.inverse_spread = np.zeros(design.n_columns), np.ones(design.n_columns)
     fewer = merged(design)
     rows = design if fewer is None else fewer
+    everywhere, bound = shared_weights(weights)
+    rows.standardise_diagonal(everywhere, centred=fit_intercept)
+    units = design_unit(rows, weights, unit, centred=fit_intercept) * rows.spread**2
+    unit_of_part = np.max(units, axis=1, where=np.isfinite(units), initial=0.0)
+    unit_of_part[unit_of_part == 0.0] = 1.0  # no column takes part
+    mean_unit, mean, variance = unit_of_part.mean(), rows.centre, rows.spread**2
+    rows.centre, rows.inverse_spread = np.zeros(rows.n_columns), np.ones(rows.n_columns)
+
+    def precondition(points: FloatArray, alpha: float) -> FloatArray:
+        """Divide by the diagonal, in coordinates in which columns are centred."""
+        diagonal = bound * variance + alpha * mean_unit
+        if not fit_intercept:
+            return np.asarray(points / diagonal)
+        slope = points[:, -1:]
+        coef = (points[:, :-1] - slope * mean) / diagonal
+        return np.hstack([coef, slope / bound - (coef @ mean)[:, np.newaxis]])
+
     return Geometry(
         rows,
         fit_intercept,
         np.repeat(unit_of_part[:, np.newaxis], rows.n_columns, axis=1),
-        lambda points, alpha: points,
+        precondition,
         rows.to_data if fewer is None else fewer.expanded,
         rows.from_data if fewer is None else fewer.contracted,
     )
