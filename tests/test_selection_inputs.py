@@ -162,7 +162,7 @@ def test_samples_are_bounded(kind, monkeypatch):
     X = kind(X)
     model = MarginPursuitClassifierCV(**GRID, cv=3)
     data = model._check_training(X, y, None)
-    folds = model._split(data, {})
+    folds = model._split(data, {}, {})
 
     def sizes(held):
         monkeypatch.setattr(_race, "_MOST_ELEMENTS", held)

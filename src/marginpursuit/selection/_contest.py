@@ -91,7 +91,7 @@ class Contest:
             resources[left] = self._size(part)
             judged, fits, held = self._judged(part, [settings[k] for k in left])
             scores[left], thresholds[left] = self._judge.at_best(judged)
-            if part.share == 1.0:
+            if part.is_last:
                 break
             staying = survivors(scores[left])
             left = left[with_smaller_penalties([settings[k] for k in left], staying)]
@@ -119,7 +119,7 @@ class Contest:
         scores = np.full(shape, np.nan)
         fits, held = Fits(), Held()
         keeps = 8 * part.data.matrix.shape[1] * part.data.labels.n_classes * len(settings)
-        effort, is_last = self._terms.effort, part.share == 1.0
+        effort = self._terms.effort
         with (
             self._bar(f"{len(settings)} settings on {self._size(part)} rows") as reached,
             FoldFits(
@@ -130,7 +130,7 @@ class Contest:
                 part.fits,
                 replace(self._terms.options, factor=1.0 / part.share),
                 effort,
-                rough=not is_last,
+                rough=not part.is_last,
             ) as fold_fits,
         ):
             for setting, fit, linear, unseen in fold_fits.judge(places, self._scales):
@@ -139,10 +139,10 @@ class Contest:
                     link = self._link(setting, test[own], part.judged)
                     some = self._judge(unseen[own], part.rows[test[own]], link)
                     scores[places[setting], fold] = some
-                if is_last and linear is not None and keeps <= _MOST_KEPT:
+                if part.is_last and linear is not None and keeps <= _MOST_KEPT:
                     coef, intercept = fits.get(setting, (0.0, 0.0))
                     fits[setting] = coef + linear[0], intercept + linear[1]
-                if is_last:
+                if part.is_last:
                     held[setting, fit] = unseen[self._kept[fit]].astype(np.float32)
                 n_judged = np.isfinite(scores[:, :, 0]).sum()
                 reached(int(n_judged), shape[0] * shape[1])

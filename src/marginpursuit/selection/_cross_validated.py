@@ -107,13 +107,16 @@ class CrossValidatedClassifier(LinearClassifier):
             )
         return given, weights if takes_weights(self.scorer_) else {}
 
-    def _split(self, data: TrainingData, params: dict[str, Any]) -> list[Fold]:
+    def _split(
+        self, data: TrainingData, params: dict[str, Any], to_scorer: dict[str, Any]
+    ) -> list[Fold]:
         splitter, y = check_cv(self.cv, data.labels.codes, classifier=True), data.labels.codes
         is_here = isinstance(data.matrix, np.ndarray) or sparse.issparse(data.matrix)
         rows = data.matrix if is_here else np.broadcast_to(0.0, tuple(data.matrix.shape))
         folds = [
             Fold(_rising(train), _rising(test)) for train, test in splitter.split(rows, y, **params)
         ]
+        weights = to_scorer.get("sample_weight")
         for k, fold in enumerate(folds):
             seen = np.unique(y[fold.train][data.weights[fold.train] > 0])
             if len(seen) < 2 or len(fold.test) == 0:
@@ -121,10 +124,16 @@ class CrossValidatedClassifier(LinearClassifier):
                     f"every fold needs training samples of at least 2 classes and a sample to test;"
                     f" fold {k} has {len(seen)} and {len(fold.test)}"
                 )
+            if weights is not None and not np.any(np.asarray(weights)[fold.test]):
+                raise ValueError(
+                    f"every fold needs a sample to test with a positive weight; fold {k} has none"
+                )
         self.n_splits_ = len(folds)
         return folds
 
 
 def _rising(places: Any) -> NDArray[np.intp]:
     places = np.asarray(places)
+    if places.dtype == bool:
+        return np.flatnonzero(places)
     return places if np.all(places[1:] >= places[:-1]) else np.sort(places)

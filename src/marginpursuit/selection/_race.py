@@ -5,9 +5,9 @@ many rows, as far as there are so many: to judge is cheap, and halves the noise.
 whose fits are many, folds are held out together, as a sample leaves out most rows anyway: one fit,
 to rows that all folds of the first half train on, is judged by what each of these folds holds out,
 another by the second half. Where the folds of a half train on too few rows in common, as those of
-repeated splits, each has a fit of its own; as with two classes, where that costs little, and where
-cov lost its winner with one of three samples when folds shared fits. A setting then drops out if,
-with d_k the difference of its score to the best setting's in fold k,
+repeated splits, or on none of a class, each has a fit of its own; as with two classes, where that
+costs little, and where cov lost its winner with one of three samples when folds shared fits. A
+setting then drops out if, with d_k the difference of its score to the best setting's in fold k,
 
 .. math::
 
@@ -29,7 +29,8 @@ ones are made smaller, and left out where they would then be too small for a rou
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from itertools import chain
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,6 +88,11 @@ class Round:
     rows: NDArray[np.intp]  # which rows of all `judged` has
     share: float  # of the rows of a fold that a fit has
 
+    @property
+    def is_last(self) -> bool:
+        """Whether these are all rows, and not a sample."""
+        return self.data is self.judged
+
 
 def rounds(
     data: TrainingData,
@@ -114,7 +120,12 @@ def everything(data: TrainingData, folds: Sequence[Fold]) -> Round:
 
 
 def survivors(scores: FloatArray) -> NDArray[np.intp]:
-    """Return which settings may still win, given scores of shape (n_settings, n_folds)."""
+    """Return which settings may still win, given scores of shape (n_settings, n_folds).
+
+    Where a scorer has no answer, as for a fold of one class, all may.
+    """
+    if not np.all(np.isfinite(scores)):
+        return np.arange(len(scores))
     behind = scores[np.argmax(scores.mean(axis=1))] - scores
     deviation = behind.std(axis=1, ddof=1)
     distance = behind.mean(axis=1)
@@ -153,8 +164,8 @@ def _sampled(
     n_judged: int,
     random: np.random.RandomState,
 ) -> Round:
-    n_rows = len(data.weights)
-    drawn = _sample(data.labels, n_judged, random)
+    n_rows, counted = len(data.weights), data.weights > 0
+    drawn = _completed(_sample(data.labels, n_judged, random), data, folds)
     # Dense rows in memory are judged where they are.
     judged = data if isinstance(data.matrix, np.ndarray) else _taken(data, drawn)
     rows = np.arange(n_rows) if judged is data else drawn
@@ -163,13 +174,19 @@ def _sampled(
         np.array([(_flags(n_rows, places) & wanted)[rows] for places in some])
         for some in zip(*folds, strict=True)
     )
-    usual = float(np.mean([len(fold.train) for fold in folds]))
+    trains &= counted[rows]
+    usual = float(np.mean([np.count_nonzero(counted[fold.train]) for fold in folds]))
     size = round(usual * n_fitted / n_rows)
     every = np.arange(len(folds))
     halves = [np.array_split(every, 2)] if data.labels.n_classes > 2 else []
     for groups in *halves, np.split(every, len(every)):
         common = [np.flatnonzero(trains[group].all(axis=0)) for group in groups]
-        if min(map(len, common)) >= _ENOUGH * size:
+        is_enough = min(map(len, common)) >= _ENOUGH * size
+        if is_enough and all(
+            _n_classes(judged, places) == _n_classes(judged, trains[k])
+            for group, places in zip(groups, common, strict=True)
+            for k in group
+        ):
             break
     fitted = [places[_sample(judged.labels.take(places), size, random)] for places in common]
     together = np.unique(np.concatenate(fitted))
@@ -180,6 +197,24 @@ def _sampled(
         lots.append([Lot(int(k), np.flatnonzero(tests[k][held])) for k in group])
     share = float(np.mean([len(train) for train in fitted])) / usual
     return Round(_taken(judged, together), judged, fits, lots, rows, share)
+
+
+def _completed(
+    drawn: NDArray[np.intp], data: TrainingData, folds: Sequence[Fold]
+) -> NDArray[np.intp]:
+    """Add a row of each class that a fold fits or holds out where none of these was drawn."""
+    wanted = _flags(len(data.weights), drawn)
+    kinds = 2 * data.labels.codes + (data.weights > 0)  # rows without weight stand for themselves
+    for places in chain.from_iterable(folds):
+        own = kinds[places]
+        n_drawn = np.bincount(own[wanted[places]], minlength=2 * data.labels.n_classes)
+        for kind in np.flatnonzero(n_drawn == 0):
+            wanted[places[own == kind][:1]] = True
+    return np.flatnonzero(wanted)
+
+
+def _n_classes(data: TrainingData, rows: NDArray[Any]) -> int:
+    return int(np.count_nonzero(np.bincount(data.labels.codes[rows])))
 
 
 def _taken(data: TrainingData, rows: NDArray[np.intp]) -> TrainingData:

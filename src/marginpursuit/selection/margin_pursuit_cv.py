@@ -278,7 +278,9 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
         to_splitter, to_scorer = self._route(sample_weight, params)
         unit = "common" if data.is_sparse else "standardised"
         self.alpha_unit_ = unit if self.alpha_unit == "auto" else self.alpha_unit
-        folds = self._split(data, to_splitter)
+        folds = self._split(data, to_splitter, to_scorer)
+        if self.rule == "one-standard-error" and len(folds) < 2:
+            raise ValueError('rule="one-standard-error" needs at least 2 folds; cv has 1')
         with np.errstate(all="ignore"):
             try:
                 start, weights = self._choose(data, folds, to_scorer)
