@@ -119,3 +119,19 @@ def test_what_cannot_be_judged():
     model.set_params(rule="one-standard-error", cv=ShuffleSplit(1, random_state=0))
     with pytest.raises(ValueError, match="at least 2 folds"):
         model.fit(X, y)
+
+
+@pytest.mark.parametrize("unit", [1e-60, 1e-30, 1e30, 1e60])
+def test_margins_beyond_float32(unit):
+    X, y = rows(300, 2, flip_y=0.2)
+    options = {"overconfidences": [0.0, 1.0], "alphas": [1e-2, 1e-4], "cv": 3}
+    ours, expected = (
+        MarginPursuitClassifierCV(margin=x, scales=[x, 0.3 * x], **options).fit(X, y)
+        for x in (unit, 1.0)
+    )
+    assert_allclose(
+        ours.cv_results_["mean_test_score"], expected.cv_results_["mean_test_score"], atol=0.01
+    )
+    assert ours.best_index_ == expected.best_index_
+    assert_allclose(ours.coef_, unit * expected.coef_, rtol=1e-3)
+    assert_allclose(ours.predict_proba(X), expected.predict_proba(X), atol=1e-2)

@@ -25,7 +25,8 @@ from marginpursuit.selection._race import (
 )
 from marginpursuit.selection._scores import Judge, Link
 
-#: Sums over folds of the fits to all rows but theirs; scores of the rows that a fold holds out.
+#: Sums over folds of the fits to all rows but theirs; scores of the rows that a fold holds out, in
+#: units of the margin.
 Fits: TypeAlias = dict[Setting, Linear]
 Held: TypeAlias = dict[tuple[Setting, int], FloatArray]
 
@@ -101,7 +102,7 @@ class Contest:
             chosen = [held[settings[best], fold] for fold in range(len(folds))]
             rows = np.concatenate([fold.test for fold in folds])[:: self._thinning]
             threshold = float(thresholds[best])
-            moved = np.concatenate(chosen) - threshold
+            moved = terms.options.margin * np.concatenate(chosen, dtype=np.float64) - threshold
             link = self._fit_link(moved, rows, self._data, self._thinning, threshold)
         start = None
         if settings[best] in fits:
@@ -119,7 +120,7 @@ class Contest:
         scores = np.full(shape, np.nan)
         fits, held = Fits(), Held()
         keeps = 8 * part.data.matrix.shape[1] * part.data.labels.n_classes * len(settings)
-        effort = self._terms.effort
+        effort, margin = self._terms.effort, self._terms.options.margin
         with (
             self._bar(f"{len(settings)} settings on {self._size(part)} rows") as reached,
             FoldFits(
@@ -143,7 +144,8 @@ class Contest:
                     coef, intercept = fits.get(setting, (0.0, 0.0))
                     fits[setting] = coef + linear[0], intercept + linear[1]
                 if part.is_last:
-                    held[setting, fit] = unseen[self._kept[fit]].astype(np.float32)
+                    kept = unseen[self._kept[fit]] / margin  # which float32 may not hold
+                    held[setting, fit] = kept.astype(np.float32)
                 n_judged = np.isfinite(scores[:, :, 0]).sum()
                 reached(int(n_judged), shape[0] * shape[1])
             self._n_reads += fold_fits.n_reads * part.share

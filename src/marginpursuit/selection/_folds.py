@@ -48,8 +48,10 @@ _MOST_BYTES = 1 << 28
 _STATE_ARRAYS = 24
 _DUAL_ARRAYS = 4  # where rows are visited
 
-# Tolerances from here on up are met by sums of products in float32.
+# Tolerances from here on up are met by sums of products in float32, which holds scores where the
+# margin is in this range.
 _FEW_DIGITS = 1e-4
+_CONDENSED_MARGINS = 1e-20, 1e20
 
 # In the space of the rows each fold and penalty has a factorisation, for the tasks of all classes.
 # Sparse rows are visited so quickly that with more rows than this it is not worth its while: 2,500
@@ -248,7 +250,9 @@ class FoldFits:
             matrix, codes = take_rows(matrix, train), codes[train]
             weights = np.ascontiguousarray(weights[folds][:, train])
         design, order, stretches = self._open(matrix), None, None
-        if self._walks and self._effort.tol >= _FEW_DIGITS:
+        least, most = _CONDENSED_MARGINS
+        is_held = least <= self._options.margin <= most
+        if self._walks and self._effort.tol >= _FEW_DIGITS and is_held:
             order, stretches = Stretches.of(weights)
         prepare = SOLVERS[self._solver].prepare if self._walks else dual_geometry
         geometry = prepare(
