@@ -194,7 +194,7 @@ def test_fits_that_passes_leave_unfinished_are_minimisers(fit_intercept, monkeyp
     slow, gap = np.concatenate(ends), np.concatenate(gaps)
     assert np.any(slow)
     assert np.all(gap[slow] <= 3e-3)
-    assert np.all(gap <= _folds._GAP * 1e-3)
+    assert np.all(gap <= 1.5 * _folds._GAP * 1e-3)  # sums over a pass in which they change
 
 
 def test_the_hessian_saves_sweeps_and_changes_no_score(monkeypatch):

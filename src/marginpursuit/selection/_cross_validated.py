@@ -118,11 +118,12 @@ class CrossValidatedClassifier(LinearClassifier):
         ]
         weights = to_scorer.get("sample_weight")
         for k, fold in enumerate(folds):
-            seen = np.unique(y[fold.train][data.weights[fold.train] > 0])
-            if len(seen) < 2 or len(fold.test) == 0:
+            counts = np.bincount(y[fold.train], data.weights[fold.train] > 0)
+            n_seen = np.count_nonzero(counts)
+            if n_seen < 2 or len(fold.test) == 0:
                 raise ValueError(
                     f"every fold needs training samples of at least 2 classes and a sample to test;"
-                    f" fold {k} has {len(seen)} and {len(fold.test)}"
+                    f" fold {k} has {n_seen} and {len(fold.test)}"
                 )
             if weights is not None and not np.any(np.asarray(weights)[fold.test]):
                 raise ValueError(

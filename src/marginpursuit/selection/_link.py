@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize
-from scipy.special import logsumexp
 
 from marginpursuit._namespaces import namespace
 from marginpursuit._validation import FloatArray
@@ -66,8 +65,11 @@ class FittedLink:
 
         def loss(slopes: FloatArray) -> tuple[float, FloatArray]:
             logits = np.tensordot(slopes, pieces, 1)
-            logs = logits - logsumexp(logits, axis=1, keepdims=True)
-            excess = weights[:, np.newaxis] * np.exp(logs) - target
+            logits -= logits.max(axis=1, keepdims=True)
+            odds = np.exp(logits)
+            total = odds.sum(axis=1, keepdims=True)
+            logs = logits - np.log(total)
+            excess = (weights[:, np.newaxis] / total) * odds - target
             return -float(np.sum(target * logs)), np.tensordot(pieces, excess, 2)
 
         found = minimize(loss, np.ones(4), jac=True, method="L-BFGS-B", bounds=[_SLOPES] * 4)

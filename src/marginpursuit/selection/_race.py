@@ -189,7 +189,7 @@ def _sampled(
         ):
             break
     fitted = [places[_sample(judged.labels.take(places), size, random)] for places in common]
-    together = np.unique(np.concatenate(fitted))
+    together = np.flatnonzero(_flags(len(rows), np.concatenate(fitted)))
     fits, lots = [], []
     for group, train in zip(groups, fitted, strict=True):
         held = tests[group].any(axis=0)

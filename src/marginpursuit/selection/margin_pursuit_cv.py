@@ -139,7 +139,7 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
     tol : float, default=1e-3
         The estimated relative suboptimality at which fits to folds stop; the fit to all rows stops
         at a thousandth of it. Coordinate ascent in the dual stops where the relative gap to the
-        dual objective, which bounds the suboptimality, is ten times as large.
+        dual objective, an upper bound but for what changes during a pass, is ten times as large.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes.
     n_threads : int or None, default=None
