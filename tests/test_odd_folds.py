@@ -8,7 +8,7 @@ from sklearn.model_selection import PredefinedSplit, ShuffleSplit, StratifiedShu
 
 from marginpursuit import MarginPursuitClassifierCV
 from marginpursuit.selection import _race
-from marginpursuit.selection._folds import Fold
+from marginpursuit.selection._settings import Fold
 
 GRID = {"scales": [1.0, 0.1], "overconfidences": [0.0, 1.0], "alphas": [1e-2, 1e-4]}
 

@@ -28,9 +28,9 @@ from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV, _k
 from marginpursuit.datasets import contaminate
 from marginpursuit.design import MemoryDesign, MergedDesign
 from marginpursuit.selection import _folds, _race
-from marginpursuit.selection._folds import Fold
 from marginpursuit.selection._link import FittedLink
 from marginpursuit.selection._scores import THRESHOLDS, Judge
+from marginpursuit.selection._settings import Fold
 from marginpursuit.solvers import minimise
 from marginpursuit.solvers._quasi_newton import evaluate, join
 

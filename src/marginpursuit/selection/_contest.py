@@ -14,7 +14,7 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import TrainingData
 from marginpursuit.classifiers._probabilities import exact_probabilities
 from marginpursuit.design import Linear
-from marginpursuit.selection._folds import Effort, Fold, FoldFits, FoldOptions, Setting
+from marginpursuit.selection._folds import FoldFits
 from marginpursuit.selection._link import FittedLink, thinning
 from marginpursuit.selection._race import (
     Round,
@@ -24,6 +24,7 @@ from marginpursuit.selection._race import (
     with_smaller_penalties,
 )
 from marginpursuit.selection._scores import Judge, Link
+from marginpursuit.selection._settings import Effort, Fold, FoldOptions, Setting
 
 #: Sums over folds of the fits to all rows but theirs; scores of the rows that a fold holds out, in
 #: units of the margin.

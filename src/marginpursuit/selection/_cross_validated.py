@@ -14,8 +14,8 @@ from sklearn.utils.metaestimators import available_if
 from marginpursuit._namespaces import is_elsewhere, is_foreign, to_numpy
 from marginpursuit.blocks import is_dask
 from marginpursuit.classifiers._base import LinearClassifier, TrainingData
-from marginpursuit.selection._folds import Fold
 from marginpursuit.selection._scores import Scored, takes_weights
+from marginpursuit.selection._settings import Fold
 
 
 def _was_refitted(estimator: Any) -> bool:

@@ -8,9 +8,9 @@ but be told apart, and the way back is long.) All lines, folds and classes are t
 sweeps, as many at a time as memory permits.
 
 Sparse rows with many columns are visited one by one instead, in the dual: no scale is walked, and
-every task begins with forces of zero. There the tolerance of a fit is a fiftieth of the gap between
-primal and dual objective, which bounds how far it is off; fits of the last round that are slow to
-meet it are taken to the tolerance in the primal.
+every task begins with forces of zero. There the tolerance of a fit is a tenth of the gap between
+primal and dual objective, which bounds how far it is off, but for what changes during a pass; fits
+of the last round that are slow to meet it are taken to the tolerance in the primal.
 
 Where the bound of the Hessian proves to be poor, the Hessian at the fits of the last scale takes
 its place, one for all lines and folds of an overconfidence: the last round of digit5 then takes 45
@@ -38,6 +38,7 @@ from marginpursuit.design import (
     take_rows,
 )
 from marginpursuit.losses import MarginLoss
+from marginpursuit.selection._settings import Effort, Fold, FoldOptions, Judged, Setting
 from marginpursuit.solvers import SOLVERS, Geometry, Problem, Solution, choose_solver, minimise
 from marginpursuit.solvers.dual_ascent import dual_geometry, has_dual, solve_dual
 from marginpursuit.tasks import Labels, Stretches, Tasks
@@ -71,33 +72,6 @@ _FEWEST_ELEMENTS = 1 << 16
 # Tasks whose mean Hessian stands for that of all.
 _BENT_BY = 12
 
-
-class Setting(NamedTuple):
-    """What is chosen by cross-validation."""
-
-    alpha: float
-    overconfidence: float
-    scale: float
-
-
-class Fold(NamedTuple):
-    """Rows to fit and rows to judge by, both in rising order, perhaps of different matrices."""
-
-    train: NDArray[np.intp]
-    test: NDArray[np.intp]
-
-
-class Effort(NamedTuple):
-    """How long to go on with a fit."""
-
-    max_iter: int
-    tol: float
-
-    def at_most(self, other: "Effort") -> "Effort":
-        """Return no more effort than another."""
-        return Effort(min(self.max_iter, other.max_iter), max(self.tol, other.tol))
-
-
 # The effort that is enough to drop settings, and to begin at the next scale. Steps without a Gram
 # matrix get less far: after 25, scores of one class of news20 were up to 4 points short.
 _ROUGH = {"gram": Effort(12, 1e-2), "lbfgs": Effort(75, 1e-2), "dual": Effort(20, 2.5e-2)}
@@ -113,28 +87,6 @@ _GAP = 10.0
 # on in the primal, where the first estimates of the gap are a tenth of it.
 _PASSES = 0.2
 _FEWEST_STEPS = 40
-
-
-class Judged(NamedTuple):
-    """The fit of a setting to a fold, and the scores h(x) it gives the rows it has not seen."""
-
-    setting: Setting
-    fold: int
-    linear: Linear | None  # for the data as it came; of a rough fit, if it was had in passing
-    scores: FloatArray  # (n_test, n_problems)
-
-
-@dataclass(frozen=True)
-class FoldOptions:
-    """What all fits have in common."""
-
-    margin: float
-    unit: str  # of penalties
-    fit_intercept: bool
-    solver: str
-    n_threads: int
-    factor: float = 1.0  # that penalties are multiplied by
-    are_penalised: bool = True  # whether all penalties are positive
 
 
 class _Unit(NamedTuple):

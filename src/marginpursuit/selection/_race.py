@@ -38,7 +38,7 @@ from numpy.typing import NDArray
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import TrainingData
 from marginpursuit.design import loaded, row_elements, take_rows
-from marginpursuit.selection._folds import Fold, Setting
+from marginpursuit.selection._settings import Fold, Setting
 from marginpursuit.tasks import Labels
 
 # Each round has so many times the rows of the one before, and there are at most so many.

@@ -31,12 +31,12 @@ from marginpursuit.classifiers._parameters import (
 from marginpursuit.design import Linear, design_for
 from marginpursuit.selection._contest import Contest, Terms
 from marginpursuit.selection._cross_validated import CrossValidatedClassifier
-from marginpursuit.selection._folds import Effort, Fold, FoldOptions, Setting
 from marginpursuit.selection._scores import (
     THRESHOLDS,
     Judge,
     search_results,
 )
+from marginpursuit.selection._settings import Effort, Fold, FoldOptions, Setting
 
 __all__ = ["MarginPursuitClassifierCV"]
 
