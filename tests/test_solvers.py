@@ -22,6 +22,7 @@ from marginpursuit.solvers import (
     Problem,
     Solver,
     Status,
+    _finish,
     _newton,
     _single,
     choose_solver,
@@ -770,7 +771,7 @@ class TestFromASample:
     def test_near_rows_save_reads(self, monkeypatch):
         reads = []
         for kind in (NearDescent, NewtonDescent):
-            monkeypatch.setattr(gram, "NearDescent", kind)
+            monkeypatch.setattr(_finish, "NearDescent", kind)
             problem = self.problem()
             self.solve(problem)
             reads.append(problem.geometry.design.n_reads)
