@@ -30,10 +30,9 @@ def finished(problem: Problem, first: Solution, trust: float, *, near: bool = Fa
     history, n_iter = list(first.history), first.n_iter
     for task, steps in _in_turn(problem, first, points, trust, near=near):
         for step in steps:
-            if step.is_fresh:
-                points[task], value[task] = step.point, step.value
             gap[task] = step.gap
             if step.is_fresh:
+                points[task], value[task] = step.point, step.value
                 reads = problem.geometry.design.n_reads
                 last = Progress(step.iteration, reads, float(value.mean()), float(gap.max()))
                 history.append(last)

@@ -56,7 +56,7 @@ _LITTLE_OVERCONFIDENCE = 0.1
 
 # With so many rows for each column the rows that are short of the level decide everything, and the
 # estimate of the quasi-Newton method is enough, once it knows the rate of its steps, which takes
-# some even after a start nearby. A Newton step takes as long as forty reads of cov, so the
+# some even after a start nearby. A Newton step takes as long as many reads of cov, so the
 # quasi-Newton method may also go on for longer.
 _PLENTY, _FEWEST_STEPS, _MOST_STEPS_OF_PLENTY = 100, 12, 150
 
@@ -75,8 +75,8 @@ _START_TOL = 1e-2
 
 # The share of rows with curvature up to which Newton steps are taken from there. Such a step takes
 # as long as a read of all rows and several of these, copied, for the Hessian: with a fiftieth, as
-# on digit5 and protein, as four reads, where it saves the quasi-Newton method ten steps or more;
-# with a fifth, as on cov, as nearly twenty, and the quasi-Newton method is as fast.
+# on digit5 and protein, it saves the quasi-Newton method ten steps or more; with a fifth, as on
+# cov, the quasi-Newton method is as fast.
 _FEW_CURVED = 0.08
 
 # With plenty of rows the decrement of a Newton step is what is left, and the bound, which may be a
