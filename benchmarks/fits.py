@@ -64,7 +64,7 @@ def _compare(X: Any, y: Any, overconfidence: float, scale: float) -> tuple[str, 
     more = "" if reached else ">"
     return (
         f"{seconds:.2f}",
-        str(model.n_sweeps_),
+        str(model.n_passes_),
         f"{more}{there:.1f}",
         f"{more}{evaluations}",
         f"{more}{there / seconds:.0f}",

@@ -167,7 +167,7 @@ def _fit(name: str, spread: float, factors: int) -> list[Any]:
     return [
         name,
         f"{seconds:.3f}",
-        model.n_sweeps_,
+        model.n_passes_,
         f"{model.objective_ / minimum - 1:.0e}",
         f"{peer:.2f}",
         evaluations,
@@ -228,7 +228,7 @@ def probe() -> Iterator[str]:
         [
             [
                 *(f"{x:.2f}" for x in seconds),
-                model.n_sweeps_,
+                model.n_passes_,
                 f"{error:.4f}",
                 f"{1e3 * scoring:.1f}",
             ]
@@ -259,8 +259,8 @@ def _selection(n_rows: int, n_columns: int, *, compare: bool) -> list[Any]:
         gap = f"{np.abs(scores[0] - scores[1]).max():.1e}"
         winner = "the same" if model.best_params_ == near.best_params_ else "another"
     kept = int(np.count_nonzero(model.cv_results_["n_resources"] == n_rows))
-    reads = f"{model.n_sweeps_:.0f}"
-    return [f"{n_rows:,} x {n_columns}", f"{seconds:.2f}", reads, kept, gap, winner]
+    passes = f"{model.n_passes_:.0f}"
+    return [f"{n_rows:,} x {n_columns}", f"{seconds:.2f}", passes, kept, gap, winner]
 
 
 def _table(n_rows: int, n_columns: int, spread: float, factors: int) -> tuple[Any, Any]:

@@ -42,12 +42,12 @@ def _grow(shapes: list[tuple[int, int]], *, columns: bool = False) -> Iterator[t
             model = MarginPursuitClassifier(scale=1.0).fit(X, y)
             times.append(time.perf_counter() - start)
         seconds = min(times)
-        rate = seconds / n / model.n_sweeps_
+        rate = seconds / n / model.n_passes_
         first = first or rate
         yield (
             f"{d if columns else n:,}",
             f"{seconds:.3f}",
-            str(model.n_sweeps_),
+            str(model.n_passes_),
             f"{1e6 * seconds / n:.2f}",
             f"{rate / first:.2f}",
         )

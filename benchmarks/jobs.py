@@ -238,6 +238,6 @@ def evaluate(model: Any, problem: problems.Problem) -> Row:
         row["log_loss"] = float(
             log_loss(y, model.predict_proba(problem.X_test), labels=model.classes_)
         )
-    if hasattr(model, "n_sweeps_"):
-        row["reads"] = float(model.n_sweeps_)
+    if hasattr(model, "n_passes_"):
+        row["reads"] = float(model.n_passes_)
     return row

@@ -108,7 +108,7 @@ def test_sweeps(case, positive):
         assert part.dtype == np.float64
         true = scores[chosen[k]][:, tasks.part == k]
         assert_allclose(part, true, rtol=precision, atol=10 * precision)
-    assert tested.n_reads == trusted.n_reads + 1
+    assert tested.n_passes == trusted.n_passes + 1
 
 
 def test_moments(case):
@@ -120,7 +120,7 @@ def test_moments(case):
     other = np.random.default_rng(5).random(203)
     for call in (
         lambda design: design.gram(other) / other.sum(),
-        lambda design: design.pullback(other) / other.sum(),
+        lambda design: design.adjoint(other) / other.sum(),
         lambda design: design.part_variances(np.stack([weights, weights[::-1]]), centred=True),
         lambda design: design.row_products(np.arange(1.0, 8.0)) / 7,
         lambda design: design.mean_square(weights) / 100,
@@ -165,7 +165,7 @@ def test_the_fit_is_that_of_numpy(options, y, weighted):
     far = MarginPursuitClassifier(**options).fit(in_strict(X), in_strict(y), weight)
     assert_array_equal(far.classes_, near.classes_)
     assert far.classes_.dtype == near.classes_.dtype
-    for name in ("coef_", "intercept_", "objective_", "scale_", "n_iter_", "n_sweeps_"):
+    for name in ("coef_", "intercept_", "objective_", "scale_", "n_iter_", "n_passes_"):
         assert_allclose(getattr(far, name), getattr(near, name), rtol=1e-7, atol=1e-9)
     for name in ("location", "mean", "variance", "skewness", "quantiles"):
         found, true = (getattr(fit.margin_statistics_, name) for fit in (far, near))
@@ -303,7 +303,7 @@ def test_what_crosses_has_the_size_of_the_coefficients(monkeypatch):
     monkeypatch.setattr(np, "from_dlpack", leaving)
     monkeypatch.setattr(strict, "asarray", entering)
     model = MarginPursuitClassifier().fit(far, labels)
-    assert len(sizes["out"]) > model.n_sweeps_
+    assert len(sizes["out"]) > model.n_passes_
     assert max(sizes["out"]) <= 7 * 7
     assert max(sizes["in"]) <= 7 * 7
     MarginPursuitClassifier().fit(far, y)

@@ -45,7 +45,7 @@ def both(values, weights=None, scale=1.0, n_blocks=4):
     linear = np.eye(n_problems), np.zeros(n_problems)  # the columns are the scores
     with design_for(blocks) as design:
         found = block_margins(design, linear, labels, weights, 123.0, loss)
-        assert design.n_reads == 1
+        assert design.n_passes == 1
     return Margins.of(values.copy(), labels, weights, 123.0, loss.margin), found
 
 

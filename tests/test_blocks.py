@@ -45,7 +45,7 @@ def test_the_fit_is_that_in_memory(dtype, edges):
     blocks = cut(X, *edges)
     ours = MarginPursuitClassifier().fit(blocks, y)
     assert_same_fit(ours, expected)
-    assert ours.n_sweeps_ == expected.n_sweeps_ - 1  # mean and Gram matrix in one read
+    assert ours.n_passes_ == expected.n_passes_ - 1  # mean and Gram matrix in one read
     assert ours.n_features_in_ == 30
     assert_allclose(ours.decision_function(blocks), ours.decision_function(X), rtol=1e-13)
     assert_array_equal(ours.predict(blocks), ours.predict(X))

@@ -57,7 +57,7 @@ def test_an_interrupted_fit_goes_on(path, load, solver):
     rest = MarginPursuitClassifier(checkpoint=str(path), verbose=0, **SETTINGS | settings)
     rest.fit(X, y)
     assert_allclose(rest.objective_, whole.objective_, rtol=1e-9)
-    assert rest.n_sweeps_ < whole.n_sweeps_
+    assert rest.n_passes_ < whole.n_passes_
     assert rest.n_iter_ > kept
     assert not path.exists()
     assert_array_equal(rest.predict(X), whole.predict(X))
@@ -148,4 +148,4 @@ def test_a_process_that_is_killed_leaves_a_whole_checkpoint(path):
     whole = MarginPursuitClassifier(**SETTINGS).fit(X, y)
     rest = MarginPursuitClassifier(checkpoint=path, **SETTINGS).fit(X, y)
     assert_allclose(rest.objective_, whole.objective_, rtol=1e-9)
-    assert rest.n_sweeps_ < whole.n_sweeps_
+    assert rest.n_passes_ < whole.n_passes_

@@ -286,9 +286,9 @@ def test_long_input_is_linked_in_batches(monkeypatch):
 def test_counts_of_work():
     X, y = CANCER
     model = MarginPursuitClassifier().fit(X, y)
-    assert 1 <= model.n_iter_ < model.n_sweeps_ < 60
+    assert 1 <= model.n_iter_ < model.n_passes_ < 60
     assert isinstance(model.n_iter_, int)
-    assert isinstance(model.n_sweeps_, int)
+    assert isinstance(model.n_passes_, int)
 
 
 # --- weights -------------------------------------------------------------------------------------
@@ -590,7 +590,7 @@ def test_the_first_rows_of_a_stream_are_fitted_exactly():
     batch = MarginPursuitClassifier(scale=0.5).fit(X, y)
     np.testing.assert_allclose(model.coef_, batch.coef_, rtol=1e-9)
     np.testing.assert_allclose(model.margin_location_, batch.margin_location_)
-    assert model.n_sweeps_ > 3 * batch.n_sweeps_  # all fits count
+    assert model.n_passes_ > 3 * batch.n_passes_  # all fits count
     assert model.n_iter_ > 3 * batch.n_iter_
 
 
@@ -613,11 +613,11 @@ def test_a_stream_may_begin_small_and_go_on_large(monkeypatch):
     monkeypatch.setattr(_stream, "_LEAST_ROWS", 0)
     batch = MarginPursuitClassifier().fit(X, y)
     model = MarginPursuitClassifier().partial_fit(X[:60], y[:60], classes=[False, True])
-    reads = model.n_sweeps_
+    passes = model.n_passes_
     model.partial_fit(X[60:], y[60:])
     scores = batch.decision_function(X)
     assert np.std(model.decision_function(X) - scores) < 0.03 * np.std(scores)
-    assert model.n_sweeps_ - reads < 40  # few parts, each read a few times
+    assert model.n_passes_ - passes < 40  # few parts, each read a few times
 
 
 def test_a_column_may_be_constant_at_first(monkeypatch):
@@ -638,7 +638,7 @@ def test_a_stream_forgets_rows_and_what_described_them():
     scale = model.scale_
     assert model.partial_fit(X, y).scale_ == scale
     assert model.n_iter_ >= 2
-    assert model.n_sweeps_ > model.n_iter_
+    assert model.n_passes_ > model.n_iter_
 
 
 @pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])

@@ -693,7 +693,7 @@ def test_a_thousand_classes():
     many = 10.0 * rng.normal(size=(1000, 10))[labels] + rng.normal(size=(2000, 10))
     fitted = MarginPursuitClassifier(scale=100.0).fit(many, labels)
     assert fitted.coef_.shape == (1000, 10)
-    assert fitted.n_sweeps_ < 15
+    assert fitted.n_passes_ < 15
     assert fitted.predict_proba(many[:5]).shape == (5, 1000)
     assert fitted.score(many, labels) > 0.1
 

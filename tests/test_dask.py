@@ -221,7 +221,7 @@ def test_one_task_a_block_and_round_and_no_rows_in_it(client, tmp_path):
     fit = MarginPursuitClassifier().fit(lazy(partial(noted_rows, log=str(log))), LABELS)
     assert (
         client.run_on_scheduler(partial(count_tasks, name="_answer"))
-        == N_BLOCKS * fit.n_sweeps_
+        == N_BLOCKS * fit.n_passes_
         == len(log.read_text().splitlines())
     )
 
@@ -242,7 +242,7 @@ def test_a_fit_takes_at_most_twelve_rounds(client, n_columns):
     y = score - np.median(score) + 0.5 * score.std() * rng.normal(size=len(X)) > 0
     blocks = as_blocks(da.from_array(X, chunks=(1000, -1)))
     fit = MarginPursuitClassifier().fit(blocks, da.from_array(y))
-    assert blocks.n_rounds > fit.n_sweeps_  # margins are asked again
+    assert blocks.n_rounds > fit.n_passes_  # margins are asked again
     assert 1 + blocks.n_rounds <= 12  # a round for y, one for each read, and those for the margins
 
 
@@ -263,7 +263,7 @@ def test_results_are_added_up_in_a_tree(client, monkeypatch, expected):
     fit = MarginPursuitClassifier().fit(lazy(make_rows), LABELS)
     assert_same(fit, expected)
     n_sums = client.run_on_scheduler(partial(count_tasks, name="_sum"))
-    assert n_sums >= 6 * fit.n_sweeps_  # of six blocks three, two and one
+    assert n_sums >= 6 * fit.n_passes_  # of six blocks three, two and one
 
 
 class During:
@@ -313,7 +313,7 @@ def test_what_happens_to_workers_changes_nothing(client, expected, tmp_path, act
     client.wait_for_workers(2, timeout=30)
     log = tmp_path / "loads"
     rows = lazy(partial(noted_rows, log=str(log), seconds=0.05))
-    loads = N_BLOCKS * expected.n_sweeps_ if reads == "all" else N_BLOCKS * reads + 2
+    loads = N_BLOCKS * expected.n_passes_ if reads == "all" else N_BLOCKS * reads + 2
     with During(client, log, action, loads):
         fit = MarginPursuitClassifier().fit(rows, LABELS)
     assert_identical(fit, expected)
@@ -472,7 +472,7 @@ def test_bytes_sent_are_those_of_the_formula(client, monkeypatch):
     monkeypatch.setattr(module.DaskBlocks, "_result", counted_result)
     blocks = as_blocks(lazy(make_rows))
     model = MarginPursuitClassifier(scale=1.0).fit(blocks, LABELS)
-    fit = Fit(3000, 8, item_bytes=8, block_bytes=32_000, sweeps=model.n_sweeps_ - 2)
+    fit = Fit(3000, 8, item_bytes=8, block_bytes=32_000, sweeps=model.n_passes_ - 2)
     assert fit.n_blocks == N_BLOCKS
     assert cost(fit, 0).out < moved["out"] < cost(fit, 8192).out
     assert 0.8 * cost(fit).back < moved["back"] < 1.2 * cost(fit).back

@@ -60,9 +60,9 @@ def test_scores_of_the_rows_that_parts_choose(case):
     rng = np.random.default_rng(5)
     coef, intercept = rng.normal(size=(rows.shape[1], 5)), rng.normal(size=5)
     chosen, part = rng.random((3, len(rows))) < 0.3, np.array([2, 0, 0, 2, 0])
-    scores, reads = standard(rows, weights) @ coef + intercept, design.n_reads
+    scores, reads = standard(rows, weights) @ coef + intercept, design.n_passes
     found = design.part_scores(coef, intercept, chosen, part)
-    assert design.n_reads == reads + 1
+    assert design.n_passes == reads + 1
     assert [len(some) for some in found] == chosen.sum(axis=1).tolist()
     for k, some in enumerate(found):  # the second has no task
         assert_allclose(some, scores[chosen[k]][:, part == k], rtol=1e-9, atol=1e-9)
@@ -97,7 +97,7 @@ def test_moments(case):
     assert_allclose(gram, (z.T * weights) @ z, rtol=1e-10, atol=1e-12)
     other = np.random.default_rng(5).random(len(rows)) * (weights > 0)
     assert_allclose(design.gram(other), (z.T * other) @ z, rtol=1e-10, atol=1e-10)
-    assert_allclose(design.pullback(other), other @ z, rtol=1e-10, atol=1e-10)
+    assert_allclose(design.adjoint(other), other @ z, rtol=1e-10, atol=1e-10)
     assert_allclose(
         design.row_products(np.arange(1.0, 8.0)), (z * np.arange(1, 8)) @ z.T, atol=1e-9
     )
@@ -168,7 +168,7 @@ def test_threads_change_nothing_and_every_read_is_counted():
             gram = design.standardise(weights, centred=True)
             sweep = design.sweep(np.ones((9, 1)), np.zeros(1), Tasks.of(labels, weights, LOSS))
             scores = design.scores(np.ones((9, 1)), np.zeros(1))
-            assert design.n_reads == 4
+            assert design.n_passes == 4
         found.append((gram, sweep.value, sweep.gradient, sweep.slope, scores))
     for other in found[1:]:
         for a, b in zip(found[0], other, strict=True):
@@ -318,10 +318,10 @@ def test_reads_of_merged_columns_are_counted_once():
     whole = design_for(matrix)
     weights = np.full(40, 1 / 40)
     whole.standardise_diagonal(weights, centred=True)
-    before, fewer = whole.n_reads, merged(whole)
-    assert fewer.n_reads == before
+    before, fewer = whole.n_passes, merged(whole)
+    assert fewer.n_passes == before
     fewer.scores(np.ones((fewer.n_columns, 2)), np.zeros(2))
-    assert whole.n_reads == fewer.n_reads == before + 1
+    assert whole.n_passes == fewer.n_passes == before + 1
 
 
 def test_where_merging_is_not_worth_its_while():
@@ -335,7 +335,7 @@ def test_where_merging_is_not_worth_its_while():
 @pytest.mark.parametrize("n_threads", [1, 2])
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.uint8])
 @pytest.mark.parametrize("n_factors", [0, 1, 99, 1700, 5000])
-def test_pullback_of_few_rows(n_factors, dtype, n_threads):
+def test_adjoint_of_few_rows(n_factors, dtype, n_threads):
     """Whether rows without a factor are read or not makes no difference."""
     rng = np.random.default_rng(n_factors)
     matrix, factors = rng.integers(0, 9, size=(20_000, 7)).astype(dtype), np.zeros(20_000)
@@ -343,7 +343,7 @@ def test_pullback_of_few_rows(n_factors, dtype, n_threads):
     with MemoryDesign(matrix, n_threads=n_threads) as design:
         design.standardise_diagonal(np.full(20_000, 1 / 20_000), centred=True)
         expected = factors @ ((matrix - design.centre) * design.inverse_spread)
-        assert_allclose(design.pullback(factors), expected, rtol=1e-12, atol=1e-12)
+        assert_allclose(design.adjoint(factors), expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -361,7 +361,7 @@ def test_few_rows_are_copied_right_whatever_was_asked_before(dtype, order):
                 for _ in range(2):
                     expected = standard.T @ (factors[:, np.newaxis] * standard)
                     assert_allclose(design.gram(factors), expected, atol=1e-9)
-                    assert_allclose(design.pullback(factors), factors @ standard, atol=1e-9)
+                    assert_allclose(design.adjoint(factors), factors @ standard, atol=1e-9)
                     assert_array_equal(design.rows_at(wanted), matrix[wanted])
                     some = design.few(wanted).scores(np.eye(40), np.zeros(40))
                     assert_allclose(some, standard[wanted], atol=1e-12)

@@ -11,7 +11,7 @@ from marginpursuit.design.merged import MergedDesign
 from marginpursuit.losses import MarginLoss
 from marginpursuit.solvers import SOLVERS, Problem, Status, minimise
 from marginpursuit.solvers._quasi_newton import evaluate, join
-from marginpursuit.solvers.dual_ascent import dual_geometry, has_dual, solve_dual
+from marginpursuit.solvers.dual_ascent import has_dual, prepare_dual, solve_dual
 from marginpursuit.tasks import Tasks
 
 pytestmark = pytest.mark.skipif(
@@ -47,10 +47,10 @@ def problem(X, codes, prepare, unit="common", fit_intercept=True, tol=1e-9, **op
     which, part, positive = (np.ravel(x) for x in np.indices(shape))
     tasks = Tasks(codes, weights, positive, part, tuple(LOSSES[k] for k in which))
     design = design_for(X, **options)
-    geometry = prepare(design, weights, unit, fit_intercept=fit_intercept)
+    prepared = prepare(design, weights, unit, fit_intercept=fit_intercept)
     alphas = 10.0 ** np.random.default_rng(2).uniform(-3, -1, len(tasks))
-    start = np.zeros((geometry.design.n_columns, len(tasks))), np.zeros(len(tasks))
-    return Problem(geometry, tasks, alphas, start, 3000, tol, report=lambda progress: None)
+    start = np.zeros((prepared.design.n_columns, len(tasks))), np.zeros(len(tasks))
+    return Problem(prepared, tasks, alphas, start, 3000, tol, report=lambda progress: None)
 
 
 def value_of(posed, found):
@@ -63,14 +63,14 @@ def value_of(posed, found):
 @pytest.mark.parametrize("lone", [0, 40])
 def test_the_minimiser_is_that_of_the_quasi_newton_method(unit, fit_intercept, lone):
     X, codes = rows(lone=lone)
-    ours = problem(X, codes, dual_geometry, unit, fit_intercept)
+    ours = problem(X, codes, prepare_dual, unit, fit_intercept)
     reference = problem(X, codes, SOLVERS["lbfgs"].prepare, unit, fit_intercept, tol=1e-12)
-    assert isinstance(ours.geometry.design, MergedDesign) == bool(lone)
+    assert isinstance(ours.prepared.design, MergedDesign) == bool(lone)
     found, expected = solve_dual(ours), SOLVERS["lbfgs"].solve(reference)
     assert found.status is Status.CONVERGED
     assert_allclose(value_of(ours, found), expected.value, rtol=1e-8)
     assert_allclose(found.value, expected.value, rtol=1e-5)  # as it was on the way
-    linear, other = ours.geometry.to_data(found.linear), reference.geometry.to_data(expected.linear)
+    linear, other = ours.prepared.to_data(found.linear), reference.prepared.to_data(expected.linear)
     scores = (X @ coef + intercept for coef, intercept in (linear, other))
     assert_allclose(*scores, atol=2e-3)
     assert np.any(linear[1] != 0) == fit_intercept
@@ -84,7 +84,7 @@ def test_the_primal_may_go_on_in_the_same_columns(fit_intercept, lone):
     X = sparse.csr_matrix(X.toarray() + 20.0 * np.eye(1, N_COLUMNS))
     posed = [
         problem(X, codes, prepare, fit_intercept=fit_intercept)
-        for prepare in (dual_geometry, SOLVERS["lbfgs"].prepare)
+        for prepare in (prepare_dual, SOLVERS["lbfgs"].prepare)
     ]
     found, expected = (minimise(each) for each in posed)
     assert_allclose(found.value, expected.value, rtol=1e-8)
@@ -94,8 +94,8 @@ def test_the_primal_may_go_on_in_the_same_columns(fit_intercept, lone):
 @pytest.mark.parametrize("tol", [0.3, 1e-2, 1e-4])
 def test_the_gap_bounds_how_far_the_objective_is_off(tol):
     X, codes = rows()
-    rough = problem(X, codes, dual_geometry, tol=tol)
-    found, best = solve_dual(rough), solve_dual(problem(X, codes, dual_geometry))
+    rough = problem(X, codes, prepare_dual, tol=tol)
+    found, best = solve_dual(rough), solve_dual(problem(X, codes, prepare_dual))
     value = value_of(rough, found)
     assert np.all(found.gap <= tol)
     assert found.n_iter < best.n_iter
@@ -105,16 +105,16 @@ def test_the_gap_bounds_how_far_the_objective_is_off(tol):
 
 def test_each_task_has_a_tolerance_and_passes_are_counted():
     X, codes = rows()
-    posed = problem(X, codes, dual_geometry)
-    before = posed.geometry.design.n_reads
+    posed = problem(X, codes, prepare_dual)
+    before = posed.prepared.design.n_passes
     tols = np.where(posed.tasks.part == 1, 1e-6, 0.5)
     found = solve_dual(posed, tols)
     assert found.status is Status.CONVERGED
     assert np.all(found.gap <= tols)
     assert found.gap[posed.tasks.part != 1].max() > 1e-6
-    assert posed.geometry.design.n_reads >= before + found.n_iter
+    assert posed.prepared.design.n_passes >= before + found.n_iter
     few = Problem(
-        posed.geometry, posed.tasks, posed.alphas, posed.start, 2, 1e-9, report=lambda _: None
+        posed.prepared, posed.tasks, posed.alphas, posed.start, 2, 1e-9, report=lambda _: None
     )
     found = solve_dual(few)
     assert (found.status, found.n_iter) == (Status.MAX_ITER, 2)
@@ -122,14 +122,14 @@ def test_each_task_has_a_tolerance_and_passes_are_counted():
 
 def test_threads_change_nothing():
     X, codes = rows()
-    one, two = (solve_dual(problem(X, codes, dual_geometry, tol=1e-3, n_threads=n)) for n in (1, 2))
+    one, two = (solve_dual(problem(X, codes, prepare_dual, tol=1e-3, n_threads=n)) for n in (1, 2))
     assert_array_equal(one.linear[0], two.linear[0])
     assert_array_equal(one.linear[1], two.linear[1])
 
 
 def test_rows_that_are_all_the_same_leave_the_intercept():
     X, codes = sparse.csr_matrix(np.ones((N_ROWS, 2))), np.arange(N_ROWS) % N_CLASSES
-    posed = problem(X, codes, dual_geometry, tol=1e-6)
+    posed = problem(X, codes, prepare_dual, tol=1e-6)
     found = solve_dual(posed)
     reference = problem(X, codes, SOLVERS["lbfgs"].prepare, tol=1e-12)
     expected = SOLVERS["lbfgs"].solve(reference).value

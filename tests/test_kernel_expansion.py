@@ -24,7 +24,7 @@ class Ridge(KernelClassifier):
         data = self._check_training(X, y, sample_weight)
         self._set_kernel(data)
         gram = self._kernel_matrix(data.matrix, data.matrix)
-        signs = np.column_stack([data.labels.sign(k) for k in data.labels.problems])
+        signs = np.column_stack([data.labels.sign(k) for k in data.labels.positive_classes])
         coef = np.linalg.solve(gram + np.eye(len(gram)), signs)
         self._keep_expansion(data.matrix, coef, np.zeros(signs.shape[1]))
         return self

@@ -154,7 +154,7 @@ def check(problem, rows, first, last, layout="dense"):
     assert np.all(curvature[outside] == -7.0)
     assert np.all(out[outside] == -7.0)
     x, factors, total = problem.matrix.astype(np.float64), problem.weight - 1.0, np.ones(d)
-    rows.pullback(first, last, factors, total)
+    rows.adjoint(first, last, factors, total)
     terms = factors[first:last, np.newaxis] * x[first:last].astype(np.longdouble)
     bound = EPSILON * (n + 8) * (1 + np.abs(terms).sum(axis=0))
     assert_within(total, (1 + terms.sum(axis=0), bound))
@@ -464,9 +464,9 @@ def test_wrong_lengths_of_products_are_refused():
     with pytest.raises(ValueError, match="out must have length 4; got 3"):
         rows.scores(0, 4, three, 0.0, three)
     with pytest.raises(ValueError, match="factors must have length 4; got 3"):
-        rows.pullback(0, 4, three, three)
+        rows.adjoint(0, 4, three, three)
     with pytest.raises(ValueError, match="total must have length 3; got 4"):
-        rows.pullback(0, 4, four, four)
+        rows.adjoint(0, 4, four, four)
     for ask, lengths in ((rows.squares, (3, 4, 3)), (rows.norms, (3, 3, 4))):
         for k in range(3):
             wrong = [np.ones(7 - n if i == k else n) for i, n in enumerate(lengths)]
@@ -484,7 +484,7 @@ def test_spans_outside_are_refused(span):
         with pytest.raises(IndexError, match="not within the 4 rows"):
             rows.scores(*span, three, 0.0, four.copy())
         with pytest.raises(IndexError, match="not within the 4 rows"):
-            rows.pullback(*span, four, three.copy())
+            rows.adjoint(*span, four, three.copy())
     dense = compiled.DenseRows(np.ones((4, 3)))
     for ask in (dense.squares, dense.norms):
         with pytest.raises(IndexError, match="not within the 4 rows"):
@@ -677,7 +677,7 @@ class TestTeams:
         given = self.arguments(rng, matrix)
         seen = {name: array.copy() for name, array in given.items()}
         seen["coef"] = np.asfortranarray(seen["coef"]) if end == 4 else seen["coef"]
-        handle(matrix, layout, level).sweep_team(**seen, begin=2, end=end)
+        handle(matrix, layout, level).sweep_tasks(**seen, begin=2, end=end)
         z = (matrix.astype(np.float64) - given["centre"]) * given["factors"]
         for k in range(11):
             if not 2 <= k < end:
@@ -721,10 +721,10 @@ class TestTeams:
         matrix = random_matrix(rng, 6, 5, "f8")
         given, rows = self.arguments(rng, matrix), handle(matrix, "csr32", LEVELS[-1])
         with pytest.raises(error):
-            rows.sweep_team(**given | {name: wrong}, begin=0, end=8)
+            rows.sweep_tasks(**given | {name: wrong}, begin=0, end=8)
         for begin, end in ((-1, 3), (0, 9), (5, 5), (6, 5), (4, 12)):
             with pytest.raises(IndexError):
-                rows.sweep_team(**given, begin=begin, end=end)
+                rows.sweep_tasks(**given, begin=begin, end=end)
 
 
 class TestVisits:
@@ -790,7 +790,7 @@ class TestVisits:
         matrix = random_matrix(rng, n, d, dtype)
         given = self.arguments(rng, matrix)
         seen = {k: np.copy(v) if np.ndim(v) else v for k, v in given.items()}
-        handle(matrix, layout, level).visit_team(**seen)
+        handle(matrix, layout, level).dual_pass(**seen)
         for task in range(8):
             residual, coef, intercept, sums = self.visited(matrix, given, task)
             size = np.abs(coef).max() + np.abs(given["coef"]).max()
@@ -827,7 +827,7 @@ class TestVisits:
         matrix = random_matrix(rng, 6, 5, "f8")
         given, rows = self.arguments(rng, matrix), handle(matrix, "csr32", LEVELS[-1])
         with pytest.raises(error):
-            rows.visit_team(**given | {name: wrong})
+            rows.dual_pass(**given | {name: wrong})
 
 
 class TestPairLoop:
@@ -848,7 +848,7 @@ class TestPairLoop:
             for k in range(3):
                 wanted[p, k] -= inverse[p, k] * (reads[p, k] @ expected[k])
                 expected[k] += wanted[p, k] * writes[p, k]
-        loop = _arrays.pair_loop if level == "numpy" else compiled.pair_loop
+        loop = _arrays.lbfgs_loop if level == "numpy" else compiled.lbfgs_loop
         options = {} if level == "numpy" else {"level": level}
         loop(list(reads), list(writes), inverse, factors, points, **options)
         scale = np.abs(expected).max()
@@ -858,7 +858,7 @@ class TestPairLoop:
     @needs_compiled
     def test_without_pairs_nothing_changes(self):
         points = np.ones((2, 5))
-        compiled.pair_loop([], [], np.empty((0, 2)), np.empty((0, 2)), points)
+        compiled.lbfgs_loop([], [], np.empty((0, 2)), np.empty((0, 2)), points)
         assert_array_equal(points, 1.0)
 
     @needs_compiled
@@ -874,7 +874,7 @@ class TestPairLoop:
             np.ones((3, 5)),
         ][wrong]
         with pytest.raises(ValueError, match="must have length"):
-            compiled.pair_loop(*arrays)
+            compiled.lbfgs_loop(*arrays)
 
 
 @needs_compiled

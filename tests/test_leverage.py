@@ -130,7 +130,7 @@ def test_the_fit_is_that_with_these_weights():
     bounded = weights_by_hand(distances_by_hand(X, weights), y, weights, 1.0)
     reference = MarginPursuitClassifier(scale=ours.scale_).fit(X, y, sample_weight=bounded)
     assert_allclose(ours.coef_, reference.coef_, rtol=2e-3, atol=1e-6 * abs(ours.coef_).max())
-    assert ours.n_sweeps_ > reference.n_sweeps_  # the distances are reads too
+    assert ours.n_passes_ > reference.n_passes_  # the distances are reads too
 
 
 def test_the_search_equals_a_grid_search_with_these_weights():

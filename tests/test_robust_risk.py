@@ -58,7 +58,7 @@ def test_near_the_corner_enough_is_the_share_stated():
     X, y = NOISY
     hinge_loss, weights = RISK_LOSSES["hinge"], np.full(len(y), 1 / len(y))
     with MemoryDesign(X) as design:
-        geometry = SOLVERS["gram"].prepare(
+        prepared = SOLVERS["gram"].prepare(
             design, weights[np.newaxis], "column", fit_intercept=True
         )
         start = np.zeros((6, 1)), np.zeros(1)
@@ -67,7 +67,7 @@ def test_near_the_corner_enough_is_the_share_stated():
 
         def solve(enough, report=lambda progress: None):
             quiet = (1000, 1e-11, report)
-            problem = Problem(geometry, tasks, penalty, start, *quiet, enough=enough)
+            problem = Problem(prepared, tasks, penalty, start, *quiet, enough=enough)
             return corner.solve_near_corner(problem)
 
         least, told, left = solve(0.0).value[0], [], []
@@ -147,11 +147,11 @@ def test_newton_equals_another_minimiser_of_the_logistic_risk():
     weights = np.full(len(y), 1 / len(y))
     with MemoryDesign(X) as design:
         prepare = SOLVERS["gram"].prepare
-        geometry = prepare(design, weights[np.newaxis], "absolute", fit_intercept=True)
+        prepared = prepare(design, weights[np.newaxis], "absolute", fit_intercept=True)
         start = np.zeros((6, 1)), np.zeros(1)
         quiet = (1000, 1e-12, lambda progress: None)
         tasks = Tasks.of(Labels(y, 2), weights, LogisticLoss())
-        problem = Problem(geometry, tasks, np.array([0.01]), start, *quiet)
+        problem = Problem(prepared, tasks, np.array([0.01]), start, *quiet)
         newton, quasi = solve_newton(problem), SOLVERS["lbfgs"].solve(problem)
     assert newton.status is Status.CONVERGED
     assert newton.n_iter < 15
@@ -176,7 +176,7 @@ def test_rows_near_the_corner_decide_the_minimiser(start, fit_intercept, monkeyp
     weights /= weights.sum()
     with MemoryDesign(X) as design:
         prepare = SOLVERS["gram"].prepare
-        geometry = prepare(design, weights[np.newaxis], "absolute", fit_intercept=fit_intercept)
+        prepared = prepare(design, weights[np.newaxis], "absolute", fit_intercept=fit_intercept)
         hinge_loss = RISK_LOSSES["hinge"]
         tasks = Tasks.of(Labels(y, 2), weights, hinge_loss.loss)
         looked_at = []
@@ -184,7 +184,7 @@ def test_rows_near_the_corner_decide_the_minimiser(start, fit_intercept, monkeyp
         def solve(start, tol):
             quiet = (1000, tol, looked_at.append)
             penalty = np.array([alpha * hinge_loss.unit])
-            return corner.solve_near_corner(Problem(geometry, tasks, penalty, start, *quiet))
+            return corner.solve_near_corner(Problem(prepared, tasks, penalty, start, *quiet))
 
         starts = {
             "origin": (np.zeros((5, 1)), np.zeros(1)),
@@ -193,7 +193,7 @@ def test_rows_near_the_corner_decide_the_minimiser(start, fit_intercept, monkeyp
         starts["near"] = solve(starts["origin"], 1e-4).linear
         looked_at.clear()
         found = solve(starts[start], 1e-10)
-        coef, intercept = (part[..., 0] for part in geometry.to_data(found.linear))
+        coef, intercept = (part[..., 0] for part in prepared.to_data(found.linear))
     assert found.status is Status.CONVERGED
     assert found.gap[0] <= 1e-10
     assert sizes[-1] < (1.0 if start == "far away" else 0.3) * len(y)

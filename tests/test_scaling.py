@@ -36,15 +36,15 @@ def test_bytes_read_are_those_of_the_formula():
     blocks = Blocks([lambda k=k: load(k) for k in range(3)], [1000] * 3)
     loaded = 0  # one block was looked at
     model = MarginPursuitClassifier(scale=1.0).fit(blocks, y)
-    fit = Fit(3000, 20, block_bytes=80_000, sweeps=model.n_sweeps_ - 2)
+    fit = Fit(3000, 20, block_bytes=80_000, sweeps=model.n_passes_ - 2)
     assert fit.n_blocks == 3
     assert cost(fit).read == loaded
-    assert cost(fit).rounds == 1 + model.n_sweeps_ + 1  # the margins are asked twice
+    assert cost(fit).rounds == 1 + model.n_passes_ + 1  # the margins are asked twice
 
 
 def test_without_mishaps_the_time_is_that_of_the_bytes():
     reading, product = 2e8 / WORKER.read_rate, 2e6 * 50**2 / WORKER.product_rate
-    expected = FIT.reads * reading + product
+    expected = FIT.passes * reading + product
     assert simulate(FIT, WORKER) == pytest.approx(expected)
     # Ten blocks on four workers take as long as three on one.
     assert simulate(FIT, replace(WORKER, n_workers=4)) == pytest.approx(0.3 * expected)

@@ -123,7 +123,7 @@ def solvers(monkeypatch):
 
     def noted(self, *arguments):
         names.append(self._solver)
-        merges = [isinstance(batch.geometry.design, MergedDesign) for batch in self._batches]
+        merges = [isinstance(batch.prepared.design, MergedDesign) for batch in self._batches]
         assert merges == [self._options.unit != "standardised"]
         return judge(self, *arguments)
 
@@ -163,7 +163,7 @@ def test_sparse_wide_rows_equal_grid_search(unit, solver, n_classes, solvers):
 @pytest.mark.parametrize("is_compiled", [True, False])
 def test_rows_are_visited_where_there_is_a_dual(alphas, is_compiled, solvers, monkeypatch):
     if not is_compiled:
-        monkeypatch.setattr(MemoryDesign, "team_size", 0)
+        monkeypatch.setattr(MemoryDesign, "tasks_per_pass", 0)
     X, y = sparse_wide(3)
     MarginPursuitClassifierCV(alphas=alphas, scales=[1.0], cv=3, refit=False).fit(X, y)
     assert solvers == [VISITED if is_compiled and min(alphas) > 0 else "lbfgs"]
@@ -208,7 +208,7 @@ def test_the_hessian_saves_sweeps_and_changes_no_score(monkeypatch):
     bent = clone(model).fit(X, y)
     monkeypatch.setattr(_folds, "_SLOW", np.inf)
     straight = clone(model).fit(X, y)
-    assert bent.n_sweeps_ < 0.7 * straight.n_sweeps_
+    assert bent.n_passes_ < 0.7 * straight.n_passes_
     scores = [each.cv_results_["mean_test_score"] for each in (bent, straight)]
     assert_allclose(*scores, atol=5e-4)
 

@@ -77,7 +77,7 @@ def test_the_choice_is_that_in_memory(data, kind):
     # Samples in memory are swept in float32, on which those who drop out are judged.
     assert_same_choice(ours, expected, rtol=1e-7 if data is long else 1e-9)
     # Blocks yield the mean and the Gram matrix in one read.
-    assert expected.n_sweeps_ - 6 <= ours.n_sweeps_ <= expected.n_sweeps_
+    assert expected.n_passes_ - 6 <= ours.n_passes_ <= expected.n_passes_
     assert_array_equal(to_numpy(ours.predict(kind(X[:12]))), expected.predict(X[:12]))
 
 
@@ -151,7 +151,7 @@ def test_little_memory_takes_more_reads_for_the_same_choice(data, monkeypatch):
     expected = model.fit(X, y)
     monkeypatch.setattr(_folds, "_MOST_BYTES", 5000)  # two units at a time, and no wide rows
     ours = MarginPursuitClassifierCV(**model.get_params()).fit(blocks(X), y)
-    assert ours.n_sweeps_ > 1.5 * expected.n_sweeps_
+    assert ours.n_passes_ > 1.5 * expected.n_passes_
     # Tasks that are solved with fewer others remember more steps, and end elsewhere within tol.
     assert_same_choice(ours, expected, rtol=5e-4)
 
@@ -188,18 +188,18 @@ def test_blocks_are_loaded_once_a_read(monkeypatch):
     read = []
     monkeypatch.setattr(
         "marginpursuit.selection._contest.FoldFits.__exit__",
-        lambda self, *_: read.append(self.n_reads),
+        lambda self, *_: read.append(self.n_passes),
     )
     counted.fit(X, y)
     in_samples = 0.25 * read[0]
-    assert len(loads) == ours.n_sweeps_ - in_samples + 3
+    assert len(loads) == ours.n_passes_ - in_samples + 3
 
 
 def test_wide_blocks_are_loaded_once_for_all_folds():
     X, y = wide()
     loads = []
     ours = MarginPursuitClassifierCV(**GRID).fit(Blocks([lambda: loads.append(1) or X], [60]), y)
-    assert len(loads) < 10 + ours.best_estimator_.n_sweeps_ < ours.n_sweeps_
+    assert len(loads) < 10 + ours.best_estimator_.n_passes_ < ours.n_passes_
 
 
 def test_the_link_is_fitted_to_some_held_out_rows_of_all_folds(monkeypatch):

@@ -118,12 +118,12 @@ def make(X, y, loss, name, *, alpha=1e-3, scale_free=False, fit_intercept=True, 
     weights = options.pop("weights", np.full(X.shape[0], 1 / X.shape[0]))
     labels = Labels(y.astype(np.intp), max(2, int(y.max()) + 1))
     unit = "column" if scale_free else "absolute"
-    geometry = SOLVERS[name].prepare(design, weights[np.newaxis], unit, fit_intercept=fit_intercept)
-    n_problems = len(labels.problems)
-    start = np.zeros((geometry.design.n_columns, n_problems)), np.zeros(n_problems)
+    prepared = SOLVERS[name].prepare(design, weights[np.newaxis], unit, fit_intercept=fit_intercept)
+    n_problems = len(labels.positive_classes)
+    start = np.zeros((prepared.design.n_columns, n_problems)), np.zeros(n_problems)
     given = {"max_iter": 5000, "tol": 1e-11, "report": lambda progress: None, "random_state": 0}
     tasks = Tasks.of(labels, weights, loss)
-    return Problem(geometry, tasks, np.full(n_problems, alpha), start, **given | options)
+    return Problem(prepared, tasks, np.full(n_problems, alpha), start, **given | options)
 
 
 def single(problem):
@@ -131,7 +131,7 @@ def single(problem):
 
 
 def origin(problem):
-    return np.zeros(problem.geometry.design.n_columns + problem.geometry.fit_intercept)
+    return np.zeros(problem.prepared.design.n_columns + problem.prepared.fit_intercept)
 
 
 class Objective:
@@ -239,7 +239,7 @@ def test_reaches_the_minimum(case):
     for name, tol in (("gram", 1e-10), ("gram", 1e-6), ("gram", 1e-3), ("lbfgs", 1e-7)):
         problem = make(X, y, loss, name, tol=tol, max_iter=700, **options)
         solution = SOLVERS[name].solve(problem)
-        coef, intercept = problem.geometry.to_data(solution.linear)
+        coef, intercept = problem.prepared.to_data(solution.linear)
         if name == "gram":
             assert solution.status is Status.CONVERGED
         for k, (objective, minimum) in enumerate(found):
@@ -276,7 +276,7 @@ def test_solvers_agree_on_the_coefficients():
     found = {}
     for name in SOLVERS:
         problem = make(X, y, loss, name, alpha=1e-2, max_iter=3000)
-        found[name] = problem.geometry.to_data(SOLVERS[name].solve(problem).linear)
+        found[name] = problem.prepared.to_data(SOLVERS[name].solve(problem).linear)
     for name in ("lbfgs", "steepest"):
         for a, b in zip(found["gram"], found[name], strict=True):
             assert_allclose(a, b, atol=1e-5)
@@ -328,8 +328,8 @@ def test_classes_are_finished_side_by_side(n_threads):
         solution = SOLVERS["gram"].solve(problem)
         assert tuple(reports) == solution.history
         assert len({p.iteration for p in reports}) < len(reports)  # classes have steps of their own
-        assert np.all(np.diff([p.reads for p in reports]) >= 0)
-        found.append((solution, problem.geometry.design.n_reads))
+        assert np.all(np.diff([p.passes for p in reports]) >= 0)
+        found.append((solution, problem.prepared.design.n_passes))
     (one, its_reads), (several, reads) = found
     assert_array_equal(one.linear[0], several.linear[0])
     assert_array_equal(one.gap, several.gap)
@@ -340,10 +340,10 @@ def test_classes_are_finished_side_by_side(n_threads):
 def test_the_preconditioner_of_many_points_is_that_of_few():
     X, _ = normal(200, 20, seed=8)
     weights = np.full((1, 200), 1 / 200)
-    geometry = gram.gram_geometry(design_for(X), weights, "standardised", fit_intercept=True)
+    prepared = gram.prepare_gram(design_for(X), weights, "standardised", fit_intercept=True)
     points = np.random.default_rng(9).normal(size=(40, 21))
-    few = np.concatenate([geometry.precondition(point[np.newaxis], 1e-4) for point in points])
-    assert_allclose(geometry.precondition(points, 1e-4), few, rtol=1e-9, atol=1e-12)
+    few = np.concatenate([prepared.precondition(point[np.newaxis], 1e-4) for point in points])
+    assert_allclose(prepared.precondition(points, 1e-4), few, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["gram", "lbfgs"])
@@ -362,9 +362,9 @@ def test_values_never_rise_and_each_iteration_is_reported(load, scale, tau, name
     assert tuple(reports) == solution.history
     assert [p.iteration for p in reports] == list(range(solution.n_iter + 1))
     assert np.all(np.diff([p.value for p in reports]) <= 1e-15)
-    assert np.all(np.diff([p.reads for p in reports]) > 0)
+    assert np.all(np.diff([p.passes for p in reports]) > 0)
     assert reports[-1].value == solution.value[0]
-    assert reports[-1].reads <= problem.geometry.design.n_reads
+    assert reports[-1].passes <= problem.prepared.design.n_passes
 
 
 class TestFinish:
@@ -400,7 +400,7 @@ class TestFinish:
     def test_reads_stay_few(self):
         problem = self.problem(tol=1e-6)
         SOLVERS["gram"].solve(problem)
-        assert problem.geometry.design.n_reads < 400
+        assert problem.prepared.design.n_passes < 400
 
 
 @pytest.mark.parametrize("scale", [0.05, 0.3, 1.0, 100.0])
@@ -494,8 +494,8 @@ def test_a_warm_start_at_the_minimum_stays_there(data, tau, name):
     X, y = DATA[data]()
     problem = make(X, y, MarginLoss(1.0, 0.8, tau), name, alpha=1e-3, tol=1e-10)
     first = SOLVERS[name].solve(problem)
-    geometry = problem.geometry
-    start = geometry.from_data(geometry.to_data(first.linear))
+    prepared = problem.prepared
+    start = prepared.from_data(prepared.to_data(first.linear))
     again = SOLVERS[name].solve(replace(problem, start=start, tol=1e-8))
     assert again.n_iter <= 1
     assert_allclose(again.value, first.value, rtol=1e-8)
@@ -512,7 +512,7 @@ def test_weights_count_rows(name, tau):
     one, other = SOLVERS[name].solve(weighted), SOLVERS[name].solve(repeated)
     assert_allclose(one.value, other.value, rtol=1e-9)
     for a, b in zip(
-        weighted.geometry.to_data(one.linear), repeated.geometry.to_data(other.linear), strict=True
+        weighted.prepared.to_data(one.linear), repeated.prepared.to_data(other.linear), strict=True
     ):
         assert_allclose(a, b, atol=1e-4)
 
@@ -528,7 +528,7 @@ def test_data_that_say_nothing(shape, constant, fit_intercept, name):
     problem = make(
         *(X, y, loss, name), alpha=0.0, fit_intercept=fit_intercept, tol=1e-10, max_iter=300
     )
-    coef, intercept = problem.geometry.to_data(SOLVERS[name].solve(problem).linear)
+    coef, intercept = problem.prepared.to_data(SOLVERS[name].solve(problem).linear)
     score = float(X[0] @ coef[:, 0] + intercept[0])
     if constant == 0 and not fit_intercept:
         assert_array_equal(coef, 0)
@@ -704,7 +704,7 @@ class TestFromASample:
         problem = self.problem(scale=scale, dtype=dtype, fit_intercept=fit_intercept)
         monkeypatch.setattr(gram, "minimise", spy := Spy(minimise))
         self.solve(problem)
-        assert [given.geometry.design.n_rows for given in spy.given] == [1500]
+        assert [given.prepared.design.n_rows for given in spy.given] == [1500]
 
     @pytest.mark.parametrize("tol", [1e-3, 1e-6, 1e-9])
     def test_tolerance(self, tol):
@@ -730,7 +730,7 @@ class TestFromASample:
     def test_many_rows_with_curvature_are_left_to_the_quasi_newton_method(self, monkeypatch):
         monkeypatch.setattr(gram, "minimise", spy := Spy(minimise))
         SOLVERS["gram"].solve(self.problem(scale=3.0, noise=3.0))
-        assert [given.geometry.design.n_rows for given in spy.given] == [1500, 6000]
+        assert [given.prepared.design.n_rows for given in spy.given] == [1500, 6000]
 
     @pytest.mark.parametrize("tau", [0.0, 1.0])
     def test_the_gram_matrix_waits_until_it_is_needed(self, tau, monkeypatch):
@@ -738,7 +738,7 @@ class TestFromASample:
         patient = Solver(SOLVERS["gram"].preparation(0.0), SOLVERS["gram"].solve)
         monkeypatch.setitem(SOLVERS, "gram", patient)
         problem = self.problem(tau)
-        design, weighed = problem.geometry.design, []
+        design, weighed = problem.prepared.design, []
         whole = design.gram
         monkeypatch.setattr(design, "gram", lambda w: weighed.append(np.all(w > 0)) or whole(w))
         assert_allclose(SOLVERS["gram"].solve(problem).value, expected.value, rtol=1e-9)
@@ -769,13 +769,13 @@ class TestFromASample:
         assert descent.gap <= 1e-8 * descent.value
 
     def test_near_rows_save_reads(self, monkeypatch):
-        reads = []
+        passes = []
         for kind in (NearDescent, NewtonDescent):
             monkeypatch.setattr(_finish, "NearDescent", kind)
             problem = self.problem()
             self.solve(problem)
-            reads.append(problem.geometry.design.n_reads)
-        assert reads[0] < reads[1]
+            passes.append(problem.prepared.design.n_passes)
+        assert passes[0] < passes[1]
 
     def test_near_rows_are_given_up_where_others_matter(self, monkeypatch):
         """As where those in the curve are no more than the columns that they have to determine."""
@@ -912,23 +912,23 @@ def test_bent_coordinates_have_the_hessian(fit_intercept):
     """But for a share of the bound: by finite differences of the gradient, column by column."""
     X, y = normal(80, 4, seed=6)
     design, weights = design_for(X), np.full((1, 80), 1 / 80)
-    geometry = gram.gram_geometry(design, weights, "standardised", fit_intercept=fit_intercept)
+    prepared = gram.prepare_gram(design, weights, "standardised", fit_intercept=fit_intercept)
     loss, alpha, size = MarginLoss(1.0, 0.5, 0.0), 1e-3, 4 + fit_intercept
     tasks = Tasks.of(Labels(y, 2), weights[0], loss)
     point = 0.2 * np.random.default_rng(7).normal(size=size)
 
     def gradient(point):
         sweep = design.sweep(point[:4, np.newaxis], np.append(point[4:], 0.0)[:1], tasks)
-        pull = alpha * geometry.unit[0] * point[:4]
+        pull = alpha * prepared.unit[0] * point[:4]
         return np.append(sweep.gradient[:, 0] + pull, sweep.slope)[:size]
 
     steps = 1e-6 * np.eye(size)
     hessian = [(gradient(point + h) - gradient(point - h)) / 2e-6 for h in steps]
     scores = design.scores(point[:4, np.newaxis], np.append(point[4:], 0.0)[:1])[:, 0]
-    bent = geometry.bent(weights[0] * loss.curvature(tasks.sign(0) * scores))
+    bent = prepared.with_hessian(weights[0] * loss.curvature(tasks.sign(0) * scores))
     found, bounding = (
-        np.linalg.inv(each.precondition(np.eye(size), alpha)) for each in (bent, geometry)
+        np.linalg.inv(each.precondition(np.eye(size), alpha)) for each in (bent, prepared)
     )
-    penalty = alpha * np.append(geometry.unit[0], 0.0)[:size]
+    penalty = alpha * np.append(prepared.unit[0], 0.0)[:size]
     share = gram._LEAST_CURVATURE * (bounding - np.diag(penalty))
     assert_allclose(found, hessian + share, atol=1e-8)

@@ -25,7 +25,7 @@ def usable_threads(n_threads: int | None) -> int:
     return max(1, min(processors, int(limit))) if limit.isdigit() else processors
 
 
-def serial_products() -> Any:
+def single_threaded_blas() -> Any:
     """Return a context in which a matrix product starts no threads of its own.
 
     Small products take longer to share out than to compute, and a hundred times longer where other

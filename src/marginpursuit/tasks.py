@@ -27,7 +27,7 @@ class Labels:
     n_classes: int
 
     @property
-    def problems(self) -> NDArray[np.intp]:
+    def positive_classes(self) -> NDArray[np.intp]:
         """The positive class of each problem."""
         return np.arange(1, 2) if self.n_classes == 2 else np.arange(self.n_classes)
 
@@ -81,7 +81,7 @@ class Tasks:
     @classmethod
     def of(cls, labels: Labels, weights: FloatArray, loss: MarginLoss) -> "Tasks":
         """Pose every problem once, on all rows."""
-        positive = labels.problems
+        positive = labels.positive_classes
         part = np.zeros(len(positive), dtype=np.intp)
         weights = weights[np.newaxis, :]
         return cls(labels.codes, weights, positive, part, (loss,) * len(positive))

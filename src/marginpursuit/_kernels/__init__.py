@@ -2,7 +2,7 @@
 
 `rows(matrix)` gives the fastest handle that this install has on a matrix as it is: compiled
 (`_compiled`, SIMD level chosen at run time) or NumPy (`_arrays`). Both have the same methods,
-`sweep`, `scores` and `pullback`, each for a span of rows, and `descend`, which takes stochastic
+`sweep`, `scores` and `adjoint`, each for a span of rows, and `descend`, which takes stochastic
 gradient steps along rows that are drawn. `task_losses` is what stands between the two matrix
 products of a sweep for many tasks.
 """
@@ -28,7 +28,7 @@ _fastest = _arrays if _compiled is None else _compiled
 task_losses = _fastest.task_losses
 
 #: One half of the two-loop recursion of a quasi-Newton method, for many tasks.
-pair_loop = _fastest.pair_loop
+lbfgs_loop = _fastest.lbfgs_loop
 
 #: The weighted sum of outer squares of some rows of a CSR matrix.
 csr_gram = _fastest.csr_gram
@@ -49,7 +49,7 @@ __all__ = [
     "Descent",
     "active",
     "csr_gram",
-    "pair_loop",
+    "lbfgs_loop",
     "rows",
     "sweep_tiles",
     "task_losses",

@@ -28,8 +28,8 @@ class ArrayRows:
 
     level = "numpy"
 
-    #: Tasks that `sweep_team` serves at once.
-    team_size = 64
+    #: Tasks that `sweep_tasks` serves at once.
+    tasks_per_pass = 64
 
     def __init__(self, matrix: Any) -> None:
         self.n_rows, self.n_columns = matrix.shape
@@ -72,7 +72,7 @@ class ArrayRows:
             out[span] = rows @ coef + intercept
 
     @_quiet
-    def pullback(self, first: int, last: int, factors: FloatArray, total: FloatArray) -> None:
+    def adjoint(self, first: int, last: int, factors: FloatArray, total: FloatArray) -> None:
         """Add the sum of factors[i] * row i over rows [first, last) to `total`."""
         for span, rows in self._chunks(first, last):
             total += factors[span] @ rows
@@ -94,7 +94,7 @@ class ArrayRows:
             out[span] = np.square(rows - centre) @ factors
 
     @_quiet
-    def sweep_team(
+    def sweep_tasks(
         self,
         losses: FloatArray,
         codes: NDArray[np.intp],
@@ -212,7 +212,7 @@ def task_losses(
         slope[k] += float(scores[k].sum())
 
 
-def pair_loop(
+def lbfgs_loop(
     reads: Sequence[FloatArray],
     writes: Sequence[FloatArray],
     inverse: FloatArray,

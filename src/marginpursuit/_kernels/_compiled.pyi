@@ -24,7 +24,7 @@ def task_losses(
     end: int,
     level: str = ...,
 ) -> None: ...
-def pair_loop(
+def lbfgs_loop(
     reads: Sequence[NDArray[np.float64]],
     writes: Sequence[NDArray[np.float64]],
     inverse: NDArray[np.float64],
@@ -88,7 +88,7 @@ class _Rows:
         intercept: float,
         out: NDArray[np.float64],
     ) -> None: ...
-    def pullback(
+    def adjoint(
         self, first: int, last: int, factors: NDArray[np.float64], total: NDArray[np.float64]
     ) -> None: ...
     def descend(self, descent: Descent, draws: NDArray[np.intp]) -> None: ...
@@ -113,7 +113,7 @@ class DenseRows(_Rows):
     ) -> None: ...
 
 class CsrRows(_Rows):
-    team_size: int
+    tasks_per_pass: int
     def __init__(
         self,
         data: NDArray[Any],
@@ -122,7 +122,7 @@ class CsrRows(_Rows):
         n_columns: int,
         level: str = ...,
     ) -> None: ...
-    def sweep_team(
+    def sweep_tasks(
         self,
         losses: NDArray[np.float64],
         codes: NDArray[np.intp],
@@ -140,7 +140,7 @@ class CsrRows(_Rows):
         begin: int,
         end: int,
     ) -> None: ...
-    def visit_team(
+    def dual_pass(
         self,
         losses: NDArray[np.float64],
         rows: NDArray[np.intp],

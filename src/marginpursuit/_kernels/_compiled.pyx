@@ -108,7 +108,7 @@ cdef extern from "sweep.h" nogil:
                       sweep_t *) noexcept nogil
         void (*scores)(layout_t, int, const matrix_t *, Py_ssize_t, Py_ssize_t,
                        const double *, double, double *) noexcept nogil
-        void (*pullback)(layout_t, int, const matrix_t *, Py_ssize_t, Py_ssize_t,
+        void (*adjoint)(layout_t, int, const matrix_t *, Py_ssize_t, Py_ssize_t,
                          const double *, double *) noexcept nogil
         void (*squares)(layout_t, int, const matrix_t *, Py_ssize_t, Py_ssize_t,
                         const double *, const double *, double *) noexcept nogil
@@ -227,7 +227,7 @@ cdef class _Rows:
                 self.layout, self.type, &self.matrix, first, last, &coef[0], intercept, &out[0],
             )
 
-    def pullback(
+    def adjoint(
         self, Py_ssize_t first, Py_ssize_t last,
         const double[::1] factors not None, double[::1] total not None,
     ):
@@ -236,7 +236,7 @@ cdef class _Rows:
         check_length("factors", factors.shape[0], self.n_rows)
         check_length("total", total.shape[0], self.n_columns)
         with nogil:
-            self.kernels.pullback(
+            self.kernels.adjoint(
                 self.layout, self.type, &self.matrix, first, last, &factors[0], &total[0],
             )
 
@@ -414,7 +414,7 @@ def sweep_tiles(
         kernels.tiles(&rows[0, 0], first, last, rows.shape[1], &s)
 
 
-def pair_loop(
+def lbfgs_loop(
     reads, writes, const double[:, ::1] inverse not None, double[:, ::1] factors not None,
     double[:, ::1] points not None, str level=BEST,
 ):
@@ -535,8 +535,8 @@ cdef class CsrRows(_Rows):
     cdef Py_buffer data, indices, indptr
     cdef int held
 
-    #: Tasks that `sweep_team` and `visit_team` serve at once.
-    team_size = TEAM
+    #: Tasks that `sweep_tasks` and `dual_pass` serve at once.
+    tasks_per_pass = TEAM
 
     def __cinit__(self, data, indices, indptr, Py_ssize_t n_columns, str level=BEST):
         self.held = 0
@@ -567,7 +567,7 @@ cdef class CsrRows(_Rows):
         if self.held > 0:
             PyBuffer_Release(&self.data)
 
-    def sweep_team(
+    def sweep_tasks(
         self, losses, const Py_ssize_t[::1] codes not None, const double[:, ::1] weights not None,
         const Py_ssize_t[::1] positive not None, const Py_ssize_t[::1] part not None,
         const double[::1] centre not None, const double[::1] factors not None,
@@ -619,7 +619,7 @@ cdef class CsrRows(_Rows):
                 value[begin + k], slope[begin + k] = team.value[k], team.slope[k]
             read_table(&team, gradient, centre, factors, begin, end)
 
-    def visit_team(
+    def dual_pass(
         self, losses, const Py_ssize_t[::1] rows not None, const Py_ssize_t[::1] codes not None,
         const double[::1] weights not None, const double[::1] squares not None, double constant,
         const Py_ssize_t[::1] positive not None, const double[::1] penalty not None,

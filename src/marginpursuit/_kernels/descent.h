@@ -113,8 +113,8 @@ static void add_row(const products_t *products, const matrix_t *m, descent_t *s,
         s->coef[own] += f;
         if (s->total) s->lag[own] += g;
     } else {
-        products->pullback(m, row, 1, &f, s->coef);
-        if (s->total) products->pullback(m, row, 1, &g, s->lag);
+        products->adjoint(m, row, 1, &f, s->coef);
+        if (s->total) products->adjoint(m, row, 1, &g, s->lag);
     }
     if (s->fit_intercept) s->intercept += factor;
 }

@@ -3,7 +3,7 @@
  * as a vector) and NAMED (the name of a function for this type).
  *
  * Dense rows and dense columns need the same two things of a contiguous vector x: `dot`, x.w, and
- * `add`, sum += f x. The scores of rows are dots with w and their pullback adds the rows up; for
+ * `add`, sum += f x. The scores of rows are dots with w and their adjoint adds the rows up; for
  * columns it is the other way round.
  *
  * A row is read from end to end before the next one, although several rows side by side would
@@ -98,7 +98,7 @@ ALWAYS_INLINE void NAMED(narrow_scores_of)(const int d, const T *x, ptrdiff_t st
     }
 }
 
-ALWAYS_INLINE void NAMED(narrow_pullback_of)(const int d, const T *x, ptrdiff_t stride,
+ALWAYS_INLINE void NAMED(narrow_adjoint_of)(const int d, const T *x, ptrdiff_t stride,
                                              ptrdiff_t n, const double *factors, double *sum)
 {
     double total[NARROW] = {0.0};
@@ -117,10 +117,10 @@ static void NAMED(narrow_scores)(const T *x, ptrdiff_t stride, ptrdiff_t n, ptrd
 #undef WIDTH
 }
 
-static void NAMED(narrow_pullback)(const T *x, ptrdiff_t stride, ptrdiff_t n, ptrdiff_t d,
+static void NAMED(narrow_adjoint)(const T *x, ptrdiff_t stride, ptrdiff_t n, ptrdiff_t d,
                                    const double *factors, double *sum)
 {
-#define WIDTH(d) case d: NAMED(narrow_pullback_of)(d, x, stride, n, factors, sum); break;
+#define WIDTH(d) case d: NAMED(narrow_adjoint_of)(d, x, stride, n, factors, sum); break;
     switch (d) { FOR_EACH_WIDTH(WIDTH) }
 #undef WIDTH
 }
@@ -135,14 +135,14 @@ static void NAMED(rows_scores)(const matrix_t *m, ptrdiff_t first, ptrdiff_t n, 
     else NAMED(dots)(x, m->stride, n, m->n_columns, coef, out);
 }
 
-static void NAMED(rows_pullback)(const matrix_t *m, ptrdiff_t first, ptrdiff_t n,
+static void NAMED(rows_adjoint)(const matrix_t *m, ptrdiff_t first, ptrdiff_t n,
                                  const double *factors, double *sum)
 {
     const T *x = (const T *)m->data + first * m->stride, *row[MOST_ROWS];
     double f[MOST_ROWS];
     ptrdiff_t count = 0;
     if (m->n_columns < NARROW) {
-        NAMED(narrow_pullback)(x, m->stride, n, m->n_columns, factors, sum);
+        NAMED(narrow_adjoint)(x, m->stride, n, m->n_columns, factors, sum);
         return;
     }
     for (ptrdiff_t i = 0; i < n; i++, x += m->stride) {
@@ -256,7 +256,7 @@ static void NAMED(columns_scores)(const matrix_t *m, ptrdiff_t first, ptrdiff_t 
     }
 }
 
-static void NAMED(columns_pullback)(const matrix_t *m, ptrdiff_t first, ptrdiff_t n,
+static void NAMED(columns_adjoint)(const matrix_t *m, ptrdiff_t first, ptrdiff_t n,
                                     const double *factors, double *sum)
 {
     const T *x = (const T *)m->data + first;
@@ -293,7 +293,7 @@ ALWAYS_INLINE void NAMED(csr_scores)(const int wide, const matrix_t *m, ptrdiff_
     }
 }
 
-ALWAYS_INLINE void NAMED(csr_pullback)(const int wide, const matrix_t *m, ptrdiff_t first,
+ALWAYS_INLINE void NAMED(csr_adjoint)(const int wide, const matrix_t *m, ptrdiff_t first,
                                        ptrdiff_t n, const double *factors, double *sum)
 {
     const T *x = m->data;
@@ -325,16 +325,16 @@ static void NAMED(csr_64_scores)(const matrix_t *m, ptrdiff_t first, ptrdiff_t n
     NAMED(csr_scores)(1, m, first, n, coef, out);
 }
 
-static void NAMED(csr_32_pullback)(const matrix_t *m, ptrdiff_t first, ptrdiff_t n,
+static void NAMED(csr_32_adjoint)(const matrix_t *m, ptrdiff_t first, ptrdiff_t n,
                                    const double *factors, double *sum)
 {
-    NAMED(csr_pullback)(0, m, first, n, factors, sum);
+    NAMED(csr_adjoint)(0, m, first, n, factors, sum);
 }
 
-static void NAMED(csr_64_pullback)(const matrix_t *m, ptrdiff_t first, ptrdiff_t n,
+static void NAMED(csr_64_adjoint)(const matrix_t *m, ptrdiff_t first, ptrdiff_t n,
                                    const double *factors, double *sum)
 {
-    NAMED(csr_pullback)(1, m, first, n, factors, sum);
+    NAMED(csr_adjoint)(1, m, first, n, factors, sum);
 }
 
 /* The scores of the row whose stored elements are [first, last) for a team of tasks, a lane each. The

@@ -1,7 +1,7 @@
 /* One SIMD level of the sweeps; LEVEL names it and the compiler flags decide the instructions.
  *
  * A sweep (see `sweep`, at the end) goes through the rows in tiles: the scores of a tile, then the
- * loss of each row (loss.h), then the pullback of the derivatives, for which the tile is still in
+ * loss of each row (loss.h), then the adjoint of the derivatives, for which the tile is still in
  * cache. The products of each layout and element type are in products.h, what they are made of in
  * vectors.h. Rows that fit the registers have a sweep of their own in products.h. Steps along the
  * gradients of single rows, made of the same products, are in descent.h, and sweeps of several tasks
@@ -138,7 +138,7 @@ static ptrdiff_t tile_rows(layout_t layout, const matrix_t *m)
  * out[i] = x_i.coef and sum += the sum of factors[i] x_i, where i counts from `first`. */
 typedef struct {
     void (*scores)(const matrix_t *, ptrdiff_t first, ptrdiff_t n, const double *coef, double *out);
-    void (*pullback)(const matrix_t *, ptrdiff_t first, ptrdiff_t n, const double *factors,
+    void (*adjoint)(const matrix_t *, ptrdiff_t first, ptrdiff_t n, const double *factors,
                      double *sum);
     double (*square)(const matrix_t *, ptrdiff_t row); /* of the norm of a row */
     /* For dense rows: sum[j] += the sum of weights[i] (x_ij - c_j)^2, and out[i] = the sum of
@@ -155,7 +155,7 @@ typedef struct {
 } products_t;
 
 #define PRODUCTS(layout, name) \
-    layout##_scores_##name, layout##_pullback_##name, layout##_square_##name
+    layout##_scores_##name, layout##_adjoint_##name, layout##_square_##name
 #define SPREADS(layout, name) layout##_squares_##name, layout##_norms_##name
 #define ROWS_ENTRY(name, T, VALUE) \
     {PRODUCTS(rows, name), SPREADS(rows, name), short_sweep_##name, NULL, NULL},
@@ -196,7 +196,7 @@ static void sweep(layout_t layout, int type, const matrix_t *m, ptrdiff_t first,
         products->scores(m, i, n, coef, f);
         if (wants_rows(s)) write_rows(s, i, n, f);
         apply_loss(&run, s, i, n, f);
-        products->pullback(m, i, n, f, gradient);
+        products->adjoint(m, i, n, f, gradient);
     }
     finish(&run, s);
     if (d <= FEW_COLUMNS)
@@ -215,13 +215,13 @@ static void scores(layout_t layout, int type, const matrix_t *m, ptrdiff_t first
     }
 }
 
-static void pullback(layout_t layout, int type, const matrix_t *m, ptrdiff_t first, ptrdiff_t last,
+static void adjoint(layout_t layout, int type, const matrix_t *m, ptrdiff_t first, ptrdiff_t last,
                      const double *factors, double *sum)
 {
     const products_t *products = &products_of[layout][type];
     const ptrdiff_t tile = tile_rows(layout, m);
     for (ptrdiff_t i = first; i < last; i += tile)
-        products->pullback(m, i, last - i < tile ? last - i : tile, factors + i, sum);
+        products->adjoint(m, i, last - i < tile ? last - i : tile, factors + i, sum);
 }
 
 static void squares(layout_t layout, int type, const matrix_t *m, ptrdiff_t first, ptrdiff_t last,
@@ -298,5 +298,5 @@ static double add_dot(ptrdiff_t n, double factor, const double *x, double *y, co
 #endif
 
 const kernels_t JOIN(kernels, LEVEL) = {
-    sweep, scores, pullback, squares, norms, task, team, visit, add_dot, descend, tiles,
+    sweep, scores, adjoint, squares, norms, task, team, visit, add_dot, descend, tiles,
 };

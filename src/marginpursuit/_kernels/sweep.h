@@ -135,7 +135,7 @@ typedef struct {
     void (*scores)(layout_t, int type, const matrix_t *, ptrdiff_t first, ptrdiff_t last,
                    const double *coef, double intercept, double *out);
     /* sum += the sum of factors[i] x_i; rows of factor 0 may be left unread */
-    void (*pullback)(layout_t, int type, const matrix_t *, ptrdiff_t first, ptrdiff_t last,
+    void (*adjoint)(layout_t, int type, const matrix_t *, ptrdiff_t first, ptrdiff_t last,
                      const double *factors, double *sum);
     /* Of dense rows: sum[j] += the sum of weights[i] (x_ij - centre[j])^2, and out[i] = the sum of
      * factors[j] (x_ij - centre[j])^2 */

@@ -65,7 +65,7 @@ static void tile_scores(const float *x, ptrdiff_t n, ptrdiff_t d, const float *c
 
 /* Adds the sum of factors[t][i] x_i over the rows of a tile to the gradient of each task, for as
  * many columns as so many vectors have. */
-ALWAYS_INLINE void strip_pullback(const int vectors, const float *x, ptrdiff_t n, ptrdiff_t d,
+ALWAYS_INLINE void strip_adjoint(const int vectors, const float *x, ptrdiff_t n, ptrdiff_t d,
                                   float (*factors)[TILE_ROWS], ptrdiff_t n_tasks,
                                   double *gradient, ptrdiff_t stride)
 {
@@ -110,8 +110,8 @@ static void tiles(const float *x, ptrdiff_t first, ptrdiff_t last, ptrdiff_t d, 
             for (ptrdiff_t k = 0; k < n; k++) factors[t][k] = (float)scores[t][k];
         }
         for (; j + 4 * WIDTH <= d; j += 4 * WIDTH)
-            strip_pullback(4, rows + j, n, d, factors, s->n_tasks, s->gradient + j, s->stride);
+            strip_adjoint(4, rows + j, n, d, factors, s->n_tasks, s->gradient + j, s->stride);
         for (; j < d; j += WIDTH)
-            strip_pullback(1, rows + j, n, d, factors, s->n_tasks, s->gradient + j, s->stride);
+            strip_adjoint(1, rows + j, n, d, factors, s->n_tasks, s->gradient + j, s->stride);
     }
 }

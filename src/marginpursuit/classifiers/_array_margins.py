@@ -24,7 +24,7 @@ def margins_of(scores: Any, labels: Labels, weights: Any, count: float, level: f
     if isinstance(scores, np.ndarray):
         return Margins.of(scores, labels, weights, count, level)
     xp = namespace(scores)
-    positive = beside(labels.codes, labels.problems, labels.codes.dtype)
+    positive = beside(labels.codes, labels.positive_classes, labels.codes.dtype)
     is_own = labels.codes[:, None] == positive[None, :]
     values = xp.where(is_own, scores, -scores)
     if not bool(xp.all(weights > 0)):

@@ -48,7 +48,7 @@ def block_margins(
     """Make margins of the scores of all rows, in one read, to be described at the loss's scale."""
     is_equal = bool(weights.min() == weights.max())
     vectors = (labels.codes,) if is_equal else (labels.codes, weights)
-    held = design.hold_scores(partial(_sorted_margins, labels.problems), *linear, *vectors)
+    held = design.hold_scores(partial(_sorted_margins, labels.positive_classes), *linear, *vectors)
     found: Sequence[_Cells] = held.total(partial(_cells, within=None, bits=_FIRST_BITS))
     for bits in count_from(_FIRST_BITS + _MORE_BITS, _MORE_BITS):
         wanted = [cells.unresolved(loss) for cells in found]

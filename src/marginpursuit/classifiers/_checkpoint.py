@@ -43,7 +43,7 @@ class Checkpoint:
         self._n_iter += 1
         if self._path is None:
             return
-        coef, intercept = problem.geometry.to_data(linear)
+        coef, intercept = problem.prepared.to_data(linear)
         with atomic_stream(self._path) as file:
             np.savez(
                 file,

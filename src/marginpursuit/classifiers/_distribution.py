@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from marginpursuit._kernels.coordinates import Terms
-from marginpursuit._threads import serial_products, usable_threads
+from marginpursuit._threads import single_threaded_blas, usable_threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import TrainingData
 from marginpursuit.classifiers._kernel_expansion import KERNEL_PARAMETERS, KernelClassifier
@@ -153,7 +153,7 @@ class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: i
         _refuse_unusable(gram)
         gram += float(self.fit_intercept)
         try:
-            solve = self._kernel_solver(gram, len(data.labels.problems))
+            solve = self._kernel_solver(gram, len(data.labels.positive_classes))
             fits = self._fit_problems(_without_zero_weights(data), report, solve)
         except FloatingPointError as error:
             raise ValueError(f"kernel={self.kernel!r} does not serve here: {error}") from error
@@ -167,11 +167,11 @@ class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: i
     def _kernel_solver(self, gram: FloatArray, n_problems: int) -> Callable[[Machine], MachineFit]:
         """Return what solves so many problems for a kernel matrix, which it may overwrite."""
         if self._is_direct(len(gram) <= _MOST_FACTORISED):
-            with serial_products():
+            with single_threaded_blas():
                 features = KernelFeatures(gram)
 
             def solve_features(machine: Machine) -> MachineFit:
-                with serial_products():
+                with single_threaded_blas():
                     fit = self._solve_direct(machine, features.rows)
                 return replace(fit, coef=features.expansion(fit.coef))
 
@@ -197,7 +197,7 @@ class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: i
         """Fit each class against the rest, or the second against the first."""
         variance, mean = self._moment_factors()
         fits = []
-        for problem in data.labels.problems:
+        for problem in data.labels.positive_classes:
             machine = Machine(
                 data.labels.sign(problem),
                 data.weights,

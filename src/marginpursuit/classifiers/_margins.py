@@ -42,7 +42,7 @@ class Margins:
         cls, scores: FloatArray, labels: Labels, weights: FloatArray, count: float, level: float
     ) -> "Margins":
         """Turn the scores of all rows, which are overwritten, into margins."""
-        for k, problem in enumerate(labels.problems):
+        for k, problem in enumerate(labels.positive_classes):
             column = scores[:, k]
             np.negative(column, out=column, where=labels.codes != problem)
         counted = weights > 0

@@ -49,7 +49,7 @@ class Reporter:
         if self._estimator.verbose:
             print(
                 f"[{type(self._estimator).__name__}] iteration {progress.iteration}, "
-                f"{progress.reads} reads: objective {progress.value:.6g}, "
+                f"{progress.passes} passes: objective {progress.value:.6g}, "
                 f"relative gap {progress.gap:.1e}",
                 flush=True,
             )

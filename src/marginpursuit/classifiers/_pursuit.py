@@ -59,7 +59,7 @@ def pursue(
 def _margins(problem: Problem, linear: Linear, labels: Labels, count: float) -> Margins:
     """Return the margins at a point, where the rows are."""
     design, weights, loss = (
-        problem.geometry.design,
+        problem.prepared.design,
         problem.tasks.weights[0, :],
         problem.tasks.losses[0],
     )

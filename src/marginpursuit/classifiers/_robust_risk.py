@@ -48,7 +48,7 @@ class RobustRiskClassifier(SeparateClassifier):
         with MemoryDesign(data.matrix, n_threads=usable_threads(self.n_threads)) as design:
             name = choose_solver(design)
             solver = SOLVERS[name]
-            geometry = solver.prepare(
+            prepared = solver.prepare(
                 design,
                 data.weights[np.newaxis],
                 "column" if automatic else "absolute",
@@ -58,12 +58,12 @@ class RobustRiskClassifier(SeparateClassifier):
             solve = _SOLVE_SMALL[self.loss] if is_small else solver.solve
             alpha = 1.0 / data.count if automatic else float(self.alpha)
             fits = []
-            for problem in data.labels.problems:
+            for problem in data.labels.positive_classes:
                 labels = Labels((data.labels.codes == problem).astype(np.intp), 2)
-                risk = Risk(geometry, alpha, solve, is_small, labels, data.weights, loss, self.tol)
+                risk = Risk(prepared, alpha, solve, is_small, labels, data.weights, loss, self.tol)
                 fits.append(self._minimise(risk, data, Reporter(self)))
             solutions = [solution for solution, _ in fits]
-            self._keep(solutions, [geometry.to_data(solution.linear) for solution in solutions])
+            self._keep(solutions, [prepared.to_data(solution.linear) for solution in solutions])
         influence = np.column_stack([solution.influence for solution in solutions])
         self.sample_influence_ = influence[:, 0] if len(solutions) == 1 else influence
         return [setting for _, setting in fits]

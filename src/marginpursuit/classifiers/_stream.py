@@ -72,7 +72,7 @@ class Stream:
                 design.inverse_spread,
                 design.from_data(linear),
                 np.zeros((size, size) if is_narrow else size),
-                np.zeros(len(data.labels.problems)),
+                np.zeros(len(data.labels.positive_classes)),
                 0,
                 0.0,
                 fit_intercept,
@@ -84,14 +84,14 @@ class Stream:
         self, data: TrainingData, loss: MarginLoss, penalty: FloatArray, threads: int
     ) -> int:
         """Learn from a batch, given the penalty for a weight of one; return the reads it took."""
-        reads = 0
+        passes = 0
         for part in _parts(data, self.n_rows):
             with MemoryDesign(part.matrix, n_threads=threads) as design:
                 design.centre, design.inverse_spread = self.centre, self.inverse_spread
                 self._count(design, part, loss)
                 self._step(design, part, loss, penalty)
-                reads += design.n_reads
-        return reads
+                passes += design.n_passes
+        return passes
 
     def to_data(self) -> Linear:
         """Return coefficients and intercepts for the data as it comes."""
@@ -100,7 +100,7 @@ class Stream:
 
     def _count(self, design: MemoryDesign, data: TrainingData, loss: MarginLoss) -> None:
         """Add rows to the sums over all rows."""
-        right = data.labels.codes[:, np.newaxis] == data.labels.problems
+        right = data.labels.codes[:, np.newaxis] == data.labels.positive_classes
         scores = design.scores(*self.linear)
         curvature = data.weights @ loss.curvature(np.where(right, scores, -scores))
         self.n_rows += design.n_rows
@@ -110,7 +110,7 @@ class Stream:
         if self.bound.ndim == 1:
             self.bound += design.absolute_products(weights, with_one=self.fit_intercept)
         elif self.fit_intercept:
-            first = design.pullback(weights)[:, np.newaxis]
+            first = design.adjoint(weights)[:, np.newaxis]
             self.bound += np.block([[design.gram(weights), first], [first.T, data.count]])
         else:
             self.bound += design.gram(weights)

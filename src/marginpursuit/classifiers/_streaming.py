@@ -40,7 +40,7 @@ class StreamingClassifier(LinearClassifier):
     intercept_: FloatArray
     scale_: float
     n_iter_: int
-    n_sweeps_: int
+    n_passes_: int
 
     @available_if(_can_stream)  # type: ignore[untyped-decorator]
     def partial_fit(
@@ -107,9 +107,9 @@ class StreamingClassifier(LinearClassifier):
     def _hold(self, data: TrainingData) -> None:
         """Fit a batch together with all before it, and begin to forget them once they suffice."""
         held = stack(getattr(self, "_held", None), data)
-        n_iter, n_sweeps = getattr(self, "n_iter_", 0), getattr(self, "n_sweeps_", 0)
+        n_iter, n_sweeps = getattr(self, "n_iter_", 0), getattr(self, "n_passes_", 0)
         self._fit_batches(held)
-        self.n_iter_, self.n_sweeps_ = self.n_iter_ + n_iter, self.n_sweeps_ + n_sweeps
+        self.n_iter_, self.n_passes_ = self.n_iter_ + n_iter, self.n_passes_ + n_sweeps
         self._held = held
         if is_enough(held):
             self._stream = Stream.begin(
@@ -123,7 +123,7 @@ class StreamingClassifier(LinearClassifier):
         penalty = alpha * penalty_unit(
             unit, self._stream.inverse_spread, np.ones((1, self.n_features_in_))
         )
-        self.n_sweeps_ += self._stream.update(data, self._loss, penalty[0], self._threads)
+        self.n_passes_ += self._stream.update(data, self._loss, penalty[0], self._threads)
         self.n_iter_ += 1
         coef, self.intercept_ = self._stream.to_data()
         self.coef_ = coef.T

@@ -39,7 +39,7 @@ from marginpursuit.classifiers._pursuit import Pursuit, pursue
 from marginpursuit.classifiers._streaming import StreamingClassifier
 from marginpursuit.design import Linear, design_for
 from marginpursuit.losses import MarginLoss
-from marginpursuit.solvers import SOLVERS, Geometry, Problem, Status, choose_solver
+from marginpursuit.solvers import SOLVERS, Prepared, Problem, Status, choose_solver
 from marginpursuit.tasks import Tasks
 
 __all__ = ["MarginPursuitClassifier"]
@@ -181,7 +181,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         Location, mean, variance, skewness and quantiles of the training margins.
     n_iter_ : int
         Iterations of the solver, all refits included; of the class that took most.
-    n_sweeps_ : int
+    n_passes_ : int
         Reads of the data, all refits included.
     n_features_in_ : int
         The number of features.
@@ -349,17 +349,17 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
                 data = replace(data, weights=design.place(weights))
             solver = SOLVERS[choose_solver(design) if self.solver == "auto" else self.solver]
             alpha, unit = self._penalty
-            geometry = solver.preparation(self.overconfidence)(
+            prepared = solver.preparation(self.overconfidence)(
                 design, data.weights[np.newaxis, :], unit, fit_intercept=self.fit_intercept
             )
             scale = standing.scale or self._first_scale
             loss = MarginLoss(self.margin, scale, self.overconfidence)
             tasks = Tasks.of(data.labels, data.weights, loss)
             problem = Problem(
-                geometry,
+                prepared,
                 tasks,
                 np.full(len(tasks), alpha),
-                _start(geometry, data, standing.linear or previous),
+                _start(prepared, data, standing.linear or previous),
                 self.max_iter,
                 self.tol,
                 report,
@@ -368,8 +368,8 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
             )
             rule = SCALE_RULES[self.scale] if isinstance(self.scale, str) else None
             pursuit = pursue(solver.solve, problem, data.labels, data.count, rule)
-            coef, intercept = geometry.to_data(pursuit.solution.linear)
-            self.n_sweeps_ = design.n_reads
+            coef, intercept = prepared.to_data(pursuit.solution.linear)
+            self.n_passes_ = design.n_passes
         self.n_iter_ = standing.n_iter + pursuit.n_iter
         self.scale_ = pursuit.scale
         self.objective_ = float(pursuit.solution.value.sum())
@@ -422,9 +422,9 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
             )
 
 
-def _start(geometry: Geometry, data: TrainingData, previous: Linear | None) -> Linear:
+def _start(prepared: Prepared, data: TrainingData, previous: Linear | None) -> Linear:
     """Return where to begin: at an earlier fit, if there is one of the right shape, or at zero."""
-    n_problems = len(data.labels.problems)
+    n_problems = len(data.labels.positive_classes)
     if previous is not None and previous[0].shape == (data.matrix.shape[1], n_problems):
-        return geometry.from_data(previous)
-    return np.zeros((geometry.design.n_columns, n_problems)), np.zeros(n_problems)
+        return prepared.from_data(previous)
+    return np.zeros((prepared.design.n_columns, n_problems)), np.zeros(n_problems)

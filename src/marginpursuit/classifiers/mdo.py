@@ -159,7 +159,7 @@ class MDOClassifier(SeparateClassifier):
             radius = max(1.0, float(np.sqrt(np.count_nonzero(design.inverse_spread))))
             starts = design.from_data(self._fit_start(data))
             solutions, linears, rates = [], [], []
-            for k, name in enumerate(data.labels.problems):
+            for k, name in enumerate(data.labels.positive_classes):
                 sign = data.labels.sign(int(name))
                 problem = SphereProblem(
                     design, sign, data.weights, ProjectionLoss(), self.fit_intercept, radius
@@ -194,7 +194,7 @@ class MDOClassifier(SeparateClassifier):
         if has_fit_parameter(learner, "sample_weight"):
             weights["sample_weight"] = data.weights * data.count
         learner.fit(data.matrix, self.classes_[data.labels.codes], **weights)
-        n_problems, n_columns = len(data.labels.problems), data.matrix.shape[1]
+        n_problems, n_columns = len(data.labels.positive_classes), data.matrix.shape[1]
         coef = np.asarray(getattr(learner, "coef_", None), dtype=np.float64)
         if coef.shape != (n_problems, n_columns):
             raise ValueError(
@@ -226,7 +226,7 @@ def _unit(problem: SphereProblem, coef: FloatArray, intercept: float) -> FloatAr
     """
     norm = float(np.linalg.norm(coef))
     if norm == 0.0:
-        coef = problem.design.pullback(problem.weights * problem.sign)
+        coef = problem.design.adjoint(problem.weights * problem.sign)
         norm = float(np.linalg.norm(coef))
     coef = coef / norm if norm > 0 else np.eye(1, len(coef))[0]
     furthest = problem.radius * float(np.abs(problem.margins(np.append(coef, 0.0))).max())

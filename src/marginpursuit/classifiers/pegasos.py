@@ -366,13 +366,13 @@ class PegasosClassifier(KernelClassifier):
                 path=np.zeros((len(marks), n_coefficients)),
                 path_intercept=np.zeros(len(marks)),
             )
-            for _ in data.labels.problems
+            for _ in data.labels.positive_classes
         ]
 
     def _descend(self, data: TrainingData, n_steps: int, tol: float | None = None) -> Linear:
         """Take steps along rows of these data; return what is learnt so far."""
         labels, status = data.labels, Status.ALL_STEPS
-        for descent, name in zip(self._descents, labels.problems, strict=True):
+        for descent, name in zip(self._descents, labels.positive_classes, strict=True):
             descent.sign = labels.sign(name)
         with MemoryDesign(data.matrix) as design:
             order = own_order(design, labels.codes, self._random)

@@ -330,7 +330,7 @@ def bench(
     if as_json:
         say([timing._asdict() for timing in timings], as_json=True)
     else:
-        cells = ((t.name, f"{t.seconds:.4f}", f"{t.reads:.0f}", f"{t.error:.4f}") for t in timings)
+        cells = ((t.name, f"{t.seconds:.4f}", f"{t.passes:.0f}", f"{t.error:.4f}") for t in timings)
         header = ("method", "seconds", "reads of the data", "training error")
         show_table(header, cells, n_texts=1)
 

@@ -5,11 +5,11 @@ z = (x - centre) / spread, where a score is h(x) = z·coef + intercept:
 
 - `sweep`: value and gradient of a sum of losses,
 - `scores`: h(x) for every row,
-- `pullback`: the sum of factor times row,
+- `adjoint`: the sum of factor times row,
 - `gram`: the weighted second-moment matrix of the rows.
 
 The data itself is never moved or scaled: centring and scaling are algebra on `coef` and on the
-result. `n_reads` counts the reads.
+result. `n_passes` counts the reads.
 
 Several tasks (classes, settings, folds) share each read: `coef` has shape (n_columns, n_tasks).
 """
@@ -70,7 +70,7 @@ class Design(ABC):
         self.n_rows, self.n_columns = n_rows, n_columns
         self.centre = np.zeros(n_columns)
         self.inverse_spread = np.ones(n_columns)
-        self.n_reads = 0
+        self.n_passes = 0
         self._resources = ExitStack()  # what is to be given back at the end
 
     def __enter__(self) -> Self:
@@ -98,14 +98,14 @@ class Design(ABC):
 
     def sweep(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
         """Sum loss and gradient over the rows, for each task, in one read."""
-        self.n_reads += 1
+        self.n_passes += 1
         sweep = self._sweep(*self.to_data((coef, intercept)), tasks)
         gradient = sweep.gradient - np.outer(self.centre, sweep.slope)
         return Sweep(sweep.value, (gradient.T * self.inverse_spread).T, sweep.slope)
 
     def scores(self, coef: FloatArray, intercept: FloatArray) -> FloatArray:
         """Return h(x) for every row and task, of shape (n_rows, n_tasks)."""
-        self.n_reads += 1
+        self.n_passes += 1
         return self._scores(*self.to_data((coef, intercept)))
 
     def part_scores(
@@ -116,7 +116,7 @@ class Design(ABC):
         `chosen` has shape (n_parts, n_rows), and `part` is an index into it for each task. A part
         has an array of shape (n_chosen, n_tasks), with the tasks that are its own.
         """
-        self.n_reads += 1
+        self.n_passes += 1
         return self._part_scores(*self.to_data((coef, intercept)), chosen, part)
 
     def place(self, values: NDArray[Any]) -> Any:
@@ -130,15 +130,15 @@ class Design(ABC):
         """
         run(0, 1)
 
-    def pullback(self, factors: FloatArray) -> FloatArray:
+    def adjoint(self, factors: FloatArray) -> FloatArray:
         """Return the sum of factor times standardised row, of shape (n_columns,)."""
-        self.n_reads += 1
-        total = self._pullback(factors)
+        self.n_passes += 1
+        total = self._adjoint(factors)
         return np.asarray((total - self.centre * factors.sum()) * self.inverse_spread)
 
     def gram(self, weights: FloatArray) -> FloatArray:
         """Return the sum of weight times the outer square of the standardised row."""
-        self.n_reads += 1
+        self.n_passes += 1
         return self._scaled(self._gram(weights))
 
     @_unusual
@@ -163,7 +163,7 @@ class Design(ABC):
 
         Each set sums to one. Without centring it is the mean square.
         """
-        self.n_reads += 1
+        self.n_passes += 1
         first, second = self._part_moments(weights)
         variance = second - first**2 if centred else second
         return np.asarray(np.maximum(variance, 0.0) * self.inverse_spread**2)
@@ -171,7 +171,7 @@ class Design(ABC):
     @_unusual
     def mean_square(self, weights: FloatArray) -> float:
         """Return the weighted mean of the squared norm of the rows, as they are."""
-        self.n_reads += 1
+        self.n_passes += 1
         mean = float(self._squares(weights).sum())
         vanishes = mean == 0.0 and np.any(self._largest(np.arange(self.n_columns)) > 0)
         if vanishes or not mean < np.inf:
@@ -181,12 +181,12 @@ class Design(ABC):
     @_unusual
     def distances(self) -> Any:
         """Return the norm of every standardised row, where the rows are."""
-        self.n_reads += 1
+        self.n_passes += 1
         return self._distances(self.inverse_spread)
 
     def row_products(self, column_weights: FloatArray) -> FloatArray:
         """Return the n_rows x n_rows matrix of weighted inner products of standardised rows."""
-        self.n_reads += 1
+        self.n_passes += 1
         return self._row_products(np.sqrt(column_weights) * self.inverse_spread)
 
     def sample(self, rows: NDArray[np.intp]) -> "Design | None":
@@ -206,8 +206,8 @@ class Design(ABC):
 
     def _set_centre(self, weights: FloatArray, *, centred: bool, diagonal: bool) -> FloatArray:
         """Set the centre, and return the second moments about it, all or their diagonal."""
-        self.n_reads += 2
-        mean = self._pullback(weights)
+        self.n_passes += 2
+        mean = self._adjoint(weights)
         if not np.all(np.isfinite(mean)):
             raise FloatingPointError("the columns have no finite mean")
         self.centre = mean if centred else np.zeros(self.n_columns)
@@ -251,7 +251,7 @@ class Design(ABC):
         """Sum loss and gradient over the rows, for each task."""
 
     @abstractmethod
-    def _pullback(self, factors: FloatArray) -> FloatArray:
+    def _adjoint(self, factors: FloatArray) -> FloatArray:
         """Sum factor times row."""
 
     @abstractmethod

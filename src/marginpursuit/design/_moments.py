@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from marginpursuit import _kernels
-from marginpursuit._threads import serial_products
+from marginpursuit._threads import single_threaded_blas
 from marginpursuit._validation import FloatArray
 from marginpursuit.design._base import Design
 
@@ -125,7 +125,7 @@ class ThreadedRows(Design):
             for block in range(thread, len(totals), n_threads):
                 add(edges[block], edges[block + 1], totals[block])
 
-        with serial_products():
+        with single_threaded_blas():
             self.in_threads(share, len(totals))
         return totals[0] if len(totals) == 1 else np.asarray(totals.sum(axis=0))
 
@@ -146,9 +146,9 @@ class RowMoments(ThreadedRows):
 
     def quadratic(self, matrix: FloatArray | None = None) -> FloatArray:
         """Return x·Mx for every row as it is; without a matrix, its squared norm."""
-        self.n_reads += 1
+        self.n_passes += 1
         total, step = np.empty(self.n_rows), max(256, CHUNK_ELEMENTS // max(1, self.n_columns))
-        with serial_products():
+        with single_threaded_blas():
             for start in range(0, self.n_rows, step):
                 span = slice(start, start + step)
                 rows = self._matrix[span].astype(np.float64, copy=False)
@@ -165,7 +165,7 @@ class RowMoments(ThreadedRows):
 
         With `with_one` each row has a one appended, for the intercept.
         """
-        self.n_reads += 1
+        self.n_passes += 1
         total = np.zeros(self.n_columns + with_one)
         for span, rows in self._chunks(0, self.n_rows):
             if self.is_sparse:  # what is not stored has the size of the centre
@@ -187,18 +187,18 @@ class RowMoments(ThreadedRows):
         rows = self._matrix.toarray() if self.is_sparse else self._matrix
         return np.asarray((rows - self.centre) * factors)
 
-    def _pullback(self, factors: FloatArray) -> FloatArray:
+    def _adjoint(self, factors: FloatArray) -> FloatArray:
         large = not self.is_sparse and self._matrix.size >= _BLOCK_ELEMENTS
         if large and np.count_nonzero(factors) <= _FEW * self.n_rows:
-            return self._pullback_few(factors, np.flatnonzero(factors))
+            return self._adjoint_few(factors, np.flatnonzero(factors))
         totals = np.zeros((len(self._blocks) - 1, self.n_columns))
         factors = np.ascontiguousarray(factors)
         self._for_blocks(
-            lambda block, first, last: self._rows.pullback(first, last, factors, totals[block])
+            lambda block, first, last: self._rows.adjoint(first, last, factors, totals[block])
         )
         return np.asarray(totals.sum(axis=0))
 
-    def _pullback_few(self, factors: FloatArray, wanted: NDArray[np.intp]) -> FloatArray:
+    def _adjoint_few(self, factors: FloatArray, wanted: NDArray[np.intp]) -> FloatArray:
         """Sum factor times row over some dense rows; the others are not read."""
         rows = self._copied(wanted)
 
@@ -265,7 +265,7 @@ class RowMoments(ThreadedRows):
     def _sparse_gram(self, weights: FloatArray) -> FloatArray:
         matrix = self._matrix
         data = matrix.data.astype(np.float64, copy=False)
-        means = self._pullback(weights)
+        means = self._adjoint(weights)
 
         def add(first: int, last: int, total: FloatArray) -> None:
             _kernels.csr_gram(data, matrix.indices, matrix.indptr, weights, first, last, total)

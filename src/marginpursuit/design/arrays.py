@@ -115,7 +115,7 @@ class ArrayDesign(Design):
                 kept.append(to_numpy(xp.matmul(some, columns) + offset))
         return [np.concatenate(kept, dtype=np.float64) for kept in scores]
 
-    def _pullback(self, factors: Any) -> FloatArray:
+    def _adjoint(self, factors: Any) -> FloatArray:
         xp, factors = self._xp, self.place(factors)
         if self._kernels is not None:
             return np.asarray(

@@ -53,7 +53,7 @@ class BlockDesign(Design):
         *vectors: NDArray[Any],
     ) -> Held:
         """Keep what a function makes of the scores and vectors of each block, in one read."""
-        self.n_reads += 1
+        self.n_passes += 1
         ask = partial(_make_of_scores, make, *self.to_data((coef, intercept)))
         return self._blocks.hold(self._in_memory(ask), *vectors)
 
@@ -65,7 +65,7 @@ class BlockDesign(Design):
         return self._blocks.total(self._in_memory(ask), *vectors)
 
     def _set_centre(self, weights: FloatArray, *, centred: bool, diagonal: bool) -> FloatArray:
-        self.n_reads += 1  # a block is read twice while it is in memory
+        self.n_passes += 1  # a block is read twice while it is in memory
         moments = self._total(partial(_moments, centred=centred, diagonal=diagonal), weights)
         self.centre = moments.mean
         return np.asarray(moments.second)
@@ -90,8 +90,8 @@ class BlockDesign(Design):
         ask = partial(_sweep_tasks, coef, intercept, question)
         return self._total(ask, tasks.codes, tasks.weights)  # type: ignore[no-any-return]
 
-    def _pullback(self, factors: FloatArray) -> FloatArray:
-        return np.asarray(self._total(MemoryDesign._pullback, factors))
+    def _adjoint(self, factors: FloatArray) -> FloatArray:
+        return np.asarray(self._total(MemoryDesign._adjoint, factors))
 
     def _gram(self, weights: FloatArray) -> FloatArray:
         return np.asarray(self._total(MemoryDesign._gram, weights))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from marginpursuit import _kernels
 from marginpursuit._kernels import Descent
-from marginpursuit._threads import serial_products
+from marginpursuit._threads import single_threaded_blas
 from marginpursuit._validation import FloatArray
 from marginpursuit.design._base import Design, Flags, Sweep
 from marginpursuit.design._moments import CHUNK_ELEMENTS, RowMoments
@@ -37,19 +37,19 @@ class MemoryDesign(RowMoments):
         self._rows.descend(descent, draws)
 
     @property
-    def team_size(self) -> int:
-        """The number of tasks for which `visit_team` visits rows; zero where it cannot."""
-        return int(self._rows.team_size) if hasattr(self._rows, "visit_team") else 0
+    def tasks_per_pass(self) -> int:
+        """The number of tasks for which `dual_pass` visits rows; zero where it cannot."""
+        return int(self._rows.tasks_per_pass) if hasattr(self._rows, "dual_pass") else 0
 
-    def visit_team(self, *arguments: Any) -> None:
+    def dual_pass(self, *arguments: Any) -> None:
         """Visit sparse rows, as they are, for a team of tasks, as the compiled kernel does."""
-        self._rows.visit_team(*arguments)
+        self._rows.dual_pass(*arguments)
 
     def sweep(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
         """Sum loss and gradient over the rows, for each task, in one read."""
         if not self._in_teams(tasks):
             return super().sweep(coef, intercept, tasks)
-        self.n_reads += 1
+        self.n_passes += 1
         return self._sweep_teams(coef, intercept, tasks, self.centre, self.inverse_spread)
 
     def _sweep(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
@@ -143,12 +143,12 @@ class MemoryDesign(RowMoments):
         losses = tasks.loss_parameters
         weights = np.ascontiguousarray(tasks.weights.T)
         gradient, (value, slope) = np.empty((n_tasks, n_columns)), np.empty((2, n_tasks))
-        size = self._rows.team_size
+        size = self._rows.tasks_per_pass
 
         def share(thread: int, n_threads: int) -> None:
             table = np.empty((n_columns, 2, size))
             for first in range(thread * size, n_tasks, n_threads * size):
-                self._rows.sweep_team(
+                self._rows.sweep_tasks(
                     *(losses, tasks.codes, weights, tasks.positive, tasks.part),
                     *(centre, factors, coef.T, intercept, table),
                     *(gradient, value, slope, first, min(first + size, n_tasks)),
@@ -167,7 +167,7 @@ class MemoryDesign(RowMoments):
             margins = sign * scores[:, k]
             factors = weights * sign * loss.derivative(margins)
             value[k], slope[k] = weights @ loss.value(margins), factors.sum()
-            gradient[:, k] = self._pullback(factors)
+            gradient[:, k] = self._adjoint(factors)
         return Sweep(value, gradient, slope)
 
     def _scores(self, coef: FloatArray, intercept: FloatArray) -> FloatArray:
@@ -199,7 +199,7 @@ class MemoryDesign(RowMoments):
                 ):
                     kept.append(rows[flags] @ its + intercept[tasks])
 
-        with serial_products():
+        with single_threaded_blas():
             self._for_blocks(run)
         return [
             np.concatenate([x for some in kept for x in some]) for kept in zip(*scores, strict=True)

@@ -25,21 +25,21 @@ class MergedDesign(MemoryDesign):
     """The rows of another design with lone columns merged; its reads count as reads of that."""
 
     def __init__(self, whole: MemoryDesign, rotation: Any) -> None:
-        self._whole, n_reads = whole, whole.n_reads
+        self._whole, n_passes = whole, whole.n_passes
         rows = sparse.csr_matrix(whole.matrix @ rotation)
         rows.sort_indices()
         super().__init__(rows, n_threads=whole.n_threads)
-        self.n_reads, self._rotation = n_reads, rotation
+        self.n_passes, self._rotation = n_passes, rotation
         self._resources = whole._resources
 
     @property
-    def n_reads(self) -> int:
+    def n_passes(self) -> int:
         """The number of reads of the rows that these were made of."""
-        return self._whole.n_reads
+        return self._whole.n_passes
 
-    @n_reads.setter
-    def n_reads(self, count: int) -> None:
-        self._whole.n_reads = count
+    @n_passes.setter
+    def n_passes(self, count: int) -> None:
+        self._whole.n_passes = count
 
     def rotated(self, matrix: Any) -> MemoryDesign:
         """Return a design of other rows of the same whole, in these columns.

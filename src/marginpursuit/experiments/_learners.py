@@ -149,7 +149,7 @@ def _pegasos(task: Task) -> Course:
 def _untuned(task: Task) -> Course:
     """Fit our classifier as it comes; the penalty and the epochs have no part in it."""
     model = MarginPursuitClassifier(n_threads=1).fit(task.X, task.y)
-    gradients = np.array([model.n_sweeps_ * len(task.y)])
+    gradients = np.array([model.n_passes_ * len(task.y)])
     return Course(gradients, model.coef_, model.intercept_, np.array([model.scale_]))
 
 

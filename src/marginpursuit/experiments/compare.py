@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 #: Numbers that a fit chose, shown with its result where the fitted model has them.
-_CHOSEN = ("scale_", "alpha_", "overconfidence_", "n_iter_", "n_sweeps_")
+_CHOSEN = ("scale_", "alpha_", "overconfidence_", "n_iter_", "n_passes_")
 
 # The course of training is followed on at most so many rows, and so many held-out rows.
 _COURSE_ROWS = 5000

@@ -189,8 +189,8 @@ def _measure(file: LargeFile) -> Iterator[tuple[str, str]]:
     model = MarginPursuitClassifier()
     seconds = _seconds(partial(model.fit, blocks, file.y))
     yield "fit, s", f"{seconds:.1f}"
-    yield "reads of a fit", str(model.n_sweeps_)
-    yield "fit, of the rate of reading", f"{100 * model.n_sweeps_ * reading / seconds:.0f} %"
+    yield "reads of a fit", str(model.n_passes_)
+    yield "fit, of the rate of reading", f"{100 * model.n_passes_ * reading / seconds:.0f} %"
     if sys.platform != "win32":
         import resource
 
@@ -320,7 +320,7 @@ def _fit(
         seconds, here = time.perf_counter() - start, time.process_time() - here
         after = client.run(time.process_time) if client else {}
         busiest = max((after[worker] - before[worker] for worker in after), default=0.0)
-        n_read = float(model.n_sweeps_ * len(y) * 4 * _COLUMNS)
+        n_read = float(model.n_passes_ * len(y) * 4 * _COLUMNS)
         rounds = getattr(matrix, "n_rounds", 0)
         found.append(_Fit(name, model, seconds, here, busiest, rounds, n_read))
     return min(found, key=lambda fit: fit.seconds)

@@ -35,7 +35,7 @@ class Fit:
         return max(1, ceil(self.n_rows * self.n_columns * self.item_bytes / self.block_bytes))
 
     @property
-    def reads(self) -> int:
+    def passes(self) -> int:
         """The reads of the data: moments, sweeps, scores."""
         return 1 + self.sweeps + self.trials
 
@@ -110,9 +110,9 @@ def cost(fit: Fit, question_bytes: float = 4096.0) -> Cost:
     moments = 8.0 * (d * d + d + 1)
     summaries = fit.trials * problems * _CELL_BYTES * sum(fit.summaries)
     return Cost(
-        rounds=1 + fit.reads + fit.trials * (len(fit.summaries) - 1),
-        read=fit.reads * n * d * fit.item_bytes,
-        out=n + blocks * (fit.reads * question_bytes + (fit.sweeps + fit.trials) * coefficients),
+        rounds=1 + fit.passes + fit.trials * (len(fit.summaries) - 1),
+        read=fit.passes * n * d * fit.item_bytes,
+        out=n + blocks * (fit.passes * question_bytes + (fit.sweeps + fit.trials) * coefficients),
         back=moments + fit.sweeps * gradient + summaries,
         among=(blocks - 1) * (moments + fit.sweeps * gradient + summaries),
     )

@@ -21,7 +21,7 @@ class Timing(NamedTuple):
 
     name: str
     seconds: float
-    reads: float  # the same in reads of the data
+    passes: float  # the same in reads of the data
     error: float  # of the training data
 
 
@@ -53,7 +53,7 @@ def time_fits(
     >>> from marginpursuit.experiments.compare import methods
     >>> from marginpursuit.experiments.timing import time_fits
     >>> timings = time_fits(methods(["MarginPursuitClassifier"]), 500, 5)
-    >>> timings[0].reads > 1
+    >>> timings[0].passes > 1
     True
     """
     X, y = make_classification(

@@ -66,13 +66,13 @@ def _tabulate(setting: Setting, results: Results) -> list[Table]:
     rows = []
     for data in setting.datasets:
         ours = _ours(data)
-        reads = results.trials(ours, "gradients")[:, 0]
+        passes = results.trials(ours, "gradients")[:, 0]
         rivals = [_rival(setting, results, data, learner) for learner in LEARNERS]
         cells = [
             f"{percent(results.lowest(fit))} ({fit.scaling}, λ = {fit.penalty:g})" for fit in rivals
         ]
         seconds = float(np.median(results.trials(ours, "seconds")))
-        cost = f"{reads.mean():.0f} gradients, {1000 * seconds:.1f} ms"
+        cost = f"{passes.mean():.0f} gradients, {1000 * seconds:.1f} ms"
         rows.append((data, percent(results.lowest(ours)), cost, *cells))
     columns = ("data", "untuned", "its cost", *(f"best {learner}" for learner in LEARNERS))
     return [Table("Without tuning, against the best of all λ and scalings", columns, rows)]

@@ -59,7 +59,7 @@ class Outcome:
     best: int
     start: Linear | None  # about where the winner's fit to all rows will be, if that was kept
     link: FittedLink | None
-    n_reads: float
+    n_passes: float
 
 
 class Contest:
@@ -149,7 +149,7 @@ class Contest:
                     held[setting, fit] = kept.astype(np.float32)
                 n_judged = np.isfinite(scores[:, :, 0]).sum()
                 reached(int(n_judged), shape[0] * shape[1])
-            self._n_reads += fold_fits.n_reads * part.share
+            self._n_reads += fold_fits.n_passes * part.share
         return scores, fits, held
 
     def _size(self, part: Round) -> int:

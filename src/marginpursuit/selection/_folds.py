@@ -39,8 +39,8 @@ from marginpursuit.design import (
 )
 from marginpursuit.losses import MarginLoss
 from marginpursuit.selection._settings import Effort, Fold, FoldOptions, Judged, Setting
-from marginpursuit.solvers import SOLVERS, Geometry, Problem, Solution, choose_solver, minimise
-from marginpursuit.solvers.dual_ascent import dual_geometry, has_dual, solve_dual
+from marginpursuit.solvers import SOLVERS, Prepared, Problem, Solution, choose_solver, minimise
+from marginpursuit.solvers.dual_ascent import has_dual, prepare_dual, solve_dual
 from marginpursuit.tasks import Labels, Stretches, Tasks
 
 # Bytes that the state of all tasks that are solved together may take, and arrays of that state;
@@ -100,9 +100,9 @@ class _Unit(NamedTuple):
 class _Batch:
     """Folds whose fits share reads of one design."""
 
-    geometry: Geometry
+    prepared: Prepared
     reader: Design  # of the rows to judge by
-    to_reader: Callable[[Linear], Linear]  # from the geometry to the reader, as that came
+    to_reader: Callable[[Linear], Linear]  # from the prepared to the reader, as that came
     codes: Any  # like the weights, where the rows are
     weights: Any  # (n_folds, n_rows of the design)
     stretches: Stretches | None
@@ -128,7 +128,7 @@ class FoldFits:
         *,
         rough: bool = False,
     ) -> None:
-        self.n_reads = 0.0
+        self.n_passes = 0.0
         self._labels, self._folds, self._options = labels, folds, options
         self._stack = ExitStack()
         n_rows, n_columns = matrix.shape
@@ -187,7 +187,7 @@ class FoldFits:
         visits = self._options.are_penalised and has_dual(design, self._options.unit)
         if visits and (is_wide or chosen == "lbfgs"):
             return "dual"
-        few = len(self._labels.problems) < _MANY_PROBLEMS
+        few = len(self._labels.positive_classes) < _MANY_PROBLEMS
         if is_wide and few and design.is_sparse and isinstance(design, MemoryDesign):
             return "lbfgs"
         return chosen
@@ -206,29 +206,29 @@ class FoldFits:
         is_held = least <= self._options.margin <= most
         if self._walks and self._effort.tol >= _FEW_DIGITS and is_held:
             order, stretches = Stretches.of(weights)
-        prepare = SOLVERS[self._solver].prepare if self._walks else dual_geometry
-        geometry = prepare(
+        prepare = SOLVERS[self._solver].prepare if self._walks else prepare_dual
+        prepared = prepare(
             *(design, weights, self._options.unit),
             fit_intercept=self._options.fit_intercept,
             order=order,
         )
-        self.n_reads += design.n_reads
-        if geometry.order is None:
+        self.n_passes += design.n_passes
+        if prepared.order is None:
             stretches = None
         else:
-            self._stack.enter_context(geometry.design)
-            codes, weights = codes[geometry.order], np.ascontiguousarray(weights[:, order])
-        reader, to_reader = self._reader, geometry.to_data
-        if isinstance(geometry.design, MergedDesign) and isinstance(reader, MemoryDesign):
+            self._stack.enter_context(prepared.design)
+            codes, weights = codes[prepared.order], np.ascontiguousarray(weights[:, order])
+        reader, to_reader = self._reader, prepared.to_data
+        if isinstance(prepared.design, MergedDesign) and isinstance(reader, MemoryDesign):
             # Of the columns of all rows, a sample has few.
-            reader = self._stack.enter_context(geometry.design.rotated(reader.matrix))
-            to_reader = geometry.design.to_data
+            reader = self._stack.enter_context(prepared.design.rotated(reader.matrix))
+            to_reader = prepared.design.to_data
         tests = np.zeros((len(folds), reader.n_rows), dtype=bool)
         for flags, fold in zip(tests, folds, strict=True):
             flags[self._folds[fold].test] = True
-        place = geometry.design.place
+        place = prepared.design.place
         return _Batch(
-            *(geometry, reader, to_reader, place(codes), place(weights), stretches, folds, tests)
+            *(prepared, reader, to_reader, place(codes), place(weights), stretches, folds, tests)
         )
 
     def _chunks(self, batch: _Batch, lines: list[tuple[float, float]]) -> Iterator[list[_Unit]]:
@@ -237,8 +237,8 @@ class FoldFits:
         if not self._walks:
             units.sort(key=lambda unit: unit.part)
         n_arrays = _STATE_ARRAYS if self._walks else _DUAL_ARRAYS
-        task_bytes = 8 * n_arrays * batch.geometry.design.n_columns
-        step = max(1, _MOST_BYTES // (task_bytes * len(self._labels.problems)))
+        task_bytes = 8 * n_arrays * batch.prepared.design.n_columns
+        step = max(1, _MOST_BYTES // (task_bytes * len(self._labels.positive_classes)))
         for first in range(0, len(units), step):
             yield units[first : first + step]
 
@@ -256,7 +256,7 @@ class FoldFits:
 
         Returns the number of steps.
         """
-        problems, design = self._labels.problems, batch.geometry.design
+        problems, design = self._labels.positive_classes, batch.prepared.design
         losses = [MarginLoss(self._options.margin, scale, unit.line[1]) for unit in units]
         tasks = Tasks(
             batch.codes,
@@ -269,7 +269,7 @@ class FoldFits:
         nothing = np.zeros((design.n_columns, len(problems))), np.zeros(len(problems))
         starts = [start.get(unit, nothing) for unit in units]
         problem = Problem(
-            batch.geometry,
+            batch.prepared,
             tasks,
             self._options.factor * np.repeat([unit.line[0] for unit in units], len(problems)),
             (np.hstack([s[0] for s in starts]), np.concatenate([s[1] for s in starts])),
@@ -278,8 +278,8 @@ class FoldFits:
             report=lambda progress: None,  # fits are many: they are counted, not followed
         )
         if bend:
-            problem = replace(problem, geometry=self._bent(problem))
-        before = design.n_reads
+            problem = replace(problem, prepared=self._bent(problem))
+        before = design.n_passes
         # One small estimate of the gap may only mean that the last scale was a good start.
         tols = np.repeat([efforts[unit].tol for unit in units], len(problems))
         if self._walks:
@@ -287,7 +287,7 @@ class FoldFits:
         else:
             solution = self._visited(problem, tols)
         coef, intercept = solution.linear
-        self.n_reads += design.n_reads - before
+        self.n_passes += design.n_passes - before
         for unit, span in zip(units, self._spans(len(units)), strict=True):
             start[unit] = coef[:, span], intercept[span]
         return solution.n_iter
@@ -317,27 +317,35 @@ class FoldFits:
 
     def _may_bend(self, batch: _Batch) -> bool:
         """Whether tasks of one problem, not to be fitted roughly, may share a Hessian of rows."""
-        design, is_rough = batch.geometry.design, self._effort == self._rough
+        design, is_rough = batch.prepared.design, self._effort == self._rough
         is_at_hand = isinstance(design, MemoryDesign) and design.n_stored >= _FEWEST_ELEMENTS
-        is_one_problem = len(self._labels.problems) == 1
-        return batch.geometry.bent is not None and is_at_hand and is_one_problem and not is_rough
+        is_one_problem = len(self._labels.positive_classes) == 1
+        return (
+            batch.prepared.with_hessian is not None
+            and is_at_hand
+            and is_one_problem
+            and not is_rough
+        )
 
-    def _bent(self, problem: Problem) -> Geometry:
-        """Return the geometry of the mean Hessian where tasks start, if it is worth its while."""
-        geometry, (coef, intercept) = problem.geometry, problem.start
-        design = geometry.design
+    def _bent(self, problem: Problem) -> Prepared:
+        """Return the prepared of the mean Hessian where tasks start, if it is worth its while."""
+        prepared, (coef, intercept) = problem.prepared, problem.start
+        design = prepared.design
         few = np.arange(0, len(problem.tasks), -(-len(problem.tasks) // _BENT_BY))
         tasks, curvature = problem.tasks.take(few), np.zeros(design.n_rows)
         scores = design.scores(coef[:, few], intercept[few])
-        self.n_reads += 1
+        self.n_passes += 1
         for k, loss in enumerate(tasks.losses):
             bend = loss.curvature(tasks.sign(k) * scores[:, k])
             curvature += tasks.weights[tasks.part[k]] * bend / len(tasks)
         taken = np.count_nonzero(curvature) * design.n_columns
-        if geometry.bent is None or taken > _WORTH_BENDING * len(problem.tasks) * design.n_rows:
-            return geometry
-        self.n_reads += 2
-        return replace(geometry.bent(curvature), design=design)
+        if (
+            prepared.with_hessian is None
+            or taken > _WORTH_BENDING * len(problem.tasks) * design.n_rows
+        ):
+            return prepared
+        self.n_passes += 2
+        return replace(prepared.with_hessian(curvature), design=design)
 
     def _held_out(
         self, batch: _Batch, units: list[_Unit], scale: float, fits: dict[_Unit, Linear]
@@ -348,7 +356,7 @@ class FoldFits:
         parts = [fits[unit] for unit in units]
         own = np.hstack([coef for coef, _ in parts]), np.concatenate([part[1] for part in parts])
         coef, intercept = batch.to_reader(own)
-        spans, n_problems = self._spans(len(units)), len(self._labels.problems)
+        spans, n_problems = self._spans(len(units)), len(self._labels.positive_classes)
         most_rows = int(batch.tests.sum(axis=1).max())
         step = max(1, _MOST_BYTES // (8 * n_problems * max(1, most_rows)))
         for first in range(0, len(units), step):
@@ -356,18 +364,18 @@ class FoldFits:
             tasks = slice(group[0][1].start, group[-1][1].stop)
             part = np.repeat([unit.part for unit, _ in group], n_problems)
             scores = batch.reader.part_scores(coef[:, tasks], intercept[tasks], batch.tests, part)
-            self.n_reads += self._judging
+            self.n_passes += self._judging
             ahead = [iter(self._spans(len(units))) for _ in batch.folds]
             for unit, span in group:
                 unseen = np.ascontiguousarray(scores[unit.part][:, next(ahead[unit.part])])
                 linear: Linear | None = (coef[:, span], intercept[span])
                 if batch.reader is not self._reader:
-                    linear = None if self._is_rough else batch.geometry.to_data(fits[unit])
+                    linear = None if self._is_rough else batch.prepared.to_data(fits[unit])
                 yield Judged(Setting(*unit.line, scale), batch.folds[unit.part], linear, unseen)
 
     def _spans(self, n_units: int) -> list[slice]:
         """Return which tasks belong to each unit."""
-        n_problems = len(self._labels.problems)
+        n_problems = len(self._labels.positive_classes)
         return [slice(k * n_problems, (k + 1) * n_problems) for k in range(n_units)]
 
 

@@ -172,7 +172,7 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
         The unit of the penalties.
     n_splits_ : int
         The number of folds.
-    n_sweeps_ : float
+    n_passes_ : float
         Reads of the data by fits and for held-out scores; those of a sample count by its share.
     refit_time_ : float
         Seconds for the fit to all rows.
@@ -331,7 +331,7 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
 
         Returns where to begin the fit to all rows, if that is known, and the weights of the rows.
         """
-        data, n_reads = self._bounded(data)
+        data, n_passes = self._bounded(data)
         alphas = _ALPHAS[data.is_sparse] if self.alphas is None else self.alphas
         grid = {"alpha": alphas, "overconfidence": self.overconfidences, "scale": self.scales}
         params = list(ParameterGrid({name: list(values) for name, values in grid.items()}))
@@ -370,7 +370,7 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
         self.best_params_ = params[outcome.best]
         self.best_score_ = float(outcome.scores[outcome.best].mean())
         self.threshold_ = float(outcome.thresholds[outcome.best])
-        self.n_sweeps_ = n_reads + outcome.n_reads
+        self.n_passes_ = n_passes + outcome.n_passes
         if outcome.link is not None:
             self.link_ = outcome.link
         return outcome.start, data.weights
@@ -382,7 +382,7 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
         with design_for(data.matrix, n_threads=usable_threads(self.n_threads)) as design:
             bound = float(self.leverage_bound)
             weights = bounded_weights(design, data, bound, centred=self.fit_intercept)
-            return replace(data, weights=weights), design.n_reads
+            return replace(data, weights=weights), design.n_passes
 
     def _refit(self, X: Any, y: Any, weights: FloatArray, start: Linear | None) -> None:
         """Fit the chosen setting to all rows, with these weights, from a start if there is one."""
@@ -404,7 +404,7 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
         own = {"class_weight": self.class_weight, "leverage_bound": self.leverage_bound}
         self.best_estimator_ = model.fit(X, y, weights).set_params(warm_start=False, **own)
         self.refit_time_ = perf_counter() - begin
-        self.n_sweeps_ += self.best_estimator_.n_sweeps_
+        self.n_passes_ += self.best_estimator_.n_passes_
         for name in ("coef_", "scale_", "n_iter_", "objective_"):
             setattr(self, name, getattr(self.best_estimator_, name))
         for name in ("margin_location_", "margin_statistics_"):

@@ -10,22 +10,22 @@ from typing import NamedTuple
 
 from marginpursuit.design import Design
 from marginpursuit.solvers._penalty import UNITS, penalty_unit
-from marginpursuit.solvers._problem import Geometry, Problem, Progress, Solution, Status
+from marginpursuit.solvers._problem import Prepared, Problem, Progress, Solution, Status
 from marginpursuit.solvers._quasi_newton import minimise
-from marginpursuit.solvers.gram import gram_geometry, solve_gram
-from marginpursuit.solvers.lbfgs import diagonal_geometry, solve_lbfgs
-from marginpursuit.solvers.steepest import raw_geometry, solve_steepest
+from marginpursuit.solvers.gram import prepare_gram, solve_gram
+from marginpursuit.solvers.lbfgs import prepare_lbfgs, solve_lbfgs
+from marginpursuit.solvers.steepest import prepare_steepest, solve_steepest
 from marginpursuit.solvers.stochastic import (
     StochasticPath,
+    prepare_stochastic,
     solve_stochastic,
-    stochastic_geometry,
     stochastic_margin_pursuit,
 )
 
 __all__ = [
     "SOLVERS",
     "UNITS",
-    "Geometry",
+    "Prepared",
     "Problem",
     "Progress",
     "Solution",
@@ -42,20 +42,20 @@ __all__ = [
 class Solver(NamedTuple):
     """How a solver prepares the data, also for losses without overconfidence, and solves."""
 
-    prepare: Callable[..., Geometry]
+    prepare: Callable[..., Prepared]
     solve: Callable[[Problem], Solution]
-    prepare_one_sided: Callable[..., Geometry] | None = None
+    prepare_one_sided: Callable[..., Prepared] | None = None
 
-    def preparation(self, overconfidence: float) -> Callable[..., Geometry]:
+    def preparation(self, overconfidence: float) -> Callable[..., Prepared]:
         """Return how to prepare for losses with this overconfidence."""
         return self.prepare_one_sided or self.prepare if overconfidence == 0 else self.prepare
 
 
 SOLVERS = {
-    "gram": Solver(gram_geometry, solve_gram, partial(gram_geometry, waits=True)),
-    "lbfgs": Solver(diagonal_geometry, solve_lbfgs),
-    "steepest": Solver(raw_geometry, solve_steepest),
-    "stochastic": Solver(stochastic_geometry, solve_stochastic),
+    "gram": Solver(prepare_gram, solve_gram, partial(prepare_gram, waits=True)),
+    "lbfgs": Solver(prepare_lbfgs, solve_lbfgs),
+    "steepest": Solver(prepare_steepest, solve_steepest),
+    "stochastic": Solver(prepare_stochastic, solve_stochastic),
 }
 
 # The Gram matrix costs about d/20 sweeps (n/20 in the space of rows, once), and saves more than a

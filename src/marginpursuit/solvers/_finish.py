@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from marginpursuit._threads import serial_products
+from marginpursuit._threads import single_threaded_blas
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Design, MemoryDesign
 from marginpursuit.solvers._interior_point import InteriorPoint
@@ -33,8 +33,8 @@ def finished(problem: Problem, first: Solution, trust: float, *, near: bool = Fa
             gap[task] = step.gap
             if step.is_fresh:
                 points[task], value[task] = step.point, step.value
-                reads = problem.geometry.design.n_reads
-                last = Progress(step.iteration, reads, float(value.mean()), float(gap.max()))
+                passes = problem.prepared.design.n_passes
+                last = Progress(step.iteration, passes, float(value.mean()), float(gap.max()))
                 history.append(last)
                 problem.report(last)
                 problem.keep(problem, part(problem, points))
@@ -59,7 +59,7 @@ def _in_turn(
     problem: Problem, first: Solution, points: FloatArray, trust: float, *, near: bool
 ) -> Iterator[tuple[int, Iterable[_Step]]]:
     """Yield every task and its steps; several tasks are taken side by side by the threads."""
-    design, n_tasks = problem.geometry.design, len(problem.tasks)
+    design, n_tasks = problem.prepared.design, len(problem.tasks)
     if n_tasks == 1 or not isinstance(design, MemoryDesign) or design.n_threads == 1:
         for task in range(n_tasks):
             yield task, _steps(problem, task, first, points[task], trust, near=near)
@@ -73,8 +73,8 @@ def _in_turn(
         ]
         found = _at_once(design, runs)
         for own in alone:
-            design.n_reads += own.geometry.design.n_reads
-            own.geometry.design.n_reads = 0
+            design.n_passes += own.prepared.design.n_passes
+            own.prepared.design.n_passes = 0
         yield from zip(wave, found, strict=True)
 
 
@@ -86,7 +86,7 @@ def _at_once(design: Design, runs: Sequence[Callable[[], Iterable[_Step]]]) -> l
         for k in range(thread, len(runs), n_threads):
             found[k] = list(runs[k]())
 
-    with serial_products():
+    with single_threaded_blas():
         design.in_threads(share, len(runs))
     return found
 

@@ -80,9 +80,9 @@ class AugmentedRows:
         self.n_rows, self.n_columns = design.n_rows, design.n_columns + constant
 
     @property
-    def reads(self) -> int:
+    def passes(self) -> int:
         """The reads of the data so far."""
-        return self._design.n_reads
+        return self._design.n_passes
 
     def take(self, chosen: NDArray[np.intp]) -> "AugmentedRows":
         """Return some of the rows."""
@@ -96,7 +96,7 @@ class AugmentedRows:
 
     def pull(self, factors: FloatArray) -> FloatArray:
         """Return the sum of factor times row."""
-        total = self._design.pullback(factors)
+        total = self._design.adjoint(factors)
         return np.append(total, factors.sum()) if self.constant else total
 
     def gram(self, weights: FloatArray) -> FloatArray:

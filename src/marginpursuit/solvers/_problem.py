@@ -2,7 +2,7 @@ r"""What goes into a solver and what comes out.
 
 The objective, written once. For task k (one class against the rest, on one part of the rows, with
 its loss φ and penalty α) with weights c that sum to one and margins m = y (z·w + b) in the
-coordinates z of the geometry,
+coordinates z of the prepared,
 
 .. math::
 
@@ -40,13 +40,13 @@ class Progress:
     """Where a solve is after an iteration."""
 
     iteration: int
-    reads: int
+    passes: int
     value: float  # the mean objective of the tasks
     gap: float  # the largest estimated relative suboptimality of a task
 
 
 @dataclass(frozen=True, slots=True)
-class Geometry:
+class Prepared:
     """The coordinates in which a solver works; made once, used for every loss and penalty.
 
     `precondition` applies the inverse of a matrix that bounds the Hessian from above, for a penalty
@@ -62,7 +62,7 @@ class Geometry:
     precondition: Callable[[FloatArray, float], FloatArray]
     to_data: Callable[[Linear], Linear]  # from these coordinates to those of the data as it came
     from_data: Callable[[Linear], Linear]
-    bent: "Callable[[FloatArray], Geometry] | None" = None
+    with_hessian: "Callable[[FloatArray], Prepared] | None" = None
     order: NDArray[np.intp] | None = None
 
 
@@ -74,10 +74,10 @@ def _forget(problem: "Problem", linear: Linear) -> None:
 class Problem:
     """Fits to be made together."""
 
-    geometry: Geometry
+    prepared: Prepared
     tasks: Tasks
     alphas: FloatArray  # (n_tasks,)
-    start: Linear  # in the coordinates of the geometry
+    start: Linear  # in the coordinates of the prepared
     max_iter: int
     tol: float
     report: Callable[[Progress], None]
@@ -89,18 +89,18 @@ class Problem:
     @cached_property
     def _still(self) -> NDArray[np.bool_] | None:
         """The entries of each task's point that may not move, if there are any."""
-        left_out = np.isinf(self.geometry.unit)
+        left_out = np.isinf(self.prepared.unit)
         if not left_out.any():
             return None
         still = left_out[self.tasks.part]
-        if not self.geometry.fit_intercept:
+        if not self.prepared.fit_intercept:
             return still
         return np.column_stack([still, np.zeros(len(still), dtype=bool)])
 
     @cached_property
     def penalty(self) -> FloatArray:
         """The penalty of each squared coefficient, of shape (n_tasks, n_columns)."""
-        unit = np.where(np.isfinite(self.geometry.unit), self.geometry.unit, 0.0)
+        unit = np.where(np.isfinite(self.prepared.unit), self.prepared.unit, 0.0)
         return np.asarray(self.alphas[:, np.newaxis] * unit[self.tasks.part])
 
     def project(self, points: FloatArray, tasks: NDArray[np.intp]) -> FloatArray:
@@ -114,15 +114,15 @@ class Problem:
         """Apply the preconditioner to one point (a row) for each of these tasks."""
         alphas = self.alphas[tasks]
         if np.all(alphas == alphas[0]):
-            return self.project(self.geometry.precondition(points, float(alphas[0])), tasks)
+            return self.project(self.prepared.precondition(points, float(alphas[0])), tasks)
         result, different = np.empty_like(points), np.unique(alphas)
 
         def share(thread: int, n_threads: int) -> None:
             for alpha in different[thread::n_threads]:
                 which = alphas == alpha
-                result[which] = self.geometry.precondition(points[which], float(alpha))
+                result[which] = self.prepared.precondition(points[which], float(alpha))
 
-        self.geometry.design.in_threads(share, len(different))
+        self.prepared.design.in_threads(share, len(different))
         return self.project(result, tasks)
 
     def relative_to(self, values: FloatArray | float) -> FloatArray:
@@ -141,7 +141,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """Fits that were made, in the coordinates of the geometry; arrays have an entry a task."""
+    """Fits that were made, in the coordinates of the prepared; arrays have an entry a task."""
 
     linear: Linear
     value: FloatArray  # the objective

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginpursuit import _kernels
-from marginpursuit._threads import serial_products
+from marginpursuit._threads import single_threaded_blas
 from marginpursuit._validation import FloatArray
 from marginpursuit.solvers._problem import Problem, Progress, Solution, Status
 
@@ -51,7 +51,7 @@ def minimise(
     A task is finished when its estimated gap meets the tolerance, which may be one of its own, so
     many times in a row, after the fewest steps at least, or is far below it.
     """
-    with serial_products():
+    with single_threaded_blas():
         return _minimise(problem, times, fewest, problem.tol if tols is None else tols)
 
 
@@ -66,8 +66,8 @@ def _minimise(problem: Problem, times: int, fewest: int, tol: float | FloatArray
         here = state.tasks
         points[here], values[here] = state.points, state.values
         gaps[here] = state.gaps() / problem.relative_to(values)[here]
-        reads = problem.geometry.design.n_reads
-        history.append(Progress(len(history), reads, float(values.mean()), float(gaps.max())))
+        passes = problem.prepared.design.n_passes
+        history.append(Progress(len(history), passes, float(values.mean()), float(gaps.max())))
         problem.report(history[-1])
         if history[-1].iteration > 0:
             problem.keep(problem, part(problem, points))
@@ -95,9 +95,9 @@ def evaluate(
     problem: Problem, points: FloatArray, tasks: NDArray[np.intp]
 ) -> tuple[FloatArray, FloatArray]:
     """Return the objective and its gradient at one point (a row) for each of these tasks."""
-    geometry = problem.geometry
+    prepared = problem.prepared
     coef, intercept = part(problem, points)
-    sweep = geometry.design.sweep(coef, intercept, problem.tasks.take(tasks))
+    sweep = prepared.design.sweep(coef, intercept, problem.tasks.take(tasks))
     pull = coef * problem.penalty[tasks].T
     value = sweep.value + 0.5 * np.sum(coef * pull, axis=0)
     return value, problem.project(join(problem, sweep.gradient + pull, sweep.slope), tasks)
@@ -105,13 +105,13 @@ def evaluate(
 
 def join(problem: Problem, coef: FloatArray, intercept: FloatArray) -> FloatArray:
     """Put coefficients and intercepts into points, one a row."""
-    parts = [coef, intercept[np.newaxis]] if problem.geometry.fit_intercept else [coef]
+    parts = [coef, intercept[np.newaxis]] if problem.prepared.fit_intercept else [coef]
     return np.ascontiguousarray(np.concatenate(parts).T)
 
 
 def part(problem: Problem, points: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Invert `join`."""
-    if problem.geometry.fit_intercept:
+    if problem.prepared.fit_intercept:
         return points[:, :-1].T, points[:, -1].copy()
     return points.T, np.zeros(len(points))
 
@@ -215,11 +215,11 @@ class _Descents:
         inverse = np.array([inverse for _, _, inverse in self._pairs]).reshape(-1, len(self.tasks))
         directions, factors = -self.gradients, np.zeros_like(inverse)
         newest_first = np.ascontiguousarray(inverse[::-1])
-        _kernels.pair_loop(changes[::-1], bends[::-1], newest_first, factors, directions)
+        _kernels.lbfgs_loop(changes[::-1], bends[::-1], newest_first, factors, directions)
         directions = self._problem.precondition(directions, self.tasks)
         directions /= self._stiffness[:, np.newaxis]
         factors = np.negative(factors[::-1])
-        _kernels.pair_loop(bends, changes, inverse, factors, directions)
+        _kernels.lbfgs_loop(bends, changes, inverse, factors, directions)
         return directions
 
     def _shorten(self, which: NDArray[np.bool_], values: FloatArray, slopes: FloatArray) -> None:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor
 
 from marginpursuit._namespaces import to_numpy
-from marginpursuit._threads import serial_products
+from marginpursuit._threads import single_threaded_blas
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Design, MemoryDesign
 from marginpursuit.losses import INFLUENCE_BOUND, TRUNCATION, influence_inverse, rho
@@ -34,7 +34,7 @@ _WIDE, _FEW_CURVED = 256, 0.1
 
 def part_of(problem: Problem, rows: NDArray[np.intp] | slice, *, n_threads: int = 1) -> Problem:
     """Return the problem with some of its rows, which are in memory, in the same coordinates."""
-    whole, tasks = problem.geometry.design, problem.tasks
+    whole, tasks = problem.prepared.design, problem.tasks
     assert isinstance(whole, MemoryDesign)
     if isinstance(rows, slice) or whole.is_sparse:
         matrix = whole.matrix[rows]
@@ -43,21 +43,21 @@ def part_of(problem: Problem, rows: NDArray[np.intp] | slice, *, n_threads: int 
     design = MemoryDesign(matrix, n_threads=n_threads)
     design.centre, design.inverse_spread = whole.centre, whole.inverse_spread
     fewer = replace(tasks, codes=tasks.codes[rows], weights=tasks.weights[:, rows])
-    return replace(problem, geometry=replace(problem.geometry, design=design), tasks=fewer)
+    return replace(problem, prepared=replace(problem.prepared, design=design), tasks=fewer)
 
 
 class SmoothProblem:
     """One task of a problem, for any loss that has a curvature."""
 
     def __init__(self, problem: Problem, task: int) -> None:
-        geometry, tasks = problem.geometry, problem.tasks.on_host()
+        prepared, tasks = problem.prepared, problem.tasks.on_host()
         weights = tasks.weights[tasks.part[task]]
         self.loss = tasks.losses[task]
         self.rows = np.flatnonzero(weights)
         self.weights = weights[self.rows]
         self.sign = tasks.sign(task)[self.rows]
-        self.penalty = np.append(problem.penalty[task], np.zeros(int(geometry.fit_intercept)))
-        self._geometry, self._design = geometry, geometry.design
+        self.penalty = np.append(problem.penalty[task], np.zeros(int(prepared.fit_intercept)))
+        self._prepared, self._design = prepared, prepared.design
         self._problem, self._task = problem, np.array([task])
 
     def score(self, point: FloatArray) -> FloatArray:
@@ -71,7 +71,7 @@ class SmoothProblem:
 
     def pull(self, force: FloatArray) -> FloatArray:
         """Return what forces towards a higher margin, one a row, pull a point with."""
-        return self._pullback(self._weighted(self.sign * force))
+        return self._adjoint(self._weighted(self.sign * force))
 
     def factorise(self, curvature: FloatArray) -> Any:
         """Factorise the Hessian where the rows have these curvatures."""
@@ -79,14 +79,14 @@ class SmoothProblem:
         # As in the preconditioner, what is added is below the rounding of the sums.
         matrix = np.diag(self.penalty + self._design.rounding * n_columns * total.sum())
         matrix[:n_columns, :n_columns] += self._design.gram(total)
-        if self._geometry.fit_intercept:
-            matrix[-1] += self._pullback(total)
+        if self._prepared.fit_intercept:
+            matrix[-1] += self._adjoint(total)
             matrix[:-1, -1] = matrix[-1, :-1]
         still = self._project(np.ones(len(matrix))) == 0
         if still.any():
             matrix[still], matrix[:, still] = 0.0, 0.0
             matrix[still, still] = 1.0
-        with serial_products():
+        with single_threaded_blas():
             return cho_factor(matrix, lower=True, overwrite_a=True)
 
     def multiply(self, curvature: FloatArray) -> Callable[[FloatArray], FloatArray] | None:
@@ -118,18 +118,18 @@ class SmoothProblem:
         total[self.rows] = self.weights * values
         return total
 
-    def _pullback(self, factors: FloatArray) -> FloatArray:
+    def _adjoint(self, factors: FloatArray) -> FloatArray:
         return self._project(self._pulled(self._design, factors))
 
     def _scores(self, design: Design, point: FloatArray) -> FloatArray:
         n_columns = design.n_columns
-        intercept = point[n_columns:] if self._geometry.fit_intercept else np.zeros(1)
+        intercept = point[n_columns:] if self._prepared.fit_intercept else np.zeros(1)
         scores = design.scores(point[:n_columns, np.newaxis], intercept)
         return np.asarray(to_numpy(scores)[:, 0], dtype=np.float64)
 
     def _pulled(self, design: Design, factors: FloatArray) -> FloatArray:
-        total = design.pullback(factors)
-        return np.append(total, factors.sum()) if self._geometry.fit_intercept else total
+        total = design.adjoint(factors)
+        return np.append(total, factors.sum()) if self._prepared.fit_intercept else total
 
     def _project(self, point: FloatArray) -> FloatArray:
         return np.asarray(self._problem.project(point[np.newaxis].copy(), self._task)[0])

@@ -54,7 +54,7 @@ def solve_interior_point(machine: Machine, rows: AugmentedRows) -> MachineFit:
             break
         standing = path.standing()
         best = standing if standing[1] <= best[1] else best
-        machine.report(Progress(iteration, rows.reads, standing[0], standing[1]))
+        machine.report(Progress(iteration, rows.passes, standing[0], standing[1]))
         if best[1] <= machine.tol:
             break
     if best[1] <= machine.tol:

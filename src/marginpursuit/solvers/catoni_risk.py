@@ -121,8 +121,8 @@ def minimise_catoni_risk(
         ahead = risk.minimise(risk.weights * factors, point, tol=finest, enough=_ENOUGH)
         promise = risk.decrease(risk.weights * factors, point, ahead)
         gap = max(promise, 0.0) / max(value, 1e-2) + ahead.lack
-        reads = risk.geometry.design.n_reads
-        history.append(Progress(len(history), reads, value, gap))
+        passes = risk.prepared.design.n_passes
+        history.append(Progress(len(history), passes, value, gap))
         report(history[-1])
         finished = scale == target and gap <= risk.tol
         if finished or len(history) > max_iter:

@@ -36,7 +36,7 @@ def solve_near_corner(problem: Problem) -> Solution:
     Parameters
     ----------
     problem : Problem
-        What to minimise, with a geometry from `gram_geometry` and a `MarginLoss` without
+        What to minimise, with a prepared from `prepare_gram` and a `MarginLoss` without
         overconfidence. The closer the start to the minimiser, the fewer rows are looked at.
 
     Returns
@@ -52,8 +52,8 @@ def solve_near_corner(problem: Problem) -> Solution:
     while True:
         unit = float(problem.relative_to(np.array([value]))[0])
         gap = (value - bound) / unit
-        reads = problem.geometry.design.n_reads
-        history.append(Progress(len(history), reads, value, gap))
+        passes = problem.prepared.design.n_passes
+        history.append(Progress(len(history), passes, value, gap))
         problem.report(history[-1])
         is_enough = value - bound <= problem.enough * (first - value)
         if stuck or is_enough or gap <= problem.tol or len(history) > problem.max_iter:

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Design, MemoryDesign, merged
 from marginpursuit.solvers._penalty import ROTATABLE, design_unit, shared_weights
-from marginpursuit.solvers._problem import Geometry, Problem, Solution, Status
+from marginpursuit.solvers._problem import Prepared, Problem, Solution, Status
 
-__all__ = ["dual_geometry", "has_dual", "solve_dual"]
+__all__ = ["has_dual", "prepare_dual", "solve_dual"]
 
 # The square of the constant that stands for the intercept, in median squared norms of the rows. Ten
 # times as much couples the rows more than their columns do.
@@ -34,20 +34,20 @@ _CONSTANT = 0.1
 
 def has_dual(design: Design, unit: str) -> bool:
     """Whether rows can be visited, and there is one penalty for all coefficients."""
-    return isinstance(design, MemoryDesign) and design.team_size > 0 and unit in ROTATABLE
+    return isinstance(design, MemoryDesign) and design.tasks_per_pass > 0 and unit in ROTATABLE
 
 
-def dual_geometry(
+def prepare_dual(
     design: Design,
     weights: FloatArray,
     unit: str,
     *,
     fit_intercept: bool,
     order: NDArray[np.intp] | None = None,
-) -> Geometry:
+) -> Prepared:
     """Find the unit of the penalty; rows stay as they came, but for columns that one row has.
 
-    Parameters and result are those of `gram_geometry`; sparse rows are not copied in any order.
+    Parameters and result are those of `prepare_gram`; sparse rows are not copied in any order.
     """
     assert isinstance(design, MemoryDesign)
     fewer = merged(design)
@@ -69,7 +69,7 @@ def dual_geometry(
         coef = (points[:, :-1] - slope * mean) / diagonal
         return np.hstack([coef, slope / bound - (coef @ mean)[:, np.newaxis]])
 
-    return Geometry(
+    return Prepared(
         rows,
         fit_intercept,
         np.repeat(unit_of_part[:, np.newaxis], rows.n_columns, axis=1),
@@ -85,7 +85,7 @@ def solve_dual(problem: Problem, tols: FloatArray | None = None) -> Solution:
     Parameters
     ----------
     problem : Problem
-        What to minimise, with a geometry from `dual_geometry` and positive penalties.
+        What to minimise, with a prepared from `prepare_dual` and positive penalties.
     tols : ndarray of shape (n_tasks,), optional
         The tolerance of each task, if they differ.
 
@@ -94,13 +94,13 @@ def solve_dual(problem: Problem, tols: FloatArray | None = None) -> Solution:
     Solution
         The minimiser.
     """
-    design, tasks = problem.geometry.design, problem.tasks
+    design, tasks = problem.prepared.design, problem.tasks
     assert isinstance(design, MemoryDesign)
     coef, intercept = np.empty((design.n_columns, len(tasks))), np.empty(len(tasks))
     value, gap, passes = np.empty(len(tasks)), np.empty(len(tasks)), np.empty(len(tasks), int)
     allowed = np.full(len(tasks), problem.tol) if tols is None else tols
     squares = design.quadratic()
-    teams = iter(list(_teams(tasks.part, design.team_size)))
+    teams = iter(list(_teams(tasks.part, design.tasks_per_pass)))
 
     def share(thread: int, n_threads: int) -> None:
         for team in teams:  # each goes to the thread that asks first
@@ -112,7 +112,7 @@ def solve_dual(problem: Problem, tols: FloatArray | None = None) -> Solution:
             passes[team] = ascent.n_passes
 
     design.in_threads(share, len(tasks))
-    design.n_reads += int(passes.max())
+    design.n_passes += int(passes.max())
     status = Status.CONVERGED if np.all(gap <= allowed) else Status.MAX_ITER
     return Solution((coef, intercept), value, gap, status, int(passes.max()), ())
 
@@ -129,20 +129,20 @@ class _Ascent:
     """The state of a team; lanes without a task do the first one's."""
 
     def __init__(self, problem: Problem, team: NDArray[np.intp], squares: FloatArray) -> None:
-        design, tasks = problem.geometry.design, problem.tasks
+        design, tasks = problem.prepared.design, problem.tasks
         assert isinstance(design, MemoryDesign)
-        size = design.team_size
+        size = design.tasks_per_pass
         lanes = np.append(team, np.repeat(team[0], size - len(team)))
         part = tasks.part[team[0]]
         self._problem, self._lanes, self._design = problem, lanes, design
         self._losses = tasks.loss_parameters[lanes]
         self._positive, self._codes = tasks.positive[lanes], tasks.codes
-        self._penalty = problem.alphas[lanes] * problem.geometry.unit[part, 0]
+        self._penalty = problem.alphas[lanes] * problem.prepared.unit[part, 0]
         self._least = problem.relative_to(np.zeros(len(tasks)))[lanes]
         self._weights = np.ascontiguousarray(tasks.weights[part])
         self._rows = np.flatnonzero(self._weights > 0)
         usual = float(np.median(squares[self._rows]))
-        self._constant = _CONSTANT * (usual or 1.0) if problem.geometry.fit_intercept else 0.0
+        self._constant = _CONSTANT * (usual or 1.0) if problem.prepared.fit_intercept else 0.0
         self._squares = squares + self._constant
         self._residual = np.zeros((design.n_rows, size))
         self.coef, self.intercept = np.zeros((design.n_columns, size)), np.zeros(size)
@@ -154,7 +154,7 @@ class _Ascent:
         sums = np.zeros((3, len(self._lanes)))
         while self.n_passes < self._problem.max_iter and np.any(self.gap[: len(tols)] > tols):
             self.intercept += self._constant * sums[2] / self._penalty
-            self._design.visit_team(
+            self._design.dual_pass(
                 *(self._losses, random.permutation(self._rows), self._codes, self._weights),
                 *(self._squares, self._constant, self._positive, self._penalty, self._residual),
                 *(self.coef, self.intercept, sums),

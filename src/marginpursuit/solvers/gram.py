@@ -31,17 +31,17 @@ from scipy.linalg import LinAlgError, block_diag, cho_factor, cho_solve, solve_t
 from scipy.linalg.lapack import dpstrf
 
 from marginpursuit._namespaces import to_numpy
-from marginpursuit._threads import serial_products
+from marginpursuit._threads import single_threaded_blas
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Design, Linear, MemoryDesign, design_for, take_rows
 from marginpursuit.losses import TRUNCATION
 from marginpursuit.solvers._finish import finished
 from marginpursuit.solvers._penalty import design_unit, shared_weights
-from marginpursuit.solvers._problem import Geometry, Problem, Solution, Status
+from marginpursuit.solvers._problem import Prepared, Problem, Solution, Status
 from marginpursuit.solvers._quasi_newton import evaluate, join, minimise
 from marginpursuit.solvers._single import SingleProblem, part_of
 
-__all__ = ["gram_geometry", "solve_gram"]
+__all__ = ["prepare_gram", "solve_gram"]
 
 # A Gram matrix takes as long as reads of a twentieth as many as there are columns; what follows is
 # in proportion, and at least so many steps. After the first number of quasi-Newton steps, the data
@@ -103,20 +103,20 @@ def solve_gram(problem: Problem) -> Solution:
     Parameters
     ----------
     problem : Problem
-        What to minimise, with a geometry from `gram_geometry`.
+        What to minimise, with a prepared from `prepare_gram`.
 
     Returns
     -------
     Solution
         The minimiser.
     """
-    n_columns = problem.geometry.design.n_columns
-    plenty = problem.geometry.design.n_rows >= _PLENTY * n_columns
+    n_columns = problem.prepared.design.n_columns
+    plenty = problem.prepared.design.n_rows >= _PLENTY * n_columns
     nearby = _from_sample(problem) if _has_corner(problem) else None
     if nearby is not None:
         none = np.zeros(1)
         start = Solution(nearby.start, none, none, Status.MAX_ITER, 0, ())
-        with serial_products():  # what is worth it is shared by threads of its own
+        with single_threaded_blas():  # what is worth it is shared by threads of its own
             return finished(nearby, start, _TRUST if plenty else 1.0, near=plenty)
     most = _MOST_STEPS_OF_PLENTY if plenty else _MOST_STEPS
     patience = max(most, min(int(_MOST_SHARE * n_columns), problem.max_iter - most))
@@ -140,7 +140,7 @@ def _has_corner(problem: Problem) -> bool:
     Newton steps are for one task each; many tasks are better served by reads that they share.
     """
     without = all(loss.overconfidence == 0.0 for loss in problem.tasks.losses)
-    return len(problem.tasks) == 1 and without and _has_enough_rows(problem.geometry.design)
+    return len(problem.tasks) == 1 and without and _has_enough_rows(problem.prepared.design)
 
 
 def _has_enough_rows(design: Design) -> bool:
@@ -155,19 +155,19 @@ def _from_sample(problem: Problem) -> Problem | None:
     Returns the problem with the preconditioner of the sample, and the start of the sample if that
     is lower than its own.
     """
-    geometry, design = problem.geometry, problem.geometry.design
+    prepared, design = problem.prepared, problem.prepared.design
     assert isinstance(design, MemoryDesign)
     size = min(design.n_rows // _START_SHARE, _MOST_START_ROWS * design.n_columns)
     sampled = part_of(problem, _spread_out(design.n_rows, size), n_threads=design.n_threads)
     total = float(sampled.tasks.weights.sum())
     if not total > 0:
         return None
-    with sampled.geometry.design as sample:
+    with sampled.prepared.design as sample:
         tasks = replace(sampled.tasks, weights=sampled.tasks.weights / total)
         own = partial(sample.gram, tasks.weights[0])
         sampled = replace(
             sampled,
-            geometry=_column_geometry(sample, own, geometry.unit, 1.0, geometry.fit_intercept),
+            prepared=_column_space(sample, own, prepared.unit, 1.0, prepared.fit_intercept),
             tasks=tasks,
             max_iter=_MOST_STEPS,
             tol=_START_TOL,
@@ -186,7 +186,7 @@ def _from_sample(problem: Problem) -> Problem | None:
     )
     return replace(
         problem,
-        geometry=replace(geometry, precondition=sampled.geometry.precondition),
+        prepared=replace(prepared, precondition=sampled.prepared.precondition),
         start=found if after < before else problem.start,
     )
 
@@ -198,7 +198,7 @@ def _spread_out(n_rows: int, size: int) -> NDArray[np.intp]:
     return places.astype(np.intp)
 
 
-def gram_geometry(
+def prepare_gram(
     design: Design,
     weights: FloatArray,
     unit: str,
@@ -206,7 +206,7 @@ def gram_geometry(
     fit_intercept: bool,
     waits: bool = False,
     order: NDArray[np.intp] | None = None,
-) -> Geometry:
+) -> Prepared:
     """Standardise the columns and factorise their Gram matrix.
 
     Parameters
@@ -227,11 +227,11 @@ def gram_geometry(
 
     Returns
     -------
-    Geometry
+    Prepared
         Coordinates for `solve_gram`.
     """
     if design.n_rows < design.n_columns:
-        return _row_geometry(design, weights, unit, fit_intercept)
+        return _row_space(design, weights, unit, fit_intercept)
     everywhere, bound = shared_weights(weights)
     gram = _sampled_gram(design, everywhere, fit_intercept)
     if gram is None and (order is not None or (waits and _has_enough_rows(design))):
@@ -246,10 +246,10 @@ def gram_geometry(
     def at_last() -> FloatArray:
         return design.gram(everywhere) if gram is None else gram
 
-    geometry = _column_geometry(reader, at_last, units, bound, fit_intercept)
+    prepared = _column_space(reader, at_last, units, bound, fit_intercept)
     if reader is design:
-        return geometry
-    return replace(geometry, to_data=design.to_data, from_data=design.from_data, order=order)
+        return prepared
+    return replace(prepared, to_data=design.to_data, from_data=design.from_data, order=order)
 
 
 def _sampled_gram(design: Design, weights: FloatArray, centred: bool) -> FloatArray | None:
@@ -270,13 +270,13 @@ def _sampled_gram(design: Design, weights: FloatArray, centred: bool) -> FloatAr
     return np.asarray(gram + np.diag(lacking))
 
 
-def _column_geometry(
+def _column_space(
     design: Design,
     gram: Callable[[], FloatArray],
     unit: FloatArray,
     bound: float,
     fit_intercept: bool,
-) -> Geometry:
+) -> Prepared:
     """Make coordinates where `bound` times the Gram matrix bounds that of every part.
 
     `gram` is asked for the matrix once it is needed.
@@ -293,14 +293,14 @@ def _column_geometry(
 
     size = n_columns + fit_intercept
 
-    def with_matrix(matrix: Callable[[], FloatArray]) -> Geometry:
+    def with_matrix(matrix: Callable[[], FloatArray]) -> Prepared:
         """Precondition by a matrix of this size, with the penalty added."""
 
         @cache
         def factor(alpha: float) -> Any:
             diagonal, added = np.zeros(size), rounding
             diagonal[:n_columns] = alpha * mean_unit + still
-            with serial_products():
+            with single_threaded_blas():
                 while True:
                     whole = matrix().copy()
                     whole.flat[:: size + 1] += diagonal + added
@@ -319,12 +319,12 @@ def _column_geometry(
                 return points @ inverse(alpha)
             return np.asarray(cho_solve(factor(alpha), points.T, check_finite=False).T)
 
-        return Geometry(
+        return Prepared(
             design, fit_intercept, unit, precondition, design.to_data, design.from_data, bent
         )
 
-    def bent(curvature: FloatArray) -> Geometry:
-        slope = design.pullback(curvature)[:, np.newaxis]
+    def bent(curvature: FloatArray) -> Prepared:
+        slope = design.adjoint(curvature)[:, np.newaxis]
         hessian = np.block([[design.gram(curvature), slope], [slope.T, curvature.sum()]])
         metric = hessian[:size, :size] + _LEAST_CURVATURE * bounding()
         return with_matrix(lambda: metric)
@@ -337,7 +337,7 @@ def _column_geometry(
     return with_matrix(bounding)
 
 
-def _row_geometry(design: Design, weights: FloatArray, unit: str, fit_intercept: bool) -> Geometry:
+def _row_space(design: Design, weights: FloatArray, unit: str, fit_intercept: bool) -> Prepared:
     """Make coordinates from a factorisation L Lᵀ of the inner products of the rows.
 
     A point c has the scores L c and the norm of the penalty. It stands for the combination of the
@@ -350,7 +350,7 @@ def _row_geometry(design: Design, weights: FloatArray, unit: str, fit_intercept:
     metric = np.divide(1.0, units, out=np.zeros_like(units), where=units > 0)
     products = design.row_products(metric)
     tol = _RANK * design.n_rows * float(np.finfo(np.float64).eps * products.diagonal().max())
-    with serial_products():
+    with single_threaded_blas():
         factor, order, rank, _ = dpstrf(products, tol=tol, lower=1, overwrite_a=1)
     rank, order = max(int(rank), 1), order - 1  # a column of zeros where no column takes part
     lower = np.zeros((design.n_rows, rank))
@@ -361,7 +361,7 @@ def _row_geometry(design: Design, weights: FloatArray, unit: str, fit_intercept:
     def to_data(linear: Linear) -> Linear:
         combinations = np.zeros((design.n_rows, linear[0].shape[1]))
         combinations[pivots] = _solve_lower(lower[pivots].T, linear[0], lower=False)
-        coef = np.column_stack([metric * design.pullback(c) for c in combinations.T])
+        coef = np.column_stack([metric * design.adjoint(c) for c in combinations.T])
         return design.to_data((coef, linear[1]))
 
     def from_data(linear: Linear) -> Linear:
@@ -370,8 +370,8 @@ def _row_geometry(design: Design, weights: FloatArray, unit: str, fit_intercept:
         return _solve_lower(lower[pivots], scores[pivots], lower=True), intercept
 
     own = partial(reduced.gram, weights[0, :])
-    column = _column_geometry(reduced, own, np.ones((1, rank)), 1.0, fit_intercept)
-    return replace(column, to_data=to_data, from_data=from_data, bent=None)
+    column = _column_space(reduced, own, np.ones((1, rank)), 1.0, fit_intercept)
+    return replace(column, to_data=to_data, from_data=from_data, with_hessian=None)
 
 
 def _solve_lower(triangle: FloatArray, right: FloatArray, *, lower: bool) -> FloatArray:

@@ -13,21 +13,21 @@ from numpy.typing import NDArray
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Design, MemoryDesign, merged
 from marginpursuit.solvers._penalty import ROTATABLE, design_unit, shared_weights
-from marginpursuit.solvers._problem import Geometry, Problem, Solution
+from marginpursuit.solvers._problem import Prepared, Problem, Solution
 from marginpursuit.solvers._quasi_newton import minimise
 
-__all__ = ["diagonal_geometry", "solve_lbfgs"]
+__all__ = ["prepare_lbfgs", "solve_lbfgs"]
 
 
-def diagonal_geometry(
+def prepare_lbfgs(
     design: Design,
     weights: FloatArray,
     unit: str,
     *,
     fit_intercept: bool,
     order: NDArray[np.intp] | None = None,
-) -> Geometry:
-    """Standardise the columns. Parameters and result are those of `gram_geometry`."""
+) -> Prepared:
+    """Standardise the columns. Parameters and result are those of `prepare_gram`."""
     if unit in ROTATABLE and isinstance(design, MemoryDesign) and design.is_sparse:
         fewer = merged(design)
         if fewer is not None:
@@ -36,12 +36,12 @@ def diagonal_geometry(
                 to_data=lambda linear: fewer.expanded(fewer.to_data(linear)),
                 from_data=lambda linear: fewer.from_data(fewer.contracted(linear)),
             )
-    geometry = _standardised(design, weights, unit, fit_intercept)
+    prepared = _standardised(design, weights, unit, fit_intercept)
     reader = design if order is None else design.condensed(order)
-    return geometry if reader is design else replace(geometry, design=reader, order=order)
+    return prepared if reader is design else replace(prepared, design=reader, order=order)
 
 
-def _standardised(design: Design, weights: FloatArray, unit: str, fit_intercept: bool) -> Geometry:
+def _standardised(design: Design, weights: FloatArray, unit: str, fit_intercept: bool) -> Prepared:
     everywhere, bound = shared_weights(weights)
     design.standardise_diagonal(everywhere, centred=fit_intercept)
     units = design_unit(design, weights, unit, centred=fit_intercept)
@@ -51,7 +51,7 @@ def _standardised(design: Design, weights: FloatArray, unit: str, fit_intercept:
         diagonal = np.append(bound + alpha * mean_unit, [bound] * int(fit_intercept))
         return np.asarray(points / diagonal)
 
-    return Geometry(design, fit_intercept, units, precondition, design.to_data, design.from_data)
+    return Prepared(design, fit_intercept, units, precondition, design.to_data, design.from_data)
 
 
 def solve_lbfgs(problem: Problem) -> Solution:
@@ -60,7 +60,7 @@ def solve_lbfgs(problem: Problem) -> Solution:
     Parameters
     ----------
     problem : Problem
-        What to minimise, with a geometry from `diagonal_geometry`.
+        What to minimise, with a prepared from `prepare_lbfgs`.
 
     Returns
     -------

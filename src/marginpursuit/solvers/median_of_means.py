@@ -135,7 +135,7 @@ def minimise_median_of_means(
         value = estimate + point.charge
         gap = max(risk.decrease(weights, point, ahead), 0.0) / max(value, 1e-2)
         point = ahead
-        history.append(Progress(len(history) + 1, risk.geometry.design.n_reads, value, gap))
+        history.append(Progress(len(history) + 1, risk.prepared.design.n_passes, value, gap))
         report(history[-1])
         finished = gap <= risk.tol and (len(history) >= _FEWEST_STEPS or n_blocks == 1)
     status = Status.CONVERGED if finished else Status.MAX_ITER

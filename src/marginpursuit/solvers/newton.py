@@ -23,7 +23,7 @@ def solve_newton(problem: Problem) -> Solution:
     Parameters
     ----------
     problem : Problem
-        What to minimise, with a geometry from `gram_geometry` and a loss with a `curvature`, such
+        What to minimise, with a prepared from `prepare_gram` and a loss with a `curvature`, such
         as the logistic one.
 
     Returns
@@ -45,8 +45,8 @@ def solve_newton(problem: Problem) -> Solution:
             direction = cho_solve(single.factorise(single.loss.curvature(margins)), descent)
             slope = -float(descent @ direction)
             gap[k] = -0.5 * slope / float(problem.relative_to(value)[k])
-            reads = problem.geometry.design.n_reads
-            history.append(Progress(iteration, reads, float(value[k]), float(gap[k])))
+            passes = problem.prepared.design.n_passes
+            history.append(Progress(iteration, passes, float(value[k]), float(gap[k])))
             problem.report(history[-1])
             if gap[k] <= problem.tol or iteration == problem.max_iter:
                 break

@@ -18,7 +18,7 @@ import numpy as np
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Linear
 from marginpursuit.losses import INFLUENCE_BOUND, LogisticLoss, MarginLoss
-from marginpursuit.solvers._problem import Geometry, Problem, Solution
+from marginpursuit.solvers._problem import Prepared, Problem, Solution
 from marginpursuit.solvers._single import part_of
 from marginpursuit.tasks import Labels, Tasks
 
@@ -58,7 +58,7 @@ RISK_LOSSES = {
 class Point:
     """Coefficients with what follows from them."""
 
-    linear: Linear  # in the coordinates of the geometry
+    linear: Linear  # in the coordinates of the prepared
     margins: FloatArray
     losses: FloatArray
     charge: float  # the penalty
@@ -76,8 +76,8 @@ class RobustSolution(Solution):
 class Risk:
     """The risk of one class against the rest."""
 
-    geometry: Geometry
-    alpha: float  # the penalty, in the unit of the geometry
+    prepared: Prepared
+    alpha: float  # the penalty, in the unit of the prepared
     solve: Callable[[Problem], Solution]
     is_bounded: bool  # whether the solver bounds the gap, so that it can be asked for little
     labels: Labels  # of two classes
@@ -87,7 +87,7 @@ class Risk:
 
     def at(self, linear: Linear) -> Point:
         """Look at coefficients, in one read."""
-        margins = self.labels.sign(1) * self.geometry.design.scores(*linear)[:, 0]
+        margins = self.labels.sign(1) * self.prepared.design.scores(*linear)[:, 0]
         return self._point(linear, margins)
 
     def between(self, start: Point, end: Point, share: float) -> Point:
@@ -100,7 +100,7 @@ class Risk:
 
     def origin(self) -> Point:
         """Return the point without coefficients."""
-        linear = np.zeros((self.geometry.design.n_columns, 1)), np.zeros(1)
+        linear = np.zeros((self.prepared.design.n_columns, 1)), np.zeros(1)
         return self._point(linear, np.zeros(len(self.weights)))
 
     def minimise(
@@ -118,12 +118,12 @@ class Risk:
         With a `holding` penalty that is the one of all coefficients, in place of the penalty. A
         solver that does not bound the gap goes as far as it can, whatever the tolerance.
         """
-        geometry, alpha = self.geometry, self.alpha
+        prepared, alpha = self.prepared, self.alpha
         if holding > 0:
-            unit = np.where(np.isfinite(geometry.unit), 1.0, geometry.unit)
-            geometry, alpha = replace(geometry, unit=unit), holding
+            unit = np.where(np.isfinite(prepared.unit), 1.0, prepared.unit)
+            prepared, alpha = replace(prepared, unit=unit), holding
         problem = Problem(
-            geometry,
+            prepared,
             Tasks.of(self.labels, weights, self.loss.loss),
             np.array([alpha * self.loss.unit]),
             start.linear,
@@ -143,6 +143,6 @@ class Risk:
         return float(weights @ (start.losses - end.losses)) + start.charge - end.charge
 
     def _point(self, linear: Linear, margins: FloatArray) -> Point:
-        unit = np.where(np.isfinite(self.geometry.unit[0]), self.geometry.unit[0], 0.0)
+        unit = np.where(np.isfinite(self.prepared.unit[0]), self.prepared.unit[0], 0.0)
         charge = 0.5 * self.alpha * float(unit @ linear[0][:, 0] ** 2)
         return Point(linear, margins, self.loss.value(margins), charge)

@@ -44,7 +44,7 @@ def solve_newton(machine: Machine, rows: AugmentedRows) -> MachineFit:
         gradient = coef - rows.pull(sign * dual)
         value = 0.5 * float(coef @ coef) + float(terms.loss(margins).sum())
         gap = machine.measure(0.5 * float(gradient @ gradient), value)
-        machine.report(Progress(iteration, rows.reads, value, gap))
+        machine.report(Progress(iteration, rows.passes, value, gap))
         if not np.isfinite(gap):
             raise FloatingPointError("the squares of the rows are not finite")
         if gap <= machine.tol:

@@ -56,7 +56,7 @@ class SphereProblem:
         """Return the gradient, tangent to the sphere, in one read."""
         factors = self.weights * self.sign * self.loss.derivative(margins) / self.radius
         slope = factors.sum() if self.fit_intercept else 0.0
-        return self.tangent(point, np.append(self.design.pullback(factors), slope))
+        return self.tangent(point, np.append(self.design.adjoint(factors), slope))
 
     @staticmethod
     def tangent(point: FloatArray, vector: FloatArray) -> FloatArray:
@@ -101,8 +101,8 @@ def minimise_on_sphere(
         before = values[max(0, len(values) - 1 - _SPAN)]
         size = max(values[-1], _NOTHING)
         gap = (before - values[-1]) / size if len(values) > 1 else np.inf
-        reads = problem.design.n_reads
-        history.append(Progress(len(history), reads, values[-1], gap))
+        passes = problem.design.n_passes
+        history.append(Progress(len(history), passes, values[-1], gap))
         report(history[-1])
         slope = float(gradient @ direction)
         flat = -slope <= (_NOTHING * size) ** 2

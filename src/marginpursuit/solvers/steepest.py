@@ -17,16 +17,16 @@ import numpy as np
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Design
 from marginpursuit.solvers._penalty import shared_weights
-from marginpursuit.solvers._problem import Geometry, Problem, Progress, Solution, Status
+from marginpursuit.solvers._problem import Prepared, Problem, Progress, Solution, Status
 from marginpursuit.solvers._quasi_newton import evaluate, join, part
 
-__all__ = ["raw_geometry", "solve_steepest"]
+__all__ = ["prepare_steepest", "solve_steepest"]
 
 
-def raw_geometry(
+def prepare_steepest(
     design: Design, weights: FloatArray, unit: str, *, fit_intercept: bool
-) -> Geometry:
-    """Leave the data as it is. Parameters and result are those of `gram_geometry`.
+) -> Prepared:
+    """Leave the data as it is. Parameters and result are those of `prepare_gram`.
 
     A unit other than the absolute is left out, penalty and all, as the paper has none.
     """
@@ -39,7 +39,7 @@ def raw_geometry(
         # Any step will do where nothing moves.
         return points / (smoothness if smoothness > 0 else 1.0)
 
-    return Geometry(design, fit_intercept, units, precondition, design.to_data, design.from_data)
+    return Prepared(design, fit_intercept, units, precondition, design.to_data, design.from_data)
 
 
 def solve_steepest(problem: Problem, step: float | None = None) -> Solution:
@@ -71,8 +71,8 @@ def solve_steepest(problem: Problem, step: float | None = None) -> Solution:
     history: list[Progress] = []
     for iteration in range(problem.max_iter + 1):
         values, gradients = evaluate(problem, points, tasks)
-        reads = problem.geometry.design.n_reads
-        history.append(Progress(iteration, reads, float(values.mean()), float("nan")))
+        passes = problem.prepared.design.n_passes
+        history.append(Progress(iteration, passes, float(values.mean()), float("nan")))
         problem.report(history[-1])
         if iteration < problem.max_iter:
             points = points - size * gradients

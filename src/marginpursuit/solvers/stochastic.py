@@ -28,9 +28,9 @@ from marginpursuit._validation import FloatArray, between, count, inside, positi
 from marginpursuit.design import Design, MemoryDesign
 from marginpursuit.location import consistent_quantile_scale, quantile_scale
 from marginpursuit.losses import MarginLoss
-from marginpursuit.solvers._problem import Geometry, Problem, Progress, Solution, Status
+from marginpursuit.solvers._problem import Prepared, Problem, Progress, Solution, Status
 from marginpursuit.solvers._quasi_newton import evaluate, join, part
-from marginpursuit.solvers.steepest import raw_geometry
+from marginpursuit.solvers.steepest import prepare_steepest
 
 __all__ = [
     "Draws",
@@ -39,8 +39,8 @@ __all__ = [
     "checked_counts",
     "descend",
     "doublings",
+    "prepare_stochastic",
     "solve_stochastic",
-    "stochastic_geometry",
     "stochastic_margin_pursuit",
 ]
 
@@ -146,10 +146,10 @@ class Settling:
         return self._calm >= _CALM_DOUBLINGS
 
 
-def stochastic_geometry(
+def prepare_stochastic(
     design: Design, weights: FloatArray, unit: str, *, fit_intercept: bool
-) -> Geometry:
-    """Leave the data as it is. Parameters and result are those of `gram_geometry`.
+) -> Prepared:
+    """Leave the data as it is. Parameters and result are those of `prepare_gram`.
 
     The penalty decides the length of the steps, so the unit must be the absolute one.
     """
@@ -158,7 +158,7 @@ def stochastic_geometry(
             "solver='stochastic' needs a positive number for alpha, in absolute unit, from which "
             f"the length of its steps follows; got one of unit {unit!r}"
         )
-    return raw_geometry(design, weights, unit, fit_intercept=fit_intercept)
+    return prepare_steepest(design, weights, unit, fit_intercept=fit_intercept)
 
 
 def solve_stochastic(problem: Problem) -> Solution:
@@ -182,7 +182,7 @@ def solve_stochastic(problem: Problem) -> Solution:
             "solver='stochastic' needs a positive number for alpha, from which the length of its "
             f"steps follows; got {problem.alphas.min():g}"
         )
-    design, tasks = problem.geometry.design, problem.tasks
+    design, tasks = problem.prepared.design, problem.tasks
     if not isinstance(design, MemoryDesign):
         raise TypeError("stochastic steps need rows in memory, one after another")
     random = random_source(problem.random_state)
@@ -194,7 +194,7 @@ def solve_stochastic(problem: Problem) -> Solution:
             _margin_descent(loss, float(problem.alphas[k]), tasks.sign(k)),
             coef=coef[:, k].copy(),
             intercept=float(intercept[k]),
-            fit_intercept=problem.geometry.fit_intercept,
+            fit_intercept=problem.prepared.fit_intercept,
         )
         for k, loss in enumerate(tasks.losses)
     ]
@@ -215,7 +215,7 @@ def solve_stochastic(problem: Problem) -> Solution:
         )
         points = join(problem, *linear)
         values, _ = evaluate(problem, points, np.arange(len(tasks)))
-        history.append(Progress(taken, design.n_reads, float(values.mean()), float("nan")))
+        history.append(Progress(taken, design.n_passes, float(values.mean()), float("nan")))
         problem.report(history[-1])
         if settling.look(taken, values):
             status = Status.CONVERGED

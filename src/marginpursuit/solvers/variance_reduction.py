@@ -112,7 +112,7 @@ class _Batches:
         value += float(machine.terms.loss(margins).sum())
         # The minimum of the square part is not known; without it the gap counts as larger.
         gap = machine.measure(0.5 * float(gradient @ gradient), value)
-        machine.report(Progress(epoch, self._rows.reads, value, gap))
+        machine.report(Progress(epoch, self._rows.passes, value, gap))
         status = Status.CONVERGED if gap <= machine.tol else Status.MAX_ITER
         return MachineFit(coef, value, gap, status, epoch), gradient
 
