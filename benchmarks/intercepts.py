@@ -18,7 +18,6 @@ _WAYS: dict[str, tuple[dict[str, Any], int]] = {  # parameters, and how many tim
     "penalised": ({}, 1),
     "free": (_FREE, 1),
     "free, inner search": (_INNER, 1),
-    "free, outer search": ({**_FREE, "search_intercept": "outer"}, 1),
     "inner, 13 times the steps": (_INNER, 13),
 }
 

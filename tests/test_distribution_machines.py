@@ -5,13 +5,12 @@ import subprocess
 import sys
 import time
 import tracemalloc
-import warnings
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
-from scipy.optimize import approx_fprime, check_grad, minimize
+from scipy.optimize import check_grad, minimize
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import cross_val_score
@@ -19,9 +18,6 @@ from sklearn.svm import LinearSVC
 
 from marginpursuit import LDMClassifier, ODMClassifier
 from marginpursuit.bounds import leave_one_out_bound
-from marginpursuit.design import MemoryDesign
-from marginpursuit.solvers._machine import AugmentedRows, Machine
-from marginpursuit.solvers.variance_reduction import _Batches
 
 
 def normal(n=120, d=4, n_classes=2, seed=0):
@@ -239,56 +235,6 @@ def test_solvers_and_forms_agree(names, fit_intercept):
     assert_allclose(precomputed.decision_function(X @ X.T), expected, atol=1e-4)
 
 
-@pytest.mark.parametrize(("solver", "share"), [("sgd", 1e-2), ("svrg", 2e-4)])
-@pytest.mark.parametrize("fit_intercept", [True, False])
-@pytest.mark.parametrize("machine", [LDMClassifier, ODMClassifier])
-def test_stochastic_solvers_come_near_the_minimum(machine, solver, share, fit_intercept):
-    X, y = normal(n=600)
-    weights = np.random.default_rng(3).integers(1, 4, len(y))
-    rows = sparse.csr_matrix(X * (np.abs(X) > 0.5))
-    exact = machine(fit_intercept=fit_intercept, tol=1e-10).fit(rows, y, weights)
-    model = machine(
-        fit_intercept=fit_intercept, solver=solver, max_iter=20, tol=1e-5, random_state=0
-    )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        model.fit(rows, y, weights)
-    excess = model.objective_ - exact.objective_
-    assert -1e-9 <= excess / abs(exact.objective_) <= share
-    assert excess <= model.duality_gap_[0] * model.objective_ * (1 + 1e-9)
-    assert not getattr(model, "leave_one_out_", ())
-
-
-def test_batches_are_unbiased():
-    """The mean over all rows of what a batch of one row gives is the gradient, as differences."""
-    X, y = normal(n=30)
-    weights, sign = np.arange(1.0, 31.0) / 465.0, 2.0 * y - 1
-    w, lambdas = np.random.default_rng(4).normal(size=4), (2.0, 3.0, 50.0)
-    names = dict(zip(("lambda1", "lambda2", "lambda3"), lambdas, strict=True))
-    model = LDMClassifier(**names)
-    machine = Machine(
-        sign,
-        weights,
-        model._terms(weights),
-        *model._moment_factors(),
-        1,
-        0.1,
-        lambda progress: None,
-    )
-    batches = _Batches(machine, AugmentedRows(MemoryDesign(X), False), np.random.default_rng(0))
-    mean = sum(p * batches._part(np.array([i]), w) for i, p in enumerate(weights))
-    gradient = approx_fprime(w, ldm_objective, 1e-7, X, sign, weights, *lambdas)
-    assert_allclose(batches._shared(w) + mean, gradient, rtol=1e-4)
-    fit, full = batches.standing(w, 0)
-    assert_allclose(full, gradient, rtol=1e-4)
-    assert_allclose(fit.value, ldm_objective(w, X, sign, weights, *lambdas))
-
-
-def test_stochastic_solvers_are_for_rows():
-    with pytest.raises(ValueError, match="for kernel='linear' only"):
-        LDMClassifier(kernel="rbf", solver="svrg").fit(*normal())
-
-
 @each_machine
 def test_weights_count_as_repeated_rows(machine):
     X, y = normal(n_classes=3)
@@ -437,6 +383,15 @@ def test_columns_whose_squares_overflow_are_refused(machine):
 def test_parameters_are_checked(machine, name, value):
     with pytest.raises(ValueError, match=f"^{name} must be"):
         machine(**{name: value}).fit(*normal())
+
+
+@pytest.mark.parametrize(
+    ("machine", "direct"), [(LDMClassifier, "interior"), (ODMClassifier, "newton")]
+)
+@pytest.mark.parametrize("solver", ["sgd", "svrg"])
+def test_an_unknown_solver_is_refused_with_the_known_ones(machine, direct, solver):
+    with pytest.raises(ValueError, match=rf"solver must be one of \['auto', 'dual', '{direct}'\]"):
+        machine(solver=solver).fit(*normal())
 
 
 def test_missing_values_are_named():

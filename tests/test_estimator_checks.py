@@ -32,7 +32,6 @@ PEGASOS = [
     {"alpha": 0.1, "batch_size": 5, "average": True, "penalise_intercept": False},
     {"alpha": 0.1, "kernel": "rbf", "max_iter": 1000},
     {"alpha": 0.1, "penalise_intercept": False, "search_intercept": "inner"},
-    {"alpha": 0.1, "penalise_intercept": False, "search_intercept": "outer", "max_iter": 10_000},
 ]
 MACHINES = [{}, {"kernel": "rbf"}]
 CATONI = [{}, {"loss": "logistic", "influence": "wide", "class_weight": "balanced"}]

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
-from scipy.optimize import linprog, minimize
+from scipy.optimize import linprog
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.preprocessing import scale
@@ -17,8 +17,8 @@ from sklearn.svm import SVC
 from marginpursuit import PegasosClassifier, _kernels
 from marginpursuit.datasets import DatasetError, load
 from marginpursuit.design import MemoryDesign
-from marginpursuit.solvers.intercept_search import best_intercept, outer_search
-from marginpursuit.solvers.kernel_descent import take_steps
+from marginpursuit.solvers.intercept_search import best_intercept
+from marginpursuit.solvers.kernel_descent import KernelStorage
 from marginpursuit.solvers.stochastic import Draws, own_order
 
 CANCER = scale(load_breast_cancer().data), load_breast_cancer().target
@@ -110,117 +110,26 @@ class TestBestIntercept:
             assert best_intercept(scores, sign, weights, penalty) == wanted
 
 
-class TestOuterSearch:
-    @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=4), st.floats(-3, 3))
-    def test_it_finds_where_slopes_change_sign(self, roots, start):
-        """Slopes that rise, and slopes that jump from one sign to the other."""
-        roots = np.array(roots)
-        for slopes in (lambda b: b - roots, lambda b: np.where(b < roots, -0.2, 0.7)):
-            tried = []
-
-            def counted(b, slopes=slopes, tried=tried):
-                tried.append(b)
-                return slopes(b)
-
-            found, n_tried = outer_search(counted, np.full(len(roots), start))
-            assert np.all(np.abs(found - roots) <= 2.0**-11 + 1e-9)
-            way = np.abs(roots - start).max()
-            assert n_tried == len(tried) <= 13 + 2 * np.log2(1 + way)
-
-    @given(
-        st.floats(0.01, 0.49), st.floats(0.1, 10), st.sampled_from([0.0, 0.2, 3.0]), st.booleans()
-    )
-    def test_coefficients_in_closed_form(self, share, alpha, penalty, swapped):
-        """One feature that is 1: α w² / 2 + p (1 - w - b)₊ + q (1 + w + b)₊ + μ b² / 2, p < q.
-
-        The best w takes the score w + b to -1, if a force α|w| of no more than p upwards or q - p
-        downwards can, and else that force decides, or q downwards above 1. The derivatives of the
-        loss in w and in b are the same, so that F'(b) = μ b - α w. It is zero at
-        b = -α / (α + μ) where α w = -α (1 + b) is at least p - q, and at (p - q) / μ if not.
-        """
-        p, q, side = share, 1 - share, -1 if swapped else 1
-
-        def slopes(b):
-            b = side * b
-            w = np.clip(-1 - b, (p - q) / alpha, p / alpha)
-            w = np.where(w + b > 1, np.clip(1 - b, -q / alpha, (p - q) / alpha), w)
-            return side * (penalty * b - alpha * w)
-
-        wanted = -alpha / (alpha + penalty)
-        if alpha * (1 + wanted) > q - p:
-            wanted = (p - q) / penalty
-        for start in (-7.0, 0.0, 20.0):
-            found, _ = outer_search(slopes, np.array([start]))
-            assert abs(found[0] - side * wanted) <= 2.0**-11 + 1e-9
-
-    def test_where_there_is_nothing_to_find(self):
-        found, n_tried = outer_search(np.zeros_like, np.array([0.5, -2.0]))
-        assert_array_equal(found, [0.5, -2.0])  # all are best
-        assert n_tried == 1
-        found, n_tried = outer_search(lambda b: np.full_like(b, np.nan), np.array([0.5]))
-        assert (found[0], n_tried) == (0.5, 1)
-
-    def test_where_floats_are_further_apart_than_the_precision(self):
-        calls = iter(range(200))
-
-        def slopes(b):
-            next(calls)
-            return np.where(b < 1e30, -1.0, 1.0)
-
-        assert_allclose(outer_search(slopes, np.zeros(1))[0], 1e30, rtol=1e-15)
-
-
-def by_hand(X, sign, weights, rows, search, *, alpha, n_steps, k, project, average, penalise):
-    """Take the steps of Pegasos, with an intercept that is searched.
-
-    An inner search takes place after 1, 2, 4, ... steps; an outer one is over fits like this one.
-    """
+def by_hand(X, sign, weights, rows, *, alpha, n_steps, k, project, average, penalise):
+    """Take the steps of Pegasos; the intercept is searched after 0, 1, 2, 4, ... steps."""
     penalty = alpha * penalise
-
-    def steps(b):
-        """Return w, and the mean derivative of the objective in b beside which it was found."""
-        w, points, slopes, moves = np.zeros(X.shape[1]), [], [], search == "inner"
-        for t in range(1, n_steps + 1):
-            if moves and ((t - 1) & (t - 2) == 0 or t == 1):  # t - 1 is zero or a power of two
-                b = best_intercept(X @ w, sign, weights, penalty)
-            batch = rows[(t - 1) * k : t * k]
-            margins = sign[batch] * (X[batch] @ w + b)
-            assert not np.any(w) or np.all(np.abs(margins - 1) > 1e-9)  # or rounding would decide
-            wrong = batch[margins < 1]
-            slopes.append(penalty * b - sign[wrong].sum() / k)
-            w = (1 - 1 / t) * w + sign[wrong] @ X[wrong] / (alpha * t * k)
-            if moves:
-                b = (1 - penalise / t) * b + sign[wrong].sum() / (alpha * t * k)
-            norm = np.sqrt(w @ w + (penalise and moves) * b**2)
-            if project and norm > 1 / np.sqrt(alpha):
-                w = w / (np.sqrt(alpha) * norm)
-                b = b / (np.sqrt(alpha) * norm) if penalise and moves else b
-            points.append(w)
-        return np.mean(points, axis=0) if average else w, np.mean(slopes)
-
-    b = best_intercept(np.zeros(len(X)), sign, weights, penalty)
-    if search == "outer":
-        (b,), _ = outer_search(lambda b: np.array([steps(b[0])[1]]), np.array([b]))
-    w, _ = steps(b)
+    w, b, points = np.zeros(X.shape[1]), 0.0, []
+    for t in range(1, n_steps + 1):
+        if (t - 1) & (t - 2) == 0 or t == 1:  # t - 1 is zero or a power of two
+            b = best_intercept(X @ w, sign, weights, penalty)
+        batch = rows[(t - 1) * k : t * k]
+        margins = sign[batch] * (X[batch] @ w + b)
+        assert not np.any(w) or np.all(np.abs(margins - 1) > 1e-9)  # or rounding would decide
+        wrong = batch[margins < 1]
+        w = (1 - 1 / t) * w + sign[wrong] @ X[wrong] / (alpha * t * k)
+        b = (1 - penalise / t) * b + sign[wrong].sum() / (alpha * t * k)
+        norm = np.sqrt(w @ w + penalise * b**2)
+        if project and norm > 1 / np.sqrt(alpha):
+            w = w / (np.sqrt(alpha) * norm)
+            b = b / (np.sqrt(alpha) * norm) if penalise else b
+        points.append(w)
+    w = np.mean(points, axis=0) if average else w
     return w, best_intercept(X @ w, sign, weights, penalty)
-
-
-def slope_of_the_least(b, gram, sign, weights, alpha, penalty):
-    """Return F'(b), where F is the least objective over w, from the dual for this b.
-
-    It is to maximise Σ a (1 - y b) - ‖Σ a y φ(x)‖² / (2 alpha) over 0 <= a <= c, and then
-    F' = penalty b - Σ a y.
-    """
-    own = sign[:, np.newaxis] * gram * sign / alpha
-    dual = minimize(
-        lambda a: (0.5 * a @ own @ a - a @ (1 - sign * b), own @ a - (1 - sign * b)),
-        weights / 2,
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(0, c) for c in weights],
-        options={"maxiter": 20_000, "maxfun": 40_000, "ftol": 1e-15, "gtol": 1e-10},
-    )
-    return penalty * b - dual.x @ sign
 
 
 # A search leaves some row with a margin of 1, but for rounding. By this seed none is drawn next.
@@ -238,16 +147,18 @@ def objective(scores, sign, square, alpha, weights=None):
     return np.average(np.maximum(0, 1 - sign * scores), weights=weights) + alpha / 2 * square
 
 
-both_searches = pytest.mark.parametrize("search", ["inner", "outer"])
+class InBlocks(PegasosClassifier):
+    """Computes a few rows of the kernel matrix at a time."""
+
+    _kernel_storage = KernelStorage(max_cached=0, block=1 << 10)
 
 
 class TestPegasos:
-    @both_searches
     @pytest.mark.parametrize("setting", SETTINGS, ids=str)
     @pytest.mark.parametrize("as_matrix", [np.asarray, sparse.csr_array])
-    def test_the_steps_of_every_class(self, setting, as_matrix, search):
+    def test_the_steps_of_every_class(self, setting, as_matrix):
         X, y = IRIS
-        model = PegasosClassifier(search_intercept=search, **OPTIONS, **setting)
+        model = PegasosClassifier(search_intercept="inner", **OPTIONS, **setting)
         model.fit(as_matrix(X), y, sample_weight=WEIGHTS)
         options = dict(setting)
         k, penalise = options.pop("batch_size"), options.pop("penalise_intercept")
@@ -257,22 +168,19 @@ class TestPegasos:
         options |= {"alpha": 0.1, "n_steps": 200, "k": k, "penalise": penalise}
         for label in range(3):
             sign = np.where(y == label, 1.0, -1.0)
-            w, b = by_hand(X, sign, WEIGHTS / WEIGHTS.sum(), rows, search, **options)
+            w, b = by_hand(X, sign, WEIGHTS / WEIGHTS.sum(), rows, **options)
             assert_allclose(model.coef_[label], w, rtol=1e-8, atol=1e-9)
             assert_allclose(model.intercept_[label], b, rtol=1e-8, atol=1e-9)
 
-    @both_searches
     @pytest.mark.parametrize("setting", SETTINGS, ids=str)
-    def test_a_linear_kernel_takes_the_linear_steps(self, setting, search, monkeypatch):
+    def test_a_linear_kernel_takes_the_linear_steps(self, setting):
         X, y = IRIS
-        options = OPTIONS | setting | {"search_intercept": search}
+        options = OPTIONS | setting | {"search_intercept": "inner"}
         linear, whole = (
             PegasosClassifier(kernel=kernel, **options).fit(X, y, sample_weight=WEIGHTS)
             for kernel in ("linear", lambda a, b: a @ b.T)
         )
-        monkeypatch.setattr("marginpursuit.solvers.kernel_descent._MOST_ELEMENTS", 0)
-        monkeypatch.setattr("marginpursuit.solvers.kernel_descent._PART_ELEMENTS", 1 << 10)
-        parts = PegasosClassifier(kernel="poly", degree=1, gamma=1.0, **options)
+        parts = InBlocks(kernel="poly", degree=1, gamma=1.0, **options)
         parts.fit(X, y, sample_weight=WEIGHTS)
         for model in (whole, parts):
             assert model.n_iter_ == linear.n_iter_
@@ -317,9 +225,8 @@ class TestPegasos:
         assert len(stopped) > 2
 
     @needs_compiled
-    @both_searches
     @pytest.mark.parametrize("weighted", [False, True])
-    def test_it_comes_near_the_exact_machine(self, weighted, search):
+    def test_it_comes_near_the_exact_machine(self, weighted):
         X, y = CANCER
         sign, n = np.where(y == 1, 1.0, -1.0), len(y)
         weights = np.ones(n)
@@ -334,7 +241,7 @@ class TestPegasos:
                 model = PegasosClassifier(
                     alpha=alpha,
                     penalise_intercept=False,
-                    search_intercept=search,
+                    search_intercept="inner",
                     random_state=seed,
                 ).fit(X, y, sample_weight=weights)
                 w = model.coef_[0]
@@ -342,8 +249,7 @@ class TestPegasos:
                 assert least * (1 - 1e-6) <= found <= least * (1 + gap)
 
     @needs_compiled
-    @both_searches
-    def test_a_kernel_machine_comes_near_the_exact_one(self, search):
+    def test_a_kernel_machine_comes_near_the_exact_one(self):
         X, y = CANCER
         alpha, gram, sign = 0.01, rbf_kernel(X, gamma=0.03), np.where(y == 1, 1.0, -1.0)
         exact = SVC(kernel="precomputed", C=1 / (alpha * len(y)), tol=1e-8).fit(gram, y)
@@ -351,7 +257,7 @@ class TestPegasos:
             kernel="precomputed",
             alpha=alpha,
             penalise_intercept=False,
-            search_intercept=search,
+            search_intercept="inner",
             max_iter=20_000,
             random_state=0,
         ).fit(gram, y)
@@ -362,41 +268,6 @@ class TestPegasos:
             scores = gram @ coef
             values.append(objective(scores + machine.intercept_, sign, coef @ scores, alpha))
         assert values[0] * (1 - 1e-6) <= values[1] <= 1.02 * values[0]
-
-    @needs_compiled
-    @pytest.mark.parametrize("weighted", [False, True])
-    @pytest.mark.parametrize("kernel", ["linear", "precomputed"])
-    def test_an_outer_search_finds_the_minimum_over_the_intercept(
-        self, weighted, kernel, monkeypatch
-    ):
-        """At the b that is found F' is zero but for the noise of a mean of so many draws."""
-        X, y = CANCER[0][::3], CANCER[1][::3]
-        sign, weights, n_steps = np.where(y == 1, 1.0, -1.0), np.ones(len(y)), 50_000
-        if weighted:
-            weights = np.random.default_rng(0).exponential(size=len(y)) * np.where(y == 1, 5, 1)
-        weights /= weights.sum()
-        gram = X @ X.T if kernel == "linear" else rbf_kernel(X, gamma=0.03)
-        monkeypatch.setattr(  # the result has the b that is best for its w
-            "marginpursuit.solvers.intercept_search.InterceptSearch.best",
-            lambda search, coef: np.array([descent.intercept for descent in search.descents]),
-        )
-        for penalise in (False, True):
-            model = PegasosClassifier(
-                alpha=0.1,
-                kernel=kernel,
-                penalise_intercept=penalise,
-                search_intercept="outer",
-                max_iter=n_steps,
-                random_state=0,
-            )
-            (b,) = model.fit(X if kernel == "linear" else gram, y, sample_weight=weights).intercept_
-            slope, beyond = (
-                slope_of_the_least(at, gram, sign, weights, 0.1, 0.1 * penalise)
-                for at in (b, b + 0.3)
-            )
-            noise = 2 / np.sqrt(n_steps)  # each draw is at most 1
-            assert abs(slope) < noise
-            assert beyond > 2 * noise
 
     @needs_compiled
     def test_it_rids_the_free_intercept_of_its_first_steps(self):
@@ -420,54 +291,15 @@ class TestPegasos:
         assert mean_objective(search_intercept="inner") < 0.9 * mean_objective()
 
     def test_input(self):
-        for value in (1, 0, True, None, "both"):
-            with pytest.raises(ValueError, match="search_intercept must be False, or one of"):
+        for value in (1, 0, True, None, "both", "outer"):
+            with pytest.raises(ValueError, match="search_intercept must be False or 'inner'; got"):
                 PegasosClassifier(search_intercept=value).fit(*IRIS)
-        for name, value in (("tol", 0.1), ("checkpoints", [5])):
-            model = PegasosClassifier(search_intercept="outer", **{name: value})
-            with pytest.raises(ValueError, match=f"{name} cannot go with search_intercept='outer'"):
-                model.fit(*IRIS)
-
-    @both_searches
-    def test_input_of_either(self, search):
-        model = PegasosClassifier(max_iter=100, random_state=0, search_intercept=search)
+        model = PegasosClassifier(max_iter=100, random_state=0, search_intercept="inner")
         with pytest.raises(AttributeError) as error:
             model.partial_fit(*IRIS)
-        assert "cannot search the intercept" in str(error.value.__cause__)
-        assert f"got search_intercept='{search}'" in str(error.value.__cause__)
+        assert "search_intercept='inner' needs all samples at once" in str(error.value.__cause__)
         without = PegasosClassifier(**model.get_params() | {"fit_intercept": False}).fit(*IRIS)
         assert_array_equal(without.intercept_, 0)
         assert without.n_iter_ == 100
         with pytest.raises(OverflowError, match="need another unit"):
             model.set_params(alpha=1e-300).fit(1e200 * IRIS[0], IRIS[1])
-
-    def test_values_beyond_all_floats_end_an_outer_search(self, monkeypatch):
-        tried = []
-
-        def counted(*args):
-            tried.append(args)
-            take_steps(*args)
-
-        monkeypatch.setattr("marginpursuit.solvers.intercept_search.take_steps", counted)
-        model = PegasosClassifier(alpha=1e-300, max_iter=10, search_intercept="outer")
-        with pytest.raises(OverflowError, match="need another unit"):
-            model.fit(1e200 * IRIS[0], IRIS[1])
-        assert len(tried) == 1
-
-    def test_an_outer_search_is_the_same_again(self):
-        """Also by a generator, which is at its next draws afterwards; and no batch can follow."""
-        X, y = IRIS
-        options = {"alpha": 0.1, "max_iter": 100, "search_intercept": "outer"}
-        for source in (np.random.default_rng, np.random.RandomState):
-            random = source(7)
-            model = PegasosClassifier(random_state=random, **options)
-            first, second = (model.fit(X, y).coef_.copy() for _ in range(2))
-            assert not np.allclose(first, second)
-            random = source(7)
-            again = PegasosClassifier(random_state=random, **options).fit(X, y)
-            assert_array_equal(again.coef_, first)
-            assert again.n_iter_ % 100 == 0
-            assert 1200 <= again.n_iter_ <= 2500
-        again.set_params(search_intercept=False)
-        with pytest.raises(ValueError, match="classes must be passed"):
-            again.partial_fit(X, y)

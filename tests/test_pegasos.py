@@ -14,6 +14,7 @@ from sklearn.svm import SVC, LinearSVC
 
 from marginpursuit import PegasosClassifier, _kernels
 from marginpursuit.design import MemoryDesign
+from marginpursuit.solvers.kernel_descent import KernelStorage
 from marginpursuit.solvers.stochastic import Draws, Settling, own_order
 
 CANCER = scale(load_breast_cancer().data), load_breast_cancer().target
@@ -22,6 +23,12 @@ IRIS = scale(load_iris().data), load_iris().target
 needs_compiled = pytest.mark.skipif(
     _kernels._compiled is None, reason="so many steps take long without the compiled kernels"
 )
+
+
+class InBlocks(PegasosClassifier):
+    """Computes a few rows of the kernel matrix at a time."""
+
+    _kernel_storage = KernelStorage(max_cached=0, block=1 << 12)
 
 
 def objective(X, y, w, alpha, weights=None):
@@ -222,22 +229,18 @@ class TestKernels:
         assert dual.n_iter_ == 600
 
     @pytest.mark.parametrize("setting", SETTINGS, ids=str)
-    def test_more_rows_than_the_whole_kernel_is_kept_for(self, setting, monkeypatch):
+    def test_more_rows_than_the_whole_kernel_is_kept_for(self, setting):
         X, y = CANCER
         options = {"kernel": "rbf", "alpha": 0.01, "max_iter": 300, "random_state": 0} | setting
-        monkeypatch.setattr("marginpursuit.solvers.kernel_descent._PART_ELEMENTS", 1 << 12)
-        whole = PegasosClassifier(**options).fit(X, y)
-        monkeypatch.setattr("marginpursuit.solvers.kernel_descent._MOST_ELEMENTS", 0)
-        parts = PegasosClassifier(**options).fit(X, y)
+        whole, parts = (kind(**options).fit(X, y) for kind in (PegasosClassifier, InBlocks))
         assert_allclose(parts.dual_coef_, whole.dual_coef_, rtol=1e-9)
 
-    def test_a_kernel_between_a_row_and_itself(self, monkeypatch):
+    def test_a_kernel_between_a_row_and_itself(self):
         """A matrix of one element has rows and columns that are both contiguous."""
         X, y = CANCER
         options = {"kernel": "rbf", "alpha": 0.01, "project": True, "max_iter": 1}
-        whole = PegasosClassifier(**options, random_state=0).fit(X, y)
-        monkeypatch.setattr("marginpursuit.solvers.kernel_descent._MOST_ELEMENTS", 0)
-        parts = PegasosClassifier(**options, random_state=0).fit(X, y)
+        options["random_state"] = 0
+        whole, parts = (kind(**options).fit(X, y) for kind in (PegasosClassifier, InBlocks))
         assert_allclose(parts.dual_coef_, whole.dual_coef_, rtol=1e-12)
 
     @needs_compiled
@@ -341,8 +344,8 @@ class TestInput:
             ({"checkpoints": [3, 2]}, "checkpoints must be whole numbers that rise"),
             ({"checkpoints": [9], "max_iter": 8}, r"checkpoints must be in \[0, 8\]"),
             ({"checkpoints": [1], "kernel": "rbf"}, "checkpoints need kernel='linear'"),
-            ({"tol": 0.0}, r"tol must be None or a number in \(0, 1\); got 0.0"),
-            ({"tol": 0.1, "kernel": "rbf"}, "tol needs kernel='linear'"),
+            ({"tol": 0.0}, r"tol must be a number in \(0, 1\), or None; got 0.0"),
+            ({"tol": 0.1, "kernel": "rbf"}, "tol=0.1 needs kernel='linear'"),
         ],
     )
     def test_bad_parameters(self, changes, words):
@@ -354,7 +357,7 @@ class TestInput:
         with pytest.raises(ValueError, match="classes must be passed"):
             PegasosClassifier().partial_fit(X, y)
         for changes, words in (
-            ({"class_weight": "balanced"}, "cannot balance"),
+            ({"class_weight": "balanced"}, "needs all labels at once"),
             ({"kernel": "rbf"}, "needs kernel='linear'; got 'rbf'"),
         ):
             with pytest.raises(AttributeError) as error:

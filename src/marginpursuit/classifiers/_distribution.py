@@ -34,7 +34,6 @@ from marginpursuit.design import MemoryDesign
 from marginpursuit.solvers import Status
 from marginpursuit.solvers._machine import AugmentedRows, KernelFeatures, Machine, MachineFit
 from marginpursuit.solvers.coordinate_descent import solve_matrix, solve_rows
-from marginpursuit.solvers.variance_reduction import solve_sgd, solve_svrg
 
 # The most columns for which a matrix of their size is made, and the most rows for which a kernel
 # matrix is decomposed.
@@ -52,9 +51,6 @@ PARAMETERS: dict[str, Allowed] = {
     "random_state": RANDOM_STATE,
     "verbose": whole(0, False, True),
 }
-
-#: Solvers for the linear case that take the rows a few at a time.
-STOCHASTIC = {"sgd": solve_sgd, "svrg": solve_svrg}
 
 POSITIVE = number("that is positive and finite", lambda x: 0 < x < np.inf)
 
@@ -141,8 +137,6 @@ class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: i
 
     def _fit_kernel(self, data: TrainingData, report: Reporter) -> list[MachineFit]:
         """Fit coefficients of an expansion in the rows."""
-        if self.solver in STOCHASTIC:
-            raise ValueError(f"solver={self.solver!r} is for kernel='linear' only")
         self._set_kernel(data)
         counted = np.flatnonzero(data.weights)
         matrix = data.matrix[counted]
@@ -214,8 +208,6 @@ class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: i
     def _solve_linear(self, machine: Machine, design: MemoryDesign) -> MachineFit:
         """Solve for the rows of a design as they are."""
         rows = AugmentedRows(design, bool(self.fit_intercept))
-        if self.solver in STOCHASTIC:
-            return STOCHASTIC[self.solver](machine, rows, self._generator)
         if design.n_columns <= min(_MOST_COLUMNS, design.n_rows):
             if self._is_direct(True):
                 return self._solve_direct(machine, rows)

@@ -9,7 +9,6 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._distribution import (
     PARAMETERS,
     POSITIVE,
-    STOCHASTIC,
     DistributionClassifier,
 )
 from marginpursuit.classifiers._parameters import Allowed, number, one_of
@@ -69,14 +68,13 @@ class LDMClassifier(DistributionClassifier):
     fit_intercept : bool, default=True
         Whether samples have a constant feature of 1, whose coefficient, the intercept, is then
         penalised as all others. The articles have none.
-    solver : {"auto", "dual", "interior", "sgd", "svrg"}, default="auto"
-        How to minimise. "dual" is coordinate descent on the dual, with shrinking. "interior" is an
-        interior-point method, whose time hardly depends on the parameters; "auto" chooses it up to
-        2048 features, if these are no more than the samples, and with kernels up to 1024 samples.
-        With kernels, and with more features than that, "dual" needs the memory of four matrices of
-        the size of the samples squared. "sgd" and "svrg" are stochastic gradient descent, averaged
-        or variance-reduced, for linear problems where both samples and features are very many; they
-        come near the minimum only, so `max_iter`, here of epochs, is to be set.
+    solver : {"auto", "dual", "interior"}, default="auto"
+        The solver. "dual" is coordinate descent on the dual, with shrinking. "interior" is a
+        primal-dual interior-point method, whose number of iterations hardly depends on the
+        parameters. "auto" is "interior" for at most 2048 features and no more features than
+        samples, and for kernels with at most 1024 samples; it is "dual" otherwise. With kernels,
+        and with more than 2048 features and lambda1 > 0, "dual" needs memory for four
+        n_samples x n_samples matrices.
     max_iter : int, default=1000
         The most iterations of the solver.
     tol : float, default=1e-6
@@ -147,7 +145,7 @@ class LDMClassifier(DistributionClassifier):
         "lambda2": _NOT_NEGATIVE,
         "lambda3": POSITIVE,
         "variance": one_of(_VARIANCES),
-        "solver": one_of(["auto", "dual", "interior", *STOCHASTIC]),
+        "solver": one_of(["auto", "dual", "interior"]),
         **PARAMETERS,
     }
 

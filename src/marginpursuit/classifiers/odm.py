@@ -9,7 +9,6 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._distribution import (
     PARAMETERS,
     POSITIVE,
-    STOCHASTIC,
     DistributionClassifier,
 )
 from marginpursuit.classifiers._parameters import Allowed, number, one_of
@@ -54,11 +53,10 @@ class ODMClassifier(DistributionClassifier):
     fit_intercept : bool, default=True
         Whether samples have a constant feature of 1, whose coefficient, the intercept, is then
         penalised as all others.
-    solver : {"auto", "dual", "newton", "sgd", "svrg"}, default="auto"
-        How to minimise. "dual" is coordinate descent on the dual, with shrinking. "newton" is
-        Newton's method on the primal; "auto" chooses it up to 2048 features, if these are no more
-        than the samples, and with kernels up to 1024 samples. "sgd" and "svrg" are stochastic
-        gradient descent, averaged or variance-reduced, for the linear case.
+    solver : {"auto", "dual", "newton"}, default="auto"
+        The solver. "dual" is coordinate descent on the dual, with shrinking. "newton" is a damped
+        Newton method on the primal. "auto" is "newton" for at most 2048 features and no more
+        features than samples, and for kernels with at most 1024 samples; it is "dual" otherwise.
     max_iter : int, default=1000
         The most iterations of the solver.
     tol : float, default=1e-6
@@ -122,7 +120,7 @@ class ODMClassifier(DistributionClassifier):
         "loss_weight": POSITIVE,
         "mu": number("in (0, 1]", lambda x: 0 < x <= 1),
         "theta": number("in [0, 1)", lambda x: 0 <= x < 1),
-        "solver": one_of(["auto", "dual", "newton", *STOCHASTIC]),
+        "solver": one_of(["auto", "dual", "newton"]),
         **PARAMETERS,
     }
 

@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_factor, eigh
 
 from marginpursuit._kernels.coordinates import Terms
@@ -57,7 +56,7 @@ class MachineFit:
 
     coef: FloatArray  # w, or the coefficients of an expansion in the rows
     value: float  # F(w)
-    gap: float  # relative; NaN where the solver has no dual
+    gap: float  # relative
     status: Status
     n_iter: int
     dual: "DualPoint | None" = None
@@ -83,10 +82,6 @@ class AugmentedRows:
     def passes(self) -> int:
         """The reads of the data so far."""
         return self._design.n_passes
-
-    def take(self, chosen: NDArray[np.intp]) -> "AugmentedRows":
-        """Return some of the rows."""
-        return AugmentedRows(MemoryDesign(self.matrix[chosen]), self.constant)
 
     def scores(self, coef: FloatArray) -> FloatArray:
         """Return x·coef for every row."""

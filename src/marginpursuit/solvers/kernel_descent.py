@@ -1,12 +1,13 @@
-"""Stochastic steps in the feature space of a kernel.
+"""Stochastic subgradient steps in the feature space of a kernel.
 
-The vector w is an expansion Σ c_j φ(x_j) in rows of the data, and only the values of the kernel,
-K(x, x') = ⟨φ(x), φ(x')⟩, are known. A step shrinks all coefficients c and adds to those of the rows
-it draws, for which it needs their kernel with all rows that have a coefficient.
+The vector w is an expansion Σ_j c_j φ(x_j) in rows of the data; only kernel values
+K(x, x') = ⟨φ(x), φ(x')⟩ are available. A step multiplies all coefficients c by a factor and adds to
+the coefficients of the drawn rows, for which it needs the kernel between these rows and all rows
+with a non-zero coefficient.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,93 +17,113 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.design import MemoryDesign
 from marginpursuit.solvers.stochastic import Draws, descend
 
-__all__ = ["KernelRows", "take_steps"]
+__all__ = ["KernelRows", "KernelStorage", "take_steps"]
 
-# Elements up to which the whole kernel matrix is kept.
-_MOST_ELEMENTS = 1 << 24
 
-# Elements of a part of it, where it is not.
-_PART_ELEMENTS = 1 << 22
+@dataclass(frozen=True, slots=True)
+class KernelStorage:
+    """How much of a kernel matrix is held in memory, in float64 elements."""
+
+    max_cached: int = 1 << 24  # 128 MiB: up to 4096 rows the whole matrix is computed once
+    block: int = 1 << 22  # 32 MiB at a time for larger matrices, which are recomputed as needed
 
 
 class KernelRows:
-    """Rows that are known by the values of a kernel between them.
+    """Rows given by their kernel values.
 
     Parameters
     ----------
     kernel : callable
-        Returns the kernel between the rows that its two arguments number, as float64 in C order.
+        ``kernel(a, b)`` returns the kernel between the rows with indices `a` and those with indices
+        `b`, as a C-ordered float64 array of shape (len(a), len(b)).
     n_rows : int
         The number of rows.
+    storage : KernelStorage
+        Limits on the memory for kernel values.
     """
 
     def __init__(
-        self, kernel: Callable[[NDArray[np.intp], NDArray[np.intp]], FloatArray], n_rows: int
+        self,
+        kernel: Callable[[NDArray[np.intp], NDArray[np.intp]], FloatArray],
+        n_rows: int,
+        storage: KernelStorage,
     ) -> None:
-        self._kernel, self._everything = kernel, np.arange(n_rows)
-        self._whole = None
-        if n_rows**2 <= _MOST_ELEMENTS:
-            self._whole = MemoryDesign(kernel(self._everything, self._everything))
+        self._kernel, self._indices, self._block = kernel, np.arange(n_rows), storage.block
+        self._cached = None
+        if n_rows**2 <= storage.max_cached:
+            self._cached = MemoryDesign(kernel(self._indices, self._indices))
 
     def scores(self, coef: FloatArray, intercept: FloatArray) -> FloatArray:
         """Return the scores of all rows by several expansions, of shape (n_rows, n_expansions)."""
-        if self._whole is not None:
-            return self._whole.scores(coef, intercept)
+        if self._cached is not None:
+            return self._cached.scores(coef, intercept)
         support = np.flatnonzero(np.any(coef != 0, axis=1))
         scores = np.tile(intercept, (len(coef), 1))
-        step = max(1, _PART_ELEMENTS // max(1, len(support)))
+        step = max(1, self._block // max(1, len(support)))
         for first in range(0, len(coef) if len(support) else 0, step):
-            rows = self._everything[first : first + step]
+            rows = self._indices[first : first + step]
             scores[rows] += self._kernel(rows, support) @ coef[support]
         return scores
 
     def descend(self, descents: Sequence[Descent], draws: Draws, n_steps: int) -> None:
-        """Take so many steps of several descents, all along the same rows.
+        """Take `n_steps` steps of each descent; all descents use the same draws.
 
         Parameters
         ----------
         descents : sequence of Descent
             With one coefficient for each row.
         draws : Draws
-            Where the rows come from.
+            The source of the drawn rows.
         n_steps : int
             The number of steps.
         """
-        if self._whole is not None:
+        if self._cached is not None:
             for descent in descents:
-                descent.own = self._everything
-            descend(self._whole, descents, draws, n_steps)
+                descent.own = self._indices
+            descend(self._cached, descents, draws, n_steps)
             return
         batch = descents[0].batch
-        step = max(1, _PART_ELEMENTS // (len(self._everything) * batch))
+        step = max(1, self._block // (len(self._indices) * batch))
         for first in range(0, n_steps, step):
-            rows, places = np.unique(
-                draws.take(batch * min(step, n_steps - first)), return_inverse=True
-            )
+            drawn = draws.take(batch * min(step, n_steps - first))
+            rows, positions = np.unique(drawn, return_inverse=True)
             support = [np.flatnonzero(descent.coef) for descent in descents]
             columns = np.unique(np.concatenate([rows, *support]))
-            design = MemoryDesign(self._kernel(rows, columns))
+            block = MemoryDesign(self._kernel(rows, columns))
             for descent in descents:
-                part = replace(
-                    descent,
-                    sign=descent.sign[rows],
-                    coef=descent.coef[columns],
-                    total=None if descent.total is None else descent.total[columns],
-                    own=np.searchsorted(columns, rows),
-                )
-                design.descend(part, places)
-                descent.coef[columns] = part.coef
-                if descent.total is not None:
-                    descent.total[columns] = part.total
-                descent.t, descent.square = part.t, part.square
-                descent.total_slope = part.total_slope
-                descent.intercept, descent.total_intercept = part.intercept, part.total_intercept
+                _descend_in_block(block, descent, rows, columns, positions)
+
+
+def _descend_in_block(
+    block: MemoryDesign,
+    descent: Descent,
+    rows: NDArray[np.intp],
+    columns: NDArray[np.intp],
+    positions: NDArray[np.intp],
+) -> None:
+    """Take the steps along `rows[positions]` with the kernel between `rows` and `columns`.
+
+    Coefficients outside of `columns` are zero and stay zero.
+    """
+    part = replace(
+        descent,
+        sign=descent.sign[rows],
+        coef=descent.coef[columns],
+        total=None if descent.total is None else descent.total[columns],
+        own=np.searchsorted(columns, rows),
+    )
+    block.descend(part, positions)
+    descent.coef[columns] = part.coef
+    if descent.total is not None:
+        descent.total[columns] = part.total
+    descent.t, descent.square = part.t, part.square
+    descent.intercept, descent.total_intercept = part.intercept, part.total_intercept
 
 
 def take_steps(
     rows: MemoryDesign | KernelRows, descents: Sequence[Descent], draws: Draws, n_steps: int
 ) -> None:
-    """Take so many steps of several descents, all along the same rows, of either kind."""
+    """Take `n_steps` steps of each descent, along feature rows or kernel rows."""
     if isinstance(rows, KernelRows):
         rows.descend(descents, draws, n_steps)
     else:
