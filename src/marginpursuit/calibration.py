@@ -42,8 +42,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from marginpursuit._cubic import CubicRoots, cubic_roots
 from marginpursuit._validation import Elementwise, FloatArray, between, like, positive, real
-from marginpursuit.losses import INFLUENCE_BOUND, TRUNCATION, influence
-from marginpursuit.losses.truncation import TRUNCATION_REST
+from marginpursuit.losses import INFLUENCE_BOUND, RHOS, TRUNCATION
+from marginpursuit.losses.catoni import TRUNCATION_REST
+from marginpursuit.losses.margin import margin_link
 
 __all__ = [
     "CubicRoots",
@@ -200,7 +201,12 @@ def psi_inverse(a: ArrayLike, margin: ArrayLike = 1.0, scale: ArrayLike = 1.0) -
     return like(np.where(values > 0, theta, 0.0), a, margin, scale)
 
 
-def probability(score: ArrayLike, margin: ArrayLike = 1.0, scale: ArrayLike = 1.0) -> Elementwise:
+def probability(
+    score: ArrayLike,
+    margin: ArrayLike = 1.0,
+    scale: ArrayLike = 1.0,
+    rho: str = "catoni",
+) -> Elementwise:
     r"""Read a score as a probability: the η whose optimal score it is.
 
     .. math::
@@ -219,6 +225,8 @@ def probability(score: ArrayLike, margin: ArrayLike = 1.0, scale: ArrayLike = 1.
         The level γ > 0.
     scale : array_like, default=1.0
         The scale s > 0.
+    rho : {"catoni", "pseudo_huber", "log_cosh", "huber", "square"}, default="catoni"
+        The function ρ of the loss, with ψ = ρ'.
 
     Returns
     -------
@@ -231,15 +239,11 @@ def probability(score: ArrayLike, margin: ArrayLike = 1.0, scale: ArrayLike = 1.
     >>> probability([-2.0, -0.5, 0.0, 0.5, 1.0])
     array([0.        , 0.33697247, 0.5       , 0.66302753, 1.        ])
     """
+    if rho not in RHOS:
+        raise ValueError(f"rho must be one of {list(RHOS)}; got {rho!r}")
     scores = real("score", score)
     level, width = positive("margin", margin), positive("scale", scale)
-    size = np.minimum(np.abs(scores), level)
-    with np.errstate(over="ignore"):
-        # Where γ/s is that small ψ is linear to the last bit, and quotients would underflow.
-        width = np.minimum(width, 1e100 * level)
-        above = influence(level / width + size / width)
-        below = influence((level - size) / width)
-    return like(np.where(scores < 0, below, above) / (above + below), score, margin, scale)
+    return like(margin_link(RHOS[rho], scores, level, width), score, margin, scale)
 
 
 # √2 as a sum of two halves, each short enough that its products with another half are exact.

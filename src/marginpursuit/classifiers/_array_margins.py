@@ -12,7 +12,7 @@ import numpy as np
 from marginpursuit._namespaces import beside, namespace, to_numpy
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._margins import QUANTILES, ROUNDING, Margins
-from marginpursuit.losses import TRUNCATION
+from marginpursuit.losses import RHOS
 from marginpursuit.tasks import Labels
 
 # Steps after which bounds have closed in on a location.
@@ -92,15 +92,13 @@ class ArrayMargins(Margins):
 
         The sum of ψ((θ - m)/s) rises with θ; where it is flat, the bounds are halved.
         """
-        xp = namespace(self.values)
+        xp, catoni = namespace(self.values), RHOS["catoni"]
         low, high = (to_numpy(end(self.values, axis=0)).astype(float) for end in (xp.min, xp.max))
         place, rounding = start, 8 * float(xp.finfo(self.values.dtype).eps)
         for _ in range(_MOST_STEPS):
             ratio = (self._typed(beside(self.values, place)) - self.values) / scale
-            ratio = xp.clip(ratio, -TRUNCATION, TRUNCATION)
-            square = ratio * ratio
-            pull = to_numpy(self._mean(ratio * (1.0 - square / 6.0)))
-            slope = to_numpy(self._mean(1.0 - 0.5 * square))
+            pull = to_numpy(self._mean(catoni.influence(ratio)))
+            slope = to_numpy(self._mean(catoni.curvature(ratio)))
             low, high = np.where(pull < 0, place, low), np.where(pull > 0, place, high)
             step = np.divide(scale * pull, slope, out=np.full_like(pull, np.inf), where=slope > 0)
             ahead = place - np.where(pull == 0, 0.0, step)

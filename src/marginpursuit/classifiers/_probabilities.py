@@ -8,7 +8,7 @@ from sklearn.utils import gen_batches
 from marginpursuit._namespaces import namespace
 from marginpursuit._validation import FloatArray
 from marginpursuit.calibration import probability
-from marginpursuit.losses import TRUNCATION
+from marginpursuit.losses import MarginLoss
 
 # What the chance of the highest score is raised by. The link has flat parts: this little decides
 # ties there by the score, and rows that no class claims.
@@ -39,16 +39,7 @@ def array_probabilities(scores: Any, margin: float, scale: float) -> Any:
     scores = xp.astype(scores, xp.float64)
     if scores.shape[1] == 1:
         scores = xp.concat([-scores, scores], axis=1)
-    size = xp.clip(xp.abs(scores), 0.0, margin)
-    # ψ of (γ ± size)/s, with the link's formula in `calibration.probability`.
-    above, below = (
-        ratio - ratio * ratio * ratio / 6.0
-        for ratio in (
-            xp.clip((margin + size) / scale, 0.0, TRUNCATION),
-            xp.clip((margin - size) / scale, 0.0, TRUNCATION),
-        )
-    )
-    chances = xp.where(scores < 0, below, above) / (above + below)
+    chances = MarginLoss(margin, scale).link(scores)
     highest = xp.argmax(scores, axis=1)[:, None]
     classes = xp.arange(scores.shape[1], dtype=highest.dtype, device=scores.device)
     chances = chances + _TIE * xp.astype(highest == classes[None, :], xp.float64)

@@ -17,7 +17,7 @@ from marginpursuit._namespaces import NARROW, beside, dtype_name, namespace, to_
 from marginpursuit._validation import FloatArray
 from marginpursuit.design._base import Design, Flags, Sweep
 from marginpursuit.design.rows import take_rows
-from marginpursuit.losses import INFLUENCE_BOUND, TRUNCATION
+from marginpursuit.losses.margin import stacked
 from marginpursuit.tasks import Tasks
 
 # Elements of the data, or scores, in a block. A Gram matrix of 20M x 128 took an H200 26 ms in
@@ -74,7 +74,7 @@ class ArrayDesign(Design):
     ) -> Any:
         """Return gradient, value and slope of each task, a row each."""
         xp, here = self._xp, self._here
-        shape, columns = [here(x) for x in tasks.loss_parameters.T], here(coef)
+        evaluate, columns = stacked(tasks.losses, here), here(coef)
         positive, offset = beside(codes, tasks.positive, codes.dtype), here(intercept)
         parts = np.unique(tasks.part)
         is_one = len(parts) == 1
@@ -87,7 +87,7 @@ class ArrayDesign(Design):
             weight = weight if is_one else xp.take(weight, part, axis=1)
             sign = xp.astype(codes[span][:, None] == positive[None, :], self._dtype) * 2.0 - 1.0
             margins = sign * (xp.matmul(rows, columns) + offset)
-            value, slope = _loss(xp, margins, weight, *shape)
+            value, slope = evaluate(margins, weight)
             slope = sign * slope
             sums = [xp.sum(x, axis=0, dtype=xp.float64)[:, None] for x in (value, slope)]
             total = total + xp.concat([self._products(slope, rows), *sums], axis=1)
@@ -228,21 +228,6 @@ class ArrayDesign(Design):
             products = xp.matmul(groups[0].mT, groups[1])
             total = total + xp.sum(products, axis=0, dtype=xp.float64)
         return total
-
-
-def _loss(xp: Any, margins: Any, weight: Any, level: Any, scale: Any, overconfidence: Any) -> Any:
-    """Return weighted losses and their derivatives, for margins of shape (n_rows, n_tasks).
-
-    With t the residual within ±s√2, ψ is t - t³/(6s²), and ρ is t²/2 - t⁴/(24s²) plus B times what
-    lies beyond, in units of s (see `losses`).
-    """
-    residual = level - margins
-    within = xp.maximum(xp.minimum(residual, TRUNCATION * scale), -TRUNCATION * scale)
-    square = (within / scale) ** 2
-    charge = xp.where(residual < 0, weight * overconfidence, weight)
-    beyond = INFLUENCE_BOUND * scale * xp.abs(residual - within)
-    value = charge * (within * within * (0.5 - square / 24.0) + beyond)
-    return value, -charge * within * (1.0 - square / 6.0)
 
 
 def _fused_kernels(matrix: Any) -> Any:

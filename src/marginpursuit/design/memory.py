@@ -241,4 +241,4 @@ class MemoryDesign(RowMoments):
 
 def _are_known(tasks: Tasks) -> bool:
     """Whether the kernels know the losses."""
-    return all(isinstance(loss, MarginLoss) for loss in tasks.losses)
+    return all(isinstance(loss, MarginLoss) and loss.rho == "catoni" for loss in tasks.losses)

@@ -1,8 +1,11 @@
-r"""The loss of margin pursuit and its pieces, and the losses it is compared with.
+r"""Losses of the margin: one file each, the functions ρ they are built from, and one protocol.
 
-Everything in the library that depends on the shape of the loss is defined here, once.
+A loss is described by :class:`Loss`; solvers and kernels ask for capabilities by name
+(:func:`require`). :data:`RHOS` lists the choices of ρ in :class:`MarginLoss`. A new loss is one
+file here; with a C function of the same name in ``_kernels/loss.h`` and a kernel code, the compiled
+kernels evaluate it.
 
-The core is Catoni and Giulini's soft truncation :math:`\psi` and its integral :math:`\rho`
+The default ρ is the integral of Catoni and Giulini's soft truncation :math:`\psi`
 (Holland 2018, equations for the influence function and the new loss):
 
 .. math::
@@ -25,14 +28,7 @@ non-decreasing and 1-Lipschitz, and lies between -log(1 - u + u²/2) and log(1 +
 :math:`\rho''` is in [0, 1].
 """
 
-from marginpursuit.losses.of_margins import (
-    HingeLoss,
-    LogisticLoss,
-    Loss,
-    MarginLoss,
-    ProjectionLoss,
-)
-from marginpursuit.losses.truncation import (
+from marginpursuit.losses.catoni import (
     INFLUENCE_BOUND,
     TRUNCATION,
     curvature,
@@ -42,18 +38,27 @@ from marginpursuit.losses.truncation import (
     wide_curvature,
     wide_influence,
 )
+from marginpursuit.losses.hinge import HingeLoss
+from marginpursuit.losses.logistic import LogisticLoss
+from marginpursuit.losses.margin import RHOS, MarginLoss
+from marginpursuit.losses.projection import ProjectionLoss
+from marginpursuit.losses.protocol import Loss, require
+from marginpursuit.losses.rhos import Rho
 
 __all__ = [
     "INFLUENCE_BOUND",
+    "RHOS",
     "TRUNCATION",
     "HingeLoss",
     "LogisticLoss",
     "Loss",
     "MarginLoss",
     "ProjectionLoss",
+    "Rho",
     "curvature",
     "influence",
     "influence_inverse",
+    "require",
     "rho",
     "wide_curvature",
     "wide_influence",

@@ -1,9 +1,12 @@
 """Catoni and Giulini's soft truncation ψ and its integral ρ; Catoni's widest influence function."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike
 
-from marginpursuit._validation import Elementwise, FloatArray, between, like, real
+from marginpursuit._validation import Elementwise, between, like, real
+from marginpursuit.losses.rhos import Rho, at_least, at_most
 
 #: The point √2 beyond which ψ is constant.
 TRUNCATION = float(np.sqrt(2.0))
@@ -11,10 +14,55 @@ TRUNCATION = float(np.sqrt(2.0))
 #: B = ψ(√2) = 2√2/3, the largest value of ψ; rounded up, so that it bounds ψ.
 INFLUENCE_BOUND = 2.0 * TRUNCATION / 3.0
 
-# What the two constants above lack to be exact: √2 = TRUNCATION + TRUNCATION_REST and likewise
-# for B, to about 32 digits. Differences such as √2 - u keep full relative precision with them.
+# The rounding errors of the two constants: √2 = TRUNCATION + TRUNCATION_REST and likewise for B, to
+# about 32 digits. Differences such as √2 - u keep full relative precision with them.
 TRUNCATION_REST = -9.667293313452913e-17
 INFLUENCE_BOUND_REST = -1.0145605624385797e-16
+
+
+def _value(xp: Any, size: Any, scale: Any, weight: Any) -> Any:
+    ratio = at_most(xp, size / scale, TRUNCATION)
+    inner = (weight * size) * (0.5 * size * (1.0 - ratio * ratio / 12.0))
+    slope = INFLUENCE_BOUND + INFLUENCE_BOUND_REST  # B to nearest; INFLUENCE_BOUND is rounded up
+    outer = scale * (weight * (slope * size - 0.5 * scale))
+    return xp.where(size < scale * TRUNCATION, inner, outer)
+
+
+def _influence(xp: Any, size: Any, scale: Any) -> Any:
+    ratio = at_most(xp, size / scale, TRUNCATION)
+    # Beyond s√2 the first argument is 2|r|/3, which exceeds the second, sB.
+    return at_most(xp, size * (1.0 - ratio * ratio / 6.0), scale * INFLUENCE_BOUND)
+
+
+def _curvature(xp: Any, ratio: Any) -> Any:
+    # 1 - u²/2 cancels near √2; there (√2 - u)(√2 + u)/2 with the split constant is exact.
+    factored = 0.5 * ((TRUNCATION - ratio) + TRUNCATION_REST) * (TRUNCATION + ratio)
+    return xp.where(ratio <= 1.0, 1.0 - 0.5 * ratio * ratio, at_least(xp, factored, 0.0))
+
+
+def _inverse(xp: Any, c: Any) -> Any:
+    c = at_most(xp, c, INFLUENCE_BOUND)
+    # Near B the arcsine loses half the digits; there the angle comes from the gap B - c, which
+    # the split constant gives exactly: arcsin(z)/3 = π/6 - α with α = (2/3) arcsin(√((1 - z)/2)).
+    gap = at_least(xp, (INFLUENCE_BOUND - c) + INFLUENCE_BOUND_REST, 0.0)
+    angle = (2 / 3) * xp.asin(xp.sqrt(0.5 * gap / INFLUENCE_BOUND))
+    near = TRUNCATION * (xp.cos(angle) - 3.0**0.5 * xp.sin(angle))
+    # Elsewhere u = c + u³/6 removes the rounding error of the angle, subnormals included.
+    rough = 2.0 * TRUNCATION * xp.sin(xp.asin(c / INFLUENCE_BOUND) / 3)
+    return xp.where(c > 0.9 * INFLUENCE_BOUND, near, c + rough**3 / 6)
+
+
+#: u²/2 - u⁴/24 up to √2, then B|u| - 1/2: the ρ of the paper.
+CATONI = Rho(
+    name="catoni",
+    kernel_code=0,
+    influence_bound=INFLUENCE_BOUND,
+    curvature_support=TRUNCATION,
+    scaled_value=_value,
+    scaled_influence=_influence,
+    curvature_of_ratio=_curvature,
+    inverse=_inverse,
+)
 
 
 def rho(u: ArrayLike) -> Elementwise:
@@ -38,7 +86,7 @@ def rho(u: ArrayLike) -> Elementwise:
     >>> rho([-2.0, 2.0])
     array([1.38561808, 1.38561808])
     """
-    return like(scaled_rho(real("u", u)), u)
+    return like(CATONI.value(real("u", u)), u)
 
 
 def influence(u: ArrayLike) -> Elementwise:
@@ -60,7 +108,7 @@ def influence(u: ArrayLike) -> Elementwise:
     >>> influence([-10.0, 0.0, 1.0])
     array([-0.94280904,  0.        ,  0.83333333])
     """
-    return like(scaled_influence(real("u", u)), u)
+    return like(CATONI.influence(real("u", u)), u)
 
 
 def curvature(u: ArrayLike) -> Elementwise:
@@ -84,7 +132,7 @@ def curvature(u: ArrayLike) -> Elementwise:
     >>> curvature([0.0, 1.0, 2.0])
     array([1. , 0.5, 0. ])
     """
-    return like(scaled_curvature(real("u", u)), u)
+    return like(CATONI.curvature(real("u", u)), u)
 
 
 def influence_inverse(c: ArrayLike) -> Elementwise:
@@ -113,7 +161,7 @@ def influence_inverse(c: ArrayLike) -> Elementwise:
     values = real("c", c)
     # B rounded to the type of c may lie above B; that is still B.
     bound = float(np.result_type(np.asarray(c), np.float16).type(INFLUENCE_BOUND))
-    return like(_influence_inverse(between("c", values, -bound, bound)), c)
+    return like(CATONI.influence_inverse(between("c", values, -bound, bound)), c)
 
 
 def wide_influence(u: ArrayLike) -> Elementwise:
@@ -167,54 +215,5 @@ def wide_curvature(u: ArrayLike) -> Elementwise:
     """
     size = np.abs(real("u", u))
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        share = size * (0.5 * size / (1.0 + size))
-    return like(1.0 / (1.0 + np.where(size < np.inf, share, np.inf)), u)
-
-
-@np.errstate(over="ignore", under="ignore")
-def scaled_rho(
-    residual: FloatArray, scale: float = 1.0, weight: float | FloatArray = 1.0
-) -> FloatArray:
-    """Return weight · s² ρ(residual / s), without checks."""
-    size = np.abs(residual)
-    ratio = np.minimum(size / scale, TRUNCATION)
-    inner = (weight * size) * (0.5 * size * (1.0 - ratio * ratio / 12.0))
-    slope = INFLUENCE_BOUND + INFLUENCE_BOUND_REST  # B to nearest, where the constant is above it
-    outer = scale * (weight * (slope * size - 0.5 * scale))
-    return np.where(size < scale * TRUNCATION, inner, outer)
-
-
-@np.errstate(over="ignore", under="ignore")
-def scaled_influence(
-    residual: FloatArray, scale: float = 1.0, weight: float | FloatArray = 1.0
-) -> FloatArray:
-    """Return weight · s ψ(residual / s), without checks."""
-    size = np.abs(residual)
-    ratio = np.minimum(size / scale, TRUNCATION)
-    # Beyond s√2 the left side is 2|r|/3, which is more than the right, sB.
-    bounded = np.minimum(size * (1.0 - ratio * ratio / 6.0), scale * INFLUENCE_BOUND)
-    return np.copysign(weight * bounded, residual)
-
-
-@np.errstate(over="ignore", under="ignore")
-def scaled_curvature(
-    residual: FloatArray, scale: float = 1.0, weight: float | FloatArray = 1.0
-) -> FloatArray:
-    """Return weight · ρ''(residual / s), without checks."""
-    size = np.abs(residual) / scale
-    # 1 - u²/2 cancels near √2; there (√2 - u)(√2 + u)/2 does not, by the split constant.
-    factored = 0.5 * ((TRUNCATION - size) + TRUNCATION_REST) * (TRUNCATION + size)
-    return weight * np.where(size <= 1.0, 1.0 - 0.5 * size * size, np.maximum(factored, 0.0))
-
-
-@np.errstate(under="ignore")
-def _influence_inverse(c: FloatArray) -> FloatArray:
-    size = np.minimum(np.abs(c), INFLUENCE_BOUND)
-    # Near B the arcsine loses half the digits; there the angle comes from the gap B - c, which
-    # the split constant gives exactly: arcsin(z)/3 = π/6 - α with α = (2/3) arcsin(√((1 - z)/2)).
-    gap = np.maximum((INFLUENCE_BOUND - size) + INFLUENCE_BOUND_REST, 0.0)
-    angle = (2 / 3) * np.arcsin(np.sqrt(0.5 * gap / INFLUENCE_BOUND))
-    near = TRUNCATION * (np.cos(angle) - np.sqrt(3.0) * np.sin(angle))
-    # Far from B, u = c + u³/6 takes what the angle lost to rounding back out, subnormals included.
-    rough = 2.0 * TRUNCATION * np.sin(np.arcsin(size / INFLUENCE_BOUND) / 3)
-    return np.copysign(np.where(size > 0.9 * INFLUENCE_BOUND, near, size + rough**3 / 6), c)
+        ratio = size * (0.5 * size / (1.0 + size))
+    return like(1.0 / (1.0 + np.where(size < np.inf, ratio, np.inf)), u)
