@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from common import listing, table
+from common import table
 
 from marginpursuit.experiments.large_data import (
     LargeFile,
@@ -28,7 +28,7 @@ GIGABYTES = float(os.environ.get("MARGINPURSUIT_CLUSTER_GB", "2.2"))
 def run() -> Iterator[str]:
     """Compare places, then the peer on the same cluster."""
     with large_file(GIGABYTES) as file:
-        yield listing(compare_places(file))
+        yield compare_places(file).markdown(level=2)
         if has_dask():
             yield _peer(file)
 

@@ -14,7 +14,6 @@ from typing import Any
 
 import marginpursuit
 from marginpursuit import datasets
-from marginpursuit.experiments.runs import Listing
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -46,11 +45,6 @@ def table(title: str, header: Iterable[str], rows: Iterable[Iterable[Any]], note
     lines = [f"## {title}", "", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     lines += [f"| {' | '.join(str(cell) for cell in row)} |" for row in rows]
     return "\n".join([*lines, *(["", note] if note else [])])
-
-
-def listing(found: Listing) -> str:
-    """Lay a table of the package's own experiments out in Markdown."""
-    return table(found.title, found.header, found.rows, found.caption)
 
 
 def keep(name: str, tables: Iterable[str]) -> None:

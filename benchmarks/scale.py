@@ -8,8 +8,6 @@ cannot do that, the cache is warm, and the table says so.
 import os
 from collections.abc import Iterator
 
-from common import listing
-
 from marginpursuit.experiments.large_data import large_file, measure_file
 
 GIGABYTES = float(os.environ.get("MARGINPURSUIT_SCALE_GB", "10"))
@@ -18,4 +16,4 @@ GIGABYTES = float(os.environ.get("MARGINPURSUIT_SCALE_GB", "10"))
 def run() -> Iterator[str]:
     """Make the file, and measure in a process of its own: its peak of memory is the fit's."""
     with large_file(GIGABYTES) as file:
-        yield listing(measure_file(file))
+        yield measure_file(file).markdown(level=2)

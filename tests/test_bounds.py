@@ -1094,7 +1094,7 @@ def test_left_out_parts():
         ({"alpha": [0.5, 1.1]}, r"alpha / box must be in .* got 1\.1 at index \(1,\)"),
         ({"alpha": [-0.1, 0.5]}, "alpha / box must be in"),
         ({"alpha": [0.5]}, r"got shapes \(1,\) and \(2,\)"),
-        ({"alpha": [], "diagonal": []}, "of one length of at least 1"),
+        ({"alpha": [], "diagonal": []}, "of equal length of at least 1"),
         ({"alpha": [[0.5, 0.5]]}, "one-dimensional"),
         ({"diagonal": [1.0, -1.0]}, "diagonal must be in"),
         ({"box": 0.0}, "box must be positive"),

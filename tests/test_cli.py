@@ -103,7 +103,7 @@ def test_fit_takes_parameters(run, iris):
     assert 0 <= answer["training_error"] < 0.3
     for setting, message in [
         ("strange=1", "has no parameter"),
-        ("margin", "wants NAME=VALUE"),
+        ("margin", "expects NAME=VALUE"),
     ]:
         assert message in squeezed(run(*arguments, "--set", setting, code=2).stderr)
     refused = run(*arguments, "--set", "margin=-1", code=3)
@@ -150,14 +150,14 @@ def test_compare_by_name_in_json(run):
 
 def test_a_method_that_fails_gives_an_exit_code(run, monkeypatch):
     broken = {"broken": MarginPursuitClassifier(scale=-1.0)}
-    monkeypatch.setattr("marginpursuit.cli.app.methods", lambda names: broken)
+    monkeypatch.setattr("marginpursuit.cli.inputs.methods", lambda names: broken)
     done = run("compare", "breast_cancer", "-o", "out", code=1)
     assert "broken failed on breast_cancer: ValueError: scale must be" in done.stderr
     assert Path("out/report.html").exists()
 
 
 def test_reproduce_all_compares_and_tells_of_failures(run, monkeypatch):
-    """Without a choice all experiments run; the two that need no fits stand for them here."""
+    """Without names all experiments run; here two that need no fits replace them."""
     reproduce = experiments.reproduce
 
     def few(names, *, quick, out):
@@ -184,7 +184,7 @@ def test_reproduce(run):
     kept = Run.load("out")
     assert len(kept.figures) == 1
     assert kept.listings[0].rows[0][3] == "holds"
-    assert "there is no figure9" in squeezed(run("reproduce", "figure9", code=2).stderr)
+    assert "unknown figures figure9" in squeezed(run("reproduce", "figure9", code=2).stderr)
 
 
 @pytest.mark.parametrize(
@@ -198,12 +198,12 @@ def test_reproduce(run):
         (["compare", "good.csv", "-t", "y", "--method", "Nothing"], 2, "must be among"),
         (["compare", "good.csv", "-t", "y"], 3, "has 1"),
         (["compare", "one.csv", "-t", "y"], 3, "at least 2 classes"),
-        (["compare", "breast_cancer", "-t", "y"], 2, "named set"),
+        (["compare", "breast_cancer", "-t", "y"], 2, "named data set"),
         (["fit", "one.csv", "-t", "y", "-o", "m"], 3, "got 1 class"),
         (["fit", "good.csv", "-t", "y"], 2, "--output"),
         (["predict", "good.csv", "good.csv"], 4, "good.csv: this is no model file"),
         (["predict", "absent.model", "good.csv"], 3, "No such file"),
-        (["report", "good.csv"], 4, "no JSON"),
+        (["report", "good.csv"], 4, "not JSON"),
         (["report", "."], 3, "No such file"),
         (["nonsense"], 2, "No such command"),
         (["bench", "--rows", "1"], 2, "--rows"),
@@ -248,7 +248,7 @@ def test_missing_extras_are_named(run, monkeypatch):
 
 def test_datasets_versions_and_bench(run):
     names = {row["name"]: row for row in json.loads(run("datasets", "--json").stdout)}
-    assert names["breast_cancer"]["state"] == "on board"
+    assert names["breast_cancer"]["state"] == "included with scikit-learn"
     assert {"cov", "digit5", "protein", "sido"} <= set(names)
     assert "breast_cancer" in run("datasets").stdout
     assert json.loads(run("versions", "--json").stdout)["marginpursuit"] == (

@@ -17,14 +17,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from marginpursuit import MarginPursuitClassifier, classifiers
-from marginpursuit.experiments.compare import (
-    Fold,
-    MethodResult,
-    compare,
-    methods,
-    standardised,
-)
-from marginpursuit.experiments.runs import Figure, Listing, Run, RunFileError
+from marginpursuit.experiments.compare import compare, methods, standardised
+from marginpursuit.experiments.method_results import Fold, MethodResult
+from marginpursuit.experiments.runs import Figure, Run, RunFileError, Table
 from marginpursuit.experiments.timing import time_fits
 
 X, Y = load_breast_cancer(return_X_y=True)
@@ -69,7 +64,7 @@ def test_errors_are_those_of_scikit_learn(result):
 
 @given(st.lists(st.tuples(st.integers(1, 50), st.floats(0, 1)), min_size=1, max_size=6))
 def test_interval_is_that_of_wilson(parts):
-    folds = tuple(Fold(round(share * n) / n, None, 1.0, n) for n, share in parts)
+    folds = tuple(Fold(round(rate * n) / n, None, 1.0, n) for n, rate in parts)
     method = MethodResult("m", {}, {}, folds, None, None)
     wrong, n = round(sum(f.error * f.n_test for f in folds)), sum(f.n_test for f in folds)
     assert method.error == pytest.approx(wrong / n)
@@ -87,7 +82,7 @@ def test_standardised_is_the_pipeline_in_the_units_of_the_data():
     np.testing.assert_array_equal(left.coef_, RidgeClassifier().fit(raw, Y).coef_)
 
 
-def test_course_shows_margins_that_spread_to_the_level(result):
+def test_course_shows_margins_that_approach_the_level(result):
     course = result.methods[0].course
     assert [point.steps for point in course.checkpoints] == [2**k for k in range(10)]
     assert 0.0 in course.edges
@@ -96,7 +91,7 @@ def test_course_shows_margins_that_spread_to_the_level(result):
         assert sum(point.density) * width == pytest.approx(1.0)
     first, last = course.checkpoints[0], course.checkpoints[-1]
     assert abs(last.location - course.level) < abs(first.location - course.level)
-    # What lies left of zero is what the error counts.
+    # The margins below zero are the errors.
     zero = course.edges.index(0.0)
     assert sum(last.density[:zero]) * width == pytest.approx(last.error, abs=1e-12)
 
@@ -115,7 +110,7 @@ def test_sparse_data_and_several_classes():
 
 
 def test_groups_are_held_out_together():
-    """A column for each group tells the class, but only of groups that were seen."""
+    """A column per group determines the class, but only for groups in the training part."""
     groups = np.repeat(np.arange(20), 10)
     known = {"name": "groups", "chosen": methods(["RidgeClassifier"]), "n_folds": 4}
     labels = np.random.default_rng(0).permutation(np.arange(20) % 2)[groups]
@@ -128,7 +123,7 @@ def test_groups_are_held_out_together():
 def test_a_method_that_fails_is_a_result():
     chosen = {"broken": MarginPursuitClassifier(scale=-1.0), **methods(["RidgeClassifier"])}
     told = []
-    result = compare(X, Y, name="cancer", chosen=chosen, n_folds=2, reached=told.append)
+    result = compare(X, Y, name="cancer", chosen=chosen, n_folds=2, progress=told.append)
     assert "ValueError: scale must be" in result.methods[0].failure
     assert result.methods[1].failure is None
     assert told == ["RidgeClassifier"] * 2
@@ -138,7 +133,7 @@ def test_a_method_that_fails_is_a_result():
     ("y", "folds", "message"),
     [
         (np.zeros(6), 2, "at least 2 classes"),
-        (np.array([0, 0, 0, 0, 0, 1]), 2, "class 1 has 1"),
+        (np.array([0, 0, 0, 0, 0, 1]), 2, "class 1 has 1 samples"),
         (np.array([0, 0, 0, 1, 1, 1]), 1, "n_folds must be a whole number of at least 2"),
     ],
 )
@@ -147,7 +142,7 @@ def test_data_that_cannot_be_split(y, folds, message):
         compare(np.eye(6), y, name="none", n_folds=folds)
 
 
-def test_times_are_counted_in_reads():
+def test_times_are_relative_to_a_pass_over_the_data():
     timings = time_fits(methods(CHOSEN[:1]), 1000, 3)
     assert [timing.name for timing in timings] == CHOSEN[:1]
     assert timings[0].seconds > 0
@@ -159,7 +154,7 @@ def test_runs_come_back(result, tmp_path):
     run = Run.now(
         "title",
         sets=(result,),
-        listings=(Listing("claims", "all", ("claim", "verdict"), (("a", "holds"),)),),
+        listings=(Table("claims", "all", ("claim", "verdict"), (("a", "holds"),)),),
         figures=(Figure("f", "c", "<svg/>"),),
     )
     run.save(tmp_path / "run.json")
@@ -180,12 +175,12 @@ def test_runs_that_are_refused(result):
     run = Run.now("title", sets=(result,))
     method = ("sets", 0, "methods", 0)
     for text, message in [
-        ("{", "no JSON"),
-        ("[" * 100_000, "no JSON"),
-        ("[]", "no run"),
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[]", "not a run"),
         (edit(run, "format", value="marginpursuit run 2"), "another version"),
         (edit(run, "title", value=3), "run.title"),
-        (edit(run, "strange", value=3), "run: not what"),
+        (edit(run, "strange", value=3), r"run: unknown fields \['strange'\]"),
         (edit(run, *method, "folds", 0, "error", value="0"), r"methods\[0\].folds\[0\].error"),
         (edit(run, *method, "folds", 0, "error", value=True), r"folds\[0\].error"),
         (edit(run, *method, "folds", 0, "error", value=float("inf")), r"folds\[0\].error"),

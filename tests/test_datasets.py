@@ -132,7 +132,7 @@ def test_download_brings_the_file_and_tells_how_far_it_is(server, tmp_path):
         server.url("/f"),
         target,
         sha256=hashlib.sha256(CONTENT).hexdigest(),
-        reached=lambda done, total: seen.append((done, total)),
+        progress=lambda done, total: seen.append((done, total)),
     )
     assert target.read_bytes() == CONTENT
     assert seen[-1] == (len(CONTENT), len(CONTENT))
@@ -143,7 +143,7 @@ def test_download_goes_on_where_it_stopped(server, tmp_path):
     server.files["/f"] = CONTENT
     target = tmp_path / "f"
     (tmp_path / "f.partial").write_bytes(CONTENT[:1000])
-    download(server.url("/f"), target, sha256=None, reached=ignore)
+    download(server.url("/f"), target, sha256=None, progress=ignore)
     assert server.asked == [1000]
     assert target.read_bytes() == CONTENT
 
@@ -151,7 +151,7 @@ def test_download_goes_on_where_it_stopped(server, tmp_path):
 def test_download_survives_connections_that_break(server, tmp_path):
     server.files["/f"] = CONTENT
     server.cut_after = len(CONTENT) // 3
-    download(server.url("/f"), tmp_path / "f", sha256=None, reached=ignore)
+    download(server.url("/f"), tmp_path / "f", sha256=None, progress=ignore)
     third = len(CONTENT) // 3
     assert server.asked == [0, third, 2 * third, 3 * third]
     assert (tmp_path / "f").read_bytes() == CONTENT
@@ -161,7 +161,7 @@ def test_download_that_stays_truncated_keeps_its_part_only(server, tmp_path):
     server.files["/f"] = CONTENT
     server.cut_after = 10
     with pytest.raises(DownloadError, match=r"ended after 40 of 256000 bytes"):
-        download(server.url("/f"), tmp_path / "f", sha256=None, reached=ignore)
+        download(server.url("/f"), tmp_path / "f", sha256=None, progress=ignore)
     assert (tmp_path / "f.partial").read_bytes() == CONTENT[:40]
     assert not (tmp_path / "f").exists()
 
@@ -170,28 +170,28 @@ def test_download_starts_again_where_the_server_knows_no_ranges(server, tmp_path
     server.files["/f"] = CONTENT
     server.ranges = False
     (tmp_path / "f.partial").write_bytes(b"something else")
-    download(server.url("/f"), tmp_path / "f", sha256=None, reached=ignore)
+    download(server.url("/f"), tmp_path / "f", sha256=None, progress=ignore)
     assert (tmp_path / "f").read_bytes() == CONTENT
 
 
 def test_download_takes_a_part_that_is_whole_already(server, tmp_path):
     server.files["/f"] = CONTENT
     (tmp_path / "f.partial").write_bytes(CONTENT)
-    download(server.url("/f"), tmp_path / "f", sha256=None, reached=ignore)
+    download(server.url("/f"), tmp_path / "f", sha256=None, progress=ignore)
     assert (tmp_path / "f").read_bytes() == CONTENT
 
 
 def test_download_drops_a_part_that_is_longer_than_the_file(server, tmp_path):
     server.files["/f"] = CONTENT
     (tmp_path / "f.partial").write_bytes(CONTENT + b"!")
-    download(server.url("/f"), tmp_path / "f", sha256=None, reached=ignore)
+    download(server.url("/f"), tmp_path / "f", sha256=None, progress=ignore)
     assert (tmp_path / "f").read_bytes() == CONTENT
 
 
 def test_download_refuses_a_wrong_sum_and_forgets_the_file(server, tmp_path):
     server.files["/f"] = CONTENT
     with pytest.raises(DownloadError, match=f"expected {'0' * 64}"):
-        download(server.url("/f"), tmp_path / "f", sha256="0" * 64, reached=ignore)
+        download(server.url("/f"), tmp_path / "f", sha256="0" * 64, progress=ignore)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -199,7 +199,7 @@ def test_download_refuses_a_wrong_sum_and_forgets_the_file(server, tmp_path):
 def test_download_asks_again_only_where_that_may_help(server, tmp_path, code, requests):
     server.fail_with = code
     with pytest.raises(DownloadError, match=str(code)):
-        download(server.url("/f"), tmp_path / "f", sha256=None, reached=ignore)
+        download(server.url("/f"), tmp_path / "f", sha256=None, progress=ignore)
     assert len(server.asked) == requests
 
 
@@ -212,12 +212,12 @@ def unreachable():
 
 def test_download_without_network(tmp_path):
     with pytest.raises(DownloadError, match="refused"):
-        download(unreachable(), tmp_path / "f", sha256=None, reached=ignore)
+        download(unreachable(), tmp_path / "f", sha256=None, progress=ignore)
 
 
 def test_download_reads_no_local_files(tmp_path):
     with pytest.raises(ValueError, match="http"):
-        download("file:///etc/hostname", tmp_path / "f", sha256=None, reached=ignore)
+        download("file:///etc/hostname", tmp_path / "f", sha256=None, progress=ignore)
 
 
 # From the public home to the arrays ----------------------------------------------------------
@@ -309,9 +309,9 @@ def test_fetch_without_network_says_where_to_put_the_file(monkeypatch):
 
 
 def test_fetch_not_wanted_or_not_possible():
-    with pytest.raises(DatasetError, match="not to be fetched"):
+    with pytest.raises(DatasetError, match="fetch is False"):
         load("cov", fetch=False)
-    with pytest.raises(DatasetError, match=r"no public home.*Put reuters\.npz into"):
+    with pytest.raises(DatasetError, match=r"no public source.*Put reuters\.npz into"):
         load("reuters")
 
 
@@ -513,7 +513,7 @@ def test_altered_files_are_refused(tiny):
     altered = arrays["X"].copy()
     altered[3, 1] += 1
     np.savez_compressed(file, X=altered, y=arrays["y"])
-    with pytest.raises(DatasetError, match="SHA-256 sum of its arrays"):
+    with pytest.raises(DatasetError, match="SHA-256 of its arrays"):
         load("tiny")
     np.savez_compressed(file, X=arrays["X"].astype(np.int32), y=arrays["y"])
     with pytest.raises(DatasetError, match="SHA-256"):
@@ -644,7 +644,7 @@ def test_split_of_sido_has_an_odd_size():
 def test_split_refuses():
     with pytest.raises(ValueError, match=r"classes -1 and 1; got \[-1\]"):
         paper_split(made(5, 0))
-    with pytest.raises(ValueError, match=r"sizes are \[10, 5\], for testing; got 10"):
+    with pytest.raises(ValueError, match=r"n_train is 10; .* of sizes \[10, 5\]"):
         paper_split(made(10, 5), n_train=10)
     with pytest.raises(ValueError, match="at least 2; got 1"):
         paper_split(made(10, 5), n_train=1)

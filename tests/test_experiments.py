@@ -7,9 +7,8 @@ import pytest
 from marginpursuit.calibration import psi_transform
 from marginpursuit.experiments import (
     EXPERIMENTS,
-    calibration_curves,
-    loss_shapes,
-    method_losses,
+    QUICK,
+    Results,
     overview,
     reproduce,
 )
@@ -20,35 +19,40 @@ from marginpursuit.losses import rho
 pytest.importorskip("matplotlib", reason="pictures need the extra plot")
 
 
+def figure(name):
+    """Return the figure of an experiment that needs no fits."""
+    return EXPERIMENTS[name].draw(QUICK, Results({}))[name]
+
+
 def test_figure_1_shows_the_loss():
-    panels = loss_shapes.draw().axes
+    panels = figure("figure1").axes
     assert len(panels) == 3
     u, value = panels[0].lines[0].get_data()
     np.testing.assert_array_equal(value, rho(u))
 
 
 def test_figure_2_shows_the_five_levels():
-    risk, transform, inverse, scaling = calibration_curves.draw().axes
-    assert len(risk.lines) == len(transform.lines) == len(calibration_curves.MARGINS) == 5
+    risk, transform, inverse, scaling = figure("figure2").axes
+    assert len(risk.lines) == len(transform.lines) == len(EXPERIMENTS["figure2"].margins) == 5
     theta, value = transform.lines[0].get_data()
     np.testing.assert_array_equal(value, psi_transform(theta, np.sqrt(2.0) / 2))
     assert len(inverse.lines) == 4
-    # E26: the paper's plot ends at s = 15; over all of it the curves fall without end.
+    # E26: the paper's plot ends at s = 15; the curves keep decreasing beyond it.
     for line in scaling.lines[:-1]:
         scale, bound = line.get_data()
         assert scale[-1] == pytest.approx(1e4)
         assert bound[-1] < 0.02
 
 
-def test_every_method_is_drawn_and_the_robust_ones_stop_rising():
-    panels = [axes for axes in method_losses.draw().axes if axes.lines]
+def test_every_method_is_drawn_and_the_robust_ones_are_bounded():
+    panels = [axes for axes in figure("methods").axes if axes.lines]
     titles = [axes.get_title() for axes in panels]
-    assert titles == list(method_losses.METHODS)
+    assert titles == list(EXPERIMENTS["methods"].objectives)
     curve = {title: axes.lines[0].get_data()[1] for title, axes in zip(titles, panels, strict=True)}
-    margins = method_losses.MARGINS
+    margins = EXPERIMENTS["methods"].margins
     hinge = np.maximum(1 - margins, 0)
     np.testing.assert_allclose(curve["Pegasos"], hinge, atol=1e-9)
-    # From a margin of -3 to one of -4 a mean rises by one and more; a robust estimate does not.
+    # From a margin of -3 to -4 the hinge loss increases by 1; a robust estimate does not.
     far = [int(np.searchsorted(margins, m)) for m in (-4.0, -3.0)]
     rise = {title: values[far[0]] - values[far[1]] for title, values in curve.items()}
     assert rise["Pegasos"] == pytest.approx(1.0)
@@ -75,7 +79,7 @@ def test_overview_compares_on_bundled_data(monkeypatch):
     monkeypatch.setattr(overview, "methods", lambda: one)
     monkeypatch.setattr(overview, "compare", partial(overview.compare, chosen=one))
     told = []
-    results = overview.compare_bundled(quick=True, reached=told.append)
+    results = overview.compare_bundled(quick=True, progress=told.append)
     assert [result.name for result in results] == ["breast_cancer", "digits"]
     assert all(result.methods[0].failure is None for result in results)
     assert len(told) == overview.count_fits(quick=True)

@@ -49,15 +49,16 @@ def test_places_agree(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_cluster_is_one_of_the_places(monkeypatch, tmp_path):
+def test_a_cluster_is_one_of_the_places(tmp_path):
     pytest.importorskip("distributed")
-    monkeypatch.setattr(large_data, "_WORKERS", (1,))
-    monkeypatch.setattr(large_data, "_REPEATS", 1)
     with large_file(0.004, tmp_path) as file:
-        found = compare_places(file)
+        found = compare_places(file, worker_counts=(1,), repeats=1)
     rows = {row[0]: dict(zip(found.header, row, strict=True)) for row in found.rows}
-    assert len(rows) == count_fits() == 5
-    anew, held = rows["Dask, 1 workers, blocks read anew"], rows["Dask, 1 workers, blocks held"]
+    assert len(rows) == count_fits((1,)) == 5
+    anew, held = (
+        rows["Dask, 1 workers, blocks loaded in each round"],
+        rows["Dask, 1 workers, blocks held"],
+    )
     assert anew["test error"] == rows["in memory, 1 thread"]["test error"]
     assert anew["rounds"] == held["rounds"]
     assert 4 <= int(anew["rounds"]) <= 12
@@ -89,16 +90,16 @@ def test_the_command(tmp_path, monkeypatch):
     rates, fits = json.loads(call("--json", "-o", str(out)))
     found = dict(rates["rows"])
     assert float(found["sweep, GB/s"]) > 0
-    assert found["sweep, of the rate of reading"].endswith(" %")
-    assert 0.05 < float(found["most memory resident, GB"]) < 1.5
-    assert int(found["reads of a fit"]) >= 3
+    assert found["sweep, relative to the reading rate"].endswith(" %")
+    assert 0.05 < float(found["peak resident memory, GB"]) < 1.5
+    assert int(found["passes of a fit"]) >= 3
     assert fits["title"].startswith("In memory, in blocks, on a cluster")
     kept = Run.load(out).listings
     assert [listing.title for listing in kept] == [rates["title"], fits["title"]]
     assert rates["title"] in (out / "report.html").read_text()
     monkeypatch.setattr(large_data, "measure_file", lambda file: kept[0])
     printed = call()
-    assert "sweep, of the rate of reading" in printed
+    assert "sweep, relative to the reading rate" in printed
     assert "in blocks, all threads" in printed
     assert list(tmp_path.iterdir()) == [out]
 

@@ -14,7 +14,7 @@ from sklearn.datasets import load_iris
 
 from marginpursuit import MarginPursuitClassifier
 from marginpursuit.experiments.compare import compare, methods
-from marginpursuit.experiments.runs import Figure, Listing, Run
+from marginpursuit.experiments.runs import Figure, Run, Table
 from marginpursuit.report import charts, render
 
 EVIL = "<script>alert('x')</script>\"&"
@@ -45,7 +45,7 @@ def run():
     return Run.now(
         f"A title {EVIL}",
         sets=sets,
-        listings=(Listing(EVIL, EVIL, ("claim", EVIL), ((EVIL, "holds"),)),),
+        listings=(Table(EVIL, EVIL, ("claim", EVIL), ((EVIL, "holds"),)),),
         figures=(Figure(EVIL, EVIL, PICTURE),),
     )
 

@@ -23,14 +23,15 @@ from marginpursuit.experiments import (
     Fit,
     Results,
     Setting,
+    Verdict,
     cubic_conditions,
     naive_scaling,
     one_time_rescaling,
     reproduce,
 )
-from marginpursuit.experiments._fits import QUANTILES, Sample, prepare, run_fit
+from marginpursuit.experiments._fits import QUANTILES, Sample, draw_sample, run_fit
 from marginpursuit.experiments._learners import LEARNERS, Rescaling, Task
-from marginpursuit.experiments._results import is_below, judge, percent
+from marginpursuit.experiments._results import is_below, percent
 from marginpursuit.experiments._runner import run_fits
 from marginpursuit.experiments._store import Store, code_version, key_of
 from marginpursuit.location import catoni_location, consistent_quantile_scale, quantile_scale
@@ -41,7 +42,7 @@ SMALL = Setting(("breast_cancer",), ("standard",), (1e-2, 1.0), trials=2, epochs
 
 @pytest.fixture(scope="module")
 def sample():
-    return prepare("breast_cancer", "standard", 0)
+    return draw_sample("breast_cancer", "standard", 0)
 
 
 # Learners ---------------------------------------------------------------------------------------
@@ -77,21 +78,21 @@ def paper_steps(task):
     return np.array(kept)
 
 
-READINGS = [None, *one_time_rescaling.READINGS]
+INTERPRETATIONS = EXPERIMENTS["figure5"].interpretations
 
 
-@pytest.mark.parametrize("reading", READINGS, ids=str)
-def test_margin_pursuit_takes_the_steps_of_the_text(sample, reading):
-    small = None if reading is None else replace(reading, after=reading.after / 5)
-    # Small rows: longer steps would make rounding grow without end.
+@pytest.mark.parametrize("change", [None, *INTERPRETATIONS], ids=str)
+def test_margin_pursuit_takes_the_steps_of_the_text(sample, change):
+    small = None if change is None else replace(change, after=change.after / 5)
+    # Small rows: with larger steps rounding errors would grow exponentially.
     task = Task(0.1 * sample.X[:50], sample.y[:50], 3, 0.1, 4, small)
     course = LEARNERS["margin pursuit"](task)
     np.testing.assert_allclose(course.coef, paper_steps(task), rtol=1e-8, atol=1e-10)
 
 
-def test_readings_differ_in_what_they_say():
-    names = [str(reading) for reading in one_time_rescaling.READINGS]
-    assert len(set(names)) == len(one_time_rescaling.READINGS) == 11
+def test_interpretations_have_distinct_names():
+    names = [str(interpretation) for interpretation in INTERPRETATIONS]
+    assert len(set(names)) == len(INTERPRETATIONS) == 11
 
 
 @pytest.mark.parametrize("learner", ["margin pursuit", "Pegasos"])
@@ -109,7 +110,7 @@ def test_courses_are_those_of_a_learner_that_learns(sample, learner):
 
 
 def test_untuned_takes_columns_as_they_come():
-    sample = prepare("breast_cancer", "none", 0)
+    sample = draw_sample("breast_cancer", "none", 0)
     result = run_fit(Fit("breast_cancer", "none", 0, "untuned"), sample)
     assert result["test_error"][0] < 0.1
     # The unit of a column does not matter to it.
@@ -158,7 +159,7 @@ def test_a_score_of_zero_predicts_minus_one(monkeypatch):
 
 
 def test_trials_are_drawn_anew_and_balanced():
-    first, second = (prepare("digits", "none", trial) for trial in (0, 1))
+    first, second = (draw_sample("digits", "none", trial) for trial in (0, 1))
     assert first.y.sum() == first.y_test.sum() == second.y.sum() == 0
     assert np.any(first.X != second.X)
 
@@ -175,7 +176,7 @@ def test_key_depends_on_configuration_data_and_code(monkeypatch):
         replace(fit, learner="margin pursuit"),
         replace(fit, penalty=1e-3),
         replace(fit, epochs=6),
-        *(replace(fit, rescaling=reading) for reading in one_time_rescaling.READINGS),
+        *(replace(fit, rescaling=reading) for reading in INTERPRETATIONS),
     ]
     keys = [key_of(each) for each in (fit, *others)]
     assert len(set(keys)) == len(keys)
@@ -228,27 +229,27 @@ FITS = [
 def test_runner_runs_what_is_missing_and_nothing_else(tmp_path, monkeypatch):
     store = Store(tmp_path / "rows.jsonl")
     seen = []
-    run_fits(FITS[:5], store, processes=1, reached=lambda *each: seen.append(each))
+    run_fits(FITS[:5], store, processes=1, progress=lambda *each: seen.append(each))
     assert seen[0] == (0, 5)
     assert seen[-1] == (5, 5)
     before = store.path.read_bytes()
-    rows = run_fits(FITS, store, processes=1, reached=lambda *each: seen.append(each))
+    rows = run_fits(FITS, store, processes=1, progress=lambda *each: seen.append(each))
     assert (5, 12) in seen
     assert store.path.read_bytes().startswith(before)
     assert list(rows) == FITS
     assert all(row["fit"]["penalty"] == fit.penalty for fit, row in rows.items())
     monkeypatch.setattr("marginpursuit.experiments._runner.run_fit", None)  # not to be called
-    assert run_fits(FITS, store, processes=1, reached=None) == rows
+    assert run_fits(FITS, store, processes=1, progress=None) == rows
 
 
 def test_failures_are_kept_and_not_repeated(tmp_path):
     store = Store(tmp_path / "rows.jsonl")
     wrong = Fit("breast_cancer", "standard", 0, "Pegasos", -1.0, 2)
-    rows = run_fits([wrong, FITS[0]], store, processes=1, reached=None)
+    rows = run_fits([wrong, FITS[0]], store, processes=1, progress=None)
     assert "alpha" in rows[wrong]["error"]
     assert "result" in rows[FITS[0]]
     size = store.path.stat().st_size
-    results = Results(run_fits([wrong, FITS[0]], store, processes=1, reached=None))
+    results = Results(run_fits([wrong, FITS[0]], store, processes=1, progress=None))
     assert store.path.stat().st_size == size
     assert list(results.failures) == [wrong]
     assert np.isnan(results.lowest(wrong)).all()
@@ -267,7 +268,7 @@ def test_interrupt_leaves_what_is_finished(tmp_path, monkeypatch):
 
     monkeypatch.setattr("marginpursuit.experiments._runner.run_fit", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        run_fits(FITS, store, processes=1, reached=None)
+        run_fits(FITS, store, processes=1, progress=None)
     assert len(store.rows()) == 3
 
 
@@ -282,7 +283,7 @@ from marginpursuit.experiments._store import Store
 
 if __name__ == "__main__":
     fits = [Fit("breast_cancer", "standard", k, "Pegasos", 1e-2, 300) for k in range(100)]
-    run_fits(fits, Store(Path(sys.argv[1])), processes=2, reached=None)
+    run_fits(fits, Store(Path(sys.argv[1])), processes=2, progress=None)
 """
 
 
@@ -336,7 +337,7 @@ def test_runner_survives_a_blow(tmp_path, blow):
         file.truncate()
     whole = store.rows()
     assert len(whole) == len(kept) - 1
-    run_fits(LONG, store, processes=1, reached=None)
+    run_fits(LONG, store, processes=1, progress=None)
     rows = store.rows()
     assert all(rows[key] == row for key, row in whole.items())
     lines = [line for line in store.path.read_bytes().split(b"\n") if line.endswith(b"}")]
@@ -391,7 +392,7 @@ def test_best_is_chosen_by_the_lowest_error():
         ("concentrated", {"variance": [9, 1]}, {"variance": [0, 2]}, True),
         ("concentrated", {"variance": [9, 2]}, {"variance": [0, 2]}, False),
         (
-            "concentrated_in_its_unit",
+            "relatively_concentrated",
             {"variance": [1, 1], "mean": [1, 1]},
             {"variance": [4, 4], "mean": [9, 9]},
             False,
@@ -406,7 +407,7 @@ def test_best_is_chosen_by_the_lowest_error():
 def test_claims_of_naive_scaling(claim, ours, theirs, expected):
     pad = lambda fields: {k: (list(v) + [v[-1]] * 4)[:4] for k, v in fields.items()}  # noqa: E731
     results, *pair = made(ours_best=pad(ours), theirs_best=pad(theirs))
-    found, text = getattr(naive_scaling, f"_{claim}")(results, *pair)
+    found, text = getattr(naive_scaling, claim)(results, *pair)
     assert found is expected
     assert text
 
@@ -430,7 +431,7 @@ def test_claims_of_rescaling(claim, after, expected):
         theirs_best={"test_error": [0.4, 0.15, 0.2, 0.2]},
     )
     setting = Setting(("d",), ("standard",), (1e-2,), 3, 4)
-    found, _ = getattr(one_time_rescaling, f"_{claim}")(setting, results, fit)
+    found, _ = getattr(one_time_rescaling, claim)(setting, results, fit)
     assert found is expected
 
 
@@ -443,16 +444,16 @@ def test_below_means_by_two_standard_errors():
 
 def test_verdicts_are_of_all_some_or_none():
     yes, no = (True, "a"), (False, "b")
-    assert judge("c", "r", "x", {"d": yes, "e": yes}).verdict == "holds"
-    assert judge("c", "r", "x", {"d": yes, "e": no}).verdict == "holds in part"
-    assert judge("c", "r", "x", {"d": no, "e": no}).verdict == "does not hold"
-    assert judge("c", "r", "x", {"d": yes, "e": no}).held_on == ["d"]
-    assert judge("c", "r", "x", {"d": yes, "e": no}).evidence == {"d": "a", "e": "b"}
+    assert Verdict.of("c", "r", "x", {"d": yes, "e": yes}).verdict == "holds"
+    assert Verdict.of("c", "r", "x", {"d": yes, "e": no}).verdict == "holds in part"
+    assert Verdict.of("c", "r", "x", {"d": no, "e": no}).verdict == "does not hold"
+    assert Verdict.of("c", "r", "x", {"d": yes, "e": no}).held_on == ["d"]
+    assert Verdict.of("c", "r", "x", {"d": yes, "e": no}).evidence == {"d": "a", "e": "b"}
 
 
 def test_e1_e2_cubics_vanish_at_the_minimiser():
     for eta in (0.2, 0.35, 0.65, 0.8):
-        margin = cubic_conditions.SINGLE_MARGIN
+        margin = EXPERIMENTS["cubics"].single_margin
         root = optimal_score(eta, margin)
         right = cubic_conditions.single_cube(eta, margin)
         assert abs(np.polyval(right, root)) < 1e-9
@@ -518,9 +519,9 @@ def test_data_that_cannot_be_had_is_named(tmp_path, monkeypatch):
     found = reproduce(["untuned"], setting=setting, out=tmp_path, processes=1, fetch=False)
     assert list(found.not_run) == ["sido"]
     assert found.setting.datasets == ["breast_cancer"]
-    assert all("Not run: sido." in table.note for table in found.tables)
+    assert all("Not run: sido." in table.caption for table in found.tables)
     assert "Not run: sido." in found.text()
-    with pytest.raises(DatasetError, match="no data set can be had"):
+    with pytest.raises(DatasetError, match="no data set is available"):
         reproduce(setting=replace(SMALL, datasets=("sido",)), out=tmp_path, fetch=False)
 
 

@@ -1,6 +1,6 @@
-"""The risk bounds of the paper and of the methods it compares with, each with its named parts.
+"""The risk bounds of the paper and of the methods it compares with, with named terms.
 
-Where the paper's formula is wrong the right one is here, and the erratum is named.
+Formulas that are wrong in the paper are corrected; the docstrings cite the erratum.
 """
 
 from marginpursuit.bounds.algorithm import (

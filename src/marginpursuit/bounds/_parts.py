@@ -1,4 +1,4 @@
-"""What every bound shares: the result that shows its parts, and the check of one number."""
+"""The base class of all bounds, and checks of single numbers."""
 
 from dataclasses import dataclass, fields
 
@@ -10,7 +10,7 @@ from marginpursuit._validation import between, inside, positive, scalar
 
 @dataclass(frozen=True, repr=False, slots=True)
 class Parts:
-    """Base of the results: a frozen dataclass whose repr has one line for each named part."""
+    """Base of the results: a frozen dataclass whose repr has one line per named term."""
 
     def __repr__(self) -> str:
         parts = [(f.name, getattr(self, f.name)) for f in fields(self)]
@@ -24,16 +24,16 @@ def _text(value: object) -> str:
 
 
 def positive_number(name: str, value: ArrayLike) -> float:
-    """Return `value` as a float; refuse what is not a single number in (0, inf)."""
+    """Return `value` as a float; raise unless it is a single number in (0, inf)."""
     return scalar(name, positive(name, value))
 
 
 def nonnegative_number(name: str, value: ArrayLike) -> float:
-    """Return `value` as a float; refuse what is not a single number in [0, inf)."""
+    """Return `value` as a float; raise unless it is a single number in [0, inf)."""
     number = scalar(name, between(name, value, 0.0, np.inf))
     return 0.0 if number == 0 else positive_number(name, number)
 
 
 def failure_probability(delta: ArrayLike, high: float = 1.0) -> float:
-    """Return `delta` as a float; refuse what is not a single number in (0, high)."""
+    """Return `delta` as a float; raise unless it is a single number in (0, high)."""
     return scalar("delta", inside("delta", delta, 0.0, high))

@@ -1,9 +1,9 @@
 r"""The risk bound of Algorithm 1, gradient descent on the loss of margin pursuit.
 
-The paper's lemma on the mean of sub-Gaussian vectors puts a random direction into an inequality for
-fixed ones, and is false (E13); `subgaussian_mean_radius` is what holds. The theorem that rests on
-it survives with a slightly larger constant, and with the diameter of the parameter set where the
-paper lost it (E12): `algorithm_risk_bound`.
+The paper's lemma on the mean of sub-Gaussian vectors uses a random direction in an inequality for
+fixed directions, and is false (E13); `subgaussian_mean_radius` is the correct statement. The
+theorem that depends on it, `algorithm_risk_bound`, holds with a slightly larger constant and with
+the diameter of the parameter set, which the paper omits (E12).
 """
 
 import math
@@ -24,22 +24,22 @@ __all__ = ["AlgorithmRiskBound", "algorithm_risk_bound", "subgaussian_mean_radiu
 
 @dataclass(frozen=True, repr=False, slots=True)
 class AlgorithmRiskBound(Parts):
-    """The parts of the risk bound of Algorithm 1, as `algorithm_risk_bound` returns them.
+    """The terms of the risk bound of Algorithm 1; see `algorithm_risk_bound`.
 
     Attributes
     ----------
     confidence : float
         The probability 1 - 2δ with which the bound holds.
     admissible_step : float
-        The largest step that the bound allows, 2/(κ + v).
+        The largest admissible step size, 2/(κ + v).
     rate : float
-        β = 2κv/(κ + v): a step shrinks the squared distance to w* by the factor 1 - αβ.
+        β = 2κv/(κ + v): a step reduces the squared distance to w* by the factor 1 - αβ.
     log_cover : float
         The logarithm of the number of balls that cover W.
     epsilon_star : float
-        ε*: √n times the error of the gradient at a centre of the cover, the scale included.
+        ε*: √n times the error of the gradient at a centre of the cover, including the scale.
     epsilon_star_printed : float
-        What the paper prints for it, for comparison: too small (E12, E13).
+        The value printed in the paper, which is too small (E12, E13).
     optimisation : float
         (1 - αβ)^T v ‖w₀ - w*‖².
     statistical : float
@@ -49,9 +49,9 @@ class AlgorithmRiskBound(Parts):
     approximation : float
         The given R_φ(w*) - inf R_φ over all measurable scores (E18).
     misclassification : float
-        The bound on the excess risk over the Bayes rule; 1 where it says nothing.
+        The bound on the excess risk over the Bayes rule; 1 if vacuous.
     vacuous : bool
-        Whether it says nothing: surrogate + approximation reaches Ψ(1).
+        Whether the bound is vacuous: surrogate + approximation ≥ Ψ(1).
     """
 
     confidence: float
@@ -86,21 +86,21 @@ def algorithm_risk_bound(
 ) -> AlgorithmRiskBound:
     r"""Bound the excess risk of Algorithm 1 after T steps on n observations.
 
-    The theorem of the paper, its constants corrected. It needs
+    The theorem of the paper with corrected constants. It assumes
 
     * A0: W convex and compact, of diameter Δ; the iterates are assumed to stay in it, since the
       algorithm does not project (E17);
     * A1, A2: the surrogate risk R_φ is κ-strongly convex on W, and R_φ'(w*) = 0 for a w* in W;
-    * A3: b(w) = ψ((γ - y⟨w, x⟩)/s) y x, with the s that the paper left out there (E15), has
+    * A3: b(w) = ψ((γ - y⟨w, x⟩)/s) y x, with the s that the paper omits (E15), has
       E exp⟨a, b - Eb⟩ ≤ exp(c⟨a, Σa⟩) for every a and every w in W, Σ being its covariance.
 
     Write v = E‖x‖², B = 2√2/3 and ε = δ/√n.
 
     *One step.* R_φ is C² with Hessian between κ and v on W, so a step α ≤ 2/(κ + v) along the true
-    gradient shrinks the squared distance to w* by 1 - αβ, β = 2κv/(κ + v).
+    gradient reduces the squared distance to w* by 1 - αβ, β = 2κv/(κ + v).
 
     *The error of the gradient.* N ≤ (1 + Δ/ε)^d ≤ (3Δ/2ε)^d balls of radius ε ≤ Δ/2, centred in W,
-    cover it, by the isodiametric inequality: log N = d log(3Δ√n/(2δ)), diameter included (E12). At
+    cover it, by the isodiametric inequality: log N = d log(3Δ√n/(2δ)), with the diameter (E12). At
     a centre the error is s‖b̄ - Eb‖ with tr Σ ≤ E‖b‖² ≤ B²v: by `subgaussian_mean_radius` at
     t = log(N/δ) and a union bound over the centres (E14), it is at most ε*/√n at all of them with
     probability 1 - δ, for
@@ -115,8 +115,8 @@ def algorithm_risk_bound(
     *The sum.* Over the steps the errors add up to at most αe/(1 - √(1 - αβ)) ≤ 2e/β, and
     R_φ(w) - R_φ(w*) ≤ (v/2)‖w - w*‖² with (a + b)² ≤ 2a² + 2b² gives the two terms (E16).
 
-    Ψ⁻¹ takes the excess over all measurable scores, not over the linear ones (E18): what these lack
-    is to be given as `approximation`.
+    Ψ⁻¹ applies to the excess over all measurable scores, not over linear scores (E18); their
+    difference is the argument `approximation`.
 
     Parameters
     ----------
@@ -131,26 +131,26 @@ def algorithm_risk_bound(
     scale : float
         The scale s > 0 of the loss.
     second_moment : float
-        v = E‖x‖², or more; a second moment, not a variance (E30).
+        An upper bound on v = E‖x‖²; a second moment, not a variance (E30).
     strong_convexity : float
-        κ, in (0, v]; where W has an interior it is at most v/d.
+        κ, in (0, v]; at most v/d if W has an interior.
     step : float
         α, in (0, 2/(κ + v)].
     iterations : int
         T ≥ 0.
     initial_distance : float
-        ‖w₀ - w*‖, or more; at most the diameter.
+        An upper bound on ‖w₀ - w*‖; at most the diameter.
     diameter : float
         Δ, the largest distance within W.
     sub_gaussian : float
-        The c of A3, at least 1/2 (no law has less).
+        The c of A3, at least 1/2, a lower bound for every distribution.
     approximation : float, default=0.0
-        R_φ(w*) - inf R_φ over all measurable scores, or more.
+        An upper bound on R_φ(w*) - inf R_φ over all measurable scores.
 
     Returns
     -------
     AlgorithmRiskBound
-        The bound and its parts.
+        The bound and its terms.
 
     Examples
     --------
@@ -192,7 +192,7 @@ def algorithm_risk_bound(
     rate = 2.0 * kappa * (moment / (kappa + moment))
     optimisation = _power_of_complement(alpha * rate, iterations) * moment * distance * distance
 
-    # A ball of radius above Δ/2 covers no less than one of radius Δ/2; hence the 3.
+    # Radii above Δ/2 are replaced by Δ/2, which covers no more; hence the minimum of 3.
     log_cover = dimension * math.log(max(1.5 * width * math.sqrt(n) / delta, 3.0))
     trace = INFLUENCE_BOUND * INFLUENCE_BOUND * moment
     epsilon_star = loss.scale * _mean_radius(log_cover - math.log(delta), trace, trace, constant)
@@ -240,8 +240,8 @@ def subgaussian_mean_radius(
             \left(\mathrm{tr}\,\Sigma + 2\sqrt{\mathrm{tr}(\Sigma^2)\,t} + 2\|\Sigma\|\,t\right)
 
     (Hsu, Kakade and Zhang 2012, Theorem 1, for Σ^(-1/2)(z̄ - Ez), whose variance proxy is 2c/n),
-    with tr(Σ²) ≤ tr Σ ‖Σ‖. The paper's lemma lacks the first two terms, and is false without: the
-    norm is taken along z̄ - Ez itself, not along a fixed direction (E13).
+    with tr(Σ²) ≤ tr Σ ‖Σ‖. The paper's lemma lacks the first two terms and is false without them:
+    the direction of z̄ - Ez is random, not fixed (E13).
 
     Parameters
     ----------
@@ -250,9 +250,9 @@ def subgaussian_mean_radius(
     delta : float
         δ in (0, 1).
     trace : float
-        tr Σ, the expected squared distance from the mean, or more.
+        An upper bound on tr Σ, the expected squared distance from the mean.
     spectral : float, optional
-        ‖Σ‖, the largest variance in one direction, or more; the trace where not given.
+        An upper bound on ‖Σ‖, the largest variance in one direction; by default the trace.
     sub_gaussian : float, default=0.5
         The constant c, at least 1/2, which is the value for Gaussian vectors.
 
@@ -276,7 +276,7 @@ def subgaussian_mean_radius(
 
 
 def _mean_radius(t: float, trace: float, spectral: float, constant: float) -> float:
-    """Return the radius for one vector; t = log(1/δ) may be far beyond the range of δ."""
+    """Return the radius for one vector; t = log(1/δ), also for δ below the smallest float."""
     spread = trace + 2.0 * math.sqrt(trace * t) * math.sqrt(spectral) + 2.0 * spectral * t
     return math.sqrt(2.0 * constant * spread)
 
@@ -289,7 +289,9 @@ def _power_of_complement(x: float, exponent: int) -> float:
 def _sub_gaussian(value: float) -> float:
     constant = positive_number("sub_gaussian", value)
     if constant < 0.5:  # the second-order terms of E exp⟨a, z⟩ ≤ exp(c⟨a, Σa⟩) at a = 0
-        raise ValueError(f"sub_gaussian must be at least 0.5, as for every law; got {constant:g}")
+        raise ValueError(
+            f"sub_gaussian must be at least 0.5, as for every distribution; got {constant:g}"
+        )
     return constant
 
 

@@ -13,7 +13,7 @@ __all__ = ["LeaveOneOutBound", "leave_one_out_bound"]
 
 @dataclass(frozen=True, repr=False, slots=True)
 class LeaveOneOutBound(Parts):
-    """The parts of the leave-one-out bound, as `leave_one_out_bound` returns them.
+    """The terms of the leave-one-out bound; see `leave_one_out_bound`.
 
     Attributes
     ----------
@@ -22,10 +22,10 @@ class LeaveOneOutBound(Parts):
     boxed : float
         (1/n) times the number of dual variables at the upper end of the box.
     bound : float
-        The sum of these two, the bound of the paper. It says nothing from 1 on.
+        The sum of these two, the bound of the paper; vacuous from 1 on.
     counted : float
-        The share of observations that can be wrong when left out: those at the upper end of the
-        box, and those inside with αᵢUᵢᵢ ≥ 1. Not above `bound`, but for rounding.
+        The fraction of observations that can be misclassified when left out: those at the upper end
+        of the box, and those inside with αᵢUᵢᵢ ≥ 1. At most `bound`, up to rounding.
     """
 
     free: float
@@ -37,37 +37,37 @@ class LeaveOneOutBound(Parts):
 def leave_one_out_bound(
     alpha: ArrayLike, diagonal: ArrayLike, box: float, *, tolerance: float = 1e-8
 ) -> LeaveOneOutBound:
-    r"""Bound the leave-one-out error of the machine by its dual solution.
+    r"""Bound the leave-one-out error of LDM by its dual solution.
 
     The dual minimises ½αᵀUα + uᵀα over 0 ≤ αᵢ ≤ C = λ₃/n, and its gradient at i is yᵢh(xᵢ) - 1.
     The bound is
 
     .. math:: \frac1n \Big( \sum_{0 < \alpha_i < C} \alpha_i U_{ii} + |\{i: \alpha_i = C\}| \Big).
 
-    The paper quotes it as one on the expected error, which is false where λ₂ > 0 (see the further
-    findings in the errata). What it does bound, for any sample, is the share of observations that
-    are wrong when their own αᵢ is held at zero. That leaves out observation i but for the mean and
-    variance terms of the objective, which still hold it; without those (λ₁ = λ₂ = 0) it is
-    leave-one-out itself. The reason: if i is wrong at the solution held at αᵢ = 0, a move of 1/Uᵢᵢ
-    in αᵢ from there lowers the objective by at least 1/(2Uᵢᵢ), whereas holding a free αᵢ at zero
-    costs at most αᵢ²Uᵢᵢ/2; hence αᵢUᵢᵢ ≥ 1.
+    The paper quotes it as a bound on the expected error, which is false if λ₂ > 0 (see the further
+    findings in the errata). For any sample it bounds the fraction of observations that are
+    misclassified when their own αᵢ is fixed at zero. This removes observation i from the loss, but
+    not from the mean and variance terms of the objective; without these (λ₁ = λ₂ = 0) it is the
+    leave-one-out error. Proof: if i is misclassified at the solution with αᵢ = 0, a step of 1/Uᵢᵢ
+    in αᵢ decreases the objective by at least 1/(2Uᵢᵢ), whereas fixing a free αᵢ at zero increases
+    it by at most αᵢ²Uᵢᵢ/2; hence αᵢUᵢᵢ ≥ 1.
 
     Parameters
     ----------
     alpha : array_like of shape (n,)
         The dual solution, in [0, C] up to the tolerance.
     diagonal : array_like of shape (n,)
-        The diagonal of U, not negative.
+        The diagonal of U, non-negative.
     box : float
         C > 0, the upper end of the box.
     tolerance : float, default=1e-8
-        Share of the box within which a dual variable counts as being at its end, since solvers
-        rarely reach it exactly.
+        A dual variable counts as at its upper end if αᵢ ≥ (1 - tolerance) C, since solvers stop
+        close to it.
 
     Returns
     -------
     LeaveOneOutBound
-        The bound and its parts.
+        The bound and its terms.
 
     Examples
     --------
@@ -82,14 +82,14 @@ def leave_one_out_bound(
     values, diag = real("alpha", alpha), between("diagonal", diagonal, 0.0, np.inf)
     if values.ndim != 1 or values.size == 0 or diag.shape != values.shape:
         raise ValueError(
-            "alpha and diagonal must be one-dimensional, of one length of at least 1;"
+            "alpha and diagonal must be one-dimensional, of equal length of at least 1;"
             f" got shapes {values.shape} and {diag.shape}"
         )
     tolerance = scalar("tolerance", between("tolerance", tolerance, 0.0, 0.5))
-    share = between("alpha / box", values / positive_number("box", box), -tolerance, 1 + tolerance)
-    at_end = share >= 1.0 - tolerance
+    ratio = between("alpha / box", values / positive_number("box", box), -tolerance, 1 + tolerance)
+    at_end = ratio >= 1.0 - tolerance
     product = np.where(at_end, 0.0, np.maximum(values, 0.0) * diag)
     free, boxed = float(product.mean()), float(at_end.mean())
-    # What rounding took from a product of 1 must not hide an error.
+    # With the tolerance, a product rounded to just below 1 still counts.
     wrong = at_end | (product >= 1.0 - tolerance)
     return LeaveOneOutBound(free, boxed, bound=free + boxed, counted=float(wrong.mean()))

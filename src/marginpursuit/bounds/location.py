@@ -1,4 +1,4 @@
-r"""Bounds for Catoni's location estimate: its error, its bias, and what changed values do to it."""
+r"""Bounds for Catoni's location estimate: its error, its bias, and its stability."""
 
 import math
 from dataclasses import dataclass
@@ -23,14 +23,9 @@ __all__ = [
 ]
 
 
-#: The largest (u³/6 - u + B)/u⁴ over u ≥ √2; with u = √2 k it is (√2/12)(k - 1)²(k + 2)/k⁴.
-_K = (math.sqrt(33.0) - 1.0) / 2.0
-_QUARTIC = TRUNCATION / 12.0 * (_K - 1.0) ** 2 * (_K + 2.0) / _K**4
-
-
 @dataclass(frozen=True, repr=False, slots=True)
 class LocationBound(Parts):
-    """The parts of the bound on the error of a location estimate, as `location_bound` returns them.
+    """The terms of the bound on the error of a location estimate; see `location_bound`.
 
     Attributes
     ----------
@@ -43,10 +38,10 @@ class LocationBound(Parts):
     deviation : float
         2s log(2/δ)/n.
     linear : float
-        The sum of these two, the paper's bound; proved only where `radius` is finite.
+        The sum of these two, the paper's bound; proved only if `radius` is finite.
     radius : float
         The sharper bound on the distance between estimate and mean, at most `linear`; infinite
-        where n or s is too small for it.
+        if n or s is too small.
     """
 
     confidence: float
@@ -60,36 +55,36 @@ class LocationBound(Parts):
 def location_bound(
     variance: float, n: int, delta: float, *, scale: float | None = None
 ) -> LocationBound:
-    r"""Bound the distance between Catoni's estimate and the mean of the law, for n draws.
+    r"""Bound the distance between Catoni's estimate from n draws and the mean of the distribution.
 
-    For a draw x of mean μ and variance at most v, the envelope ψ(u) ≤ log(1 + u + u²/2) bounds
+    For a draw x with mean μ and variance at most v, the envelope ψ(u) ≤ log(1 + u + u²/2) bounds
     the sum of the ψ((xᵢ - θ)/s) at θ = μ + r: with probability 1 - δ/2 it is below
 
     .. math:: n \left( -\frac rs + \frac{v + r^2}{2s^2} \right) + L, \qquad L = \log(2/\delta).
 
-    The least r at which this is zero bounds the estimate from above, and so from below:
+    The smallest root r bounds the estimate from above and, by symmetry, from below:
 
     .. math:: r = s\,(1 - \sqrt{1 - q}), \qquad q = \frac{v}{s^2} + \frac{2L}{n} \le 1.
 
-    The paper's v/s + 2sL/n is sq, up to twice as much, and like r needs q ≤ 1, which the paper does
-    not say (E3). At the scale s² = nv/(2L), which makes sq least, it is 2√(2vL/n), not the
+    The paper's v/s + 2sL/n is sq, between r and 2r, and like r needs q ≤ 1, a condition missing in
+    the paper (E3). At the scale s² = nv/(2L), which minimises sq, it is 2√(2vL/n), not the
     √(2vL/n) of the paper's lemma; r is √(2vL/n) up to a factor 1 + O(L/n), and needs n ≥ 4L.
 
     Parameters
     ----------
     variance : float
-        v > 0, the variance of the law or more.
+        v > 0, an upper bound on the variance of the distribution.
     n : int
         Number of draws.
     delta : float
         δ in (0, 1).
     scale : float, optional
-        The scale s > 0; `confidence_scale` where not given, which makes the bound least.
+        The scale s > 0; by default `confidence_scale`, which minimises the bound.
 
     Returns
     -------
     LocationBound
-        The bound and its parts.
+        The bound and its terms.
 
     Examples
     --------
@@ -108,20 +103,20 @@ def location_bound(
     s = float(confidence_scale(v, n, delta)) if scale is None else positive_number("scale", scale)
     bias, deviation = v / s, 2.0 * s * math.log(2.0 / delta) / n
     linear = bias + deviation
-    share = linear / s
+    q = linear / s
     return LocationBound(
         confidence=1.0 - delta,
         scale=s,
         bias=bias,
         deviation=deviation,
         linear=linear,
-        radius=linear / (1.0 + math.sqrt(1.0 - share)) if share <= 1.0 else math.inf,
+        radius=linear / (1.0 + math.sqrt(1.0 - q)) if q <= 1.0 else math.inf,
     )
 
 
 @dataclass(frozen=True, repr=False, slots=True)
 class LocationBiasBound(Parts):
-    """The parts of the bound on the bias, as `location_bias_bound` returns them.
+    """The terms of the bound on the bias; see `location_bias_bound`.
 
     Attributes
     ----------
@@ -130,11 +125,11 @@ class LocationBiasBound(Parts):
     spread : float
         The standard deviation.
     cubic : float
-        The bound of order E|x - mean|³/(6s²); infinite where the scale is too small for it.
+        The bound of order E|x - mean|³/(6s²); infinite if the scale is too small.
     expansion : float or None
         -m₃/(6s²), the first term of estimate - mean; None without the third and fourth moments.
     remainder : float or None
-        A bound on how far estimate - mean is from the expansion, of order 1/s³.
+        A bound on |estimate - mean - expansion|, of order 1/s³.
     """
 
     bound: float
@@ -152,20 +147,20 @@ def location_bias_bound(
     third: float | None = None,
     fourth: float | None = None,
 ) -> LocationBiasBound:
-    r"""Bound how far Catoni's estimate is from the mean, by central moments.
+    r"""Bound the distance between Catoni's estimate and the mean by central moments.
 
-    This makes the paper's :math:`c/s^2` explicit. It holds for every law, that of a sample
-    included, and at every scale. Let θ be the estimate, μ the mean, D = θ - μ, v the variance, and
-    F(t) = Eψ((t - x)/s), which vanishes at θ.
+    This makes the paper's :math:`c/s^2` explicit. It holds for every distribution, including that
+    of a sample, and at every scale. Let θ be the estimate, μ the mean, D = θ - μ, v the variance,
+    and F(t) = Eψ((t - x)/s), which vanishes at θ.
 
     *Cubic.* |ψ(u) - u| ≤ |u|³/6 gives s|F(μ)| ≤ E|x - μ|³/(6s²), and ψ'(u) ≥ 1 - u²/2 gives
-    sF'(t) ≥ 1 - (v + (t - μ)²)/(2s²). So |D| is at most the least root of
+    sF'(t) ≥ 1 - (v + (t - μ)²)/(2s²). So |D| is at most the smallest root of
     3pD - D³ = E|x - μ|³ with p = 2s² - v,
 
     .. math:: 2\sqrt p\, \sin\left(\tfrac13 \arcsin \frac{E|x - \mu|^3}{2p^{3/2}}\right)
               = \frac{E|x - \mu|^3}{6s^2} (1 + O(s^{-2})),
 
-    if p > 0 and there is one, that is, E|x - μ|³ ≤ 2p^{3/2}.
+    if p > 0 and the root exists, that is, E|x - μ|³ ≤ 2p^{3/2}.
 
     *Spread.* |D| ≤ √v at every scale. Since ψ(u) = ∫ clip(u, -k, k) k dk over k in (0, √2), it is
     enough that E clip(u, -k, k) > 0 for every k > 0 and every u of mean 1 and variance at most 1.
@@ -192,7 +187,7 @@ def location_bias_bound(
     Returns
     -------
     LocationBiasBound
-        The bound and its parts.
+        The bound and its terms.
 
     Examples
     --------
@@ -209,7 +204,7 @@ def location_bias_bound(
     spread = math.sqrt(nonnegative_number("variance", variance))
     third_root = math.cbrt(nonnegative_number("absolute_third", absolute_third))
     _ordered("variance", spread, "absolute_third", third_root)
-    # In units of the scale, nothing overflows below that the result does not.
+    # In units of the scale: an intermediate value overflows only if the result does.
     v, size = (spread / s) * (spread / s), (third_root / s) * (third_root / s) * (third_root / s)
     p = 2.0 - v
     top = 2.0 * p * math.sqrt(max(p, 0.0))
@@ -230,13 +225,13 @@ def location_bias_bound(
         m_3, m_4, b_2 = skew * skew * skew, tail * tail * tail * tail, b * b
         expansion = -s * m_3 / 6.0
         quartic = b_2 * b_2 + 6.0 * b_2 * v + 4.0 * b * abs(m_3) + m_4
-        remainder = s * (b * v / 2.0 + b * b_2 / 6.0 + _QUARTIC * quartic)
+        remainder = s * (b * v / 2.0 + b * b_2 / 6.0 + _quartic_constant() * quartic)
     return LocationBiasBound(bound, spread, cubic, expansion, remainder)
 
 
 @dataclass(frozen=True, repr=False, slots=True)
 class LocationStabilityBound(Parts):
-    """The parts of the stability bound, as `location_stability_bound` returns them.
+    """The terms of the stability bound; see `location_stability_bound`.
 
     Attributes
     ----------
@@ -245,11 +240,11 @@ class LocationStabilityBound(Parts):
     n_changed : int
         The number k of values that change.
     bound : float
-        The bound on the shift of the estimate; infinite where m < 6.4 k.
+        The bound on the shift of the estimate; infinite if m < 6.4 k.
     proof : float
-        s√(2k/m), what the paper's proof arrives at (k = 1); a bound where it is not below `bound`.
+        s√(2k/m), the result of the paper's proof (k = 1); valid if not below `bound`.
     statement : float
-        s√(k/n), what the paper states (k = 1); a bound where it is not below `bound`.
+        s√(k/n), the statement of the paper (k = 1); valid if not below `bound`.
     """
 
     n_inside: int
@@ -262,21 +257,21 @@ class LocationStabilityBound(Parts):
 def location_stability_bound(
     n: int, scale: float, *, n_inside: int | None = None, n_changed: int = 1
 ) -> LocationStabilityBound:
-    r"""Bound how far Catoni's estimate moves when k of n values are replaced by any others.
+    r"""Bound the shift of Catoni's estimate when k of n values are replaced arbitrarily.
 
     Let θ be the estimate, m the number of values within s√2/2 of it, and a = ψ(√2/2) = 11√2/24. A
     replaced value changes the sum of the ψ((θ - xᵢ)/s) by at most 2B, or B + a if it was one of the
-    m. A shift of sh moves each of the m values that stay by at least ψ(√2/2 + h) - a, as ψ is
-    steepest in the middle. With j of the replaced among the m, the shift is over when
+    m. A shift of sh changes the term of each of the m values that stay by at least ψ(√2/2 + h) - a,
+    as ψ' is largest at 0. With j of the replaced values among the m, a shift of sh suffices if
 
     .. math:: (m - j)\,(\psi(\sqrt2/2 + h) - a) \ge 2Bk - j\,(B - a),
 
-    and j = 0 is the worst case wherever there is a solution, since then 2Bk ≤ m(B - a):
+    and j = 0 is the worst case whenever there is a solution, since then 2Bk ≤ m(B - a):
 
     .. math:: h = \psi^{-1}\left(a + \frac{2Bk}{m}\right) - \frac{\sqrt2}{2}, \qquad m \ge 6.4\,k.
 
     This replaces the paper's proposition. Its proof gives s√(2/m) (E7), with a slope that lacks a
-    factor (E8) and a condition m ≥ 24 that the printed slope does not meet (E9), and forgets that
+    factor (E8) and a condition m ≥ 24 that the printed slope does not meet (E9), and ignores that
     one of the m values may be the one replaced (E10); h is below √(2k/m) from m = 7k on. The
     statement, s/√n for m ≥ n/2, is true for n ≥ 31.
 
@@ -287,14 +282,14 @@ def location_stability_bound(
     scale : float
         The scale s > 0.
     n_inside : int, optional
-        m, at most n; half of n, rounded up, where not given.
+        m, at most n; by default n/2, rounded up.
     n_changed : int, default=1
         k, at most n.
 
     Returns
     -------
     LocationStabilityBound
-        The bound and its parts.
+        The bound and its terms.
 
     Examples
     --------
@@ -313,27 +308,39 @@ def location_stability_bound(
     for name, number in (("n_inside", inside), ("n_changed", changed)):
         if number > n:
             raise ValueError(f"{name} must be at most n = {n}; got {number}")
-    share = changed / inside if inside else math.inf
+    ratio = changed / inside if inside else math.inf
     edge = TRUNCATION / 2.0
     shift = math.inf
     if changed == 0:
-        shift = share = 0.0
+        shift = ratio = 0.0
     elif 32 * changed <= 5 * inside:  # 2B k/m ≤ B - ψ(√2/2), exactly
-        need = 2.0 * INFLUENCE_BOUND * share
+        need = 2.0 * INFLUENCE_BOUND * ratio
         level = min(float(influence(edge)) + need, INFLUENCE_BOUND)
         shift = float(influence_inverse(level)) - edge
-        # ψ(√2/2 + h) - ψ(√2/2) = 3h/4 - √2h²/4 - h³/6: takes out what a small h lost above.
+        # ψ(√2/2 + h) - ψ(√2/2) = 3h/4 - √2h²/4 - h³/6: one fixed-point step removes the
+        # cancellation error of the difference above for small h.
         shift = (need + shift * shift * (edge / 2.0 + shift / 6.0)) / 0.75
     return LocationStabilityBound(
         n_inside=inside,
         n_changed=changed,
         bound=s * shift,
-        proof=s * math.sqrt(2.0 * share),
+        proof=s * math.sqrt(2.0 * ratio),
         statement=s * math.sqrt(changed / n),
     )
 
 
+def _quartic_constant() -> float:
+    """Return max (u³/6 - u + B)/u⁴ over u ≥ √2, which is attained at u = √2 (√33 - 1)/2.
+
+    With u = √2 k the ratio is (√2/12)(k - 1)²(k + 2)/k⁴.
+    """
+    k = (math.sqrt(33.0) - 1.0) / 2.0
+    return TRUNCATION / 12.0 * (k - 1.0) ** 2 * (k + 2.0) / k**4
+
+
 def _ordered(name: str, low: float, other: str, high: float) -> None:
-    """Refuse moments that no law has: the roots of its absolute moments grow with their order."""
-    if low > high * (1.0 + 1e-9):  # computed moments obey up to rounding only
-        raise ValueError(f"no law has these central moments: {name} is too large for {other}")
+    """Check that (E|x - μ|ᵖ)^(1/p) increases with p (Lyapunov's inequality)."""
+    if low > high * (1.0 + 1e-9):  # rounding of computed moments
+        raise ValueError(
+            f"{name} is too large for {other}: no distribution has these central moments"
+        )

@@ -28,7 +28,7 @@ def projection_profile(score: ArrayLike, k: ArrayLike) -> Elementwise:
     Parameters
     ----------
     score : array_like
-        Scores h(x) for unit w and x; the sign does not matter, so margins do as well.
+        Scores h(x) for unit w and x, or margins: the sign is irrelevant.
     k : array_like
         Dimensions projected to, positive. Broadcast against `score`.
 
@@ -48,22 +48,22 @@ def projection_profile(score: ArrayLike, k: ArrayLike) -> Elementwise:
 
 @dataclass(frozen=True, repr=False, slots=True)
 class ProjectionRiskBound(Parts):
-    """The parts of the random-projection bound, as `projection_risk_bound` returns them.
+    """The terms of the random-projection bound; see `projection_risk_bound`.
 
     Attributes
     ----------
     confidence : float
         The probability 1 - 4δ with which the bound holds.
     training_error : float
-        The share of negative margins in the first half of the observations.
+        The fraction of negative margins in the first half of the observations.
     k : int
-        The dimension that gives the smallest bound.
+        The dimension with the smallest bound.
     projection : float
-        μ_k, what projecting to k dimensions costs.
+        μ_k, the error of projecting to k dimensions.
     complexity : float
-        What learning in k dimensions costs.
+        The complexity term of learning in k dimensions.
     bound : float
-        The sum of the three: a bound on P{y h(x) < 0}. It says nothing from 1 on.
+        The sum of the three: a bound on P{y h(x) < 0}; vacuous from 1 on.
     """
 
     confidence: float
@@ -86,8 +86,8 @@ def projection_risk_bound(margin: ArrayLike, delta: float) -> ProjectionRiskBoun
         \mu_k = \frac{2}{\delta n} \sum_{i=1}^{2n} \mathrm{profile}(m_i, k),
 
     with k in place of the paper's d (E19) and k from 1 to n - 2. It needs ‖w‖ = ‖x‖ = 1. The
-    smallest bound is found exactly and without trying every k: μ_k falls and the other term grows
-    with k, so that between two values of k the bound cannot be below the sum of the smaller ends.
+    minimum is found exactly by branch and bound: μ_k decreases and the other term increases with k,
+    so between k₁ and k₂ the bound is at least μ at k₂ plus the other term at k₁.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def projection_risk_bound(margin: ArrayLike, delta: float) -> ProjectionRiskBoun
     Returns
     -------
     ProjectionRiskBound
-        The bound and its parts.
+        The bound and its terms.
 
     Examples
     --------
@@ -122,14 +122,14 @@ def projection_risk_bound(margin: ArrayLike, delta: float) -> ProjectionRiskBoun
         )
     delta = failure_probability(delta, high=0.25)
     n = margins.size // 2
-    # Equal margins, as rules on few distinct points have, are looked at once.
+    # Equal margins are evaluated once.
     size, repeats = np.unique(np.abs(margins), return_counts=True)
 
     def terms(k: FloatArray) -> FloatArray:
-        # Summed pairwise: a dot product here would wait for the threads of BLAS each time.
+        # np.sum instead of a dot product, which would start the threads of BLAS each time.
         sums = np.array([np.sum(repeats * _profile(size, one)) for one in k])
-        room = (k + 2.0) * (1.0 - np.log((k + 2.0) / n)) + math.log(2.0 / delta)
-        return np.column_stack([k, 2.0 / (delta * n) * sums, 2.0 * np.sqrt(room / (2.0 * n))])
+        capacity = (k + 2.0) * (1.0 - np.log((k + 2.0) / n)) + math.log(2.0 / delta)
+        return np.column_stack([k, 2.0 / (delta * n) * sums, 2.0 * np.sqrt(capacity / (2.0 * n))])
 
     k, projection, complexity = _smallest(terms, n - 2)
     training_error = float(np.mean(margins[:n] < 0))
@@ -144,7 +144,7 @@ def projection_risk_bound(margin: ArrayLike, delta: float) -> ProjectionRiskBoun
 
 
 def _smallest(terms: Callable[[FloatArray], FloatArray], last: int) -> FloatArray:
-    """Return the row (k, falling, growing) of `terms` with the least sum over k = 1, ..., last."""
+    """Return the row (k, decreasing, increasing) of `terms` with the smallest sum, k ≤ last."""
     rows = terms(np.unique([1.0, last]))
     while True:
         sums = rows[:, 1] + rows[:, 2]

@@ -1,7 +1,7 @@
 r"""The bound of Brownlees, Joly and Lugosi (2015) for minimisers of a Catoni estimate of the risk.
 
-What is proved is the *form* of the bound. Its universal constants are not known in numbers: they
-are arguments here, 1 unless given, and the bound is one up to these constants only.
+The *form* of the bound is proved. The values of its universal constants are unknown: they are
+arguments here, 1 by default, and the bound holds up to these constants.
 """
 
 import math
@@ -25,7 +25,7 @@ __all__ = [
 
 @dataclass(frozen=True, repr=False, slots=True)
 class CatoniRiskBound(Parts):
-    """The parts of the bound of Brownlees, Joly and Lugosi, as `catoni_risk_bound` returns them.
+    """The terms of the bound of Brownlees, Joly and Lugosi; see `catoni_risk_bound`.
 
     Attributes
     ----------
@@ -73,8 +73,8 @@ def catoni_risk_bound(
             + c_2 \log\frac2\delta \left(\frac{\eta_2}{\sqrt n} + \frac{\eta_\infty}{n}\right),
 
     where σ bounds the standard deviation of the losses over the class. The paper writes O(·) for
-    c₁σ and c₂. No number is known for c₁ and c₂: with the default 1 the parts can be compared with
-    each other and over n, δ and d, but the sum is no certificate.
+    c₁σ and c₂. The values of c₁ and c₂ are unknown: with the default 1 the terms can be compared
+    with each other and over n, δ and d, but the sum is not a guarantee.
 
     Parameters
     ----------
@@ -83,17 +83,17 @@ def catoni_risk_bound(
     delta : float
         δ in (0, 1).
     eta_2, eta_inf : float
-        The complexities of the class in the L₂ and L∞ distances, not negative; for linear scores
-        those of `linear_complexity`.
+        The complexities of the class in the L₂ and L∞ distances, non-negative; for linear
+        scores those of `linear_complexity`.
     deviation : float, default=1.0
-        σ, not negative.
+        σ, non-negative.
     deviation_constant, complexity_constant : float, default=1.0
         The universal constants c₁ and c₂: placeholders.
 
     Returns
     -------
     CatoniRiskBound
-        The bound and its parts.
+        The bound and its terms.
 
     Examples
     --------
@@ -130,7 +130,7 @@ def catoni_risk_bound(
 
 @dataclass(frozen=True, repr=False, slots=True)
 class LinearComplexity(Parts):
-    """The complexities of linear scores with bounded inputs, as `linear_complexity` returns them.
+    """The complexities of linear scores with bounded inputs; see `linear_complexity`.
 
     Attributes
     ----------
@@ -171,7 +171,7 @@ def linear_complexity(
 
     These are proved; the universal constant between an entropy integral and η is a placeholder.
     Both hold for the hinge losses of the scores as well, the hinge being 1-Lipschitz. In the sum
-    of the bound η₂/√n leads, of order √d; the paper's summary has d B_X/√n for it, which is more.
+    of the bound η₂/√n dominates, of order √d; the paper's summary has the larger d B_X/√n.
 
     Parameters
     ----------
@@ -180,7 +180,7 @@ def linear_complexity(
     input_bound : float
         B_X > 0, with ‖x‖ ≤ B_X almost surely.
     second_moment : float, optional
-        E‖x‖², at most B_X², which it is taken to be where not given.
+        E‖x‖², at most B_X²; by default B_X².
     radius : float, default=1.0
         The radius r of the ball that holds w.
     entropy_constant : float, default=1.0
@@ -189,7 +189,7 @@ def linear_complexity(
     Returns
     -------
     LinearComplexity
-        The complexities and what they come from.
+        The complexities and the diameters.
 
     Examples
     --------

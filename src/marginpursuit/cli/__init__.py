@@ -6,14 +6,14 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line; say what to install where its extra is missing."""
+    """Run the command line; without its extra, print how to install it."""
     try:
         from marginpursuit.cli.app import app
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("rich", "typer"):
             raise
         print(
-            f"The command line needs {error.name}, which is not installed here. "
+            f"The command line needs {error.name}, which is not installed. "
             "Install it with: pip install 'marginpursuit[cli]'",
             file=sys.stderr,
         )

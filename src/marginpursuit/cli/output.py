@@ -1,11 +1,11 @@
-"""What all commands share: how they answer, how they show progress, how they fail."""
+"""Output of all commands: results, progress, and errors with exit codes."""
 
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
-from typing import Any
+from typing import Any, ClassVar
 
 import typer
 from rich.console import Console
@@ -19,35 +19,46 @@ from marginpursuit.experiments.runs import RunFileError
 from marginpursuit.model_files import ModelFileError
 from marginpursuit.tables import TableError
 
-__all__ = ["Commands", "Exit", "learning", "note", "progress", "say", "show_table"]
+__all__ = ["Commands", "Exit", "data_errors", "note", "progress", "say", "show_table"]
 
 
 class Exit(IntEnum):
-    """What the exit code says."""
+    """Exit codes."""
 
-    FAILED = 1  # something went wrong while computing
-    USAGE = 2  # the command was not understood
-    DATA = 3  # data cannot be read, or cannot be learned from
-    FILE = 4  # a model or run file is refused
+    FAILED = 1  # a method or figure failed
+    USAGE = 2  # invalid command or option
+    DATA = 3  # data cannot be read or fitted
+    FILE = 4  # a model or run file is rejected
     EXTRA = 5  # an optional package is missing
     INTERRUPTED = 130  # Ctrl-C
 
 
 class Commands(TyperGroup):
-    """The commands; errors that are no defects of the library become a line and an exit code."""
+    """The commands; expected errors become a one-line message and an exit code.
+
+    Errors that indicate a defect of the library keep their traceback.
+    """
+
+    #: From an optional package to the argument of pip that installs it.
+    extras: ClassVar = {
+        "jinja2": "marginpursuit[report]",
+        "markupsafe": "marginpursuit[report]",
+        "matplotlib": "marginpursuit[plot]",
+        "polars": "polars",
+    }
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:  # whoever read has seen enough
+        except BrokenPipeError:  # the reader closed the pipe
             raise
         except (ModelFileError, RunFileError) as error:
             code, message = Exit.FILE, str(error)
-        except (TableError, DatasetError, _UnfitDataError, OSError) as error:
+        except (TableError, DatasetError, _DataError, OSError) as error:
             code, message = Exit.DATA, str(error)
         except ModuleNotFoundError as error:
-            extra = _EXTRAS.get((error.name or "").partition(".")[0])
+            extra = self.extras.get((error.name or "").partition(".")[0])
             if extra is None:
                 raise
             code = Exit.EXTRA
@@ -58,30 +69,21 @@ class Commands(TyperGroup):
         raise typer.Exit(int(code))
 
 
-class _UnfitDataError(ValueError):
-    """A method refused the data."""
+class _DataError(ValueError):
+    """A method rejected the data."""
 
 
 @contextmanager
-def learning(name: str) -> Iterator[None]:
-    """Take what a method says of the data for an error of the data, not of the library."""
+def data_errors(name: str) -> Iterator[None]:
+    """Convert errors of a method into errors of the data."""
     try:
         yield
     except (ValueError, OverflowError) as error:
-        raise _UnfitDataError(f"{name}: {error}") from error
-
-
-#: From an optional package to what installs it.
-_EXTRAS = {
-    "jinja2": "marginpursuit[report]",
-    "markupsafe": "marginpursuit[report]",
-    "matplotlib": "marginpursuit[plot]",
-    "polars": "polars",
-}
+        raise _DataError(f"{name}: {error}") from error
 
 
 def say(content: Any, *, as_json: bool) -> None:
-    """Print the answer of a command: JSON, or text as it is."""
+    """Print the result of a command to standard output: JSON, or text unchanged."""
     if as_json:
         typer.echo(json.dumps(content, indent=1, allow_nan=False))
     else:
@@ -89,25 +91,25 @@ def say(content: Any, *, as_json: bool) -> None:
 
 
 def note(message: str) -> None:
-    """Print what is not the answer."""
+    """Print a message to standard error."""
     typer.echo(message, err=True)
 
 
 def show_table(header: Sequence[str], rows: Iterable[Sequence[str]], n_texts: int) -> None:
-    """Print a table; after the first `n_texts` columns there are numbers."""
+    """Print a table; the first `n_texts` columns are left-aligned, the others right-aligned."""
     table = Table(header_style="bold", box=None, pad_edge=False)
     for number, name in enumerate(header):
         left = number < n_texts
         table.add_column(name, justify="left" if left else "right", overflow="fold")
     for row in rows:
         table.add_row(*map(Text, row))
-    # Without a terminal the width is that of a page: nothing is folded that a program reads.
+    # Without a terminal the table is 160 characters wide, so that cells are not folded.
     Console(width=None if os.isatty(1) else 160).print(table)
 
 
 @contextmanager
 def progress(label: str, total: int) -> Iterator[Any]:
-    """Show a bar on standard error, if that is a terminal; yields a function that moves it."""
+    """Show a progress bar on a terminal; yield a function that advances it and sets its label."""
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
@@ -118,7 +120,7 @@ def progress(label: str, total: int) -> Iterator[Any]:
     with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
         task = bars.add_task(label, total=total)
 
-        def reached(name: str) -> None:
+        def advance(name: str) -> None:
             bars.update(task, advance=1, description=name)
 
-        yield reached
+        yield advance

@@ -1,8 +1,8 @@
-"""Data sets by name, the paper's way to split them, and ways to spoil them.
+"""Data sets by name, the paper's splits, and contamination of data.
 
-`load` finds a set in the folder that the variable ``MARGINPURSUIT_DATA`` names or in the user's
-cache, checks it, and fetches it from its public home where it is in neither. Data never comes with
-the library, but for the two sets that scikit-learn has on board.
+`load` looks for a data set in the folder given by the environment variable ``MARGINPURSUIT_DATA``,
+then in the user's cache, and otherwise downloads it from its public source. Its hash is always
+checked. The library contains no data; two data sets are included with scikit-learn.
 """
 
 from marginpursuit.datasets.contamination import Contaminated, contaminate

@@ -1,7 +1,7 @@
-"""From the files of a data set's public home to the arrays that are kept.
+"""Readers of the original files of the data sets.
 
 Every function takes the downloaded files and returns the arrays of the ``.npz`` layout: ``X`` or
-the CSR arrays, ``y``, and what else the set has. Integers are kept as narrow as they are.
+the CSR arrays, ``y``, and optional arrays such as groups. Integers keep their narrow types.
 """
 
 import gzip
@@ -36,13 +36,13 @@ def cover_type(files: Sequence[Path]) -> Arrays:
 
 
 def labelled_csv(files: Sequence[Path]) -> Arrays:
-    """Read lines of numbers with commas between, the last of which is the class, 0 or 1."""
+    """Read comma-separated numbers; the last column is the class, 0 or 1."""
     table = np.loadtxt(files[0], delimiter=",", ndmin=2)
     return {"X": table[:, :-1].astype(np.float32), "y": _signs(table[:, -1])}
 
 
 def higgs(files: Sequence[Path]) -> Arrays:
-    """Read training and test lines whose first number is the class, 0 or 1."""
+    """Read training and test files; the first column is the class, 0 or 1."""
     parts = [np.loadtxt(file, ndmin=2) for file in files]
     table = np.concatenate(parts)
     return {
@@ -82,8 +82,8 @@ def protein_homology(files: Sequence[Path]) -> Arrays:
 def challenge(files: Sequence[Path]) -> Arrays:
     """Read a zip of the causality and agnostic-learning challenges: the labelled training part.
 
-    It has a text file ``*_train.data`` with a row of 0s and 1s for each compound, and one with
-    their classes, -1 or 1: ``*_train.targets`` or ``*_train.labels``.
+    The text file ``*_train.data`` has a row of 0s and 1s for each compound; the file
+    ``*_train.targets`` or ``*_train.labels`` has the classes, -1 or 1.
     """
     with zipfile.ZipFile(files[0]) as archive:
         rows = _member(archive, "_train.data")
@@ -95,7 +95,7 @@ def challenge(files: Sequence[Path]) -> Arrays:
 
 
 def svmlight_parts(files: Sequence[Path]) -> Arrays:
-    """Read training and test files in LIBSVM's format, all of whose values are 1."""
+    """Read training and test files in LIBSVM's format with values 1."""
     from sklearn.datasets import load_svmlight_files
 
     train, train_labels, test, test_labels = load_svmlight_files(list(files), zero_based=False)
@@ -111,12 +111,12 @@ def svmlight_parts(files: Sequence[Path]) -> Arrays:
 
 
 def _signs(labels: NDArray[Any]) -> NDArray[np.int8]:
-    """Turn classes 0 and 1 into -1 and 1."""
+    """Map classes 0 and 1 to -1 and 1."""
     return (2 * labels - 1).astype(np.int8)
 
 
 def _idx(file: Path) -> NDArray[np.uint8]:
-    """Read MNIST's own format: two zero bytes, the type, the number of axes, their lengths."""
+    """Read the idx format: two zero bytes, the type, the number of axes, their lengths, data."""
     content = gzip.decompress(file.read_bytes())
     if content[:3] != b"\x00\x00\x08":
         raise ValueError(f"{file.name} is not an idx file of bytes; it begins with {content[:4]!r}")
@@ -126,7 +126,7 @@ def _idx(file: Path) -> NDArray[np.uint8]:
 
 
 def _member(archive: zipfile.ZipFile, *endings: str) -> bytes:
-    """Return the one member whose name ends so."""
+    """Return the content of the only member with one of these endings."""
     names = (name for name in archive.namelist() if not name.startswith("__MACOSX"))
     found = [name for name in names if name.endswith(endings)]
     if len(found) != 1:

@@ -1,7 +1,7 @@
-"""Spoiling data on purpose, so that what a method makes of bad rows can be seen.
+"""Contamination of data: flipped labels, leverage outliers and heavy-tailed noise.
 
-Each kind of damage is done to rows that are drawn at random, of copies of the data; which rows were
-hit comes back with them.
+Each kind of contamination applies to rows drawn at random, in copies of the data; the indices of
+these rows are returned.
 """
 
 from typing import Any, NamedTuple
@@ -16,7 +16,7 @@ __all__ = ["Contaminated", "contaminate"]
 
 
 class Contaminated(NamedTuple):
-    """Spoilt data.
+    """Contaminated data.
 
     Attributes
     ----------
@@ -25,7 +25,7 @@ class Contaminated(NamedTuple):
     y : ndarray of shape (n_samples,)
         The labels.
     flipped, leverage, noisy : ndarray of bool of shape (n_samples,)
-        Which rows had their label flipped alone; were stretched and mislabelled; got noise.
+        Masks of the rows with a flipped label; scaled and mislabelled rows; rows with noise.
     """
 
     X: Any
@@ -36,7 +36,7 @@ class Contaminated(NamedTuple):
 
     @property
     def touched(self) -> NDArray[np.bool_]:
-        """Which rows were changed in any way."""
+        """Mask of all changed rows."""
         return np.asarray(self.flipped | self.leverage | self.noisy)
 
 
@@ -52,33 +52,34 @@ def contaminate(
     degrees_of_freedom: float = 1.5,
     random_state: int | np.random.Generator | None = None,
 ) -> Contaminated:
-    """Spoil a share of the rows of copies of `X` and `y`.
+    """Contaminate a fraction of the rows in copies of `X` and `y`.
 
-    Rows are drawn without replacement and hit by one kind of damage each. A wrong label is one of
-    the other labels in `y`, drawn uniformly.
+    Rows are drawn without replacement; each gets one kind of contamination. A wrong label is drawn
+    uniformly from the other labels in `y`.
 
     Parameters
     ----------
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        Samples. They are best centred before, since leverage stretches rows from the origin.
+        Samples. Centre them first: leverage scales rows away from the origin.
     y : array-like of shape (n_samples,)
         Labels.
     flips : float, default=0.0
-        The share of rows, in [0, 1], whose label is made wrong.
+        Fraction of rows, in [0, 1], that get a wrong label.
     leverage : float, default=0.0
-        The share of rows that are multiplied by `factor` and whose label is made wrong.
+        Fraction of rows that are multiplied by `factor` and get a wrong label.
     factor : float, default=10.0
-        The factor of those rows, positive.
+        Factor of the leverage rows, positive.
     noise : float, default=0.0
-        The share of rows to which heavy-tailed noise is added; their labels stay.
+        Fraction of rows to which heavy-tailed noise is added; their labels are unchanged.
     noise_scale : float, default=1.0
-        The noise in units of the root mean square of each column. In a sparse matrix the stored
-        values get it, and no others.
+        Scale of the noise, in units of the root mean square of each column. In a sparse matrix
+        only the stored values are changed.
     degrees_of_freedom : float, default=1.5
-        Of Student's law of the noise: up to 2 the noise has no variance, up to 1 no mean.
+        Degrees of freedom of Student's t distribution: the noise has no variance up to 2, no
+        mean up to 1.
     random_state : int, Generator or None, default=None
-        The source of randomness. Each kind of damage has a stream of its own, but rows that one
-        kind has hit are not there for the next.
+        Source of randomness. Each kind of contamination has a stream of its own, but chooses among
+        the rows that the previous kinds left unchanged.
 
     Returns
     -------
@@ -103,14 +104,14 @@ def contaminate(
             f"y must have one label for each of the {matrix.shape[0]} rows of X; got shape "
             f"{labels.shape}"
         )
-    shares = {"flips": flips, "leverage": leverage, "noise": noise}
+    fractions = {"flips": flips, "leverage": leverage, "noise": noise}
     counts = [
-        round(len(labels) * scalar(name, between(name, share, 0.0, 1.0)))
-        for name, share in shares.items()
+        round(len(labels) * scalar(name, between(name, fraction, 0.0, 1.0)))
+        for name, fraction in fractions.items()
     ]
     if sum(counts) > len(labels):
-        raise ValueError(f"flips, leverage and noise must add up to at most 1; got {shares}")
-    pick, relabel, shake = np.random.default_rng(random_state).spawn(3)
+        raise ValueError(f"flips, leverage and noise must add up to at most 1; got {fractions}")
+    pick, relabel, noise_stream = np.random.default_rng(random_state).spawn(3)
     ends = np.cumsum(counts)
     groups = np.split(pick.permutation(len(labels))[: ends[-1]], ends[:-1])
     flipped, stretched, noisy = (np.isin(np.arange(len(labels)), group) for group in groups)
@@ -119,7 +120,7 @@ def contaminate(
     sizes = scalar("noise_scale", positive("noise_scale", noise_scale)) * _root_mean_square(matrix)
     freedom = scalar("degrees_of_freedom", positive("degrees_of_freedom", degrees_of_freedom))
     _stretch(matrix, stretched, scalar("factor", positive("factor", factor)))
-    _add_noise(matrix, noisy, sizes, freedom, shake)
+    _add_noise(matrix, noisy, sizes, freedom, noise_stream)
     return Contaminated(matrix, labels, flipped, stretched, noisy)
 
 
@@ -130,7 +131,7 @@ def _is_sparse(matrix: Any) -> bool:
 def _copy(X: Any) -> Any:
     """Return a copy as float64, in the CSR format if sparse."""
     if _is_sparse(X):
-        matrix = X.astype(np.float64).tocsr()  # a copy, and the same kind of matrix
+        matrix = X.astype(np.float64).tocsr()  # a copy of the same sparse type
         matrix.sum_duplicates()
         return matrix
     array = np.array(X, dtype=np.float64)
@@ -143,7 +144,7 @@ def _mislabel(labels: NDArray[Any], rows: NDArray[np.bool_], rng: np.random.Gene
     known, codes = np.unique(labels, return_inverse=True)
     if len(known) < 2:
         if rows.any():
-            raise ValueError(f"y must have at least 2 labels to make some wrong; got {known}")
+            raise ValueError(f"y must have at least 2 labels to flip; got {known}")
         return
     shift = rng.integers(1, len(known), size=len(labels))
     labels[rows] = known[(codes + shift) % len(known)][rows]

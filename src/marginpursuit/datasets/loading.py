@@ -1,4 +1,4 @@
-"""Find a data set, check that it is the right one, fetch it where it is missing."""
+"""Find a data set, check its hash, and download it if it is missing."""
 
 import hashlib
 import os
@@ -21,11 +21,9 @@ from marginpursuit.datasets.registry import REGISTRY, Entry
 
 __all__ = ["Dataset", "DatasetError", "cache_folder", "find", "load"]
 
-_VARIABLE = "MARGINPURSUIT_DATA"
-
 
 class DatasetError(OSError):
-    """A data set is not there and cannot be fetched, or a file is not what it should be."""
+    """A data set is missing and cannot be downloaded, or a file is damaged."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,21 +35,21 @@ class Dataset:
     name : str
         Its name.
     description : str
-        What it is, where it is from and its licence as far as known.
+        Content, origin and licence, if known.
     X : ndarray or CSR array of shape (n_samples, n_features)
-        The samples, in the dtype they are stored in: cast integers before arithmetic of your own.
+        The samples, in the stored dtype: cast integers before arithmetic.
     y : ndarray of shape (n_samples,)
-        The classes; -1 and 1 where there are two.
+        The classes; -1 and 1 for binary tasks.
     groups : ndarray of shape (n_samples,) or None
-        Which samples belong together and should not be split.
+        The group of each sample; a split should not divide a group.
     n_train : int or None
-        Where the set has an official split, the first `n_train` rows are for training.
+        With an official split, the first `n_train` rows are the training rows.
     class_names : ndarray of str or None
-        What the classes 0, 1, ... are called.
+        Names of the classes 0, 1, ...
     paper_size : int or None
-        The number of training rows that the paper prints.
+        Number of training rows in the paper.
     sha256 : str
-        The SHA-256 sum of the arrays as they are stored, in hexadecimal digits.
+        SHA-256 hash of the stored arrays, in hexadecimal digits.
     """
 
     name: str
@@ -74,22 +72,22 @@ def load(
 ) -> Dataset:
     """Load a data set by name.
 
-    It is looked for as ``NAME.npz`` in the folder that the environment variable
-    ``MARGINPURSUIT_DATA`` names, then in `cache_folder`; where it is in neither, it is downloaded
-    from its public home into the cache. Whatever the way, its SHA-256 sum is checked.
+    The file ``NAME.npz`` is looked up in the folder given by the environment variable
+    ``MARGINPURSUIT_DATA``, then in `cache_folder`; otherwise the data set is downloaded from its
+    public source into the cache. The SHA-256 hash is always checked.
 
     Parameters
     ----------
     name : str
         A name in `REGISTRY`.
     original_labels : bool, default=False
-        Whether to return all classes, such as the ten digits, where the task is one of them against
-        the rest.
+        Whether to return the original classes, such as the ten digits, for a task that is one class
+        against the rest.
     fetch : bool, default=True
-        Whether to download what is missing.
+        Whether to download a missing data set.
     progress : callable, optional
-        Makes, from the name of a file, a context manager that is called with the bytes so far and
-        their total. By default a bar on standard error, where that is a terminal.
+        Returns, for the name of a file, a context manager whose value is called with the bytes so
+        far and their total. By default a progress bar on standard error, if that is a terminal.
 
     Returns
     -------
@@ -99,9 +97,9 @@ def load(
     Raises
     ------
     ValueError
-        If there is no set of that name.
+        If the name is unknown.
     DatasetError
-        If it is missing and cannot be fetched, or a file is damaged.
+        If the data set is missing and cannot be downloaded, or a file is damaged.
 
     Examples
     --------
@@ -118,8 +116,8 @@ def load(
     elif fetch and entry.read is not None:
         arrays = _fetch(name, entry, progress or (lambda file: ProgressBar(file, "B")))
     else:
-        why = "it was not to be fetched" if entry.read else "it has no public home in this form"
-        raise DatasetError(f"{name} is not in {_folders()}, and {why}. {_advice(name)}")
+        reason = "fetch is False" if entry.read else "it has no public source in this form"
+        raise DatasetError(f"{name} is not in {_folders()}, and {reason}. {_advice(name)}")
     y = arrays["y"]
     if entry.positive is not None and not original_labels:
         y = np.where(y == entry.positive, 1, -1).astype(np.int8)
@@ -137,7 +135,7 @@ def load(
 
 
 def find(name: str) -> Path | None:
-    """Return where the file of a data set lies, or None if it is nowhere.
+    """Return the path of the file of a data set, or None if there is none.
 
     Parameters
     ----------
@@ -147,12 +145,12 @@ def find(name: str) -> Path | None:
     Returns
     -------
     Path or None
-        The file in the folder that ``MARGINPURSUIT_DATA`` names, or else in the cache.
+        The file in the folder given by ``MARGINPURSUIT_DATA``, or else in the cache.
 
     Examples
     --------
     >>> from marginpursuit.datasets import find
-    >>> find("digits") is None  # on board: no file is needed
+    >>> find("digits") is None  # included with scikit-learn: no file
     True
     """
     _entry(name)
@@ -161,12 +159,12 @@ def find(name: str) -> Path | None:
 
 
 def cache_folder() -> Path:
-    """Return the folder that fetched data is kept in; it need not exist.
+    """Return the folder of downloaded data; it need not exist.
 
     Returns
     -------
     Path
-        ``marginpursuit`` in the place that the platform has for caches.
+        ``marginpursuit`` in the cache folder of the platform.
 
     Examples
     --------
@@ -181,7 +179,7 @@ def cache_folder() -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "marginpursuit"
     base = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    # The XDG specification: a relative path is to be ignored.
+    # XDG specification: a relative path is ignored.
     return (base if base.is_absolute() else Path.home() / ".cache") / "marginpursuit"
 
 
@@ -192,23 +190,23 @@ def _entry(name: str) -> Entry:
 
 
 def _folders() -> list[Path]:
-    named = os.environ.get(_VARIABLE)
+    named = os.environ.get("MARGINPURSUIT_DATA")
     return [Path(named), cache_folder()] if named else [cache_folder()]
 
 
 def _advice(name: str) -> str:
-    return f"Put {name}.npz into {cache_folder()} or a folder that {_VARIABLE} names."
+    return f"Put {name}.npz into {cache_folder()}, or set MARGINPURSUIT_DATA to its folder."
 
 
 def _checked(name: str, entry: Entry, path: Path) -> Arrays:
-    """Read a file that should be a data set."""
+    """Read the file of a data set and check it."""
     known = entry.sha256 is not None and sha256_of(path) == entry.sha256
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = {key: file[key] for key in file.files}
     except Exception as error:  # a damaged archive may raise anything
         raise DatasetError(f"{path} cannot be read: {error}. Remove it.") from error
-    if not known:  # perhaps packed in another way
+    if not known:  # possibly compressed differently
         _check_content(name, entry, arrays, str(path))
     return arrays
 
@@ -222,13 +220,13 @@ def _check_content(name: str, entry: Entry, arrays: Arrays, where: str) -> None:
             )
     elif seen != entry.content_sha256:
         raise DatasetError(
-            f"{where} is not the data set {name}: the SHA-256 sum of its arrays is {seen}, "
+            f"{where} is not the data set {name}: the SHA-256 of its arrays is {seen}, "
             f"expected {entry.content_sha256}. Remove it; {_advice(name)}"
         )
 
 
 def _content_sha256(arrays: Arrays) -> str:
-    """Sum names, types, shapes and values: what counts, however the file is packed."""
+    """Return the hash of names, types, shapes and values, independent of the compression."""
     total = hashlib.sha256()
     for key in sorted(arrays):
         array = arrays[key]
@@ -240,42 +238,42 @@ def _content_sha256(arrays: Arrays) -> str:
 def _fetch(
     name: str, entry: Entry, progress: Callable[[str], AbstractContextManager[Reached]]
 ) -> Arrays:
-    """Download a data set, check it and keep it in the cache."""
+    """Download a data set, check it and store it in the cache."""
     folder = cache_folder() / "downloads" / name
     files = [folder / source.file_name for source in entry.sources]
     for source, file in zip(entry.sources, files, strict=True):
         if file.exists():
             continue
         try:
-            with progress(source.file_name) as reached:
-                download(source.url, file, sha256=source.sha256, reached=reached)
+            with progress(source.file_name) as report:
+                download(source.url, file, sha256=source.sha256, progress=report)
         except DownloadError as error:
             raise DatasetError(
                 f"{name} is not in {_folders()} and could not be downloaded: {error}. "
                 f"{_advice(name)} Or save {source.url} as {file}."
             ) from error
     if entry.read is None:
-        raise TypeError(f"the entry of {name} has sources, but nothing to read them with")
+        raise TypeError(f"the entry of {name} has sources but no function `read`")
     try:
         arrays = entry.read(files)
-        _check_content(name, entry, arrays, f"what {entry.sources[0].url} holds")
+        _check_content(name, entry, arrays, f"the content of {entry.sources[0].url}")
     except Exception as error:
-        for file in files:  # a later call downloads them afresh
+        for file in files:  # a later call downloads them again
             file.unlink()
         raise (
             error
             if isinstance(error, DatasetError)
-            else DatasetError(f"{name}: what was downloaded cannot be read: {error}")
+            else DatasetError(f"{name}: the downloaded files cannot be read: {error}")
         ) from error
-    _keep(cache_folder() / f"{name}.npz", arrays)
+    _save(cache_folder() / f"{name}.npz", arrays)
     for file in files:
         file.unlink()
     folder.rmdir()
     return arrays
 
 
-def _keep(path: Path, arrays: Arrays) -> None:
-    """Write the arrays: an interrupted run leaves no half of a file."""
+def _save(path: Path, arrays: Arrays) -> None:
+    """Write the arrays atomically."""
     with atomic_stream(path) as file:
         np.savez_compressed(file, allow_pickle=False, **dict(arrays))
 

@@ -1,7 +1,7 @@
-"""What data sets there are. To add one is to add an entry here.
+"""The registry of data sets. A new data set is an entry here.
 
-A set that can be fetched has `sources` and a function of `_formats` that reads them. One without
-sources has no public home in this form, and must be put in place as a file.
+A data set that can be downloaded has `sources` and a function of `_formats` that reads them. A data
+set without sources has no public source in this form and must be provided as a file.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,22 +15,17 @@ from marginpursuit.datasets._formats import Arrays
 
 __all__ = ["REGISTRY", "Entry", "Source"]
 
-_UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"
-_LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary"
-_MNIST = "https://ossci-datasets.s3.amazonaws.com/mnist"
-_LIGHTGBM = "https://raw.githubusercontent.com/microsoft/LightGBM/v4.5.0/examples"
-
 
 @dataclass(frozen=True)
 class Source:
-    """A file of a set's public home.
+    """An original file of a data set.
 
     Attributes
     ----------
     url : str
         Its address.
     sha256 : str or None
-        Its sum, where it is known.
+        Its hash; None if unknown.
     """
 
     url: str
@@ -49,25 +44,25 @@ class Entry:
     Attributes
     ----------
     description : str
-        What it is, where it is from and its licence as far as known.
+        Content, origin and licence, if known.
     shape : tuple of int
         Rows and columns.
     sha256 : str or None
-        Sum of the ``.npz`` file as it is handed on.
+        Hash of the ``.npz`` file.
     content_sha256 : str or None
-        Sum of the arrays in it, which does not depend on how they are packed.
+        Hash of its arrays, independent of the compression.
     sources : sequence of Source
-        The files of its public home.
+        The original files.
     read : callable or None
-        Turns those files into the arrays.
+        Reads these files into arrays.
     bundled : callable or None
-        Makes the arrays where they are on board.
+        Returns the arrays of a data set included with scikit-learn.
     positive : int or None
-        The class that is set against the rest; None where y is kept as it is.
+        The positive class of the one-against-rest task; None if y is used unchanged.
     groups : str or None
-        The name of the array that says which rows belong together.
+        Name of the array with the group of each row.
     paper_size : int or None
-        The number of training rows that the paper prints.
+        Number of training rows in the paper.
     """
 
     description: str
@@ -80,6 +75,23 @@ class Entry:
     positive: int | None = None
     groups: str | None = None
     paper_size: int | None = None
+
+
+def _uci(path: str) -> str:
+    return f"https://archive.ics.uci.edu/ml/machine-learning-databases/{path}"
+
+
+def _libsvm(name: str) -> str:
+    return f"https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary/{name}"
+
+
+def _mnist(name: str) -> str:
+    return f"https://ossci-datasets.s3.amazonaws.com/mnist/{name}"
+
+
+def _lightgbm(name: str) -> str:
+    base = "https://raw.githubusercontent.com/microsoft/LightGBM/v4.5.0/examples"
+    return f"{base}/binary_classification/{name}"
 
 
 def _breast_cancer() -> Arrays:
@@ -104,7 +116,7 @@ REGISTRY: dict[str, Entry] = {
         shape=(581012, 54),
         sha256="45b957764c8c6709916a75ae1b9438cc9752692e48cae01bf4695a6d9d0abafb",
         content_sha256="12aaa7a6f3f8539ee7da1777c989ae239b0fdeaa8496ee492ce5dbb564f4ca4f",
-        sources=[Source(f"{_UCI}/covtype/covtype.data.gz")],
+        sources=[Source(_uci("covtype/covtype.data.gz"))],
         read=_formats.cover_type,
         positive=1,
         paper_size=540,
@@ -117,19 +129,19 @@ REGISTRY: dict[str, Entry] = {
         content_sha256="9f74ed7fbafcad08bd37358691f5fa39cbe3f0f32560012fb38f033cc229edda",
         sources=[
             Source(
-                f"{_MNIST}/train-images-idx3-ubyte.gz",
+                _mnist("train-images-idx3-ubyte.gz"),
                 "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
             ),
             Source(
-                f"{_MNIST}/train-labels-idx1-ubyte.gz",
+                _mnist("train-labels-idx1-ubyte.gz"),
                 "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
             ),
             Source(
-                f"{_MNIST}/t10k-images-idx3-ubyte.gz",
+                _mnist("t10k-images-idx3-ubyte.gz"),
                 "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
             ),
             Source(
-                f"{_MNIST}/t10k-labels-idx1-ubyte.gz",
+                _mnist("t10k-labels-idx1-ubyte.gz"),
                 "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
             ),
         ],
@@ -140,7 +152,7 @@ REGISTRY: dict[str, Entry] = {
     "protein": Entry(
         "Protein homology, training file of KDD Cup 2004 (Caruana and Joachims; no explicit "
         "licence, research use): homologous to the block's native sequence or not. The blocks are "
-        "the groups; rows of one block belong on the same side of an honest split.",
+        "the groups: all rows of a block belong to the same side of a split.",
         shape=(145751, 74),
         sha256="fc8e9c67d4f183f50bc42e8b77fe6c28261f1667eb9f8bc9af7f4cf5244ccfc4",
         content_sha256="3a171ab1f35f3e5b582a09d944d2116c9df1e9ad3b58c5457b44e7a31adda992",
@@ -160,7 +172,7 @@ REGISTRY: dict[str, Entry] = {
     "hiva": Entry(
         "HIVA, molecular descriptors and activity against HIV (agnostic learning challenge, "
         "2006-07; no explicit licence, research use): the labelled training part. Of the same "
-        "origin as sido, but not sido.",
+        "origin as sido, but a different data set.",
         shape=(3845, 1617),
         sha256="1b393d029f3d6dd899ebdb6b28102f9b895d9340cd153676fc9f22f7f2e80320",
         content_sha256="32616df7cc92c0600df12a0f8b01dc8d4fd412079bd741f9277230a6b25be734",
@@ -172,7 +184,7 @@ REGISTRY: dict[str, Entry] = {
         shape=(48842, 123),
         sha256="cd3f2619c99061a0d49e5e0f79f9b4d7208cb42edb33eb377c13c7fb2444bcc3",
         content_sha256="a09da23415d8a645c43098c36f4b6f4ffb3997041fe91b5c6529fd0497315f17",
-        sources=[Source(f"{_LIBSVM}/a9a"), Source(f"{_LIBSVM}/a9a.t")],
+        sources=[Source(_libsvm("a9a")), Source(_libsvm("a9a.t"))],
         read=_formats.svmlight_parts,
     ),
     "spambase": Entry(
@@ -180,18 +192,18 @@ REGISTRY: dict[str, Entry] = {
         shape=(4601, 57),
         sha256="d53c514d203a5d90b2b1857567c35443eae7b66602842af7d17fa9a1da341e0d",
         content_sha256="8d0d80afe4202822652c4e545e94e05e40d844280325a292908554eb5c8d27ab",
-        sources=[Source(f"{_UCI}/spambase/spambase.data")],
+        sources=[Source(_uci("spambase/spambase.data"))],
         read=_formats.labelled_csv,
     ),
     "higgs_small": Entry(
-        "A small part of HIGGS (Baldi, Sadowski and Whiteson 2014, UCI, CC BY 4.0), as chosen and "
-        "rounded by LightGBM for its examples.",
+        "A small part of HIGGS (Baldi, Sadowski and Whiteson 2014, UCI, CC BY 4.0), as selected "
+        "and rounded for the examples of LightGBM.",
         shape=(7500, 28),
         sha256="6212119ed813dfb843d941034a682ebb5aac16263dab0a5cd25b064faf798c62",
         content_sha256="e4c40266243681dbcb63e52d3700ab97ce7caf0da7770499de99dc27b01e4736",
         sources=[
-            Source(f"{_LIGHTGBM}/binary_classification/binary.train"),
-            Source(f"{_LIGHTGBM}/binary_classification/binary.test"),
+            Source(_lightgbm("binary.train")),
+            Source(_lightgbm("binary.test")),
         ],
         read=_formats.higgs,
     ),
@@ -216,13 +228,13 @@ REGISTRY: dict[str, Entry] = {
         content_sha256="e815cddf18bce44c391af995a3216d0bc8de88be4b806d2270b226e9b7261534",
     ),
     "breast_cancer": Entry(
-        "Breast cancer Wisconsin (UCI, CC BY 4.0), as scikit-learn has it on board: benign or not.",
+        "Breast cancer Wisconsin (UCI, CC BY 4.0), included with scikit-learn: benign or not.",
         shape=(569, 30),
         bundled=_breast_cancer,
     ),
     "digits": Entry(
-        "Optical recognition of handwritten digits (UCI, CC BY 4.0), as scikit-learn has it on "
-        "board: the digit 5 against the rest.",
+        "Optical recognition of handwritten digits (UCI, CC BY 4.0), included with "
+        "scikit-learn: the digit 5 against the rest.",
         shape=(1797, 64),
         bundled=_digits,
         positive=5,

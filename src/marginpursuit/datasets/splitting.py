@@ -1,4 +1,4 @@
-"""The paper's way to draw training and test rows, and to scale the columns."""
+"""The paper's splits into training and test rows, and scaling of columns."""
 
 from typing import Any, NamedTuple
 
@@ -10,17 +10,17 @@ from marginpursuit.datasets.loading import Dataset
 
 __all__ = ["SCALINGS", "Split", "paper_split", "scale_columns"]
 
-#: The ways to scale columns. The paper does not say which it uses.
+#: The scalings of `scale_columns`. The paper does not name its own.
 SCALINGS = ("none", "min-max", "standard")
 
 
 class Split(NamedTuple):
-    """Rows for training and rows for testing.
+    """Indices of training and test rows.
 
     Attributes
     ----------
     train, test : ndarray of int
-        Numbers of rows; no row is in both.
+        Row indices; the two are disjoint.
     """
 
     train: NDArray[np.intp]
@@ -32,31 +32,31 @@ def paper_split(
 ) -> Split:
     """Draw training and test rows as the paper does: balanced, without replacement.
 
-    Half of the training rows are of either class (of an odd number, class -1 gets one more); of
-    the rest, as many rows as possible are for testing, again as many of either class.
+    Each class has half of the training rows; class -1 has one more if the number is odd. The test
+    rows are the largest balanced subset of the others.
 
     Parameters
     ----------
     data : Dataset
-        A set with the two classes -1 and 1.
+        A data set with the two classes -1 and 1.
     trial : int, default=0
-        The number of the trial; every trial is a new draw.
+        Number of the trial; every trial is a new draw.
     n_train : int, optional
-        The number of training rows. By default what the paper prints for the set; for other sets
-        at most ten times the number of columns, as in the paper, and at most the size of the
-        smaller class, so that half of it is left for testing.
+        Number of training rows. By default that of the paper; for other data sets ten times the
+        number of columns, as in the paper, but at most the size of the smaller class, so that half
+        of that class remains for testing.
     seed : int, default=0
-        The draws depend on it and on the trial alone.
+        Seed; the draw depends on the seed and the trial only.
 
     Returns
     -------
     Split
-        The rows, in random order.
+        The row indices, in random order.
 
     Raises
     ------
     ValueError
-        If there are not two classes -1 and 1, or too few rows.
+        If the classes are not -1 and 1, or if there are too few rows.
 
     Examples
     --------
@@ -74,8 +74,8 @@ def paper_split(
     negatives = (count("n_train", size, 2) + 1) // 2
     if negatives >= least:
         raise ValueError(
-            f"n_train must leave rows of both classes, whose sizes are {sizes.tolist()}, for "
-            f"testing; got {size}"
+            f"n_train is {size}; it must leave test rows of both classes, of sizes "
+            f"{sizes.tolist()}. Reduce n_train."
         )
     generator = np.random.default_rng([seed, trial])
     negative, positive = (
@@ -89,15 +89,15 @@ def paper_split(
 
 
 def scale_columns(train: Any, test: Any, scaling: str) -> tuple[FloatArray, FloatArray]:
-    """Scale columns by what the training rows show.
+    """Scale columns by statistics of the training rows.
 
     Parameters
     ----------
     train, test : array-like or sparse array of shape (n_rows, n_columns)
-        The rows.
+        Rows.
     scaling : {"none", "min-max", "standard"}
-        "min-max" brings the training columns to [0, 1], "standard" to mean 0 and variance 1. A
-        constant column is only shifted.
+        "min-max" maps the training columns to [0, 1], "standard" to mean 0 and variance 1. A
+        constant column is only centred.
 
     Returns
     -------

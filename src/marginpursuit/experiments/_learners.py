@@ -1,4 +1,4 @@
-"""The learners that are compared, each as a course of coefficients over the gradients computed."""
+"""The learners of the experiments: each returns its coefficients at a series of checkpoints."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -13,28 +13,24 @@ from marginpursuit.location import consistent_quantile_scale, quantile_scale
 from marginpursuit.losses import MarginLoss
 from marginpursuit.solvers import stochastic_margin_pursuit
 
-__all__ = ["LEARNERS", "Course", "Rescaling", "Task"]
-
-# How many checkpoints a course has, from a tenth of an epoch on, evenly in the logarithm.
-_CHECKPOINTS = 40
-_FIRST = 0.1
+__all__ = ["LEARNERS", "CoefficientPath", "Rescaling", "Task"]
 
 
 @dataclass(frozen=True)
 class Rescaling:
-    """One reading of the paper's one-time change of the scale, of which the text leaves much open.
+    """One interpretation of the paper's one-time change of the scale, which its text leaves open.
 
     Attributes
     ----------
     rule : {"printed", "consistent"}
         The scale as printed, or in the unit of the margins (E20).
     step : {"over scale", "plain"}
-        The step after the change: 1/(s√λ(1+t)), as before it, whose 1/s cancels the s of the
+        Step size after the change: 1/(s√λ(1+t)) as before it, whose 1/s cancels the s of the
         gradient; or 1/(√λ(1+t)).
     clock : {"on", "restart"}
-        Whether t runs on or starts from 0 again.
+        Whether the step counter t continues or restarts at 0.
     after : float
-        When, in epochs.
+        Epoch of the change.
     """
 
     rule: Literal["printed", "consistent"] = "printed"
@@ -44,13 +40,13 @@ class Rescaling:
 
     def __str__(self) -> str:
         step = "step 1/(s√λt)" if self.step == "over scale" else "step 1/(√λt)"
-        clock = "t runs on" if self.clock == "on" else "t restarts"
+        clock = "t continues" if self.clock == "on" else "t restarts"
         return f"s {self.rule}, {step}, {clock}, after {self.after:g} epochs"
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """What a learner is given."""
+    """The input of a learner: training rows and the configuration of the fit."""
 
     X: FloatArray
     y: FloatArray
@@ -61,20 +57,20 @@ class Task:
 
     @property
     def checkpoints(self) -> NDArray[np.intp]:
-        """Numbers of gradients after which the coefficients are kept."""
+        """Gradient counts of up to 40 checkpoints, log-spaced from 0.1 epochs to the last one."""
         n = len(self.y)
-        counts = np.geomspace(_FIRST * n, self.epochs * n, _CHECKPOINTS)
+        counts = np.geomspace(0.1 * n, self.epochs * n, 40)
         return np.unique(np.rint(counts).astype(np.intp))
 
     @property
     def random(self) -> np.random.Generator:
-        """The same start and the same draws for all fits of a trial."""
+        """A generator that is the same for all fits of a trial: same start, same draws."""
         return np.random.default_rng([self.trial, 1])
 
 
 @dataclass(frozen=True, eq=False)
-class Course:
-    """Where a learner was after some numbers of gradients."""
+class CoefficientPath:
+    """Coefficients after given numbers of gradients."""
 
     gradients: NDArray[np.intp]  # (k,)
     coef: FloatArray  # (k, n_features)
@@ -82,19 +78,19 @@ class Course:
     scale: FloatArray = field(default_factory=lambda: np.ones(1))  # of the loss, (k,) or (1,)
 
 
-def _naive(task: Task) -> Course:
-    """Run the paper's stochastic learner with s = 1 throughout, or with one change of it."""
+def _margin_pursuit(task: Task) -> CoefficientPath:
+    """Run the paper's stochastic learner with s = 1, or with one change of s."""
     marks = task.checkpoints
-    last = int(marks[-1])
-    if task.rescaling is None:
-        path = stochastic_margin_pursuit(
-            task.X, task.y, task.penalty, last, checkpoints=marks, random_state=task.random
-        )
-        return Course(marks, path.coef)
-    return _rescaled(task, task.rescaling)
+    if task.rescaling is not None:
+        return _rescaled(task, task.rescaling)
+    path = stochastic_margin_pursuit(
+        task.X, task.y, task.penalty, int(marks[-1]), checkpoints=marks, random_state=task.random
+    )
+    return CoefficientPath(marks, path.coef)
 
 
-def _rescaled(task: Task, change: Rescaling) -> Course:
+def _rescaled(task: Task, change: Rescaling) -> CoefficientPath:
+    """Run the paper's stochastic learner with s = 1 up to the change and the new s after it."""
     marks = task.checkpoints
     switch = round(change.after * len(task.y))
     random = task.random
@@ -126,14 +122,15 @@ def _rescaled(task: Task, change: Rescaling) -> Course:
         checkpoints=late - switch,
         random_state=random,
     )
-    return Course(
+    return CoefficientPath(
         marks,
         np.concatenate([before.coef[: len(marks) - len(late)], after.coef]),
         scale=np.where(marks > switch, scale, 1.0),
     )
 
 
-def _pegasos(task: Task) -> Course:
+def _pegasos(task: Task) -> CoefficientPath:
+    """Run Pegasos without an intercept."""
     marks = task.checkpoints
     model = PegasosClassifier(
         alpha=task.penalty,
@@ -143,19 +140,19 @@ def _pegasos(task: Task) -> Course:
         random_state=task.random,
         n_threads=1,
     ).fit(task.X, task.y)
-    return Course(marks, model.coef_path_[:, 0])
+    return CoefficientPath(marks, model.coef_path_[:, 0])
 
 
-def _untuned(task: Task) -> Course:
-    """Fit our classifier as it comes; the penalty and the epochs have no part in it."""
+def _untuned(task: Task) -> CoefficientPath:
+    """Fit `MarginPursuitClassifier` with its defaults; penalty and epochs are ignored."""
     model = MarginPursuitClassifier(n_threads=1).fit(task.X, task.y)
     gradients = np.array([model.n_passes_ * len(task.y)])
-    return Course(gradients, model.coef_, model.intercept_, np.array([model.scale_]))
+    return CoefficientPath(gradients, model.coef_, model.intercept_, np.array([model.scale_]))
 
 
 #: The learners, by name.
-LEARNERS: dict[str, Callable[[Task], Course]] = {
-    "margin pursuit": _naive,
+LEARNERS: dict[str, Callable[[Task], CoefficientPath]] = {
+    "margin pursuit": _margin_pursuit,
     "Pegasos": _pegasos,
     "untuned": _untuned,
 }

@@ -1,8 +1,8 @@
-"""What the experiments have in common: their settings, their results, and how these are judged."""
+"""The common parts of the experiments: settings, stored results, verdicts, tables, base class."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -13,32 +13,32 @@ __all__ = [
     "FULL",
     "QUICK",
     "Experiment",
+    "Finding",
     "Results",
     "Setting",
     "Table",
     "Verdict",
     "is_below",
-    "judge",
     "percent",
 ]
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How much is run.
+    """The size of a reproduction: data sets, scalings, penalties, trials and epochs.
 
     Attributes
     ----------
     datasets : sequence of str
-        The data sets.
+        Names of the data sets.
     scalings : sequence of str
-        The ways to scale columns; the paper does not say which it used.
+        Column scalings; the paper does not name its own.
     penalties : sequence of float
-        The values of λ among which the best is chosen.
+        Values of λ; results are for the best of them.
     trials : int
-        Draws of training and test rows.
+        Number of random splits.
     epochs : int
-        Gradients computed by each stochastic fit, in units of the number of training rows.
+        Gradients per stochastic fit, divided by the number of training rows.
     """
 
     datasets: Sequence[str]
@@ -48,7 +48,7 @@ class Setting:
     epochs: int
 
 
-#: The paper's own. Its grid of λ is garbled in print; this is the likely meaning (E22).
+#: The setting of the paper. Its grid of λ is garbled in print; this is the likely meaning (E22).
 FULL = Setting(
     datasets=("cov", "digit5", "protein", "sido"),
     scalings=("none", "min-max", "standard"),
@@ -57,7 +57,7 @@ FULL = Setting(
     epochs=30,
 )
 
-#: On data that comes with scikit-learn, in less than a minute.
+#: A small setting on data included with scikit-learn; takes less than a minute.
 QUICK = Setting(
     datasets=("breast_cancer", "digits"),
     scalings=("min-max", "standard"),
@@ -68,12 +68,12 @@ QUICK = Setting(
 
 
 class Results:
-    """Rows of the store, by what was asked for.
+    """Stored rows, by fit.
 
     Parameters
     ----------
     rows : mapping of Fit to row
-        The rows; those with an error count as failures.
+        The rows; a row with an error is a failure.
     """
 
     def __init__(self, rows: Mapping[Fit, Mapping[str, Any]]) -> None:
@@ -84,50 +84,62 @@ class Results:
             self._trials.setdefault(replace(fit, trial=0), []).append(result)
 
     def trials(self, fit: Fit, field: str) -> FloatArray:
-        """Return a field of this fit in all trials, in their order; NaN where it failed."""
+        """Return a field of this fit for all trials, in order; NaN for failed fits."""
         values = [result.get(field) for result in self._trials[replace(fit, trial=0)]]
         shape = next((np.shape(value) for value in values if value is not None), (1,))
         return np.array([np.full(shape, np.nan) if v is None else v for v in values], np.float64)
 
+    def mean(self, fit: Fit, field: str) -> FloatArray:
+        """Return the mean of a field over the trials, for each checkpoint."""
+        return np.asarray(self.trials(fit, field).mean(axis=0))
+
     def gradients(self, fit: Fit) -> FloatArray:
-        """Return the numbers of gradients at the checkpoints."""
+        """Return the gradient counts of the checkpoints."""
         return np.asarray(self.trials(fit, "gradients").max(axis=0))
 
     def lowest(self, fit: Fit) -> FloatArray:
-        """Return each trial's test error at the checkpoint where their mean is lowest.
+        """Return the test error of each trial at the checkpoint with the lowest mean test error.
 
-        Of a fit whose scale is changed, only what comes after the change counts.
+        For a fit with a change of the scale, only checkpoints after the change count.
         """
-        later = ~(self.gradients(fit) <= self.switch(fit))  # of a failed fit too, which has NaN
+        # Negated comparison: the gradient counts of a failed fit are NaN, and are kept.
+        later = ~(self.gradients(fit) <= self.switch(fit))
         errors = self.trials(fit, "test_error")[:, later]
         return np.asarray(errors[:, np.argmin(errors.mean(axis=0))])
 
     def switch(self, fit: Fit) -> float:
-        """Return the number of gradients at which the scale is changed; 0 if it is not."""
+        """Return the gradient count at which the scale changes; 0 for a constant scale."""
         if fit.rescaling is None:
             return 0.0
         return float(self.gradients(fit)[-1]) * fit.rescaling.after / fit.epochs
 
     def best(self, fits: Iterable[Fit]) -> Fit:
-        """Return the fit with the lowest mean test error over all checkpoints, as the paper does.
+        """Return the fit with the lowest mean test error at any checkpoint, as the paper does.
 
-        The choice looks at the test rows, so the error of the best is a little too good.
+        The choice uses the test rows, so the error of the best fit is optimistic.
         """
         return min(fits, key=lambda fit: float(np.nan_to_num(self.lowest(fit).mean(), nan=1.0)))
 
 
+class Finding(NamedTuple):
+    """Whether a claim is true of a data set, and the numbers that show it."""
+
+    holds: bool
+    evidence: str
+
+
 @dataclass(frozen=True)
 class Verdict:
-    """What the numbers say of a claim, under one reading of it.
+    """Whether a claim of the paper holds, under one interpretation of it.
 
     Attributes
     ----------
     claim : str
-        The claim, in our words.
-    reading : str
-        How it was read where the text leaves something open.
+        The claim, paraphrased.
+    interpretation : str
+        What was assumed where the text of the paper leaves something open.
     criterion : str
-        When it counts as true of a data set.
+        The condition under which the claim counts as true of a data set.
     verdict : {"holds", "holds in part", "does not hold"}
         True of all data sets, of some, of none.
     held_on : sequence of str
@@ -137,69 +149,89 @@ class Verdict:
     """
 
     claim: str
-    reading: str
+    interpretation: str
     criterion: str
     verdict: str
     held_on: Sequence[str]
     evidence: Mapping[str, str]
 
+    @classmethod
+    def of(
+        cls,
+        claim: str,
+        interpretation: str,
+        criterion: str,
+        findings: Mapping[str, tuple[bool, str]],
+    ) -> "Verdict":
+        """Combine the findings on all data sets: (holds, evidence) by name."""
+        held = [data for data, (holds, _) in findings.items() if holds]
+        verdict = "does not hold"
+        if held:
+            verdict = "holds" if held == [*findings] else "holds in part"
+        evidence = {data: text for data, (_, text) in findings.items()}
+        return cls(claim, interpretation, criterion, verdict, held, evidence)
 
-def judge(
-    claim: str, reading: str, criterion: str, findings: Mapping[str, tuple[bool, str]]
-) -> Verdict:
-    """Turn what was found on each data set into a verdict."""
-    held = [data for data, (found, _) in findings.items() if found]
-    verdict = "does not hold" if not held else "holds in part" if held != [*findings] else "holds"
-    evidence = {data: text for data, (_, text) in findings.items()}
-    return Verdict(claim, reading, criterion, verdict, held, evidence)
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Table:
-    """Numbers to be read: a title, names of columns, and rows of text."""
+    """A table of text: title, caption, column names and rows."""
 
     title: str
-    columns: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    note: str = ""
+    caption: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+    def markdown(self, level: int = 3) -> str:
+        """Return the table as Markdown, under a heading of the given level."""
+        lines = [f"{'#' * level} {self.title}", ""]
+        if self.caption:
+            lines += [self.caption, ""]
+        for cells in (self.header, ("---",) * len(self.header), *self.rows):
+            lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+        return "\n".join(lines)
 
 
-@dataclass(frozen=True)
 class Experiment:
-    """A figure or a claim of the paper.
+    """Base class of the experiments: a figure of the paper, or claims that need fits.
+
+    A subclass sets `name` and `title` and overrides those methods that apply to it.
 
     Attributes
     ----------
     name : str
-        Its name.
+        Name in `EXPERIMENTS`.
     title : str
-        What it shows.
-    plan : callable
-        Returns the fits that it needs.
-    judge : callable
-        Returns the verdicts on its claims.
-    draw : callable
-        Returns its pictures, Matplotlib figures by name.
-    tabulate : callable
-        Returns its tables.
+        Title of its figures.
     """
 
-    name: str
-    title: str
-    plan: Callable[[Setting], list[Fit]]
-    judge: Callable[[Setting, Results], list[Verdict]]
-    draw: Callable[[Setting, Results], dict[str, Any]]
-    tabulate: Callable[[Setting, Results], list[Table]] = lambda setting, results: []
+    name: ClassVar[str]
+    title: ClassVar[str]
+
+    def plan(self, setting: Setting) -> list[Fit]:
+        """Return the fits that the experiment needs."""
+        return []
+
+    def verdicts(self, setting: Setting, results: Results) -> list[Verdict]:
+        """Return the verdicts on its claims."""
+        return []
+
+    def draw(self, setting: Setting, results: Results) -> dict[str, Any]:
+        """Return its Matplotlib figures, by name."""
+        return {}
+
+    def tables(self, setting: Setting, results: Results) -> list[Table]:
+        """Return its tables."""
+        return []
 
 
 def is_below(a: FloatArray, b: FloatArray) -> bool:
-    """Tell whether a is below b, trial by trial, by more than twice the standard error of that."""
+    """Tell whether the mean of a - b over trials is below -2 standard errors."""
     difference = a - b
     error = difference.std(ddof=1) / np.sqrt(len(difference))
     return bool(difference.mean() < -2 * error)
 
 
 def percent(values: FloatArray) -> str:
-    """Write the mean over trials and its standard error, in per cent."""
+    """Write the mean over trials ± its standard error, in per cent."""
     error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else float("nan")
     return f"{100 * values.mean():.1f} ± {100 * error:.1f} %"

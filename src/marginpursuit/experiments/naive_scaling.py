@@ -1,33 +1,30 @@
-"""Figures 3 and 4 of the paper: the scale s = 1 throughout, against Pegasos.
+"""Figures 3 and 4 of the paper: constant scale s = 1, against Pegasos.
 
-The specification is the paper's: γ = 1, both learners with their own step and projection, best λ of
-seven by the lowest mean test error over all checkpoints, 25 trials. What it does not say is how the
-columns are scaled, so all three ways are run, and each is a reading of its own.
+The protocol is the paper's: γ = 1, each learner with its own step size and projection, the best of
+seven λ by the lowest mean test error at any checkpoint, 25 trials. The paper does not say how the
+columns are scaled, so all three scalings are run, and each is a separate interpretation.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from marginpursuit._validation import FloatArray
+from marginpursuit.experiments._figures import new_figure
 from marginpursuit.experiments._fits import QUANTILES, Fit
 from marginpursuit.experiments._results import (
     Experiment,
+    Finding,
     Results,
     Setting,
     Table,
     Verdict,
     is_below,
-    judge,
     percent,
 )
 
-__all__ = ["EXPERIMENT", "best_fit", "candidates"]
-
-LEARNERS = ("margin pursuit", "Pegasos")
-
-#: What counts as the same error: a percentage point.
-TOLERANCE = 0.01
+__all__ = ["NaiveScaling", "best_fit", "candidates", "not_worse"]
 
 
 def candidates(setting: Setting, data: str, scaling: str, learner: str) -> list[Fit]:
@@ -40,53 +37,30 @@ def best_fit(setting: Setting, results: Results, data: str, scaling: str, learne
     return results.best(candidates(setting, data, scaling, learner))
 
 
-def _plan(setting: Setting) -> list[Fit]:
-    return [
-        Fit(data, scaling, trial, learner, penalty, setting.epochs)
-        for data in setting.datasets
-        for scaling in setting.scalings
-        for trial in range(setting.trials)
-        for learner in LEARNERS
-        for penalty in setting.penalties
-    ]
+def not_worse(a: FloatArray, b: FloatArray, tolerance: float = 0.01) -> Finding:
+    """Test whether the mean error a is at most one percentage point above the mean error b."""
+    return Finding(bool(a.mean() - b.mean() <= tolerance), f"{percent(a)} against {percent(b)}")
 
 
-def _judge(setting: Setting, results: Results) -> list[Verdict]:
-    verdicts = []
-    for scaling in setting.scalings:
-        pairs = {
-            data: tuple(best_fit(setting, results, data, scaling, name) for name in LEARNERS)
-            for data in setting.datasets
-        }
-        for claim, criterion, finding in _CLAIMS:
-            findings = {data: finding(results, *pair) for data, pair in pairs.items()}
-            verdicts.append(judge(claim, f"columns: {scaling}", criterion, findings))
-    return verdicts
-
-
-def _competitive(results: Results, ours: Fit, theirs: Fit) -> tuple[bool, str]:
+def competitive(results: Results, ours: Fit, theirs: Fit) -> Finding:
+    """Compare the lowest test errors."""
     a, b = results.lowest(ours), results.lowest(theirs)
     text = f"{percent(a)} (λ = {ours.penalty:g}) against {percent(b)} (λ = {theirs.penalty:g})"
-    return bool(a.mean() - b.mean() <= TOLERANCE), f"{text}; difference {percent(a - b)}"
+    return Finding(not_worse(a, b).holds, f"{text}; difference {percent(a - b)}")
 
 
-def _last(results: Results, fit: Fit, field: str) -> FloatArray:
-    return np.asarray(results.trials(fit, field)[:, -1])
-
-
-def _smaller(a: FloatArray, b: FloatArray) -> tuple[bool, str]:
-    return is_below(a, b), f"{a.mean():.3g} against {b.mean():.3g}"
-
-
-def _symmetric(results: Results, ours: Fit, theirs: Fit) -> tuple[bool, str]:
+def symmetric(results: Results, ours: Fit, theirs: Fit) -> Finding:
+    """Compare the absolute skewness of the final margins."""
     return _smaller(*(np.abs(_last(results, fit, "skewness")) for fit in (ours, theirs)))
 
 
-def _concentrated(results: Results, ours: Fit, theirs: Fit) -> tuple[bool, str]:
+def concentrated(results: Results, ours: Fit, theirs: Fit) -> Finding:
+    """Compare the variance of the final margins."""
     return _smaller(*(_last(results, fit, "variance") for fit in (ours, theirs)))
 
 
-def _concentrated_in_its_unit(results: Results, ours: Fit, theirs: Fit) -> tuple[bool, str]:
+def relatively_concentrated(results: Results, ours: Fit, theirs: Fit) -> Finding:
+    """Compare the coefficient of variation of the final margins."""
     return _smaller(
         *(
             np.sqrt(_last(results, fit, "variance")) / np.abs(_last(results, fit, "mean"))
@@ -95,124 +69,139 @@ def _concentrated_in_its_unit(results: Results, ours: Fit, theirs: Fit) -> tuple
     )
 
 
-def _rising(results: Results, ours: Fit, theirs: Fit) -> tuple[bool, str]:
-    curve = results.trials(ours, "location").mean(axis=0)
-    fall = float(np.max(np.maximum.accumulate(curve) - curve))
-    reach = float(np.ptp(curve))
-    return fall <= 0.05 * reach, f"from {curve[0]:.3g} to {curve[-1]:.3g}, falls by {fall:.2g}"
+def rising(results: Results, ours: Fit, theirs: Fit) -> Finding:
+    """Test whether the location of our margins never drops by more than 5 % of its range."""
+    curve = results.mean(ours, "location")
+    drop = float(np.max(np.maximum.accumulate(curve) - curve))
+    holds = drop <= 0.05 * float(np.ptp(curve))
+    return Finding(holds, f"from {curve[0]:.3g} to {curve[-1]:.3g}, falls by {drop:.2g}")
 
 
-def _peaking(results: Results, ours: Fit, theirs: Fit) -> tuple[bool, str]:
-    curve = results.trials(theirs, "location").mean(axis=0)
+def peaking(results: Results, ours: Fit, theirs: Fit) -> Finding:
+    """Test whether the location of Pegasos' margins peaks in the first third, then drops 10 %."""
+    curve = results.mean(theirs, "location")
     peak = int(np.argmax(curve))
     counts = results.gradients(theirs)
     early = counts[peak] <= counts[-1] / 3
-    settled = curve[-1] < 0.9 * curve[peak]
+    dropped = curve[-1] < 0.9 * curve[peak]
     when = f"{100 * counts[peak] / counts[-1]:.0f} % of the run"
-    return bool(early and settled), f"peak {curve[peak]:.3g} at {when}, {curve[-1]:.3g} at its end"
+    text = f"peak {curve[peak]:.3g} at {when}, {curve[-1]:.3g} at its end"
+    return Finding(bool(early and dropped), text)
 
 
-_CLAIMS = (
-    (
-        "With s = 1 margin pursuit is competitive with Pegasos, each at its best λ",
-        "lowest mean test error at most one percentage point above that of Pegasos",
-        _competitive,
-    ),
-    (
-        "The margins of margin pursuit are more symmetrically distributed",
-        "absolute skewness of the training margins at the end smaller by two standard errors",
-        _symmetric,
-    ),
-    (
-        "The margins of margin pursuit have the smaller variance",
-        "variance of the training margins at the end smaller by two standard errors",
-        _concentrated,
-    ),
-    (
-        "The margins of margin pursuit have the smaller variance, in units of their mean",
-        "standard deviation over mean at the end smaller by two standard errors",
-        _concentrated_in_its_unit,
-    ),
-    (
-        "Margin pursuit pushes the location of the margins up monotonically",
-        "mean location never falls by more than 5 % of its range",
-        _rising,
-    ),
-    (
-        "The location of the margins of Pegasos peaks early and then settles down",
-        "mean location highest in the first third of the run, and at its end 10 % lower",
-        _peaking,
-    ),
-)
+def _last(results: Results, fit: Fit, field: str) -> FloatArray:
+    return np.asarray(results.trials(fit, field)[:, -1])
 
 
-def _tabulate(setting: Setting, results: Results) -> list[Table]:
-    rows = []
-    for data in setting.datasets:
-        for scaling in setting.scalings:
-            ours, theirs = (best_fit(setting, results, data, scaling, name) for name in LEARNERS)
-            a, b = results.lowest(ours), results.lowest(theirs)
-            rows.append(
-                (
-                    data,
-                    scaling,
-                    f"{ours.penalty:g}",
-                    percent(a),
-                    f"{theirs.penalty:g}",
-                    percent(b),
-                    percent(a - b),
-                )
-            )
-    columns = (
-        "data",
-        "columns",
-        "best λ, margin pursuit",
-        "test error",
-        "best λ, Pegasos",
-        "test error",
-        "difference",
+def _smaller(a: FloatArray, b: FloatArray) -> Finding:
+    return Finding(is_below(a, b), f"{a.mean():.3g} against {b.mean():.3g}")
+
+
+class _Claim(NamedTuple):
+    text: str
+    criterion: str
+    check: Callable[[Results, Fit, Fit], Finding]
+
+
+class NaiveScaling(Experiment):
+    """Figures 3 and 4, and the claims made about them."""
+
+    name = "figures3-4"
+    title = "Figures 3 and 4: errors and margins over the gradients, s = 1, against Pegasos"
+    learners = ("margin pursuit", "Pegasos")
+    claims = (
+        _Claim(
+            "With s = 1 margin pursuit is competitive with Pegasos, each at its best λ",
+            "lowest mean test error at most one percentage point above that of Pegasos",
+            competitive,
+        ),
+        _Claim(
+            "The margins of margin pursuit are more symmetrically distributed",
+            "absolute skewness of the final training margins smaller by two standard errors",
+            symmetric,
+        ),
+        _Claim(
+            "The margins of margin pursuit have the smaller variance",
+            "variance of the final training margins smaller by two standard errors",
+            concentrated,
+        ),
+        _Claim(
+            "The margins of margin pursuit have the smaller variance, in units of their mean",
+            "standard deviation over mean of the final margins smaller by two standard errors",
+            relatively_concentrated,
+        ),
+        _Claim(
+            "Margin pursuit increases the location of the margins monotonically",
+            "mean location never falls by more than 5 % of its range",
+            rising,
+        ),
+        _Claim(
+            "The location of the margins of Pegasos peaks early and then settles down",
+            "mean location highest in the first third of the run, and 10 % lower at its end",
+            peaking,
+        ),
     )
-    return [Table("Lowest test error at the best λ, s = 1", columns, rows)]
 
+    def plan(self, setting: Setting) -> list[Fit]:
+        """Return the fits of both learners for all data sets, scalings, trials and λ."""
+        return [
+            Fit(data, scaling, trial, learner, penalty, setting.epochs)
+            for data in setting.datasets
+            for scaling in setting.scalings
+            for trial in range(setting.trials)
+            for learner in self.learners
+            for penalty in setting.penalties
+        ]
 
-def _draw(setting: Setting, results: Results) -> dict[str, Any]:
-    figures = {}
-    for data in setting.datasets:
-        number = 4 if data in ("protein", "sido") else 3
+    def verdicts(self, setting: Setting, results: Results) -> list[Verdict]:
+        """Check every claim under every scaling."""
+        verdicts = []
         for scaling in setting.scalings:
-            pair = [best_fit(setting, results, data, scaling, name) for name in LEARNERS]
-            figures[f"figure{number}-{data}-{scaling}"] = _picture(results, pair)
-    return figures
+            pairs = {
+                data: self._best_pair(setting, results, data, scaling) for data in setting.datasets
+            }
+            for claim, criterion, check in self.claims:
+                findings = {data: check(results, *pair) for data, pair in pairs.items()}
+                verdicts.append(Verdict.of(claim, f"columns: {scaling}", criterion, findings))
+        return verdicts
+
+    def tables(self, setting: Setting, results: Results) -> list[Table]:
+        """Return the lowest test errors of both learners."""
+        rows = []
+        for data in setting.datasets:
+            for scaling in setting.scalings:
+                ours, theirs = self._best_pair(setting, results, data, scaling)
+                a, b = results.lowest(ours), results.lowest(theirs)
+                errors = f"{ours.penalty:g}", percent(a), f"{theirs.penalty:g}", percent(b)
+                rows.append((data, scaling, *errors, percent(a - b)))
+        header = (
+            *("data", "columns", "best λ, margin pursuit", "test error"),
+            *("best λ, Pegasos", "test error", "difference"),
+        )
+        return [Table("Lowest test error at the best λ, s = 1", "", header, tuple(rows))]
+
+    def draw(self, setting: Setting, results: Results) -> dict[str, Any]:
+        """Draw a figure for each data set and scaling."""
+        figures = {}
+        for data in setting.datasets:
+            number = 4 if data in ("protein", "sido") else 3
+            for scaling in setting.scalings:
+                pair = self._best_pair(setting, results, data, scaling)
+                figures[f"figure{number}-{data}-{scaling}"] = _draw_pair(results, pair)
+        return figures
+
+    def _best_pair(
+        self, setting: Setting, results: Results, data: str, scaling: str
+    ) -> tuple[Fit, Fit]:
+        ours, theirs = (best_fit(setting, results, data, scaling, name) for name in self.learners)
+        return ours, theirs
 
 
-def _picture(results: Results, pair: list[Fit]) -> Any:
+def _draw_pair(results: Results, pair: tuple[Fit, Fit]) -> Any:
     """Draw margin pursuit above and Pegasos below, on the same axes."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(12.0, 5.2), layout="constrained")
-    rows = figure.subplots(2, 4, sharex=True, sharey="col")
+    figure, rows = new_figure(12.0, 5.2, 2, 4, sharex=True, sharey="col")
     for axes, fit in zip(rows, pair, strict=True):
-        counts = results.gradients(fit)
-        mean = {
-            field: results.trials(fit, field).mean(axis=0)
-            for field in ("train_error", "test_error", "mean", "location", "variance", "skewness")
-        }
-        bands = results.trials(fit, "quantiles").mean(axis=0)
-        axes[0].plot(counts, mean["train_error"], label="training")
-        axes[0].plot(counts, mean["test_error"], label="test")
-        half = len(QUANTILES) // 2
-        for k in range(half):
-            label = f"{100 * QUANTILES[k]:g} to {100 * QUANTILES[-1 - k]:g} %"
-            axes[1].fill_between(
-                counts, bands[k], bands[-1 - k], color="C0", alpha=0.2, linewidth=0, label=label
-            )
-        axes[1].plot(counts, bands[half], color="C0", label="median")
-        axes[1].plot(counts, mean["mean"], color="C1", linestyle="--", label="mean")
-        axes[1].plot(counts, mean["location"], color="C3", label="location")
-        axes[2].plot(counts, mean["variance"])
-        axes[3].plot(counts, mean["skewness"])
-        axes[3].axhline(0.0, color="0.7", linewidth=0.8)
-        axes[0].set_ylabel(f"{fit.learner}, λ = {fit.penalty:g}")
+        _draw_row(axes, results, fit)
     for panel, title in zip(rows[0], ("error", "margins", "variance", "skewness"), strict=True):
         panel.set(title=title, xscale="log")
     rows[0][1].set_yscale("symlog", linthresh=1.0)
@@ -225,11 +214,22 @@ def _picture(results: Results, pair: list[Fit]) -> Any:
     return figure
 
 
-EXPERIMENT = Experiment(
-    "figures3-4",
-    "Figures 3 and 4: errors and margins over the gradients, s = 1, against Pegasos",
-    _plan,
-    _judge,
-    _draw,
-    _tabulate,
-)
+def _draw_row(axes: Any, results: Results, fit: Fit) -> None:
+    """Draw the errors of a fit and the statistics of its margins."""
+    counts = results.gradients(fit)
+    errors, margins, variance, skewness = axes
+    errors.plot(counts, results.mean(fit, "train_error"), label="training")
+    errors.plot(counts, results.mean(fit, "test_error"), label="test")
+    errors.set_ylabel(f"{fit.learner}, λ = {fit.penalty:g}")
+    quantiles = results.mean(fit, "quantiles")
+    half = len(QUANTILES) // 2
+    for k in range(half):
+        label = f"{100 * QUANTILES[k]:g} to {100 * QUANTILES[-1 - k]:g} %"
+        band = quantiles[k], quantiles[-1 - k]
+        margins.fill_between(counts, *band, color="C0", alpha=0.2, linewidth=0, label=label)
+    margins.plot(counts, quantiles[half], color="C0", label="median")
+    margins.plot(counts, results.mean(fit, "mean"), color="C1", linestyle="--", label="mean")
+    margins.plot(counts, results.mean(fit, "location"), color="C3", label="location")
+    variance.plot(counts, results.mean(fit, "variance"))
+    skewness.plot(counts, results.mean(fit, "skewness"))
+    skewness.axhline(0.0, color="0.7", linewidth=0.8)

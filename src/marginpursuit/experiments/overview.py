@@ -1,41 +1,40 @@
-"""What a report shows of the experiments, and a comparison on data that ships with scikit-learn."""
+"""The content of a report on the paper: experiments, and a comparison on bundled data."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from marginpursuit import datasets
-from marginpursuit.experiments.compare import SetResult, compare, methods
+from marginpursuit.experiments.compare import compare, methods
+from marginpursuit.experiments.method_results import SetResult
 from marginpursuit.experiments.reproduction import EXPERIMENTS, Reproduction
-from marginpursuit.experiments.runs import Figure, Listing, Run
+from marginpursuit.experiments.runs import Figure, Run
 
 __all__ = ["NAMES", "compare_bundled", "count_fits", "gather"]
 
-#: Figures that go by another name than their experiment, which draws both.
-_TOGETHER = {"figure3": "figures3-4", "figure4": "figures3-4"}
-
-#: The experiment by each of the names that it goes by.
-NAMES = {**{name: name for name in EXPERIMENTS}, **_TOGETHER}
-
-_BUNDLED = ("breast_cancer", "digits")
-_FOLDS, _QUICK_FOLDS = 10, 3
+#: From the name of a figure or experiment to the name of the experiment.
+NAMES = {
+    **{name: name for name in EXPERIMENTS},
+    "figure3": "figures3-4",
+    "figure4": "figures3-4",
+}
 
 
 def compare_bundled(
-    *, quick: bool = False, reached: Callable[[str], None] | None = None
+    *, quick: bool = False, progress: Callable[[str], None] | None = None
 ) -> list[SetResult]:
-    """Compare all methods on the data sets that ship with scikit-learn.
+    """Compare all methods on the data sets included with scikit-learn.
 
     Parameters
     ----------
     quick : bool, default=False
-        Whether 3 folds will do instead of 10.
-    reached : callable, optional
+        Whether to use 3 folds instead of 10.
+    progress : callable, optional
         Called with the name of the method after each fold, `count_fits` times.
 
     Returns
     -------
     list of SetResult
-        The results, one a data set.
+        The results, one per data set.
     """
     return [
         compare(
@@ -44,15 +43,15 @@ def compare_bundled(
             name=data.name,
             description=data.description,
             sha256=datasets.REGISTRY[data.name].content_sha256 or "",
-            n_folds=_QUICK_FOLDS if quick else _FOLDS,
-            reached=reached,
+            n_folds=_n_folds(quick),
+            progress=progress,
         )
-        for data in map(datasets.load, _BUNDLED)
+        for data in map(datasets.load, _bundled())
     ]
 
 
 def count_fits(*, quick: bool = False) -> int:
-    """Return how many fits `compare_bundled` makes.
+    """Return the number of fits of `compare_bundled`.
 
     Examples
     --------
@@ -60,23 +59,31 @@ def count_fits(*, quick: bool = False) -> int:
     >>> count_fits(quick=True) < count_fits()
     True
     """
-    return len(_BUNDLED) * len(methods()) * (_QUICK_FOLDS if quick else _FOLDS)
+    return len(_bundled()) * len(methods()) * _n_folds(quick)
+
+
+def _bundled() -> list[str]:
+    return [name for name, entry in datasets.REGISTRY.items() if entry.bundled is not None]
+
+
+def _n_folds(quick: bool) -> int:
+    return 3 if quick else 10
 
 
 def gather(found: Reproduction, sets: Sequence[SetResult] = ()) -> Run:
-    """Gather what `reproduce` found, and comparisons, into a run that a report is made from.
+    """Combine a reproduction and comparisons into a run.
 
     Parameters
     ----------
     found : Reproduction
-        Figures, verdicts and tables; its folder must still hold the pictures.
+        Figures, verdicts and tables; its folder must still hold the figures.
     sets : sequence of SetResult, optional
         Comparisons.
 
     Returns
     -------
     Run
-        All of it.
+        The run.
 
     Examples
     --------
@@ -88,27 +95,11 @@ def gather(found: Reproduction, sets: Sequence[SetResult] = ()) -> Run:
     >>> [figure.title for figure in run.figures], run.listings[0].title
     (['figure1'], 'Claims')
     """
-    notes = [f"Not run: {name}. {why}" for name, why in found.not_run.items()]
-    notes += [f"Failed: {fit}: {why}" for fit, why in found.results.failures.items()]
-    claims = tuple(
-        (
-            each.claim,
-            each.reading,
-            each.criterion,
-            each.verdict,
-            "; ".join(f"{data}: {numbers}" for data, numbers in each.evidence.items()),
-        )
-        for each in found.verdicts
-    )
-    header = ("claim", "reading", "true if", "verdict", "evidence")
-    tables = (
-        Listing(table.title, table.note, tuple(table.columns), tuple(map(tuple, table.rows)))
-        for table in found.tables
-    )
     figures = (
         Figure(
             name,
-            EXPERIMENTS[NAMES[name.partition("-")[0]]].title,  # of figure3-digits-standard, say
+            # "figure3-digits-standard" belongs to the experiment of figure3.
+            EXPERIMENTS[NAMES[name.partition("-")[0]]].title,
             (found.folder / f"{name}.svg").read_text("utf-8"),
         )
         for name in found.figures
@@ -116,7 +107,7 @@ def gather(found: Reproduction, sets: Sequence[SetResult] = ()) -> Run:
     run = Run.now(
         "Classification using margin pursuit",
         sets=tuple(sets),
-        listings=(Listing("Claims", " ".join(notes), header, claims), *tables),
+        listings=(found.claims(), *found.tables),
         figures=tuple(figures),
     )
     return replace(run, versions={**run.versions, "code": found.code})

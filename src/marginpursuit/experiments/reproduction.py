@@ -1,6 +1,5 @@
-"""Run experiments and gather what they show."""
+"""Run experiments, and write their figures, verdicts and tables."""
 
-import io
 import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,15 +11,7 @@ from typing import Any
 from marginpursuit._files import write_atomically
 from marginpursuit._progress_bar import ProgressBar, Reached
 from marginpursuit.datasets import DatasetError, load
-from marginpursuit.experiments import (
-    calibration_curves,
-    cubic_conditions,
-    loss_shapes,
-    method_losses,
-    naive_scaling,
-    one_time_rescaling,
-    untuned,
-)
+from marginpursuit.experiments._figures import to_svg
 from marginpursuit.experiments._results import (
     FULL,
     QUICK,
@@ -32,6 +23,13 @@ from marginpursuit.experiments._results import (
 )
 from marginpursuit.experiments._runner import run_fits
 from marginpursuit.experiments._store import Store, code_version
+from marginpursuit.experiments.calibration_curves import CalibrationCurves
+from marginpursuit.experiments.cubic_conditions import CubicConditions
+from marginpursuit.experiments.loss_shapes import LossShapes
+from marginpursuit.experiments.method_losses import MethodLosses
+from marginpursuit.experiments.naive_scaling import NaiveScaling
+from marginpursuit.experiments.one_time_rescaling import OneTimeRescaling
+from marginpursuit.experiments.untuned import Untuned
 
 __all__ = ["EXPERIMENTS", "Reproduction", "reproduce"]
 
@@ -39,41 +37,41 @@ __all__ = ["EXPERIMENTS", "Reproduction", "reproduce"]
 EXPERIMENTS: dict[str, Experiment] = {
     each.name: each
     for each in (
-        loss_shapes.EXPERIMENT,
-        calibration_curves.EXPERIMENT,
-        cubic_conditions.EXPERIMENT,
-        method_losses.EXPERIMENT,
-        naive_scaling.EXPERIMENT,
-        one_time_rescaling.EXPERIMENT,
-        untuned.EXPERIMENT,
+        LossShapes(),
+        CalibrationCurves(),
+        CubicConditions(),
+        MethodLosses(),
+        NaiveScaling(),
+        OneTimeRescaling(),
+        Untuned(),
     )
 }
 
 
 @dataclass(frozen=True, eq=False)
 class Reproduction:
-    """What `reproduce` found.
+    """The result of `reproduce`.
 
     Attributes
     ----------
     setting : Setting
-        What was run, without the data sets that could not be had.
+        What was run, without the data sets that are not available.
     figures : mapping of str to matplotlib Figure
-        The pictures, by name.
+        The figures, by name.
     verdicts : sequence of Verdict
-        What the numbers say of each claim.
+        The verdict on each claim.
     tables : sequence of Table
-        The numbers.
+        The tables.
     not_run : mapping of str to str
-        Data sets that were not run, and why.
+        Data sets that were not run, and the reason.
     results : Results
-        All results, to be looked at further; its `failures` are the fits that failed, and how.
+        All stored results; its `failures` are the failed fits and their errors.
     code : str
-        The version of the code that the numbers are from.
+        The version of the code that computed the results.
     seconds : float
-        How long it took.
+        Wall-clock time.
     folder : Path
-        Where the store and the files are.
+        The folder with the store and the files.
     """
 
     setting: Setting
@@ -86,12 +84,26 @@ class Reproduction:
     seconds: float
     folder: Path
 
-    def text(self) -> str:
-        """Return verdicts and tables as Markdown."""
-        parts = [_markdown(table) for table in (*self.tables, _summary(self.verdicts))]
+    def claims(self) -> Table:
+        """Return the verdicts as a table; its caption names what was not run or failed."""
+        rows = tuple(
+            (
+                each.claim,
+                each.interpretation,
+                each.criterion,
+                each.verdict,
+                "; ".join(f"{data}: {numbers}" for data, numbers in each.evidence.items()),
+            )
+            for each in self.verdicts
+        )
+        header = ("claim", "interpretation", "true if", "verdict", "evidence")
         notes = [f"Not run: {name}. {why}" for name, why in self.not_run.items()]
         notes += [f"Failed: {fit}: {why}" for fit, why in self.results.failures.items()]
-        return "\n\n".join([*notes, *parts]) + "\n"
+        return Table("Claims", " ".join(notes), header, rows)
+
+    def text(self) -> str:
+        """Return tables and verdicts as Markdown."""
+        return "\n\n".join(table.markdown() for table in (*self.tables, self.claims())) + "\n"
 
 
 def reproduce(
@@ -104,29 +116,29 @@ def reproduce(
     processes: int | None = None,
     fetch: bool = True,
 ) -> Reproduction:
-    """Run experiments of the paper, or take up where an earlier run was stopped.
+    """Run experiments of the paper, or resume an interrupted run.
 
-    Finished fits are kept in ``results.jsonl`` in `out`, and never run again as long as neither
-    their configuration nor the data nor the code has changed. Pictures, tables and verdicts are
-    written beside it.
+    Finished fits are stored in ``results.jsonl`` in `out`. A stored fit is not repeated while its
+    configuration, the data and the code are unchanged. Figures, tables and verdicts are written to
+    the same folder.
 
     Parameters
     ----------
     names : iterable of str, optional
         Names in `EXPERIMENTS`; by default all.
     quick : bool, default=False
-        Whether to run a small version on data that comes with scikit-learn.
+        Whether to run a small version on data included with scikit-learn.
     out : path, default="out"
-        The folder of the results; made if missing.
+        The folder of the results; created if missing.
     progress : callable, optional
-        Told the number of finished fits and of all. By default a bar with the time left on standard
-        error, where that is a terminal.
+        Called with the number of finished fits and the total. By default a progress bar on standard
+        error, if that is a terminal.
     setting : Setting, optional
-        How much to run; by default that of the paper, or the small one.
+        Data sets, penalties and trials; by default those of the paper, or the small ones.
     processes : int, optional
-        How many processes; by default one for each processor.
+        Number of processes; by default one per processor.
     fetch : bool, default=True
-        Whether to download data that is missing.
+        Whether to download missing data.
 
     Returns
     -------
@@ -143,32 +155,22 @@ def reproduce(
     ['does not hold', 'does not hold']
     """
     begin = time.perf_counter()
-    chosen = _chosen(names)
-    at_hand = setting or (QUICK if quick else FULL)
+    chosen = _select(names)
+    available = setting or (QUICK if quick else FULL)
     not_run: dict[str, str] = {}
-    if any(experiment.plan(at_hand) for experiment in chosen):
-        at_hand, not_run = _at_hand(at_hand, fetch)
-    fits = dict.fromkeys(fit for experiment in chosen for fit in experiment.plan(at_hand))
+    if any(experiment.plan(available) for experiment in chosen):
+        available, not_run = _without_missing_data(available, fetch)
+    fits = dict.fromkeys(fit for experiment in chosen for fit in experiment.plan(available))
     folder = Path(out)
-    store = Store(folder / "results.jsonl")
-    with ProgressBar("fits") if progress is None else nullcontext(progress) as reached:
-        results = Results(run_fits(fits, store, processes=processes, reached=reached))
-    found = Reproduction(
-        at_hand,
-        {k: f for each in chosen for k, f in each.draw(at_hand, results).items()},
-        [verdict for each in chosen for verdict in each.judge(at_hand, results)],
-        [_noted(table, not_run) for each in chosen for table in each.tabulate(at_hand, results)],
-        not_run,
-        results,
-        code_version(),
-        time.perf_counter() - begin,
-        folder,
-    )
+    with ProgressBar("fits") if progress is None else nullcontext(progress) as report:
+        rows = run_fits(fits, Store(folder / "results.jsonl"), processes=processes, progress=report)
+    found = _collect(chosen, available, not_run, Results(rows), folder)
+    found = replace(found, seconds=time.perf_counter() - begin)
     _write(found)
     return found
 
 
-def _chosen(names: Iterable[str] | None) -> list[Experiment]:
+def _select(names: Iterable[str] | None) -> list[Experiment]:
     wanted = list(EXPERIMENTS) if names is None else list(names)
     unknown = [name for name in wanted if name not in EXPERIMENTS]
     if unknown:
@@ -176,8 +178,8 @@ def _chosen(names: Iterable[str] | None) -> list[Experiment]:
     return [EXPERIMENTS[name] for name in wanted]
 
 
-def _at_hand(setting: Setting, fetch: bool) -> tuple[Setting, dict[str, str]]:
-    """Leave out the data sets that cannot be had, and say why."""
+def _without_missing_data(setting: Setting, fetch: bool) -> tuple[Setting, dict[str, str]]:
+    """Return the setting with the available data sets, and the reasons for the others."""
     not_run = {}
     for name in setting.datasets:
         try:
@@ -186,47 +188,36 @@ def _at_hand(setting: Setting, fetch: bool) -> tuple[Setting, dict[str, str]]:
             not_run[name] = str(error)
     left = [name for name in setting.datasets if name not in not_run]
     if not left:
-        raise DatasetError("no data set can be had. " + " ".join(not_run.values()))
+        raise DatasetError("no data set is available. " + " ".join(not_run.values()))
     return replace(setting, datasets=left), not_run
 
 
-def _noted(table: Table, not_run: Mapping[str, str]) -> Table:
-    missing = f"Not run: {', '.join(not_run)}." if not_run else ""
-    return replace(table, note=" ".join(filter(None, (table.note, missing))))
-
-
-def _summary(verdicts: Sequence[Verdict]) -> Table:
-    rows = [
-        (
-            verdict.claim,
-            verdict.reading,
-            verdict.verdict,
-            ", ".join(verdict.held_on),
-            "; ".join(f"{data}: {text}" for data, text in verdict.evidence.items()),
-        )
-        for verdict in verdicts
-    ]
-    return Table("Claims", ("claim", "reading", "verdict", "held on", "evidence"), rows)
-
-
-def _markdown(table: Table) -> str:
-    lines = [f"### {table.title}", "", *([table.note, ""] if table.note else [])]
-    for cells in (table.columns, ["---"] * len(table.columns), *table.rows):
-        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
-    return "\n".join(lines)
+def _collect(
+    chosen: Sequence[Experiment],
+    setting: Setting,
+    not_run: Mapping[str, str],
+    results: Results,
+    folder: Path,
+) -> Reproduction:
+    """Draw the figures, and compute tables and verdicts."""
+    figures: dict[str, Any] = {}
+    verdicts: list[Verdict] = []
+    tables: list[Table] = []
+    for experiment in chosen:
+        figures |= experiment.draw(setting, results)
+        verdicts += experiment.verdicts(setting, results)
+        tables += experiment.tables(setting, results)
+    if not_run:
+        note = f"Not run: {', '.join(not_run)}."
+        tables = [replace(t, caption=f"{t.caption} {note}".strip()) for t in tables]
+    return Reproduction(
+        setting, figures, verdicts, tables, not_run, results, code_version(), 0.0, folder
+    )
 
 
 def _write(found: Reproduction) -> None:
-    """Write pictures and tables."""
-    from matplotlib import rc_context
-
-    contents = {"results.md": found.text().encode()}
-    # Text as text, and no random or dated part: small files that change only with what they show.
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": "marginpursuit"}):
-        for name, figure in found.figures.items():
-            buffer = io.BytesIO()
-            figure.savefig(buffer, format="svg", metadata={"Date": None})
-            contents[f"{name}.svg"] = buffer.getvalue()
+    """Write tables and figures to the folder."""
     found.folder.mkdir(parents=True, exist_ok=True)
-    for name, content in contents.items():
-        write_atomically(found.folder / name, content)
+    write_atomically(found.folder / "results.md", found.text().encode())
+    for name, figure in found.figures.items():
+        write_atomically(found.folder / f"{name}.svg", to_svg(figure))

@@ -1,4 +1,4 @@
-"""What a run left behind: results, figures and tables, as a file that a report is made from."""
+"""A run: results, figures and tables in one JSON file, from which a report is made."""
 
 import dataclasses
 import datetime
@@ -13,20 +13,21 @@ from typing import Any
 
 from marginpursuit._files import write_atomically
 from marginpursuit._versions import versions
-from marginpursuit.experiments.compare import SetResult
+from marginpursuit.experiments._results import Table
+from marginpursuit.experiments.method_results import SetResult
 
-__all__ = ["Figure", "Listing", "Run", "RunFileError"]
+__all__ = ["Figure", "Run", "RunFileError", "Table"]
 
 _FORMAT = "marginpursuit run 1"
 
 
 class RunFileError(ValueError):
-    """A file is no run, or a damaged one."""
+    """A file is not a run, or is damaged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A picture."""
+    """A figure as SVG text."""
 
     title: str
     caption: str
@@ -34,58 +35,48 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
-    """A table of text."""
-
-    title: str
-    caption: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Run:
-    """Everything that a report shows.
+    """The content of a report.
 
     Examples
     --------
     >>> from marginpursuit.experiments.runs import Run
-    >>> run = Run.now("nothing yet")
+    >>> run = Run.now("empty")
     >>> Run.from_json(run.to_json()) == run
     True
     """
 
     title: str
-    made: str  # when, in ISO format
+    made: str  # date and time in ISO format
     versions: dict[str, str]
     sets: tuple[SetResult, ...] = ()
-    listings: tuple[Listing, ...] = ()
+    listings: tuple[Table, ...] = ()
     figures: tuple[Figure, ...] = ()
 
     @classmethod
     def now(cls, title: str, **parts: Any) -> "Run":
-        """Make a run with the time and the versions of this moment."""
+        """Create a run with the current time and versions."""
         made = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         return cls(title, made, versions(), **parts)
 
     def to_json(self) -> str:
-        """Return the run as text."""
+        """Return the run as JSON text."""
         content = {"format": _FORMAT, **dataclasses.asdict(self)}
         return json.dumps(content, allow_nan=False, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, text: str | bytes) -> "Run":
-        """Read a run from text; every value is checked against the type that it should have."""
+        """Read a run from JSON text; every value is checked against its type annotation."""
         try:
             content = json.loads(text)
         except (ValueError, RecursionError) as error:
-            raise RunFileError(f"no JSON: {error}") from error
+            raise RunFileError(f"not JSON: {error}") from error
         if not isinstance(content, dict) or content.pop("format", None) != _FORMAT:
-            raise RunFileError(f"no run, or of another version; expected {_FORMAT!r}")
-        return typing.cast(Run, _revive(cls, content, "run"))
+            raise RunFileError(f"not a run, or of another version; expected {_FORMAT!r}")
+        return typing.cast(Run, _restore(cls, content, "run"))
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the run to a file, at once or not at all."""
+        """Write the run to a file, atomically."""
         return write_atomically(path, self.to_json().encode())
 
     @classmethod
@@ -99,33 +90,46 @@ class Run:
             raise RunFileError(f"{path}: {error}") from error
 
 
-def _revive(kind: Any, value: Any, where: str) -> Any:
-    """Turn what JSON gives back into the type that an annotation asks for, or refuse it."""
-    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+def _restore(kind: Any, value: Any, where: str) -> Any:
+    """Convert a JSON value to an annotated type; raise `RunFileError` if it does not match."""
+    origin = typing.get_origin(kind)
+    if origin is types.UnionType:  # T | None
+        return None if value is None else _restore(typing.get_args(kind)[0], value, where)
     if dataclasses.is_dataclass(kind) and isinstance(value, dict):
-        hints = typing.get_type_hints(kind)
-        if set(value) <= set(hints):
-            parts = {
-                name: _revive(hints[name], part, f"{where}.{name}") for name, part in value.items()
-            }
-            try:
-                return typing.cast(Any, kind)(**parts)
-            except TypeError as error:
-                raise RunFileError(f"{where}: {error}") from error
-    elif origin is types.UnionType:
-        return None if value is None else _revive(inner[0], value, where)
-    elif origin is tuple and isinstance(value, list):
-        kinds = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
-        if len(kinds) == len(value):
-            return tuple(
-                _revive(part_kind, part, f"{where}[{number}]")
-                for number, (part_kind, part) in enumerate(zip(kinds, value, strict=True))
-            )
-    elif origin is dict and isinstance(value, dict):
-        return {name: _revive(inner[1], part, f"{where}[{name!r}]") for name, part in value.items()}
-    elif kind is float and isinstance(value, int | float) and not isinstance(value, bool):
-        if math.isfinite(value):
-            return float(value)
-    elif kind is type(value) or (kind is int and type(value) is int):
+        return _restore_dataclass(kind, value, where)
+    if origin is tuple and isinstance(value, list):
+        return _restore_tuple(typing.get_args(kind), value, where)
+    if origin is dict and isinstance(value, dict):
+        inner = typing.get_args(kind)[1]
+        return {name: _restore(inner, part, f"{where}[{name!r}]") for name, part in value.items()}
+    return _restore_scalar(kind, value, where)
+
+
+def _restore_scalar(kind: Any, value: Any, where: str) -> Any:
+    if kind is float and type(value) in (int, float) and math.isfinite(value):
+        return float(value)
+    if kind in (int, str, bool) and type(value) is kind:
         return value
-    raise RunFileError(f"{where}: not what a run holds there")
+    raise RunFileError(f"{where}: expected {kind}, got {type(value).__name__}")
+
+
+def _restore_dataclass(kind: Any, value: dict[str, Any], where: str) -> Any:
+    hints = typing.get_type_hints(kind)
+    unknown = sorted(set(value) - set(hints))
+    if unknown:
+        raise RunFileError(f"{where}: unknown fields {unknown}")
+    parts = {name: _restore(hints[name], part, f"{where}.{name}") for name, part in value.items()}
+    try:
+        return kind(**parts)
+    except TypeError as error:  # fields are missing
+        raise RunFileError(f"{where}: {error}") from error
+
+
+def _restore_tuple(inner: tuple[Any, ...], value: list[Any], where: str) -> tuple[Any, ...]:
+    kinds = inner[:1] * len(value) if inner[-1] is Ellipsis else inner
+    if len(kinds) != len(value):
+        raise RunFileError(f"{where}: expected {len(kinds)} values, got {len(value)}")
+    return tuple(
+        _restore(kind, part, f"{where}[{number}]")
+        for number, (kind, part) in enumerate(zip(kinds, value, strict=True))
+    )

@@ -1,8 +1,8 @@
-r"""What a fit costs in bytes and rounds, and how long it takes on many workers.
+r"""Bytes and communication rounds of a distributed fit, and its simulated time.
 
-`cost` has the formulas, `simulate` plays the rounds of a fit: tasks that a scheduler hands out one
-after another, workers of which some are slow and some are lost. ``python -m
-marginpursuit.experiments.scaling`` prints the tables of ``docs/scaling.md``.
+`cost` has the formulas. `simulate` simulates the rounds of a fit, with a scheduler that assigns
+tasks serially, stragglers, and workers that fail. ``python -m marginpursuit.experiments.scaling``
+prints the tables of ``docs/scaling.md``.
 """
 
 import heapq
@@ -13,21 +13,19 @@ import numpy as np
 
 __all__ = ["Cluster", "Cost", "Fit", "cost", "simulate", "tables"]
 
-# Bytes of a cell of margins: its ends, number, weight, mean and two moments.
-_CELL_BYTES = 56.0
-
 
 @dataclass(frozen=True)
 class Fit:
-    """A fit: the data, how they are cut, and what the solver took."""
+    """The size of the data and of its blocks, and the passes that the solver made."""
 
     n_rows: float
     n_columns: int
     item_bytes: int = 4
     block_bytes: float = 2.0**26
     n_problems: int = 1
-    sweeps: int = 5  # reads for value and gradient
-    trials: int = 1  # reads for scores, one for each scale that was tried
+    sweeps: int = 5  # passes for value and gradient
+    trials: int = 1  # passes for scores, one per scale tried
+    cell_bytes: float = 56.0  # a cell of margins: ends, count, weight, mean and two moments
 
     @property
     def n_blocks(self) -> int:
@@ -36,16 +34,16 @@ class Fit:
 
     @property
     def passes(self) -> int:
-        """The reads of the data: moments, sweeps, scores."""
+        """The passes over the data: moments, sweeps, scores."""
         return 1 + self.sweeps + self.trials
 
     @property
     def summaries(self) -> tuple[float, ...]:
-        """The numbers of cells that describe the margins of a problem, in rounds of a trial.
+        """The numbers of cells that summarise the margins of a task, by round of a trial.
 
-        The first are those of all margins, in octaves of 64 to both sides of zero; then finer ones
-        of those eight cells or so on which a statistic depends, a fiftieth of all margins, until
-        these are few enough to be sent one by one.
+        The first round covers all margins, with 64 cells per octave on both sides of zero. Later
+        rounds refine the about eight cells on which a statistic depends, 2 % of all margins, until
+        the remaining margins are few enough to be sent one by one.
         """
         rounds, left = [128.0 * max(1.0, log2(self.n_rows) - 6.0)], self.n_rows / 50.0
         while left > 2.0**15:
@@ -56,41 +54,41 @@ class Fit:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a fit moves, in bytes, and its rounds."""
+    """Bytes moved by a fit, and its rounds."""
 
-    rounds: int  # the labels, one for each read, and those for the statistics of margins
-    read: float  # from where the blocks are
-    out: float  # from the client: labels, and coefficients with every question
+    rounds: int  # one for the labels, one per pass, and those for the margin statistics
+    read: float  # from the storage of the blocks
+    out: float  # from the client: labels, and coefficients with every request
     back: float  # to the client: moments, gradients, summaries of margins
-    among: float  # between workers at most: all results of blocks but the last sum of each round
+    among: float  # between workers, upper bound: all block results except the sum of each round
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """A cluster; the numbers are what one thread of the machine of the benchmarks does."""
+    """A cluster; the defaults are the rates of one thread of the benchmark machine."""
 
     n_workers: int
-    read_rate: float = 3.2e9  # bytes a second and worker, loaded and swept
-    product_rate: float = 55e9  # operations a second and worker, for the Gram matrix
-    link_rate: float = 1e9  # bytes a second to and from the client, and from worker to worker
-    task_seconds: float = 1e-3  # of the scheduler for a task, one after another
-    round_seconds: float = 0.02  # beside its tasks
-    client_seconds: float = 6e-8  # a row, for the labels
-    margin_seconds: float = 1.2e-7  # of a worker, a row, problem and trial, to sort margins
-    spread: float = 0.0  # the standard deviation of the logarithm of a task's time
-    failures: float = 0.0  # a worker and hour
-    recovery_seconds: float = 10.0  # until a lost worker is noticed
+    read_rate: float = 3.2e9  # bytes per second and worker, loaded and swept
+    product_rate: float = 55e9  # operations per second and worker, for the Gram matrix
+    link_rate: float = 1e9  # bytes per second to and from the client, and between workers
+    task_seconds: float = 1e-3  # scheduler time per task, serial
+    round_seconds: float = 0.02  # overhead per round
+    client_seconds: float = 6e-8  # client time per row, to encode the labels
+    margin_seconds: float = 1.2e-7  # worker time per row, problem and trial, to sort margins
+    spread: float = 0.0  # standard deviation of the logarithm of a task's time
+    failures: float = 0.0  # per worker and hour
+    recovery_seconds: float = 10.0  # until a failed worker is noticed
 
 
-def cost(fit: Fit, question_bytes: float = 4096.0) -> Cost:
+def cost(fit: Fit, request_bytes: float = 4096.0) -> Cost:
     """Return the bytes and rounds of a fit on a cluster.
 
     Parameters
     ----------
     fit : Fit
         The fit.
-    question_bytes : float, default=4096.0
-        What a task takes beside coefficients: the recipe of its block and what it is asked.
+    request_bytes : float, default=4096.0
+        Size of a task without coefficients: the loader of its block and the request.
 
     Returns
     -------
@@ -108,27 +106,27 @@ def cost(fit: Fit, question_bytes: float = 4096.0) -> Cost:
     n, d, problems, blocks = fit.n_rows, fit.n_columns, fit.n_problems, fit.n_blocks
     coefficients, gradient = 8.0 * problems * (d + 1), 8.0 * problems * (d + 2)
     moments = 8.0 * (d * d + d + 1)
-    summaries = fit.trials * problems * _CELL_BYTES * sum(fit.summaries)
+    summaries = fit.trials * problems * fit.cell_bytes * sum(fit.summaries)
     return Cost(
         rounds=1 + fit.passes + fit.trials * (len(fit.summaries) - 1),
         read=fit.passes * n * d * fit.item_bytes,
-        out=n + blocks * (fit.passes * question_bytes + (fit.sweeps + fit.trials) * coefficients),
+        out=n + blocks * (fit.passes * request_bytes + (fit.sweeps + fit.trials) * coefficients),
         back=moments + fit.sweeps * gradient + summaries,
         among=(blocks - 1) * (moments + fit.sweeps * gradient + summaries),
     )
 
 
 def simulate(fit: Fit, cluster: Cluster, seed: int = 0) -> float:
-    """Play a fit, round by round.
+    """Simulate a fit, round by round.
 
     Parameters
     ----------
     fit : Fit
         The fit.
     cluster : Cluster
-        What it runs on.
+        The cluster.
     seed : int, default=0
-        Draws the slow tasks and the lost workers.
+        Seed of the task times and failures.
 
     Returns
     -------
@@ -141,10 +139,10 @@ def simulate(fit: Fit, cluster: Cluster, seed: int = 0) -> float:
     product = 2.0 * rows * fit.n_columns**2 / cluster.product_rate
     moments, gradient = 8.0 * fit.n_columns**2, 8.0 * fit.n_problems * fit.n_columns
     margins = rows * fit.n_problems * cluster.margin_seconds
-    first, *others = (_CELL_BYTES * fit.n_problems * cells for cells in fit.summaries)
+    first, *others = (fit.cell_bytes * fit.n_problems * cells for cells in fit.summaries)
     rounds = [(read + product, moments)] + [(read, gradient)] * fit.sweeps
     rounds += [(read + margins, first), *((0.0, finer) for finer in others)] * fit.trials
-    depth = ceil(np.log(max(fit.n_blocks, 2)) / np.log(8))  # of the tree that adds up, at most
+    depth = ceil(np.log(max(fit.n_blocks, 2)) / np.log(8))  # of the reduction tree, upper bound
     total = fit.n_rows * (1.0 / cluster.link_rate + cluster.client_seconds)  # the labels
     for work, result in rounds:
         total += _round(fit.n_blocks, work, cluster, rng) + cluster.round_seconds
@@ -153,19 +151,19 @@ def simulate(fit: Fit, cluster: Cluster, seed: int = 0) -> float:
 
 
 def _round(n_tasks: int, work: float, cluster: Cluster, rng: np.random.Generator) -> float:
-    """Return when the last of a round's tasks is done, each given to the first worker free.
+    """Return the time of a round; each task runs on the first idle worker.
 
-    Workers that are lost in a round are so by chance; the task they had is done again.
+    Workers fail at random; the task of a failed worker is repeated.
     """
     times = work * np.exp(cluster.spread * rng.standard_normal(n_tasks))
-    lost = rng.random(n_tasks) < -np.expm1(-cluster.failures / 3600.0 * times)
-    # A lost task has run for some of its time, is noticed, and begins anew.
-    times = times + lost * (cluster.recovery_seconds + rng.random(n_tasks) * times)
-    free = [0.0] * min(cluster.n_workers, n_tasks)
+    failed = rng.random(n_tasks) < -np.expm1(-cluster.failures / 3600.0 * times)
+    # A failed task ran for part of its time; it restarts when the failure is noticed.
+    times = times + failed * (cluster.recovery_seconds + rng.random(n_tasks) * times)
+    idle_from = [0.0] * min(cluster.n_workers, n_tasks)
     for k, seconds in enumerate(times.tolist()):
-        given = (k + 1) * cluster.task_seconds  # the scheduler hands out one at a time
-        heapq.heapreplace(free, max(free[0], given) + seconds)
-    return max(free)
+        assigned = (k + 1) * cluster.task_seconds  # the scheduler assigns tasks serially
+        heapq.heapreplace(idle_from, max(idle_from[0], assigned) + seconds)
+    return max(idle_from)
 
 
 def tables() -> str:
@@ -189,7 +187,7 @@ def tables() -> str:
 
 
 def _fit(n_rows: float) -> Fit:
-    """Return a fit to 100 columns of float32, in blocks of 64 MiB, or 4 GiB where they are many."""
+    """Return a fit to 100 float32 columns, in blocks of 64 MiB, or of 4 GiB from 1e11 rows on."""
     return Fit(n_rows, 100, block_bytes=2.0**26 if n_rows < 1e11 else 2.0**32)
 
 

@@ -1,4 +1,4 @@
-"""Times of fits as multiples of one read of the data, which hold on other machines too."""
+"""Times of fits relative to one pass over the data: ratios that transfer to other machines."""
 
 import time
 import warnings
@@ -13,16 +13,14 @@ from sklearn.exceptions import ConvergenceWarning
 
 __all__ = ["Timing", "time_fits"]
 
-_REPEATS = 3
-
 
 class Timing(NamedTuple):
-    """The least time of some fits of a method."""
+    """The shortest of several fits of a method."""
 
     name: str
     seconds: float
-    passes: float  # the same in reads of the data
-    error: float  # of the training data
+    passes: float  # seconds divided by the time to read the data once
+    error: float  # training error
 
 
 def time_fits(
@@ -30,23 +28,26 @@ def time_fits(
     n_rows: int,
     n_columns: int,
     *,
-    reached: Callable[[str], None] | None = None,
+    repeats: int = 3,
+    progress: Callable[[str], None] | None = None,
 ) -> list[Timing]:
-    """Time the fits of some methods to artificial data.
+    """Time the fits of methods to synthetic data.
 
     Parameters
     ----------
     methods : dict
         From name to estimator.
     n_rows, n_columns : int
-        The size of the data.
-    reached : callable, optional
-        Called with the name of each method that is done.
+        Size of the data.
+    repeats : int, default=3
+        Fits per method; the shortest counts.
+    progress : callable, optional
+        Called with the name of each finished method.
 
     Returns
     -------
     list of Timing
-        The least time of each method.
+        The shortest time of each method.
 
     Examples
     --------
@@ -64,23 +65,22 @@ def time_fits(
         n_clusters_per_class=1,
         random_state=0,
     )
-    read = _least_time(lambda: np.max(X))
+    one_pass = _shortest_time(lambda: np.max(X), repeats)
     timings = []
     for name, method in methods.items():
         model = clone(method)
-        fit = partial(model.fit, X, y)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            seconds = _least_time(fit)
-        timings.append(Timing(name, seconds, seconds / read, float(1 - model.score(X, y))))
-        if reached is not None:
-            reached(name)
+            seconds = _shortest_time(partial(model.fit, X, y), repeats)
+        timings.append(Timing(name, seconds, seconds / one_pass, float(1 - model.score(X, y))))
+        if progress is not None:
+            progress(name)
     return timings
 
 
-def _least_time(call: Callable[[], Any]) -> float:
+def _shortest_time(call: Callable[[], Any], repeats: int) -> float:
     times = []
-    for _ in range(_REPEATS):
+    for _ in range(repeats):
         start = time.perf_counter()
         call()
         times.append(time.perf_counter() - start)

@@ -1,14 +1,14 @@
-"""What the paper's last claim promises, by our own means: nothing to tune.
+"""The paper's last claim, tested on our classifier: no tuning.
 
-`MarginPursuitClassifier` as it comes, on columns as they come, on the same trials as Pegasos and
-the stochastic margin pursuit at their best λ and under the best scaling of the columns.
+`MarginPursuitClassifier` with its defaults, on unscaled columns, against Pegasos and stochastic
+margin pursuit at the best λ and column scaling of each, on the same trials.
 """
 
 from typing import Any
 
 import numpy as np
 
-from marginpursuit.experiments import naive_scaling
+from marginpursuit.experiments._figures import dataset_panels, plot_test_error
 from marginpursuit.experiments._fits import Fit
 from marginpursuit.experiments._results import (
     Experiment,
@@ -16,93 +16,85 @@ from marginpursuit.experiments._results import (
     Setting,
     Table,
     Verdict,
-    judge,
     percent,
 )
-from marginpursuit.experiments.naive_scaling import LEARNERS, TOLERANCE, candidates
+from marginpursuit.experiments.naive_scaling import NaiveScaling, candidates, not_worse
 
-__all__ = ["EXPERIMENT"]
+__all__ = ["Untuned"]
 
 
-def _ours(data: str) -> Fit:
+class Untuned(Experiment):
+    """`MarginPursuitClassifier` without tuning."""
+
+    name = "untuned"
+    title = "MarginPursuitClassifier without tuning, against the best λ of both learners"
+    peers = NaiveScaling.learners
+
+    def plan(self, setting: Setting) -> list[Fit]:
+        """Return the untuned fits, and those of figures 3 and 4."""
+        own = [
+            Fit(data, "none", trial, "untuned")
+            for data in setting.datasets
+            for trial in range(setting.trials)
+        ]
+        return own + NaiveScaling().plan(setting)
+
+    def verdicts(self, setting: Setting, results: Results) -> list[Verdict]:
+        """Compare the test errors with each peer."""
+        return [
+            Verdict.of(
+                f"Without tuning, MarginPursuitClassifier is no worse than {peer} tuned",
+                "columns: unscaled for ours, the best scaling for the peer",
+                "test error at most one percentage point above the lowest at the best λ",
+                {
+                    data: not_worse(
+                        results.lowest(_untuned(data)),
+                        results.lowest(_best(setting, results, data, peer)),
+                    )
+                    for data in setting.datasets
+                },
+            )
+            for peer in self.peers
+        ]
+
+    def tables(self, setting: Setting, results: Results) -> list[Table]:
+        """Return test errors and cost."""
+        rows = []
+        for data in setting.datasets:
+            fit = _untuned(data)
+            gradients = results.trials(fit, "gradients")[:, 0].mean()
+            seconds = float(np.median(results.trials(fit, "seconds")))
+            cost = f"{gradients:.0f} gradients, {1000 * seconds:.1f} ms"
+            best = [_best(setting, results, data, peer) for peer in self.peers]
+            cells = [f"{percent(results.lowest(b))} ({b.scaling}, λ = {b.penalty:g})" for b in best]
+            rows.append((data, percent(results.lowest(fit)), cost, *cells))
+        header = ("data", "untuned", "its cost", *(f"best {peer}" for peer in self.peers))
+        title = "Without tuning, against the best of all λ and scalings"
+        return [Table(title, "", header, tuple(rows))]
+
+    def draw(self, setting: Setting, results: Results) -> dict[str, Any]:
+        """Draw the test errors of the peers, and ours with two standard errors."""
+        figure, panels = dataset_panels(setting.datasets, 3.2)
+        for panel, data in zip(panels, setting.datasets, strict=True):
+            for peer in self.peers:
+                best = _best(setting, results, data, peer)
+                plot_test_error(panel, results, best, label=f"{peer}, best λ and scaling")
+            errors = results.trials(_untuned(data), "test_error")
+            gradients = results.trials(_untuned(data), "gradients").mean()
+            standard_error = errors.std(ddof=1) / np.sqrt(len(errors))
+            panel.errorbar(
+                gradients, errors.mean(), 2 * standard_error, fmt="o", color="C3", label="untuned"
+            )
+        panels[0].legend(fontsize="x-small")
+        return {self.name: figure}
+
+
+def _untuned(data: str) -> Fit:
     return Fit(data, "none", 0, "untuned")
 
 
-def _plan(setting: Setting) -> list[Fit]:
-    own = [
-        Fit(data, "none", trial, "untuned")
-        for data in setting.datasets
-        for trial in range(setting.trials)
-    ]
-    return own + naive_scaling.EXPERIMENT.plan(setting)
-
-
-def _rival(setting: Setting, results: Results, data: str, learner: str) -> Fit:
-    """Return the best of all λ and all ways to scale the columns."""
+def _best(setting: Setting, results: Results, data: str, learner: str) -> Fit:
+    """Return the best fit over all λ and scalings."""
     return results.best(
         fit for scaling in setting.scalings for fit in candidates(setting, data, scaling, learner)
     )
-
-
-def _judge(setting: Setting, results: Results) -> list[Verdict]:
-    return [
-        judge(
-            f"Without tuning, MarginPursuitClassifier is no worse than {learner} tuned",
-            "columns: as they come for ours, the best way to scale them for the other",
-            "test error at most one percentage point above the lowest at the best λ",
-            {data: _no_worse(setting, results, data, learner) for data in setting.datasets},
-        )
-        for learner in LEARNERS
-    ]
-
-
-def _no_worse(setting: Setting, results: Results, data: str, learner: str) -> tuple[bool, str]:
-    a = results.lowest(_ours(data))
-    b = results.lowest(_rival(setting, results, data, learner))
-    return bool(a.mean() - b.mean() <= TOLERANCE), f"{percent(a)} against {percent(b)}"
-
-
-def _tabulate(setting: Setting, results: Results) -> list[Table]:
-    rows = []
-    for data in setting.datasets:
-        ours = _ours(data)
-        passes = results.trials(ours, "gradients")[:, 0]
-        rivals = [_rival(setting, results, data, learner) for learner in LEARNERS]
-        cells = [
-            f"{percent(results.lowest(fit))} ({fit.scaling}, λ = {fit.penalty:g})" for fit in rivals
-        ]
-        seconds = float(np.median(results.trials(ours, "seconds")))
-        cost = f"{passes.mean():.0f} gradients, {1000 * seconds:.1f} ms"
-        rows.append((data, percent(results.lowest(ours)), cost, *cells))
-    columns = ("data", "untuned", "its cost", *(f"best {learner}" for learner in LEARNERS))
-    return [Table("Without tuning, against the best of all λ and scalings", columns, rows)]
-
-
-def _draw(setting: Setting, results: Results) -> dict[str, Any]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(4.0 * len(setting.datasets), 3.2), layout="constrained")
-    panels = figure.subplots(1, len(setting.datasets), squeeze=False)[0]
-    for panel, data in zip(panels, setting.datasets, strict=True):
-        for learner in LEARNERS:
-            fit = _rival(setting, results, data, learner)
-            error = results.trials(fit, "test_error").mean(axis=0)
-            panel.plot(results.gradients(fit), error, label=f"{learner}, best λ and scaling")
-        ours = results.trials(_ours(data), "test_error")
-        gradients = results.trials(_ours(data), "gradients").mean()
-        spread = ours.std(ddof=1) / np.sqrt(len(ours))
-        panel.errorbar(gradients, ours.mean(), 2 * spread, fmt="o", color="C3", label="untuned")
-        panel.set(title=data, xlabel="gradients", xscale="log")
-    panels[0].set_ylabel("test error")
-    panels[0].legend(fontsize="x-small")
-    return {"untuned": figure}
-
-
-EXPERIMENT = Experiment(
-    "untuned",
-    "MarginPursuitClassifier without tuning, against the best λ of both learners",
-    _plan,
-    _judge,
-    _draw,
-    _tabulate,
-)

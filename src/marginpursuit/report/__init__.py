@@ -1,4 +1,4 @@
-"""A run as one HTML page that needs nothing else: no network, no other file (extra `report`)."""
+"""A run as one self-contained HTML page, without network access or other files (extra `report`)."""
 
 import base64
 import gzip
@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from marginpursuit.experiments.compare import SetResult
+from marginpursuit.experiments.method_results import SetResult
 from marginpursuit.experiments.runs import Run
 from marginpursuit.report import charts
 
@@ -17,17 +17,17 @@ __all__ = ["render"]
 
 
 def render(run: Run) -> str:
-    """Write the report of a run.
+    """Return the report of a run.
 
     Parameters
     ----------
     run : Run
-        What to show.
+        The run.
 
     Returns
     -------
     str
-        An HTML page. Names are escaped, and a content policy in the page forbids all requests.
+        An HTML page. All text is escaped, and a content security policy forbids all requests.
 
     Examples
     --------
@@ -48,7 +48,7 @@ def render(run: Run) -> str:
     return environment.get_template("report.html").render(
         run=run,
         sets=[_describe(result) for result in run.sets],
-        # Compressed, as there may be many; the browser unpacks them, as images that run no code.
+        # Compressed SVG; the browser decompresses it and shows it as an image without scripts.
         figures=[
             (figure, base64.b64encode(gzip.compress(figure.svg.encode(), mtime=0)).decode())
             for figure in run.figures
@@ -60,9 +60,9 @@ def render(run: Run) -> str:
 
 
 def _describe(result: SetResult) -> dict[str, Any]:
-    """Return what the page says of a data set: methods that worked, best first, and charts."""
+    """Return the template variables of a data set: methods by test error, and charts."""
     done = sorted((m for m in result.methods if not m.failure), key=lambda method: method.error)
-    # Those with a margin level are shown first.
+    # Methods with a margin level come first.
     ordered = sorted(result.methods, key=lambda method: "margin" not in method.settings)
     courses = {method.name: method.course for method in ordered if method.course}
     return {
@@ -82,12 +82,12 @@ def _describe(result: SetResult) -> dict[str, Any]:
 
 
 def _breakable(name: str) -> Markup:
-    """Escape a name; a narrow screen may break it before capitals, brackets and underscores."""
+    """Escape a name; allow line breaks before capitals, brackets and underscores."""
     return Markup("<wbr>").join(re.split(r"(?<=[a-z])(?=[A-Z(_])", name))
 
 
 def _courses(run: Run) -> list[dict[str, Any]]:
-    """Return what the slider of each data set shows, by method."""
+    """Return the frames of the slider of each data set, by method."""
     return [
         {
             method.name: charts.course_frames(method.course)

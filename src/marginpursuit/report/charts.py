@@ -1,38 +1,57 @@
-"""The pictures of a report, as SVG whose colours the style sheet decides.
+"""The charts of a report, as SVG with the colours of the style sheet.
 
-All are drawn 360 units wide, so that text has its natural size on a phone; wider screens put
-several side by side.
+All charts are 360 units wide, so that text has its natural size on a phone; wider screens place
+several next to each other.
 """
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
 
-from marginpursuit.experiments.compare import Course, MethodResult
+from marginpursuit.experiments.method_results import Course, MethodResult
 
-WIDTH = 360
-_LEFT, _RIGHT, _BOTTOM = 40, 10, 34  # room for the labels of the axes
-_ROW = 34  # of a method in the chart of errors
-_PANEL = 200  # height of the panels with margins
-_PLOT = WIDTH - _LEFT - _RIGHT
-_CALIBRATION = 150
+__all__ = ["calibration_chart", "cost_chart", "course_frames", "error_chart", "margin_panels"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Sizes in SVG units."""
+
+    width: int = 360
+    left: int = 40  # space for the labels of the vertical axis
+    right: int = 10
+    bottom: int = 34  # space for the labels of the horizontal axis
+    row: int = 34  # height of a method in the error chart
+    cost: int = 260  # height of the cost chart
+    panel: int = 200  # height of the margin panels
+    calibration: int = 150  # height of a calibration chart
+
+    @property
+    def plot_width(self) -> int:
+        """Width between the labels."""
+        return self.width - self.left - self.right
+
+
+#: The sizes of all charts.
+_LAYOUT = Layout()
 
 
 def error_chart(methods: Sequence[MethodResult]) -> Markup:
-    """Draw the test error of each method with its interval, one row a method."""
+    """Draw the test error of each method with its interval, one row per method."""
     top = max(method.error_interval[1] for method in methods)
     ticks = _ticks(0.0, 100 * top)
-    height = _ROW * len(methods)
+    height = _LAYOUT.row * len(methods)
 
     def x(error: float) -> float:
-        return 14 + 100 * error / ticks[-1] * (WIDTH - 32)
+        return 14 + 100 * error / ticks[-1] * (_LAYOUT.width - 32)
 
     parts = [_grid_x([(x(tick / 100), f"{tick:g} %") for tick in ticks], height)]
     for number, method in enumerate(methods):
         low, high = method.error_interval
-        y = _ROW * number + 24
+        y = _LAYOUT.row * number + 24
         title = f"{method.name}: {_percent(method.error)} ({_percent(low)} to {_percent(high)})"
         marks = (
             _element("text", f"{number + 1}  {method.name}", x=6, y=y - 9, class_="name")
@@ -40,19 +59,19 @@ def error_chart(methods: Sequence[MethodResult]) -> Markup:
             + _element("circle", cx=f"{x(method.error):.1f}", cy=y, r=4, class_="dot")
         )
         parts.append(_element("g", _element("title", title) + marks))
-    return _svg(parts, height + _BOTTOM, "Test error with intervals, by method")
+    return _svg(parts, height + _LAYOUT.bottom, "Test error with intervals, by method")
 
 
 def cost_chart(methods: Sequence[MethodResult]) -> Markup:
-    """Draw the test error of each method against the time of a fit, which is on a log scale."""
-    height = 260
+    """Draw the test error of each method against the time of a fit, on a log scale."""
+    height = _LAYOUT.cost
     errors = [100 * method.error for method in methods]
     times = [math.log10(max(method.seconds, 1e-6)) for method in methods]
     rows = _ticks(0.0, max(errors) or 1.0)
     first, last = math.floor(min(times)), max(math.ceil(max(times)), math.floor(min(times)) + 1)
 
     def x(time: float) -> float:
-        return _LEFT + 12 + (time - first) / (last - first) * (_PLOT - 24)
+        return _LAYOUT.left + 12 + (time - first) / (last - first) * (_LAYOUT.plot_width - 24)
 
     def y(error: float) -> float:
         return 14 + (1 - error / rows[-1]) * (height - 14)
@@ -64,7 +83,7 @@ def cost_chart(methods: Sequence[MethodResult]) -> Markup:
     ]
     placed: list[tuple[float, float]] = []
     for number, (method, error, time) in enumerate(zip(methods, errors, times, strict=True)):
-        spot = _free((x(time), y(error)), placed)
+        spot = _badge_position((x(time), y(error)), placed)
         placed.append(spot)
         title = f"{method.name}: {_percent(method.error)}, {_time(method.seconds)}"
         parts.append(
@@ -87,12 +106,12 @@ def cost_chart(methods: Sequence[MethodResult]) -> Markup:
                 ),
             )
         )
-    return _svg(parts, height + _BOTTOM, "Time of a fit against test error, by method")
+    return _svg(parts, height + _LAYOUT.bottom, "Time of a fit against test error, by method")
 
 
 def calibration_chart(bins: Sequence[tuple[float, float, int]]) -> Markup:
-    """Draw frequencies against probabilities; the area of a dot is the share of its bin."""
-    size, left = _CALIBRATION - 30, 28
+    """Draw frequencies against probabilities; a larger dot is a larger bin."""
+    size, left = _LAYOUT.calibration - 30, 28
     total = sum(count for _, _, count in bins)
 
     def point(probability: float, frequency: float) -> str:
@@ -115,15 +134,19 @@ def calibration_chart(bins: Sequence[tuple[float, float, int]]) -> Markup:
         dot = _element("circle", _element("title", title), cx=across, cy=down, r=f"{radius:.1f}")
         parts.append(dot)
     return _svg(
-        parts, _CALIBRATION, "Frequency against probability", WIDTH // 2 - 24, "calibration"
+        parts,
+        _LAYOUT.calibration,
+        "Frequency against probability",
+        _LAYOUT.width // 2 - 24,
+        "calibration",
     )
 
 
 def margin_panels(course: Course) -> Markup:
-    """Draw the margins at the first and the last checkpoint; the slider then moves the second."""
+    """Draw the margins at the first and the last checkpoint; the slider changes the latter."""
     drawn = course_frames(course)
     ticks = Markup("").join(
-        _element("text", text, x=x, y=_PANEL + 14, class_="tick middle")
+        _element("text", text, x=x, y=_LAYOUT.panel + 14, class_="tick middle")
         for x, text in drawn["ticks"]
     )
     panels = []
@@ -132,70 +155,75 @@ def margin_panels(course: Course) -> Markup:
             *(_element("path", d=frame[shape], class_=shape) for shape in ("wrong", "right")),
             _element("path", d=drawn["level"], class_="level"),
             _element("path", d=frame["location"], class_="location"),
-            _element("path", d=f"M0 {_PANEL}H{WIDTH}", class_="axis"),
+            _element("path", d=f"M0 {_LAYOUT.panel}H{_LAYOUT.width}", class_="axis"),
             _element("g", ticks, class_="ticks"),
         ]
-        svg = _svg(shapes, _PANEL + 20, "Distribution of the held-out margins")
+        svg = _svg(shapes, _LAYOUT.panel + 20, "Distribution of the held-out margins")
         caption = _element("figcaption", frame["caption"], aria_live="polite")
         panels.append(_element("figure", caption + svg, class_=when))
     return Markup("").join(panels)
 
 
 def course_frames(course: Course) -> dict[str, Any]:
-    """Return the shapes of the panels at each checkpoint of a course, and its axis."""
+    """Return the SVG paths of the margin panels at each checkpoint, and the ticks of the axis."""
     low, high = course.edges[0], course.edges[-1]
 
     def x(margin: float) -> float:
-        return (margin - low) / (high - low) * WIDTH
+        return (margin - low) / (high - low) * _LAYOUT.width
 
-    # The first checkpoints are narrow peaks: they may be cut, so that the last fills the picture.
+    # The vertical axis suits the last checkpoint; the narrow peaks of the first may be cut off.
     tallest = 1.6 * max(course.checkpoints[-1].density)
     zero = min(range(len(course.edges)), key=lambda number: abs(course.edges[number]))
     frames = []
     for point in course.checkpoints:
-        heights = [round(min(1.0, share / tallest) * (_PANEL - 8)) for share in point.density]
+        heights = [
+            round(min(1.0, density / tallest) * (_LAYOUT.panel - 8)) for density in point.density
+        ]
         frames.append(
             {
                 "caption": (
                     f"after {point.steps} {'step' if point.steps == 1 else 'steps'}: test error "
                     f"{_percent(point.error)}, location {point.location:.2f}"
                 ),
-                "wrong": _stairs(course.edges[: zero + 1], heights[:zero], x),
-                "right": _stairs(course.edges[zero:], heights[zero:], x),
-                "location": _upright(x(point.location)),
+                "wrong": _histogram(course.edges[: zero + 1], heights[:zero], x),
+                "right": _histogram(course.edges[zero:], heights[zero:], x),
+                "location": _vertical(x(point.location)),
             }
         )
     ticks = [(round(x(tick), 1), f"{tick:g}") for tick in _ticks(low, high) if low <= tick <= high]
-    return {"frames": frames, "level": _upright(x(course.level)), "ticks": ticks}
+    return {"frames": frames, "level": _vertical(x(course.level)), "ticks": ticks}
 
 
-def _stairs(edges: Sequence[float], heights: Sequence[int], x: Callable[[float], float]) -> str:
-    """Return the outline of a histogram as a path."""
+def _histogram(edges: Sequence[float], heights: Sequence[int], x: Callable[[float], float]) -> str:
+    """Return the outline of a histogram as an SVG path."""
     if not heights:
         return ""
     steps = "".join(
-        f"V{_PANEL - height}H{x(edge):.1f}" for height, edge in zip(heights, edges[1:], strict=True)
+        f"V{_LAYOUT.panel - height}H{x(edge):.1f}"
+        for height, edge in zip(heights, edges[1:], strict=True)
     )
-    return f"M{x(edges[0]):.1f} {_PANEL}{steps}V{_PANEL}Z"
+    return f"M{x(edges[0]):.1f} {_LAYOUT.panel}{steps}V{_LAYOUT.panel}Z"
 
 
-def _upright(x: float) -> str:
-    return f"M{x:.1f} 0V{_PANEL}" if 0 <= x <= WIDTH else ""
+def _vertical(x: float) -> str:
+    return f"M{x:.1f} 0V{_LAYOUT.panel}" if 0 <= x <= _LAYOUT.width else ""
 
 
-def _free(spot: tuple[float, float], placed: list[tuple[float, float]]) -> tuple[float, float]:
-    """Return a place near a point where a badge covers no other: on ever wider circles around."""
+def _badge_position(
+    spot: tuple[float, float], placed: list[tuple[float, float]]
+) -> tuple[float, float]:
+    """Return the first position on a spiral around a point where a badge overlaps no other."""
     for turn in range(200):
         radius, angle = 14 + turn * 0.6, -math.pi / 2 + turn * 0.8
         x, y = spot[0] + radius * math.cos(angle), spot[1] + radius * math.sin(angle)
-        inside = _LEFT + 9 <= x <= WIDTH - 9 and 9 <= y <= 255
+        inside = _LAYOUT.left + 9 <= x <= _LAYOUT.width - 9 and 9 <= y <= _LAYOUT.cost - 5
         if inside and all(math.hypot(x - a, y - b) > 19 for a, b in placed):
             return x, y
     return spot
 
 
 def _ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Return round numbers from at most `low` to at least `high`."""
+    """Return at most about `most` multiples of 1, 2 or 5 · 10ᵏ that enclose [low, high]."""
     raw = max(high - low, 1e-9) / (most - 1)
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * (1 - 1e-9))
@@ -209,20 +237,24 @@ def _grid_x(ticks: Sequence[tuple[float, str]], height: float, label: str = "") 
         + _element("text", text, x=f"{x:.1f}", y=height + 14, class_="tick middle")
         for x, text in ticks
     ]
-    name = _element("text", label, x=WIDTH - 4, y=height + 30, class_="tick end")
+    name = _element("text", label, x=_LAYOUT.width - 4, y=height + 30, class_="tick end")
     return Markup("").join([*lines, name if label else Markup("")])
 
 
 def _grid_y(ticks: Sequence[tuple[float, str]]) -> Markup:
     return Markup("").join(
-        _element("path", d=f"M{_LEFT} {y:.1f}H{WIDTH}", class_="grid")
-        + _element("text", text, x=_LEFT - 6, y=f"{y + 4:.1f}", class_="tick end")
+        _element("path", d=f"M{_LAYOUT.left} {y:.1f}H{_LAYOUT.width}", class_="grid")
+        + _element("text", text, x=_LAYOUT.left - 6, y=f"{y + 4:.1f}", class_="tick end")
         for y, text in ticks
     )
 
 
 def _svg(
-    parts: Sequence[Markup], height: float, label: str, width: float = WIDTH, class_: str = "chart"
+    parts: Sequence[Markup],
+    height: float,
+    label: str,
+    width: float = _LAYOUT.width,
+    class_: str = "chart",
 ) -> Markup:
     content = Markup("").join(parts)
     return _element(
@@ -236,7 +268,7 @@ def _svg(
 
 
 def _element(tag: str, content: str | Markup = "", **attributes: object) -> Markup:
-    """Return an element; text and attributes are escaped."""
+    """Return an SVG or HTML element; text and attributes are escaped."""
     written = Markup("").join(
         Markup(' {}="{}"').format(name.rstrip("_").replace("aria_", "aria-"), value)
         for name, value in attributes.items()
@@ -244,8 +276,8 @@ def _element(tag: str, content: str | Markup = "", **attributes: object) -> Mark
     return Markup("<{0}{1}>{2}</{0}>").format(Markup(tag), written, content)
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.2f} %"
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.2f} %"
 
 
 def _time(seconds: float) -> str:

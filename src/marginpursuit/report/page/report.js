@@ -18,7 +18,7 @@ for (const button of document.querySelectorAll(".sortable th button")) {
   });
 }
 
-// The slider: every picture was drawn before; only shapes and words are exchanged.
+// The slider: all frames are precomputed; only paths and captions change.
 const courses = JSON.parse(document.getElementById("courses").textContent);
 for (const course of document.querySelectorAll(".course")) {
   const select = course.querySelector("select");
@@ -57,7 +57,7 @@ for (const course of document.querySelectorAll(".course")) {
   course.querySelector(".controls").hidden = false;
 }
 
-// Figures are kept compressed.
+// Figures are stored compressed.
 for (const image of document.querySelectorAll("img[data-gzip]")) {
   const bytes = Uint8Array.from(atob(image.dataset.gzip), (letter) => letter.charCodeAt(0));
   const content = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
@@ -66,7 +66,7 @@ for (const image of document.querySelectorAll("img[data-gzip]")) {
   });
 }
 
-// Light or dark: as the system has it, until the button is used.
+// Light or dark: the system setting, until the button is used.
 const theme = document.getElementById("theme");
 const dark = () =>
   (document.documentElement.dataset.theme ??

@@ -1,0 +1,123 @@
+"""Arguments and options that several commands share, and the data they name."""
+
+import ast
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+import typer
+from numpy.typing import NDArray
+
+from marginpursuit import datasets
+from marginpursuit.experiments.compare import methods
+from marginpursuit.tables import TableError, read_table
+
+__all__ = [
+    "AsJson",
+    "Data",
+    "Drop",
+    "Labelled",
+    "OutputFolder",
+    "Target",
+    "completion",
+    "is_data_set",
+    "parse_parameter",
+    "read_labelled",
+    "select_methods",
+]
+
+
+def completion(names: Callable[[], Iterable[str]]) -> Any:
+    """Return a shell completion over names, which are computed when the shell asks."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in names() if name.startswith(incomplete)]
+
+    return complete
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+Data = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATA",
+        help="A .csv, .parquet or .npz file, or the name of a data set (see `datasets`).",
+        autocompletion=completion(lambda: sorted(datasets.REGISTRY)),
+    ),
+]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        "--target",
+        "-t",
+        metavar="COLUMN",
+        help="The column to predict; unnamed columns are 1, 2, ... Not for named data sets.",
+    ),
+]
+Drop = Annotated[
+    list[str] | None, typer.Option("--drop", metavar="COLUMN", help="A column to ignore.")
+]
+OutputFolder = Annotated[
+    Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder; created if missing.")
+]
+
+
+class Labelled(NamedTuple):
+    """Samples, classes and a description of the data."""
+
+    name: str
+    X: Any
+    y: NDArray[Any]
+    sha256: str
+    columns: tuple[str, ...] | None = None
+    description: str = ""
+    groups: NDArray[Any] | None = None
+
+
+def read_labelled(data: str, target: str | None, drop: list[str] | None) -> Labelled:
+    """Load a data set by name, or read a file."""
+    if is_data_set(data):
+        if target is not None or drop:
+            raise typer.BadParameter(
+                f"{data} is a named data set with fixed target and columns. "
+                "Leave out --target and --drop."
+            )
+        found = datasets.load(data)
+        digest = datasets.REGISTRY[data].content_sha256 or ""
+        return Labelled(
+            data, found.X, found.y, digest, description=found.description, groups=found.groups
+        )
+    table = read_table(data, target, drop=drop or [])
+    if table.y is None:
+        raise typer.BadParameter("name the column to predict with --target")
+    columns = table.columns if table.has_names else None
+    return Labelled(table.name, table.X, table.y, table.sha256, columns)
+
+
+def is_data_set(data: str) -> bool:
+    """Return whether `data` is the name of a data set; an existing file takes precedence."""
+    if Path(data).exists() or Path(data).suffix:
+        return False
+    if data not in datasets.REGISTRY:
+        names = ", ".join(sorted(datasets.REGISTRY))
+        raise TableError(f"{data!r} is neither a file nor a data set; data sets are {names}")
+    return True
+
+
+def select_methods(names: list[str] | None) -> dict[str, Any]:
+    """Return the named methods, or all."""
+    try:
+        return methods(names)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def parse_parameter(text: str) -> tuple[str, Any]:
+    """Parse NAME=VALUE; a value that is not a Python literal is a string."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise typer.BadParameter(f"--set expects NAME=VALUE; got {text!r}")
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return name, value

@@ -1,0 +1,97 @@
+"""The results of a comparison: methods on a data set, fold by fold."""
+
+import math
+import operator
+from dataclasses import dataclass
+
+__all__ = ["Checkpoint", "Course", "Fold", "MethodResult", "SetResult"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """The result of a method on one fold."""
+
+    error: float
+    log_loss: float | None  # None for methods without predict_proba
+    seconds: float  # of the fit, including standardisation
+    n_test: int
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Distribution of the held-out margins after a number of iterations."""
+
+    steps: int
+    error: float
+    location: float
+    density: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Course:
+    """Distribution of the held-out margins over the course of training, with common bins."""
+
+    edges: tuple[float, ...]
+    level: float  # the margin level of the method
+    checkpoints: tuple[Checkpoint, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MethodResult:
+    """The result of a method on a data set."""
+
+    name: str
+    settings: dict[str, str]  # the parameters of the estimator
+    chosen: dict[str, float]  # numbers chosen by the fit to the first fold
+    folds: tuple[Fold, ...]
+    calibration: tuple[tuple[float, float, int], ...] | None  # mean probability, frequency, count
+    course: Course | None
+    failure: str | None = None
+
+    @property
+    def error(self) -> float:
+        """The error rate over all held-out samples."""
+        return self._mean([fold.error for fold in self.folds])
+
+    @property
+    def error_interval(self) -> tuple[float, float]:
+        """Wilson's 95 % interval for the test error.
+
+        It treats the held-out samples as independent trials; the dependence between folds that
+        share training samples is ignored.
+        """
+        n, z = sum(fold.n_test for fold in self.folds), 1.959963984540054  # 97.5 % normal quantile
+        centre = (self.error + z * z / (2 * n)) / (1 + z * z / n)
+        variance = self.error * (1 - self.error) / n + (z / (2 * n)) ** 2
+        half = z / (1 + z * z / n) * math.sqrt(variance)
+        return max(0.0, centre - half), min(1.0, centre + half)
+
+    @property
+    def log_loss(self) -> float | None:
+        """The mean log-loss of the held-out samples; None without probabilities."""
+        losses = [fold.log_loss for fold in self.folds if fold.log_loss is not None]
+        return self._mean(losses) if losses else None
+
+    @property
+    def seconds(self) -> float:
+        """The mean time of a fit."""
+        return sum(fold.seconds for fold in self.folds) / len(self.folds)
+
+    def _mean(self, values: list[float]) -> float:
+        """Return the mean over all held-out samples of a per-fold mean."""
+        sizes = [fold.n_test for fold in self.folds]
+        return math.fsum(map(operator.mul, values, sizes)) / sum(sizes)
+
+
+@dataclass(frozen=True, slots=True)
+class SetResult:
+    """The results of all methods on a data set."""
+
+    name: str
+    description: str
+    n_rows: int
+    n_columns: int
+    classes: tuple[str, ...]
+    standardised: bool
+    sha256: str
+    methods: tuple[MethodResult, ...]
