@@ -22,7 +22,7 @@ from marginpursuit import (
     PegasosClassifier,
 )
 from marginpursuit.blocks import as_blocks
-from marginpursuit.selection import _race
+from marginpursuit.selection.policy import SelectionPolicy
 
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
@@ -189,7 +189,8 @@ def test_some_rows(client, held):
 
 
 def test_selection(client, monkeypatch):
-    monkeypatch.setattr(_race, "_FEWEST_ROWS", 500)
+    policy = SelectionPolicy(min_rung_rows=500)
+    monkeypatch.setattr(MarginPursuitClassifierCV, "_policy", policy)
     folds = StratifiedKFold(3, shuffle=True, random_state=0)
     options = {"scales": [2.0, 0.5], "alphas": [1e2, 1e-3], "cv": folds}
     expected = MarginPursuitClassifierCV(**options).fit(ROWS, LABELS)

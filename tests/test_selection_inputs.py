@@ -1,4 +1,4 @@
-"""Selection whatever holds the rows: the same choice as in memory, in bounded memory."""
+"""The search on blocks, Dask and device arrays: the choice of data in memory, in bounded memory."""
 
 import tracemalloc
 from functools import partial
@@ -7,15 +7,18 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from searches import rungs, with_policy
+from sklearn.base import clone
 from sklearn.datasets import make_classification
 from sklearn.model_selection import GroupKFold, ShuffleSplit
 
 from marginpursuit import MarginPursuitClassifierCV
 from marginpursuit._namespaces import to_numpy
 from marginpursuit.blocks import Blocks, from_npy
-from marginpursuit.selection import _folds, _link, _race
+from marginpursuit.selection.link import FittedLink
+from marginpursuit.selection.policy import SelectionPolicy
 
-# Below a tolerance of 1e-4 rows in memory are not condensed to float32 either.
+# Below a tolerance of 1e-4, rows in memory are swept in float64 too.
 GRID = {"scales": [2.0, 0.5], "overconfidences": [0.0, 1.0], "alphas": [1e-1, 1e-3], "tol": 5e-5}
 
 
@@ -29,7 +32,7 @@ def wide():
 
 
 def long():
-    """Enough rows for a round with a sample."""
+    """Enough rows for a rung with a subsample."""
     return make_classification(9000, 6, flip_y=0.1, random_state=2)
 
 
@@ -74,9 +77,9 @@ def test_the_choice_is_that_in_memory(data, kind):
     expected = model.fit(X, y)
     assert (min(expected.cv_results_["n_resources"]) < len(y)) == (data is long)
     ours = MarginPursuitClassifierCV(**model.get_params()).fit(kind(X), y)
-    # Samples in memory are swept in float32, on which those who drop out are judged.
+    # Subsamples in memory are swept in float32, which moves the scores of eliminated candidates.
     assert_same_choice(ours, expected, rtol=1e-7 if data is long else 1e-9)
-    # Blocks yield the mean and the Gram matrix in one read.
+    # Blocks yield the mean and the Gram matrix in one pass.
     assert expected.n_passes_ - 6 <= ours.n_passes_ <= expected.n_passes_
     assert_array_equal(to_numpy(ours.predict(kind(X[:12]))), expected.predict(X[:12]))
 
@@ -126,7 +129,7 @@ def test_splitters_see_shapes_and_scorers_the_rows_as_they_are(kind):
         return float(np.mean(estimator.predict(X) == y))
 
     cv = Splitter(2, test_size=50, random_state=0)
-    model = MarginPursuitClassifierCV(**GRID, cv=cv, scoring=scorer, race=False)
+    model = MarginPursuitClassifierCV(**GRID, cv=cv, scoring=scorer, successive_halving=False)
     ours, theirs = model.fit(kind(X), y), [np.sort(test) for _, test in cv.split(X, y)]
     assert len(seen) == 16
     assert all(any(np.array_equal(rows, X[test]) for test in theirs) for rows in seen)
@@ -145,41 +148,41 @@ def test_columns_without_finite_squares():
 
 
 @pytest.mark.parametrize("data", [narrow, wide])
-def test_little_memory_takes_more_reads_for_the_same_choice(data, monkeypatch):
+def test_little_memory_takes_more_passes_for_the_same_choice(data):
     X, y = data()
     model = MarginPursuitClassifierCV(**GRID, cv=3, scoring="neg_log_loss")
     expected = model.fit(X, y)
-    monkeypatch.setattr(_folds, "_MOST_BYTES", 5000)  # two units at a time, and no wide rows
-    ours = MarginPursuitClassifierCV(**model.get_params()).fit(blocks(X), y)
+    # Two paths and folds at a time, and wide data are not loaded.
+    ours = with_policy(clone(model), max_state_bytes=5000).fit(blocks(X), y)
     assert ours.n_passes_ > 1.5 * expected.n_passes_
-    # Tasks that are solved with fewer others remember more steps, and end elsewhere within tol.
+    # Tasks that are solved with fewer others keep more L-BFGS pairs, and end elsewhere within tol.
     assert_same_choice(ours, expected, rtol=5e-4)
 
 
 @pytest.mark.parametrize("kind", [np.asarray, blocks, sparse.csr_matrix])
-def test_samples_are_bounded(kind, monkeypatch):
+@pytest.mark.parametrize(
+    ("max_elements", "sizes"),
+    [
+        (1 << 25, [1500, 3000, 6000]),  # 2/3 of 2250, 4500 and 9000: the training rows of 3 folds
+        (6 * 2100, [1400, 6000]),
+        (6 * 1999, [6000]),  # fewer rows than the smallest rung
+    ],
+)
+def test_subsamples_are_bounded(kind, max_elements, sizes):
     X, y = long()
     X = kind(X)
     model = MarginPursuitClassifierCV(**GRID, cv=3)
     data = model._check_training(X, y, None)
     folds = model._split(data, {}, {})
-
-    def sizes(held):
-        monkeypatch.setattr(_race, "_MOST_ELEMENTS", held)
-        parts = list(_race.rounds(data, folds, np.random.RandomState(0), lambda: 56))
-        for part in parts[:-1]:
-            assert part.data.matrix.size <= held
-            assert part.judged.matrix is X or part.judged.matrix.size <= held
-        return [len(part.fits[0].train) for part in parts]
-
-    # Two thirds of 2250, of 4500 and of 9000, as of three folds two are fitted at a time.
-    assert_allclose(sizes(1 << 25), [1500, 3000, 6000], rtol=0.01)
-    assert_allclose(sizes(6 * 2100), [1400, 6000], rtol=0.01)
-    assert sizes(6 * 1999) == [6000]  # fewer rows than a round has
+    drawn = rungs(data, folds, 56, SelectionPolicy(max_rung_elements=max_elements))
+    for rung in drawn[:-1]:
+        assert rung.fitted.matrix.size <= max_elements
+        assert rung.scored.matrix is X or rung.scored.matrix.size <= max_elements
+    assert_allclose([len(rung.fits[0].train) for rung in drawn], sizes, rtol=0.01)
 
 
-def test_blocks_are_loaded_once_a_read(monkeypatch):
-    """And once to be seen, checked, and for the sample."""
+def test_blocks_are_loaded_once_per_pass(monkeypatch):
+    """And once to find their shape, to be checked, and to draw the subsample."""
     X, y = long()
     loads = []
     whole = Blocks([lambda: loads.append(1) or X], [9000])
@@ -187,12 +190,12 @@ def test_blocks_are_loaded_once_a_read(monkeypatch):
     counted = MarginPursuitClassifierCV(**GRID, cv=3)
     read = []
     monkeypatch.setattr(
-        "marginpursuit.selection._contest.FoldFits.__exit__",
+        "marginpursuit.selection.search.FoldFits.__exit__",
         lambda self, *_: read.append(self.n_passes),
     )
     counted.fit(X, y)
-    in_samples = 0.25 * read[0]
-    assert len(loads) == ours.n_passes_ - in_samples + 3
+    in_subsamples = 0.25 * read[0]
+    assert len(loads) == ours.n_passes_ - in_subsamples + 3
 
 
 def test_wide_blocks_are_loaded_once_for_all_folds():
@@ -202,27 +205,32 @@ def test_wide_blocks_are_loaded_once_for_all_folds():
     assert len(loads) < 10 + ours.best_estimator_.n_passes_ < ours.n_passes_
 
 
-def test_the_link_is_fitted_to_some_held_out_rows_of_all_folds(monkeypatch):
+def test_the_link_is_fitted_to_every_kth_out_of_fold_score():
     X, y = narrow()
     cv = ShuffleSplit(3, test_size=100, random_state=0)
-    all_kept = MarginPursuitClassifierCV(**GRID, cv=cv).fit(X, y)
-    monkeypatch.setattr(_link, "_MOST_ROWS", 43)  # every seventh
-    ours = MarginPursuitClassifierCV(**GRID, cv=cv).fit(X, y)
-    monkeypatch.setattr("marginpursuit.selection._contest.thinning", lambda n_rows: 1)
-    expected = MarginPursuitClassifierCV(**GRID, cv=cv).fit(X, y)  # all are kept, and then some
-    assert_allclose(ours.link_.slopes, expected.link_.slopes, rtol=1e-2)
-    assert not np.allclose(ours.link_.slopes, all_kept.link_.slopes, rtol=1e-1)
+    grid = GRID | {"scales": [0.5], "overconfidences": [1.0], "alphas": [1e-3]}
+    model = MarginPursuitClassifierCV(**grid, cv=cv, leverage_bound=None)
+    ours = with_policy(clone(model), max_link_rows=43).fit(X, y)  # every seventh of 300
+    fit, codes, scores = clone(ours.best_estimator_), [], []
+    for train, test in cv.split(X, y):
+        held_out = np.sort(test)
+        scores.append(fit.fit(X[train], y[train]).decision_function(X[held_out]))
+        codes.append(np.searchsorted(ours.classes_, y[held_out]))
+    scores, codes = np.concatenate(scores)[::7], np.concatenate(codes)[::7]
+    expected = FittedLink.fit(scores, codes, np.full(43, 7.0), 1.0, max_rows=43)
+    assert_allclose(ours.link_.slopes, expected.slopes, rtol=1e-2)
+    assert not np.allclose(ours.link_.slopes, model.fit(X, y).link_.slopes, rtol=1e-1)
 
 
-def test_memory_is_a_few_blocks_and_some_numbers_a_row(tmp_path, monkeypatch):
+def test_memory_is_a_few_blocks_and_some_numbers_per_row(tmp_path):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(20_000, 200)).astype(np.float32)
     y = (X[:, 0] + rng.normal(size=len(X)) > 0).astype(int)
     np.save(tmp_path / "X.npy", X)
     del X
     rows = from_npy(tmp_path / "X.npy", block_bytes=1 << 20)
-    monkeypatch.setattr(_race, "_MOST_ELEMENTS", 200 * 2500)
     model = MarginPursuitClassifierCV(scales=[1.0], alphas=[1e-3], cv=2, n_threads=1)
+    with_policy(model, max_rung_elements=200 * 2500)
     tracemalloc.start()
     model.fit(rows, y)
     _, peak = tracemalloc.get_traced_memory()

@@ -30,7 +30,7 @@ from marginpursuit import classifiers, selection
 from marginpursuit._files import write_atomically
 from marginpursuit.classifiers._base import LinearClassifier
 from marginpursuit.classifiers._margins import MarginStatistics
-from marginpursuit.selection._link import FittedLink
+from marginpursuit.selection.link import FittedLink
 
 __all__ = ["ModelFileError", "load_model", "save_model"]
 

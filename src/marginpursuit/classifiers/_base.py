@@ -23,6 +23,7 @@ from marginpursuit._validation import FloatArray, between, scalar
 from marginpursuit.blocks import Blocks, as_blocks, is_dask
 from marginpursuit.classifiers._input import (
     LARGEST,
+    balanced_factors,
     check_weights,
     class_totals,
     coded,
@@ -224,10 +225,8 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def _class_factors(self, codes: Any, weights: Any) -> FloatArray:
         """Return the factor of each class that `class_weight` asks for."""
-        if isinstance(self.class_weight, str):  # "balanced": the same total for each
-            totals = class_totals(codes, weights, len(self.classes_))
-            share = totals.sum() / np.count_nonzero(totals)
-            return np.asarray(np.divide(share, totals, out=np.ones_like(totals), where=totals > 0))
+        if isinstance(self.class_weight, str):
+            return balanced_factors(codes, weights, len(self.classes_))
         factors = {label: _factor(label, factor) for label, factor in self.class_weight.items()}
         known = self.classes_.tolist()
         strangers = [label for label in factors if label not in known]

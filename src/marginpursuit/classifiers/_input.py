@@ -137,6 +137,13 @@ def class_totals(codes: Any, weights: Any, n_classes: int) -> FloatArray:
     return to_numpy(xp.stack(totals))
 
 
+def balanced_factors(codes: Any, weights: Any, n_classes: int) -> FloatArray:
+    """Return a factor for each class that gives all classes in `codes` the same total weight."""
+    totals = class_totals(codes, weights, n_classes)
+    mean = totals.sum() / np.count_nonzero(totals)
+    return np.asarray(np.divide(mean, totals, out=np.ones_like(totals), where=totals > 0))
+
+
 def equal_weights(codes: Any) -> Any:
     """Return weights of all rows that are equal and sum to one; elsewhere, they take no memory."""
     n_rows = codes.shape[0]

@@ -391,6 +391,17 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
             )
         super()._fit_rescaled(data, fit)
 
+    def _fit_checked(self, data: TrainingData, start: Linear | None) -> None:
+        """Fit to data that another estimator checked, from `start` if the unit is that of X.
+
+        `classes_` and the attributes that describe the features are set by the caller.
+        """
+        self._check_parameters()
+        report, checkpoint = Reporter(self), Checkpoint(None, {})
+        self._fit_in_any_unit(
+            data, lambda read: self._fit(read, start if read is data else None, report, checkpoint)
+        )
+
     def _fit_batches(self, data: TrainingData) -> None:
         self._fit(data, None, Reporter(self), Checkpoint(None, {}))
 

@@ -1,4 +1,4 @@
-"""A classifier that is judged on folds: splitters, scorers and metadata of scikit-learn."""
+"""Base of a classifier with cross-validation: splitters, scorers and metadata of scikit-learn."""
 
 from typing import Any
 
@@ -14,18 +14,20 @@ from sklearn.utils.metaestimators import available_if
 from marginpursuit._namespaces import is_elsewhere, is_foreign, to_numpy
 from marginpursuit.blocks import is_dask
 from marginpursuit.classifiers._base import LinearClassifier, TrainingData
-from marginpursuit.selection._scores import Scored, takes_weights
-from marginpursuit.selection._settings import Fold
+from marginpursuit.selection.candidates import Fold
+from marginpursuit.selection.scoring import PrecomputedScores, takes_weights
 
 
 def _was_refitted(estimator: Any) -> bool:
     if not estimator.refit:
-        raise AttributeError("there is no fit to all rows to predict with: refit=False was given")
+        raise AttributeError(
+            "refit=False was given, so there is no fit to all rows; set refit=True and fit again"
+        )
     return True
 
 
 class CrossValidatedClassifier(LinearClassifier):
-    """A classifier with the parameters `cv`, `scoring` and `refit`."""
+    """A linear classifier with the parameters `cv`, `scoring` and `refit`."""
 
     cv: Any
     scoring: Any
@@ -35,7 +37,7 @@ class CrossValidatedClassifier(LinearClassifier):
 
     @available_if(_was_refitted)  # type: ignore[untyped-decorator]
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
-        """Return what `scoring` says of the predictions: by default the share that is correct.
+        """Return the value of `scoring` for the predictions: by default the accuracy.
 
         Parameters
         ----------
@@ -54,19 +56,19 @@ class CrossValidatedClassifier(LinearClassifier):
         if self.scoring is None:
             return float(super().score(X, y, sample_weight))
         weights = {} if sample_weight is None else {"sample_weight": to_numpy(sample_weight)}
-        true = to_numpy(y) if is_foreign(y) else y
+        y_true = to_numpy(y) if is_foreign(y) else y
         if not is_elsewhere(X):
-            return float(self.scorer_(self, X, true, **weights))
-        scores = to_numpy(self.decision_function(X))  # scorers speak NumPy
-        answers = Scored(
+            return float(self.scorer_(self, X, y_true, **weights))
+        scores = to_numpy(self.decision_function(X))  # scorers expect NumPy arrays
+        estimator = PrecomputedScores(
             self.classes_,
             scores.reshape(len(scores), -1),
             lambda scores: to_numpy(self.predict_proba(X)),
         )
-        return float(self.scorer_(answers, X, true, **weights))
+        return float(self.scorer_(estimator, X, y_true, **weights))
 
     def get_metadata_routing(self) -> MetadataRouter:
-        """Say who may ask for metadata: the splitter and the scorer.
+        """Return the objects that may request metadata: the splitter and the scorer.
 
         Returns
         -------
@@ -83,12 +85,12 @@ class CrossValidatedClassifier(LinearClassifier):
 
     @property
     def _scorer(self) -> Any:
-        return None if self.scoring is None else check_scoring(Scored(), self.scoring)
+        return None if self.scoring is None else check_scoring(PrecomputedScores(), self.scoring)
 
     def _route(
         self, sample_weight: ArrayLike | None, params: dict[str, Any]
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Return what goes to the splitter and what to the scorer."""
+        """Return the metadata of the splitter and those of the scorer."""
         weights = {} if sample_weight is None else {"sample_weight": to_numpy(sample_weight)}
         given = {
             name: to_numpy(value) if is_foreign(value) or is_dask(value) else value
@@ -97,44 +99,48 @@ class CrossValidatedClassifier(LinearClassifier):
         }
         if get_config()["enable_metadata_routing"]:
             routed = process_routing(self, "fit", **given, **weights)
-            # The share of correct predictions has no scorer that could be asked.
+            # Accuracy has no scorer that could request metadata.
             return routed.splitter.split, weights if self.scoring is None else routed.scorer.score
-        strange = sorted(set(given) - {"groups"})
-        if strange:
+        unknown = sorted(set(given) - {"groups"})
+        if unknown:
             raise TypeError(
-                f"fit got {strange}; without metadata routing it takes X, y, sample_weight and "
-                "groups"
+                f"fit got {unknown}; without metadata routing it accepts X, y, sample_weight and "
+                "groups. Enable metadata routing, or omit them."
             )
         return given, weights if takes_weights(self.scorer_) else {}
 
     def _split(
         self, data: TrainingData, params: dict[str, Any], to_scorer: dict[str, Any]
     ) -> list[Fold]:
+        """Return the folds; raise a ValueError for one that cannot be fitted or scored."""
         splitter, y = check_cv(self.cv, data.labels.codes, classifier=True), data.labels.codes
-        is_here = isinstance(data.matrix, np.ndarray) or sparse.issparse(data.matrix)
-        rows = data.matrix if is_here else np.broadcast_to(0.0, tuple(data.matrix.shape))
+        in_memory = isinstance(data.matrix, np.ndarray) or sparse.issparse(data.matrix)
+        rows = data.matrix if in_memory else np.broadcast_to(0.0, tuple(data.matrix.shape))
         folds = [
-            Fold(_rising(train), _rising(test)) for train, test in splitter.split(rows, y, **params)
+            Fold(_increasing(train), _increasing(test))
+            for train, test in splitter.split(rows, y, **params)
         ]
         weights = to_scorer.get("sample_weight")
         for k, fold in enumerate(folds):
             counts = np.bincount(y[fold.train], data.weights[fold.train] > 0)
-            n_seen = np.count_nonzero(counts)
-            if n_seen < 2 or len(fold.test) == 0:
+            n_classes = np.count_nonzero(counts)
+            if n_classes < 2 or len(fold.test) == 0:
                 raise ValueError(
-                    f"every fold needs training samples of at least 2 classes and a sample to test;"
-                    f" fold {k} has {n_seen} and {len(fold.test)}"
+                    f"fold {k} has training samples of {n_classes} classes and {len(fold.test)} "
+                    "test samples; expected at least 2 classes and 1 test sample. Change cv."
                 )
             if weights is not None and not np.any(np.asarray(weights)[fold.test]):
                 raise ValueError(
-                    f"every fold needs a sample to test with a positive weight; fold {k} has none"
+                    f"fold {k} has no test sample with a positive weight; expected at least one. "
+                    "Change cv or sample_weight."
                 )
         self.n_splits_ = len(folds)
         return folds
 
 
-def _rising(places: Any) -> NDArray[np.intp]:
-    places = np.asarray(places)
-    if places.dtype == bool:
-        return np.flatnonzero(places)
-    return places if np.all(places[1:] >= places[:-1]) else np.sort(places)
+def _increasing(rows: Any) -> NDArray[np.intp]:
+    """Return indices, or the indices of a mask, in increasing order."""
+    rows = np.asarray(rows)
+    if rows.dtype == bool:
+        return np.flatnonzero(rows)
+    return rows if np.all(rows[1:] >= rows[:-1]) else np.sort(rows)

@@ -1,4 +1,4 @@
-"""Scale, overconfidence and penalty chosen by cross-validation, all in shared reads of the data."""
+"""Scale, overconfidence and penalty chosen by cross-validation, in shared passes over the data."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -29,23 +29,13 @@ from marginpursuit.classifiers._parameters import (
     whole,
 )
 from marginpursuit.design import Linear, design_for
-from marginpursuit.selection._contest import Contest, Terms
 from marginpursuit.selection._cross_validated import CrossValidatedClassifier
-from marginpursuit.selection._scores import (
-    THRESHOLDS,
-    Judge,
-    search_results,
-)
-from marginpursuit.selection._settings import Effort, Fold, FoldOptions, Setting
+from marginpursuit.selection.candidates import Candidate, FitOptions, Fold, Stopping
+from marginpursuit.selection.policy import SelectionPolicy
+from marginpursuit.selection.scoring import HeldOutScorer, search_results
+from marginpursuit.selection.search import Search, SearchOptions
 
 __all__ = ["MarginPursuitClassifierCV"]
-
-# The penalties for dense and for sparse rows. Text wants smaller ones: on one class of news20 the
-# test error is 1.8 % with 1e-6 and 1.2 % with 1e-7.
-_ALPHAS = {
-    False: (1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6),
-    True: (1e-3, 1e-4, 1e-5, 3e-6, 1e-6, 3e-7, 1e-7),
-}
 
 _ALLOWED = {
     "scales": numbers("that are positive and finite", np.nextafter(0, 1), np.finfo(float).max),
@@ -57,7 +47,7 @@ _ALLOWED = {
     "rule": one_of(["best", "one-standard-error"]),
     "threshold": one_of(["fitted", "zero"]),
     "refit": FLAG,
-    "race": FLAG,
+    "successive_halving": FLAG,
     "link": one_of(["fitted", "exact"]),
     "fit_intercept": FLAG,
     "solver": one_of(["auto", "gram", "lbfgs"]),
@@ -73,99 +63,100 @@ _ALLOWED = {
 class MarginPursuitClassifierCV(CrossValidatedClassifier):
     """Margin pursuit with scale, overconfidence and penalty chosen by cross-validation.
 
-    All settings, folds and classes are fitted in the same reads of the data, with one Gram matrix,
-    and from the largest scale to the smallest, each from the fit before. Where there are many rows,
-    settings that are far behind on a sample of them drop out early (`race`).
+    All candidates, folds and classes are fitted in the same passes over the data, with one Gram
+    matrix, from the largest scale to the smallest, each warm-started by the previous one. With many
+    rows, candidates that are clearly worse on a subsample are eliminated early
+    (`successive_halving`).
 
-    Rows may be in memory, in :mod:`~marginpursuit.blocks`, on a Dask cluster or in an array that
-    NumPy cannot read in place, as on a GPU: the sweeps over all rows are made where they are, and
-    the choice is the same, up to the tolerance of the fits. Labels, weights and the scores of
-    held-out rows are kept here.
+    The rows may be in memory, in :mod:`~marginpursuit.blocks`, on a Dask cluster or in an array
+    that NumPy cannot read in place, for example on a GPU. The passes over the data run where the
+    rows are, and the choice is the same up to the tolerance of the fits. Labels, weights and the
+    scores of held-out rows are kept in the memory of this process.
 
     Parameters
     ----------
     scales : sequence of float, default=(0.1, 0.3, 1.0, 3.0)
-        Scales s to choose from; what matters is their ratio to the margin.
+        Scales s to choose from. Results depend on the ratio of scale and margin.
     overconfidences : sequence of float, default=(0.0, 1.0)
-        Weights τ of margins above the level to choose from.
+        Weights τ of the loss above the margin level to choose from.
     alphas : sequence of float, optional
-        Penalties to choose from; by default seven from 1e-3 to 1e-6 for dense rows, and from 1e-3
-        to 1e-7 for sparse ones.
+        Penalties to choose from; by default seven from 1e-3 to 1e-6 for dense data, and from 1e-3
+        to 1e-7 for sparse data.
     alpha_unit : {"auto", "absolute", "standardised", "common"}, default="auto"
-        What the penalties are multiples of, as in :class:`MarginPursuitClassifier`; "auto" is
-        "standardised" for dense and "common" for sparse data, whose columns tend to share a unit.
+        The unit of the penalties, as in :class:`MarginPursuitClassifier`. "auto" is "standardised"
+        for dense and "common" for sparse data, whose columns usually have the same unit.
     leverage_bound : float or None, default=1.0
-        How hard a row that lies far out may pull in the fits, in medians of the distance, as in
-        :class:`MarginPursuitClassifier`; None sets no bound. The distances are those among all
-        rows, of all folds. In the scores every row counts as it came.
+        The bound on the influence of rows with a large norm, in medians of the norm, as in
+        :class:`MarginPursuitClassifier`; None sets no bound. The norms are compared over the rows
+        of all folds. The scores of the search are not weighted by it.
     margin : float, default=1.0
-        The level γ.
+        The margin level γ.
     cv : int, splitter or iterable, default=5
-        How to split, as scikit-learn has it; a number means stratified folds. Of rows that are not
-        in memory a splitter sees the shape, beside labels and groups.
+        How to split, as in scikit-learn; a number means stratified folds. If the rows are not in
+        memory, a splitter gets their shape, with labels and groups.
     scoring : str, callable or None, default=None
-        How to judge; by default the share of correct predictions. A callable that looks at X gets
-        held-out rows as they are held: of blocks, as :class:`~marginpursuit.blocks.Blocks`, which
-        are not loaded unless it asks; of other libraries' arrays, as such an array.
+        The scorer; by default accuracy. A callable that uses X gets the held-out rows in the
+        container that holds them: :class:`~marginpursuit.blocks.Blocks`, which are loaded only if
+        the callable loads them, or an array of the same library.
     rule : {"best", "one-standard-error"}, default="best"
-        Which setting to take: the one with the best mean score; or, of those within one standard
-        error of it, the one with the largest penalty, then overconfidence, then scale.
+        Which candidate to choose: the one with the best mean score; or, among those within one
+        standard error of it, the one with the largest penalty, then overconfidence, then scale.
     threshold : {"fitted", "zero"}, default="fitted"
-        The score above which the second of two classes is predicted. "fitted": where settings are
-        judged by the share of correct predictions, have an intercept and a fitted link, and there
-        is no `class_weight`, each is judged at the threshold within ± `margin` that suits its
-        held-out rows best, and the intercept is moved by that of the chosen one; this helps where
-        rows are far on the wrong side, and costs no fits. "zero": the intercept is the one that
-        minimises the loss.
+        The score above which the second of two classes is predicted. "fitted": each candidate is
+        scored at the threshold within ± `margin` with the best out-of-fold accuracy, and the
+        intercept is shifted by that of the chosen candidate. This helps if rows lie far on the
+        wrong side, and needs no further fits. It applies if the scorer is accuracy, there is an
+        intercept, the link is fitted and `class_weight` is None. "zero": the intercept is the
+        minimiser of the loss.
     refit : bool, default=True
-        Whether to fit the chosen setting to all rows.
-    race : bool, default=True
-        Whether settings may drop out early, by the rule of `marginpursuit.selection._race`. They
-        keep the score they had then; ``cv_results_["n_resources"]`` tells on how many rows. A
-        sample is held in memory, or on the device where the rows are, and has at most 2**25 stored
-        elements (256 MiB in float64): a larger one is made smaller, and left out where it would
-        then be too small for a round.
+        Whether to fit the chosen candidate to all rows.
+    successive_halving : bool, default=True
+        Whether to eliminate candidates on growing subsamples of the rows. A candidate is eliminated
+        if its mean score is more than three standard errors below the best. It keeps the score it
+        had then, and ``cv_results_["n_resources"]`` has the number of rows. A subsample is held in
+        memory, or on the device that holds the rows, and has at most 2**25 stored elements (256 MiB
+        in float64): a larger one is reduced to that, or omitted if it then has too few rows.
     link : {"fitted", "exact"}, default="fitted"
-        Where probabilities come from: a monotone link fitted to the scores of the held-out rows, or
-        the exact link of the loss.
+        Where probabilities come from: a monotone link fitted to out-of-fold scores, or the exact
+        link of the loss.
     fit_intercept : bool, default=True
         Whether to fit an intercept.
     solver : {"auto", "gram", "lbfgs"}, default="auto"
-        How to minimise, as in :class:`MarginPursuitClassifier`; but with "auto" and a penalty that
-        is the same for all coefficients ("absolute" and "common"), fits to folds of sparse rows in
-        memory with many columns are made by coordinate ascent in the dual.
+        The solver, as in :class:`MarginPursuitClassifier`. With "auto", fits to folds of sparse
+        data in memory with many columns use coordinate ascent in the dual, if the penalty is the
+        same for all coefficients (`alpha_unit` "absolute" and "common").
     max_iter : int, default=1000
         The most iterations of a fit.
     tol : float, default=1e-3
-        The estimated relative suboptimality at which fits to folds stop; the fit to all rows stops
-        at a thousandth of it. Coordinate ascent in the dual stops where the relative gap to the
-        dual objective, an upper bound but for what changes during a pass, is ten times as large.
+        The estimated relative suboptimality at which fits to folds stop; the refit stops at a
+        thousandth of it. Dual ascent stops at a relative duality gap of ten times `tol`; the gap is
+        an upper bound of the suboptimality, up to the changes during a pass.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes.
     n_threads : int or None, default=None
-        The number of threads; by default one for each processor.
+        The number of threads; by default one per processor.
     random_state : int, RandomState instance or None, default=0
-        Which rows the first rounds of a race take.
+        The random numbers that draw subsamples.
     verbose : int, default=0
         Whether to show a progress bar.
 
     Attributes
     ----------
     cv_results_ : dict of ndarrays
-        Settings and scores under the names of scikit-learn's GridSearchCV, and the `threshold` at
-        which a setting has its scores (with fitted ones, means over thresholds within 0.12 times
-        the margin of it).
+        Candidates and scores under the names of scikit-learn's GridSearchCV, and the `threshold` at
+        which a candidate has its scores. Accuracies at fitted thresholds are means over the
+        thresholds within 0.12 times the margin.
     best_params_ : dict
-        The chosen setting: `alpha`, `overconfidence` and `scale`.
+        The chosen candidate: `alpha`, `overconfidence` and `scale`.
     best_score_ : float
         Its mean score.
     best_index_ : int
-        Its place in `cv_results_`.
+        Its index in `cv_results_`.
     best_estimator_ : MarginPursuitClassifier
-        The fit to all rows; its `coef_`, `scale_` and statistics of the margins are attributes here
-        too.
+        The fit to all rows. Its `coef_`, `scale_` and statistics of the margins are attributes of
+        the search too.
     threshold_ : float
-        The threshold of the chosen setting.
+        The threshold of the chosen candidate.
     intercept_ : ndarray of shape (1,) or (n_classes,)
         The intercept of `best_estimator_` less the threshold.
     alpha_unit_ : str
@@ -173,17 +164,18 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
     n_splits_ : int
         The number of folds.
     n_passes_ : float
-        Reads of the data by fits and for held-out scores; those of a sample count by its share.
+        Passes over the data, for fits and for held-out scores; a pass over a subsample counts as
+        the fraction of rows that it has.
     refit_time_ : float
-        Seconds for the fit to all rows.
+        Seconds that the refit took.
     scorer_ : callable or None
-        How settings were judged.
+        The scorer; None for accuracy.
     classes_ : ndarray of shape (n_classes,)
         The classes.
     n_features_in_ : int
         The number of features.
     feature_names_in_ : ndarray of shape (n_features,)
-        Names of the features, where X has names that are all strings.
+        Names of the features, if X has names that are all strings.
 
     Examples
     --------
@@ -199,6 +191,7 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
 
     _takes_blocks = True
     _fits_elsewhere = True
+    _policy = SelectionPolicy()
 
     def __init__(
         self,
@@ -214,7 +207,7 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
         rule: str = "best",
         threshold: str = "fitted",
         refit: bool = True,
-        race: bool = True,
+        successive_halving: bool = True,
         link: str = "fitted",
         fit_intercept: bool = True,
         solver: str = "auto",
@@ -236,7 +229,7 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
         self.rule = rule
         self.threshold = threshold
         self.refit = refit
-        self.race = race
+        self.successive_halving = successive_halving
         self.link = link
         self.fit_intercept = fit_intercept
         self.solver = solver
@@ -250,20 +243,20 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
     def fit(
         self, X: Any, y: Any, sample_weight: ArrayLike | None = None, **params: Any
     ) -> "MarginPursuitClassifierCV":
-        """Choose a setting by cross-validation and fit it to all rows.
+        """Choose a candidate by cross-validation and fit it to all rows.
 
         Parameters
         ----------
         X : {array-like, sparse matrix, Blocks, Dask array} of shape (n_samples, n_features)
-            Training samples, of any real dtype, wherever :class:`MarginPursuitClassifier` takes
-            them.
+            Training samples, of any real dtype, in any container that
+            :class:`MarginPursuitClassifier` accepts.
         y : {array-like, Dask array} of shape (n_samples,)
             Class of each sample.
         sample_weight : array-like of shape (n_samples,), optional
-            Weights >= 0, in the fits and, where the scorer takes weights, in the scores. With
-            metadata routing it is the scorer that says whether it wants them.
+            Weights >= 0, in the fits and, if the scorer accepts weights, in the scores. With
+            metadata routing, the scorer requests them.
         **params : dict
-            `groups` for the splitter; with metadata routing, whatever splitter and scorer ask for.
+            `groups` for the splitter; with metadata routing, what splitter and scorer request.
 
         Returns
         -------
@@ -272,7 +265,8 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
         """
         check_parameters(self, _ALLOWED)
         self._forget()
-        data = self._check_training(X, y, sample_weight).on_host()
+        checked = self._check_training(X, y, sample_weight)
+        data = checked.on_host()
         self._refuse_missing(data.matrix)
         self.scorer_ = self._scorer
         to_splitter, to_scorer = self._route(sample_weight, params)
@@ -280,18 +274,22 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
         self.alpha_unit_ = unit if self.alpha_unit == "auto" else self.alpha_unit
         folds = self._split(data, to_splitter, to_scorer)
         if self.rule == "one-standard-error" and len(folds) < 2:
-            raise ValueError('rule="one-standard-error" needs at least 2 folds; cv has 1')
+            raise ValueError(
+                'cv has 1 fold; rule="one-standard-error" needs at least 2 folds. Set rule="best" '
+                "or change cv."
+            )
         with np.errstate(all="ignore"):
             try:
-                start, weights = self._choose(data, folds, to_scorer)
+                start, weights = self._search(data, folds, to_scorer)
             except FloatingPointError as error:
                 if self.alpha_unit_ != "standardised":
                     raise OverflowError(f"the columns of X need another unit: {error}") from error
-                matrix, _ = rescaled(data.matrix)  # on which no score depends
-                _, weights = self._choose(replace(data, matrix=matrix), folds, to_scorer)
-                start = None  # fits in another unit are not where this one will be
+                # The scores do not depend on the unit of the columns, but the coefficients do.
+                matrix, _ = rescaled(data.matrix)
+                _, weights = self._search(replace(data, matrix=matrix), folds, to_scorer)
+                start = None
         if self.refit:
-            self._refit(X, y, data.count * weights, start)
+            self._refit(replace(checked, weights=beside(checked.weights, weights)), start)
         return self
 
     @lazy_on_dask
@@ -319,64 +317,73 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
     @property
     def _fits_threshold(self) -> bool:
         is_cut = self.scoring is None and len(self.classes_) == 2 and self.fit_intercept
-        # The exact link is about the minimiser of the loss, and would disagree with predictions;
-        # weights of classes move the cut on purpose, and correct predictions would move it back.
+        # The exact link holds for the minimiser of the loss, not for shifted scores. Class weights
+        # shift the threshold on purpose, and the best accuracy would shift it back.
         is_free = self.link == "fitted" and self.class_weight is None
         return self.threshold == "fitted" and is_free and is_cut
 
-    def _choose(
+    def _search(
         self, data: TrainingData, folds: list[Fold], to_scorer: dict[str, Any]
     ) -> tuple[Linear | None, FloatArray]:
-        """Hold the contest; set `cv_results_`, what is best, and the link.
+        """Run the search; set `cv_results_`, the best candidate and the link.
 
-        Returns where to begin the fit to all rows, if that is known, and the weights of the rows.
+        Returns the warm start of the refit, if there is one, and the weights of the rows.
         """
+        policy = self._policy
         data, n_passes = self._bounded(data)
-        alphas = _ALPHAS[data.is_sparse] if self.alphas is None else self.alphas
-        grid = {"alpha": alphas, "overconfidence": self.overconfidences, "scale": self.scales}
+        default = policy.sparse_alphas if data.is_sparse else policy.dense_alphas
+        grid = {
+            "alpha": default if self.alphas is None else self.alphas,
+            "overconfidence": self.overconfidences,
+            "scale": self.scales,
+        }
         params = list(ParameterGrid({name: list(values) for name, values in grid.items()}))
-        settings = [Setting(*(float(p[name]) for name in Setting._fields)) for p in params]
-        judge = Judge(
+        candidates = [Candidate(*(float(p[name]) for name in Candidate._fields)) for p in params]
+        scorer = HeldOutScorer(
             self.scorer_,
             data.matrix,
             data.labels.codes,
             self.classes_,
             to_scorer,
-            float(self.margin) * THRESHOLDS if self._fits_threshold else np.zeros(1),
+            float(self.margin) * policy.thresholds if self._fits_threshold else np.zeros(1),
+            policy.smoothing,
         )
-        options = FoldOptions(
+        options = self._search_options(are_penalised=all(c.alpha > 0 for c in candidates))
+        result = Search(data, folds, scorer, options, policy).run(candidates)
+        self.cv_results_ = search_results(
+            params, result.scores, result.resources, result.thresholds
+        )
+        self.best_index_ = result.best
+        self.best_params_ = params[result.best]
+        self.best_score_ = float(result.scores[result.best].mean())
+        self.threshold_ = float(result.thresholds[result.best])
+        self.n_passes_ = n_passes + result.n_passes
+        if result.link is not None:
+            self.link_ = result.link
+        return result.start, data.weights
+
+    def _search_options(self, *, are_penalised: bool) -> SearchOptions:
+        fits = FitOptions(
             float(self.margin),
             self.alpha_unit_,
             self.fit_intercept,
             self.solver,
             usable_threads(self.n_threads),
-            are_penalised=all(setting.alpha > 0 for setting in settings),
+            are_penalised,
         )
-        terms = Terms(
-            options,
-            Effort(self.max_iter, self.tol),
-            self.race,
+        return SearchOptions(
+            fits,
+            Stopping(self.max_iter, self.tol),
+            self.successive_halving,
             self.rule,
             self.link,
             self.random_state,
-            self._class_factors if isinstance(self.class_weight, str) else None,
-            type(self).__name__ if self.verbose else None,
+            is_balanced=isinstance(self.class_weight, str),
+            title=type(self).__name__ if self.verbose else None,
         )
-        outcome = Contest(data, folds, judge, terms).hold(settings)
-        self.cv_results_ = search_results(
-            params, outcome.scores, outcome.resources, outcome.thresholds
-        )
-        self.best_index_ = outcome.best
-        self.best_params_ = params[outcome.best]
-        self.best_score_ = float(outcome.scores[outcome.best].mean())
-        self.threshold_ = float(outcome.thresholds[outcome.best])
-        self.n_passes_ = n_passes + outcome.n_passes
-        if outcome.link is not None:
-            self.link_ = outcome.link
-        return outcome.start, data.weights
 
     def _bounded(self, data: TrainingData) -> tuple[TrainingData, int]:
-        """Return the data with the weights that the bound leaves, and the reads that this took."""
+        """Return the data with bounded weights, and the number of passes that this took."""
         if self.leverage_bound is None:
             return data, 0
         with design_for(data.matrix, n_threads=usable_threads(self.n_threads)) as design:
@@ -384,8 +391,8 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
             weights = bounded_weights(design, data, bound, centred=self.fit_intercept)
             return replace(data, weights=weights), design.n_passes
 
-    def _refit(self, X: Any, y: Any, weights: FloatArray, start: Linear | None) -> None:
-        """Fit the chosen setting to all rows, with these weights, from a start if there is one."""
+    def _refit(self, data: TrainingData, start: Linear | None) -> None:
+        """Fit the chosen candidate to checked data, whose weights include classes and the bound."""
         begin = perf_counter()
         model = MarginPursuitClassifier(
             **self.best_params_,
@@ -394,19 +401,19 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
             fit_intercept=self.fit_intercept,
             solver=self.solver,
             max_iter=self.max_iter,
-            tol=1e-3 * self.tol,
+            tol=self._policy.refit_tol_ratio * self.tol,
             n_threads=self.n_threads,
         )
-        if start is not None:
-            model.set_params(warm_start=True)
-            model.coef_, model.intercept_ = start[0].T, start[1]
-        # Classes and distances are in the weights already.
+        for name in ("classes_", "n_features_in_", "feature_names_in_"):
+            if hasattr(self, name):
+                setattr(model, name, getattr(self, name))
+        model._fit_checked(data, start)
         own = {"class_weight": self.class_weight, "leverage_bound": self.leverage_bound}
-        self.best_estimator_ = model.fit(X, y, weights).set_params(warm_start=False, **own)
+        self.best_estimator_ = model.set_params(**own)
         self.refit_time_ = perf_counter() - begin
-        self.n_passes_ += self.best_estimator_.n_passes_
+        self.n_passes_ += model.n_passes_
         for name in ("coef_", "scale_", "n_iter_", "objective_"):
-            setattr(self, name, getattr(self.best_estimator_, name))
+            setattr(self, name, getattr(model, name))
         for name in ("margin_location_", "margin_statistics_"):
-            setattr(self, name, getattr(self.best_estimator_, name))
-        self.intercept_ = self.best_estimator_.intercept_ - self.threshold_
+            setattr(self, name, getattr(model, name))
+        self.intercept_ = model.intercept_ - self.threshold_

@@ -1,0 +1,263 @@
+"""Fits of candidates to folds, in shared passes over the data.
+
+Candidates that differ by their scale alone form a *path*. A path is fitted from the largest scale,
+where the loss is nearly quadratic, to its smallest, and each fit warm-starts the next. Scales of
+the grid that a path lacks are fitted too, with a loose stopping rule. (A fit to fewer rows is no
+better start than zero: where the classes are nearly separable its coefficients are too large, and
+need many iterations to shrink.) All paths, folds and classes are tasks of the same sweeps, as many
+at a time as memory permits.
+
+In the dual there are no warm starts: every task begins with dual variables of zero, and only the
+scales of candidates are fitted. Dual ascent stops at a relative duality gap of ten times `tol`. The
+gap is an upper bound of the suboptimality, up to the changes during a pass. Fits to all rows that
+have not met it continue in the primal.
+
+Where the Gram matrix is a poor preconditioner, the Hessian at the fits of the previous scale
+replaces it, one for all paths and folds with the same overconfidence.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import product
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from marginpursuit._validation import FloatArray
+from marginpursuit.design import Linear, MemoryDesign
+from marginpursuit.losses import MarginLoss
+from marginpursuit.selection.candidates import Candidate, FoldFit, Path, Stopping
+from marginpursuit.selection.fold_groups import FitPlan, FoldData, FoldGroup, prepare_groups
+from marginpursuit.solvers import Prepared, Problem, Solution, minimise
+from marginpursuit.solvers.dual_ascent import solve_dual
+from marginpursuit.tasks import Tasks
+
+
+class FoldPath(NamedTuple):
+    """A path on one fold: one task for each one-vs-rest problem."""
+
+    path: Path
+    part: int  # the fold, as an index into those of the group
+
+
+#: The latest fit of each path on each fold, in the coordinates of the prepared data.
+Fits: TypeAlias = dict[FoldPath, Linear]
+
+
+class FoldFits:
+    """Fits of candidates to folds; `n_passes` counts passes over the rows to fit."""
+
+    def __init__(self, data: FoldData, plan: FitPlan) -> None:
+        self._plan, self._policy = plan, plan.policy
+        self._positive_classes = data.labels.positive_classes
+        self._n_problems = len(self._positive_classes)
+        self._stack = ExitStack()
+        self._groups = prepare_groups(data, plan, self._stack)
+        self.n_passes: float = sum(group.n_passes for group in self._groups)
+        self._passes_per_scoring = self._groups[0].reader.n_rows / data.fitted.shape[0]
+
+    def __enter__(self) -> "FoldFits":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._stack.close()
+
+    def held_out(
+        self, candidates: Collection[Candidate], scales: Sequence[float]
+    ) -> Iterator[FoldFit]:
+        """Fit every candidate to every fold and yield the scores of the held-out rows.
+
+        `scales` are those of the grid, along which fits are warm-started.
+        """
+        smallest: dict[Path, float] = {}
+        for candidate in sorted(candidates, reverse=True):
+            smallest[candidate.path] = candidate.scale
+        for group, members in self._batches(sorted(smallest)):
+            fits: Fits = {}
+            is_slow = False
+            for scale in sorted(scales, reverse=True):
+                scored = [m for m in members if Candidate(*m.path, scale) in candidates]
+                stopping = dict.fromkeys(scored, self._plan.stopping)
+                if not self._plan.is_dual:
+                    fitted = [m for m in members if smallest[m.path] <= scale]
+                    stopping = {m: stopping.get(m, self._plan.loose) for m in fitted}
+                n_iter = self._fit_scale(group, scale, stopping, fits, with_hessian=is_slow)
+                is_slow |= n_iter >= self._policy.slow_iterations and self._may_take_hessian(group)
+                yield from self._scored(group, scored, scale, fits)
+
+    def _batches(self, paths: list[Path]) -> Iterator[tuple[FoldGroup, list[FoldPath]]]:
+        """Yield the paths and folds that are solved together; in the dual, those of one fold."""
+        for group in self._groups:
+            members = [FoldPath(*member) for member in product(paths, range(len(group.folds)))]
+            n_arrays = self._policy.primal_state_arrays
+            if self._plan.is_dual:
+                members.sort(key=lambda member: member.part)
+                n_arrays = self._policy.dual_state_arrays
+            n_columns = group.prepared.design.n_columns
+            size = self._plan.n_that_fit(n_arrays * n_columns * self._n_problems)
+            for first in range(0, len(members), size):
+                yield group, members[first : first + size]
+
+    def _fit_scale(
+        self,
+        group: FoldGroup,
+        scale: float,
+        stopping: Mapping[FoldPath, Stopping],
+        fits: Fits,
+        *,
+        with_hessian: bool,
+    ) -> int:
+        """Fit members of a group at one scale, and replace their fits.
+
+        Returns the largest number of iterations.
+        """
+        n_iter = 0
+        for members in _by_overconfidence(stopping) if with_hessian else [list(stopping)]:
+            if not members:
+                continue
+            problem = self._problem(group, members, scale, stopping, fits)
+            if with_hessian:
+                problem = replace(problem, prepared=self._with_hessian(problem))
+            design = group.prepared.design
+            before = design.n_passes
+            tols = np.repeat([stopping[member].tol for member in members], self._n_problems)
+            if self._plan.is_dual:
+                solution = self._solve_dual(problem, tols)
+            else:
+                # After a warm start one small estimate of the gap is not reliable: two in a row.
+                solution = minimise(problem, times=2, tols=tols)
+            self.n_passes += design.n_passes - before
+            coef, intercept = solution.linear
+            for member, tasks in zip(members, self._task_slices(len(members)), strict=True):
+                fits[member] = coef[:, tasks], intercept[tasks]
+            n_iter = max(n_iter, solution.n_iter)
+        return n_iter
+
+    def _problem(
+        self,
+        group: FoldGroup,
+        members: list[FoldPath],
+        scale: float,
+        stopping: Mapping[FoldPath, Stopping],
+        fits: Fits,
+    ) -> Problem:
+        """Return the problem of several paths and folds at one scale, warm-started."""
+        n_problems, margin = self._n_problems, self._plan.options.margin
+        losses = [MarginLoss(margin, scale, member.path.overconfidence) for member in members]
+        tasks = Tasks(
+            group.codes,
+            group.weights,
+            np.tile(self._positive_classes, len(members)),
+            np.repeat([member.part for member in members], n_problems),
+            tuple(loss for loss in losses for _ in range(n_problems)),
+            group.stretches,
+        )
+        zero = np.zeros((group.prepared.design.n_columns, n_problems)), np.zeros(n_problems)
+        alphas = np.repeat([member.path.alpha for member in members], n_problems)
+        return Problem(
+            group.prepared,
+            tasks,
+            self._plan.options.alpha_factor * alphas,
+            _joined([fits.get(member, zero) for member in members]),
+            max(stopping[member].max_iter for member in members),
+            min(stopping[member].tol for member in members),
+            report=lambda progress: None,
+        )
+
+    def _solve_dual(self, problem: Problem, tols: FloatArray) -> Solution:
+        """Solve by dual ascent; fits to all rows that it leaves unfinished, in the primal.
+
+        Values and gaps of the solution are those of the last dual pass.
+        """
+        policy, allowed = self._policy, self._policy.dual_gap_ratio * tols
+        max_passes = max(self._plan.loose.max_iter, int(policy.dual_passes / problem.tol))
+        limited = replace(problem, max_iter=min(problem.max_iter, max_passes))
+        solution = solve_dual(limited, allowed)
+        if not self._plan.is_final:
+            return solution
+        coef, intercept = solution.linear
+        unfinished = np.flatnonzero(solution.gap > allowed)
+        size = self._plan.n_that_fit(policy.primal_state_arrays * len(coef))
+        for first in range(0, len(unfinished), size):
+            some = unfinished[first : first + size]
+            rest = replace(
+                problem,
+                tasks=problem.tasks.take(some),
+                alphas=problem.alphas[some],
+                start=(coef[:, some], intercept[some]),
+            )
+            found = minimise(rest, times=5, fewest=policy.min_primal_iterations, tols=tols[some])
+            coef[:, some], intercept[some] = found.linear
+        return solution
+
+    def _may_take_hessian(self, group: FoldGroup) -> bool:
+        """Whether the tasks, of one problem and not loosely fitted, may share a Hessian."""
+        design = group.prepared.design
+        return (
+            group.prepared.with_hessian is not None
+            and isinstance(design, MemoryDesign)
+            and design.n_stored >= self._policy.min_hessian_elements
+            and self._n_problems == 1
+            and self._plan.stopping != self._plan.loose
+        )
+
+    def _with_hessian(self, problem: Problem) -> Prepared:
+        """Return the data prepared with the mean Hessian at the start, if that is cheap enough."""
+        prepared, (coef, intercept) = problem.prepared, problem.start
+        design, policy = prepared.design, self._policy
+        some = np.arange(0, len(problem.tasks), -(-len(problem.tasks) // policy.hessian_tasks))
+        tasks, curvature = problem.tasks.take(some), np.zeros(design.n_rows)
+        scores = design.scores(coef[:, some], intercept[some])
+        self.n_passes += 1
+        for k, loss in enumerate(tasks.losses):
+            own = loss.curvature(tasks.sign(k) * scores[:, k])
+            curvature += tasks.weights[tasks.part[k]] * own / len(tasks)
+        n_products = np.count_nonzero(curvature) * design.n_columns
+        n_products_of_a_sweep = len(problem.tasks) * design.n_rows
+        is_cheap = n_products <= policy.max_hessian_sweeps * n_products_of_a_sweep
+        if prepared.with_hessian is None or not is_cheap:
+            return prepared
+        self.n_passes += 2
+        return replace(prepared.with_hessian(curvature), design=design)
+
+    def _scored(
+        self, group: FoldGroup, members: list[FoldPath], scale: float, fits: Fits
+    ) -> Iterator[FoldFit]:
+        """Yield the scores of the held-out rows, in one pass for as many fits as memory permits."""
+        if not members:
+            return
+        coef, intercept = group.to_reader(_joined([fits[member] for member in members]))
+        max_rows = max(1, int(group.tests.sum(axis=1).max()))
+        size = self._plan.n_that_fit(self._n_problems * max_rows)
+        slices = self._task_slices(len(members))
+        for first in range(0, len(members), size):
+            some = list(zip(members, slices, strict=True))[first : first + size]
+            tasks = slice(some[0][1].start, some[-1][1].stop)
+            part = np.repeat([member.part for member, _ in some], self._n_problems)
+            scores = group.reader.part_scores(coef[:, tasks], intercept[tasks], group.tests, part)
+            self.n_passes += self._passes_per_scoring
+            # The scores of a fold have the columns of its own tasks, in their order.
+            columns = [iter(slices) for _ in group.folds]
+            for member, own in some:
+                held_out = np.ascontiguousarray(scores[member.part][:, next(columns[member.part])])
+                linear: Linear | None = (coef[:, own], intercept[own])
+                if not group.reads_data:
+                    linear = group.prepared.to_data(fits[member]) if self._plan.is_final else None
+                yield FoldFit(
+                    Candidate(*member.path, scale), group.folds[member.part], linear, held_out
+                )
+
+    def _task_slices(self, n_members: int) -> list[slice]:
+        """Return the tasks of each member of a batch."""
+        n = self._n_problems
+        return [slice(k * n, (k + 1) * n) for k in range(n_members)]
+
+
+def _joined(parts: Sequence[Linear]) -> Linear:
+    return np.hstack([coef for coef, _ in parts]), np.concatenate([b for _, b in parts])
+
+
+def _by_overconfidence(members: Collection[FoldPath]) -> list[list[FoldPath]]:
+    values = sorted({member.path.overconfidence for member in members})
+    return [[m for m in members if m.path.overconfidence == value] for value in values]

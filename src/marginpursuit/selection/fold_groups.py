@@ -1,0 +1,189 @@
+"""The data of fold fits, prepared for a solver.
+
+The fits to all folds share passes over one design matrix: a fold is a row of a weight matrix, with
+zeros for the rows that it holds out. In the space of the rows (Gram preconditioner, n < d) each
+fold has a design matrix of its own.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marginpursuit._validation import FloatArray
+from marginpursuit.design import (
+    Design,
+    Linear,
+    MemoryDesign,
+    MergedDesign,
+    design_for,
+    loaded,
+    row_elements,
+    take_rows,
+)
+from marginpursuit.selection.candidates import FitOptions, Fold, Stopping
+from marginpursuit.selection.policy import SelectionPolicy
+from marginpursuit.solvers import SOLVERS, Prepared, choose_solver
+from marginpursuit.solvers.dual_ascent import has_dual, prepare_dual
+from marginpursuit.tasks import Labels, Stretches
+
+
+@dataclass(frozen=True)
+class FoldData:
+    """Rows to fit and rows to score, and the folds that consist of them."""
+
+    fitted: Any  # matrix of the rows to fit
+    scored: Any  # matrix of the rows to score; the same object where both are all rows
+    labels: Labels  # of the rows to fit
+    weights: FloatArray  # (n_folds, n_rows to fit), zero for the rows that a fold holds out
+    folds: Sequence[Fold]
+
+    def only(self, fold: int) -> "FoldData":
+        """Return the data of one fold, without the rows that it holds out from the fit."""
+        train = self.folds[fold].train
+        return replace(
+            self,
+            fitted=take_rows(self.fitted, train),
+            labels=self.labels.take(train),
+            weights=np.ascontiguousarray(self.weights[[fold]][:, train]),
+            folds=[self.folds[fold]],
+        )
+
+    def in_memory(self) -> "FoldData":
+        """Return the same with the rows to fit loaded."""
+        fitted = loaded(self.fitted)
+        return replace(
+            self, fitted=fitted, scored=fitted if self.scored is self.fitted else self.scored
+        )
+
+
+@dataclass(frozen=True)
+class FitPlan:
+    """How the fold fits of a rung are made."""
+
+    options: FitOptions
+    solver: str
+    stopping: Stopping  # of the fits that are scored
+    loose: Stopping  # of the fits that only warm-start others
+    is_final: bool  # whether the fits are to all rows, and decide
+    policy: SelectionPolicy
+
+    @classmethod
+    def make(
+        cls,
+        data: FoldData,
+        options: FitOptions,
+        stopping: Stopping,
+        policy: SelectionPolicy,
+        *,
+        is_final: bool,
+    ) -> "FitPlan":
+        """Choose solver and stopping rules."""
+        solver = options.solver
+        if solver == "auto":
+            with design_for(data.fitted, n_threads=options.n_threads) as design:
+                solver = _choose_solver(design, len(data.labels.positive_classes), options, policy)
+        loose = stopping.loosened(policy.loose_stopping[solver])
+        return cls(options, solver, stopping if is_final else loose, loose, is_final, policy)
+
+    @property
+    def is_dual(self) -> bool:
+        """Whether the fits are made by coordinate ascent in the dual."""
+        return self.solver == "dual"
+
+    @property
+    def takes_float32(self) -> bool:
+        """Whether sums of products in float32 meet the tolerance, and float32 holds the scores."""
+        low, high = self.policy.float32_margins
+        return self.stopping.tol >= self.policy.float32_tol and low <= self.options.margin <= high
+
+    def n_that_fit(self, n_floats: int) -> int:
+        """Return how many tasks with this many floats of state memory permits; at least one."""
+        return max(1, self.policy.max_state_bytes // (8 * n_floats))
+
+
+@dataclass(frozen=True)
+class FoldGroup:
+    """Folds whose fits share passes over one design matrix."""
+
+    folds: list[int]
+    prepared: Prepared
+    codes: Any  # class codes; like the weights, on the device that holds the rows
+    weights: Any  # (n_folds of the group, n_rows of the design matrix)
+    stretches: Stretches | None
+    reader: Design  # of the rows to score
+    to_reader: Callable[[Linear], Linear]  # from the coordinates of `prepared`
+    reads_data: bool  # whether the coordinates of the reader are those of the data
+    tests: NDArray[np.bool_]  # (n_folds of the group, n_rows of the reader), the held-out rows
+    n_passes: int  # over the rows to fit, that the preparation took
+
+
+def prepare_groups(data: FoldData, plan: FitPlan, stack: ExitStack) -> list[FoldGroup]:
+    """Prepare the design matrices of all folds; `stack` closes them."""
+    n_rows, n_columns = data.fitted.shape
+    in_row_space = plan.solver == "gram" and n_rows < n_columns
+    if in_row_space and 8 * n_rows * row_elements(data.fitted) <= plan.policy.max_state_bytes:
+        data = data.in_memory()  # to map one task to coefficients takes a pass over the data
+    reader = _opened(data.scored, plan, stack)
+    every = list(range(len(data.folds)))
+    if in_row_space:
+        return [_prepared(data.only(fold), [fold], reader, plan, stack) for fold in every]
+    return [_prepared(data, every, reader, plan, stack)]
+
+
+def _prepared(
+    data: FoldData, folds: list[int], reader: Design, plan: FitPlan, stack: ExitStack
+) -> FoldGroup:
+    design, options = _opened(data.fitted, plan, stack), plan.options
+    codes, weights = data.labels.codes, data.weights
+    order, stretches = None, None
+    if plan.takes_float32 and not plan.is_dual:
+        order, stretches = Stretches.of(weights)
+    prepare = prepare_dual if plan.is_dual else SOLVERS[plan.solver].prepare
+    prepared = prepare(
+        design, weights, options.alpha_unit, fit_intercept=options.fit_intercept, order=order
+    )
+    if prepared.order is None:
+        stretches = None
+    else:
+        stack.enter_context(prepared.design)
+        codes, weights = codes[prepared.order], np.ascontiguousarray(weights[:, order])
+    reads_data, to_reader = True, prepared.to_data
+    if isinstance(prepared.design, MergedDesign) and isinstance(reader, MemoryDesign):
+        # The merged columns of a subsample are few; the rows to score are merged likewise.
+        reader = stack.enter_context(prepared.design.rotated(reader.matrix))
+        reads_data, to_reader = False, prepared.design.to_data
+    tests = np.zeros((len(folds), reader.n_rows), dtype=bool)
+    for mask, fold in zip(tests, data.folds, strict=True):
+        mask[fold.test] = True
+    place = prepared.design.place
+    return FoldGroup(
+        *(folds, prepared, place(codes), place(weights), stretches),
+        *(reader, to_reader, reads_data, tests, design.n_passes),
+    )
+
+
+def _choose_solver(
+    design: Design, n_problems: int, options: FitOptions, policy: SelectionPolicy
+) -> str:
+    """Return the name of the solver that suits the fits to all folds together.
+
+    It is the solver of a single fit, except for sparse data with n < d, whose folds share no
+    factorisation.
+    """
+    chosen = choose_solver(design)
+    is_wide = policy.max_row_space_rows < design.n_rows < design.n_columns
+    is_dual = options.are_penalised and has_dual(design, options.alpha_unit)
+    if is_dual and (is_wide or chosen == "lbfgs"):
+        return "dual"
+    is_sparse = design.is_sparse and isinstance(design, MemoryDesign)
+    if is_wide and is_sparse and n_problems < policy.row_space_problems:
+        return "lbfgs"
+    return chosen
+
+
+def _opened(matrix: Any, plan: FitPlan, stack: ExitStack) -> Design:
+    return stack.enter_context(design_for(matrix, n_threads=plan.options.n_threads))

@@ -1,0 +1,124 @@
+"""The thresholds of the search, in one value that is passed to it."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from marginpursuit._validation import FloatArray
+from marginpursuit.selection.candidates import Stopping
+
+
+@dataclass(frozen=True)
+class SelectionPolicy:
+    """Thresholds of the search; each states its unit and where its value was measured.
+
+    A value without a data set was chosen by an argument that its comment gives.
+    """
+
+    # Penalties of the default grid. Text needs smaller ones: the test error of one class of news20
+    # is 1.8 % with 1e-6 and 1.2 % with 1e-7.
+    dense_alphas: tuple[float, ...] = (1e-3, 3e-4, 1e-4, 3e-5, 1e-5, 3e-6, 1e-6)
+    sparse_alphas: tuple[float, ...] = (1e-3, 1e-4, 1e-5, 3e-6, 1e-6, 3e-7, 1e-7)
+
+    # Successive halving: the ratio of the rows of two rungs, and the number of rungs with the full
+    # data included. One more rung, with half of the rows, follows the subsamples if at least
+    # `half_rung_candidates` remain: the last rung costs about ten times as much per row.
+    growth: int = 4
+    max_rungs: int = 3
+    half_rung_candidates: int = 12
+
+    # The fewest rows of a subsample, and the fewest per column. The second is waived for the
+    # largest subsample, where even the full data have fewer.
+    min_rung_rows: int = 2000
+    min_rows_per_column: int = 3
+
+    # The most stored elements of a subsample: 256 MiB in float64.
+    max_rung_elements: int = 1 << 25
+
+    # Held-out rows per fitted row. Scoring is cheap, and four times the rows halve the noise.
+    scored_per_fitted: int = 4
+
+    # The fewest rows that folds must train on in common to share a fit, as a fraction of the rows
+    # of the fit; and the fewest rows of a class in a subsample, if the class has them.
+    min_common_fraction: float = 0.75
+    min_class_rows: int = 20
+
+    # A candidate is eliminated if it is worse than the best by more standard errors than this.
+    elimination_errors: float = 3.0
+
+    # Bytes of the state of all tasks that are solved together, and of the held-out scores that are
+    # kept at a time; arrays with an entry per coefficient that a task needs in the primal and in
+    # the dual.
+    max_state_bytes: int = 1 << 28
+    primal_state_arrays: int = 24
+    dual_state_arrays: int = 4
+
+    # Sums of products are in float32 for tolerances of at least `float32_tol` and margins γ in
+    # `float32_margins`, outside of which float32 does not hold the scores.
+    float32_tol: float = 1e-4
+    float32_margins: tuple[float, float] = (1e-20, 1e20)
+
+    # Sparse wide data (n < d). The Gram matrix of the rows needs one factorisation per fold and
+    # penalty, which all classes share. Above `max_row_space_rows` rows the dual is faster: 2,500
+    # rows of 5 classes of news20 take 21 s in the dual and 180 s with the factorisations. Where
+    # the dual is not available, L-BFGS is faster for fewer than `row_space_problems` one-vs-rest
+    # problems: 3,533 rows of news20 take 15 s with L-BFGS and 47 s with factorisations for one
+    # problem, and longer with L-BFGS for 20.
+    max_row_space_rows: int = 1024
+    row_space_problems: int = 8
+
+    # A solve of at least `slow_iterations` iterations makes the Hessian replace the Gram matrix as
+    # preconditioner, if its active rows cost at most `max_hessian_sweeps` sweeps and the data have
+    # at least `min_hessian_elements` stored elements (a sweep over fewer takes no measurable time).
+    # The mean Hessian of `hessian_tasks` tasks serves all. digit5: 45 sweeps instead of 86.
+    slow_iterations: int = 8
+    max_hessian_sweeps: int = 16
+    min_hessian_elements: int = 1 << 16
+    hessian_tasks: int = 12
+
+    # Stopping rules that suffice to eliminate candidates, and to warm-start the next scale, by
+    # solver. L-BFGS converges more slowly: after 25 iterations the scores of one class of news20
+    # were up to 4 points too low.
+    loose_stopping: dict[str, Stopping] = field(
+        default_factory=lambda: {
+            "gram": Stopping(12, 1e-2),
+            "lbfgs": Stopping(75, 1e-2),
+            "dual": Stopping(20, 2.5e-2),
+        }
+    )
+
+    # Dual ascent stops at a relative duality gap of `dual_gap_ratio` times `tol`. On news20 the
+    # predictions for held-out rows hardly change below a gap of 5 %, which takes about 20 passes;
+    # a gap of 0.1 % takes 400.
+    dual_gap_ratio: float = 10.0
+
+    # Most passes of dual ascent, times `tol`: 200 with the default tolerance. With small penalties
+    # and n close to d it may need a thousand, and unfinished fits look better than their minimisers
+    # (reuters: held-out error 2.2 % instead of 2.4 %). Fits to all rows then continue in the
+    # primal, for at least `min_primal_iterations`, as the first estimates of the gap there are ten
+    # times too small.
+    dual_passes: float = 0.2
+    min_primal_iterations: int = 40
+
+    # Bytes of the fold fits that are kept to warm-start the refit.
+    max_start_bytes: int = 1 << 28
+
+    # The tolerance of the refit, as a multiple of that of the fold fits.
+    refit_tol_ratio: float = 1e-3
+
+    # Thresholds per margin γ, and the half width of the triangular kernel that smooths the accuracy
+    # over them, in thresholds. 20 per margin and thresholds beyond ± γ give the same test errors;
+    # 10 per margin cost half a point on higgs_small with leverage rows. Smoothing takes 0.2 points
+    # off the test error of hiva and of higgs_small with leverage rows and 0.1 off hiva with flipped
+    # labels; the other 11 of 14 cases (five small data sets, seeds 10 to 19) move by less than 0.1.
+    thresholds_per_margin: int = 50
+    smoothing: int = 7
+
+    # The most held-out rows to which the four slopes of the link are fitted.
+    max_link_rows: int = 1 << 16
+
+    @property
+    def thresholds(self) -> FloatArray:
+        """The thresholds to choose from, inside ± 1, in units of the margin."""
+        n = self.thresholds_per_margin
+        return np.arange(1 - n, n) / n

@@ -1,0 +1,166 @@
+"""Scoring held-out rows by their scores h(x), with any scorer of scikit-learn.
+
+With two classes, the second is predicted where h(x) exceeds a *threshold*. Rows far on the wrong
+side move the intercept of the minimiser although they are misclassified either way. The accuracy is
+therefore evaluated at many thresholds.
+
+Few held-out rows lie close to any one threshold, so the largest of many accuracies is partly due to
+chance. The accuracy at a threshold is therefore a mean over the adjacent ones, with triangular
+weights (`SelectionPolicy.smoothing`).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin
+
+from marginpursuit._validation import FloatArray
+from marginpursuit.design import take_rows
+
+#: Turns scores of shape (n_rows, n_problems) into probabilities of each class.
+Link = Callable[[FloatArray], FloatArray]
+
+
+class PrecomputedScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """A classifier whose scores of some rows are given; scorers are called with it."""
+
+    def __init__(self, classes: Any = None, scores: Any = None, link: Link | None = None) -> None:
+        self.classes_ = classes
+        self.scores = scores
+        self.link = link
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def fit(self, X: Any, y: Any) -> "PrecomputedScores":
+        """Return self: scikit-learn requires the method of every estimator."""
+        return self
+
+    def decision_function(self, X: Any) -> FloatArray:
+        """Return the scores; X is ignored."""
+        return np.asarray(self.scores[:, 0] if self.scores.shape[1] == 1 else self.scores)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the classes with the largest scores."""
+        return np.asarray(self.classes_[_predicted(self.scores)])
+
+    def predict_proba(self, X: Any) -> FloatArray:
+        """Return the probabilities that the link assigns to the scores."""
+        assert self.link is not None
+        return self.link(self.scores)
+
+
+@dataclass(frozen=True)
+class HeldOutScorer:
+    """Scores the held-out rows of a fold, at one or several thresholds."""
+
+    scorer: Any  # None: accuracy
+    matrix: Any
+    codes: NDArray[np.intp]
+    classes: NDArray[Any]
+    metadata: dict[str, Any]  # arguments of the scorer; those with an entry per row are indexed
+    thresholds: FloatArray  # equidistant; [0] unless there are two classes and no scorer
+    smoothing: int  # half width of the triangular weights over thresholds
+
+    def __call__(self, scores: FloatArray, rows: NDArray[np.intp], link: Link) -> FloatArray:
+        """Return the value of the scorer at each threshold, for scores of these rows."""
+        metadata = {
+            name: value[rows] if np.shape(value)[:1] == self.codes.shape else value
+            for name, value in self.metadata.items()
+        }
+        if self.scorer is None:
+            return self._accuracy(scores, self.codes[rows], metadata.get("sample_weight"))
+        estimator = PrecomputedScores(self.classes, scores, link)
+        y_true = self.classes[self.codes[rows]]
+        # scikit-learn's own scorers only pass X to the estimator, which ignores it.
+        X = rows if hasattr(self.scorer, "_score_func") else take_rows(self.matrix, rows)
+        return np.array([self.scorer(estimator, X, y_true, **metadata)], dtype=np.float64)
+
+    def at_best_thresholds(self, values: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the values at the best threshold of each candidate, and these thresholds.
+
+        `values` has shape (n_candidates, n_folds, n_thresholds). Among equally good thresholds the
+        smallest in absolute value is taken.
+        """
+        order = np.argsort(abs(self.thresholds), kind="stable")
+        best = order[np.argmax(values.mean(axis=1)[:, order], axis=1)]
+        return values[np.arange(len(best)), :, best], self.thresholds[best]
+
+    def _accuracy(self, scores: FloatArray, codes: NDArray[np.intp], weights: Any) -> FloatArray:
+        if len(self.thresholds) > 1:
+            return _smoothed_accuracy(
+                self.thresholds, scores[:, 0], codes, weights, smoothing=self.smoothing
+            )
+        return np.array([np.average(_predicted(scores) == codes, weights=weights)])
+
+
+def search_results(
+    params: list[dict[str, Any]],
+    scores: FloatArray,
+    resources: NDArray[np.intp],
+    thresholds: FloatArray,
+) -> dict[str, Any]:
+    """Return `cv_results_` in the layout of scikit-learn's searches."""
+    means = scores.mean(axis=1)
+    results: dict[str, Any] = {
+        "params": params,
+        "n_resources": resources,
+        "threshold": thresholds,
+    }
+    for name in params[0]:
+        results[f"param_{name}"] = np.ma.array([candidate[name] for candidate in params])
+    for fold, column in enumerate(scores.T):
+        results[f"split{fold}_test_score"] = column
+    # Candidates that were eliminated earlier rank behind all that were evaluated on more rows.
+    keys = list(zip(-resources, -means, strict=True))
+    ordered = sorted(keys)
+    return results | {
+        "mean_test_score": means,
+        "std_test_score": scores.std(axis=1),
+        "rank_test_score": np.array([1 + ordered.index(key) for key in keys], dtype=np.int32),
+    }
+
+
+def takes_weights(scorer: Any) -> bool:
+    """Whether a scorer accepts `sample_weight`."""
+    function = scorer if scorer is None else getattr(scorer, "_score_func", scorer)
+    return function is None or "sample_weight" in signature(function).parameters
+
+
+def _smoothed_accuracy(
+    thresholds: FloatArray,
+    scores: FloatArray,
+    codes: NDArray[np.intp],
+    weights: Any,
+    *,
+    smoothing: int,
+) -> FloatArray:
+    """Return the accuracy at each threshold, averaged with triangular weights over adjacent ones.
+
+    A row of the second class is correct at the thresholds below its score, a row of the first at
+    the others.
+    """
+    kernel = np.convolve(np.ones(smoothing), np.ones(smoothing)) / smoothing**2
+    step = np.ptp(thresholds) / (len(thresholds) - 1)
+    first = round(thresholds[0] / step) - len(kernel) // 2
+    n_thresholds = len(thresholds) + len(kernel) - 1
+    # Rounding precedes the shift by `first`, which would make scores close to zero equal to zero.
+    # A score that is NaN exceeds no threshold.
+    index = np.fmin(np.fmax(np.ceil(scores / step), first), first + n_thresholds)
+    n_below = index.astype(np.intp) - first
+    signed = (2.0 * codes - 1.0) * (1.0 if weights is None else weights)
+    lost = np.cumsum(np.bincount(n_below, signed, n_thresholds)[:n_thresholds])
+    total = len(codes) if weights is None else weights.sum()
+    accuracy = np.average(codes, weights=weights) - lost / total
+    return np.convolve(accuracy, kernel, "valid")
+
+
+def _predicted(scores: FloatArray) -> NDArray[np.intp]:
+    """Return the codes of the predicted classes, for scores of shape (n_rows, n_problems)."""
+    if scores.shape[1] == 1:
+        return (scores[:, 0] > 0).astype(np.intp)
+    return np.asarray(scores.argmax(axis=1))
