@@ -7,10 +7,10 @@ from sklearn.datasets import load_digits
 
 from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
 from marginpursuit._namespaces import beside, is_elsewhere, to_numpy
-from marginpursuit.classifiers._array_margins import margins_of
-from marginpursuit.classifiers._input import coded
-from marginpursuit.classifiers._margins import SCALE_RULES
-from marginpursuit.classifiers._probabilities import array_probabilities, exact_probabilities
+from marginpursuit.classifiers._input import encode_labels
+from marginpursuit.classifiers._margins import ArrayMargins, Margins
+from marginpursuit.classifiers._probabilities import exact_probabilities
+from marginpursuit.classifiers._scale import SCALE_RULES
 from marginpursuit.design import ArrayDesign, arrays, design_for
 from marginpursuit.losses import MarginLoss
 from marginpursuit.tasks import Labels, Tasks
@@ -224,8 +224,9 @@ def test_columns_that_depend_on_each_other(alpha):
 
 def test_probabilities_where_the_link_is_flat():
     scores = np.array([[-3.0, -2.0, -5.0], [2.0, 3.0, 4.0], [0.1, -0.2, 0.3], [1.0, 1.0, -1.0]])
-    found = array_probabilities(in_strict(scores), 1.0, 0.6)
-    assert_allclose(to_numpy(found), exact_probabilities(scores, 1.0, 0.6), rtol=1e-12)
+    loss = MarginLoss(1.0, 0.6)
+    found = exact_probabilities(in_strict(scores), loss)
+    assert_allclose(to_numpy(found), exact_probabilities(scores, loss), rtol=1e-12)
 
 
 @pytest.mark.parametrize("y", [Y, Y2, Y2 == 0], ids=["ten", "two", "bool"])
@@ -354,8 +355,9 @@ def test_margins_in_groups(rule, equal, monkeypatch):
     scores, codes = rng.standard_t(3, size=(400, 5)), rng.integers(0, 5, 400)
     weights = np.ones(400) if equal else rng.integers(0, 3, 400) + 0.0
     weights /= weights.sum()
-    near = margins_of(scores.copy(), Labels(codes, 5), weights, 400.0, 1.0)
-    far = margins_of(in_strict(scores), Labels(in_strict(codes), 5), in_strict(weights), 400.0, 1.0)
+    near = Margins.from_scores(scores.copy(), Labels(codes, 5), weights, 400.0, 1.0)
+    labels = Labels(in_strict(codes), 5)
+    far = ArrayMargins.from_scores(in_strict(scores), labels, in_strict(weights), 400.0, 1.0)
     monkeypatch.setattr(type(far), "group_elements", 900)
     assert SCALE_RULES[rule](far) == pytest.approx(SCALE_RULES[rule](near), rel=1e-12)
     found, true = far.statistics(0.3), near.statistics(0.3)
@@ -372,7 +374,7 @@ def test_labels_are_coded_in_rising_order(labels):
     labels = np.array(labels)
     labels = labels.astype(np.int8) if labels.min() == -128 else labels
     y = np.random.default_rng(0).permutation(np.repeat(labels, 5))
-    classes, codes = coded(in_strict([[1.0]]), in_strict(y))
+    classes, codes = encode_labels(in_strict([[1.0]]), in_strict(y))
     true = np.unique(y, return_inverse=True)
     assert classes.dtype == y.dtype
     assert codes.dtype == strict.uint8

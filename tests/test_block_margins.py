@@ -13,7 +13,8 @@ from marginpursuit import MarginPursuitClassifier
 from marginpursuit.blocks import Blocks
 from marginpursuit.classifiers import _block_margins
 from marginpursuit.classifiers._block_margins import block_margins
-from marginpursuit.classifiers._margins import SCALE_RULES, Margins
+from marginpursuit.classifiers._margins import Margins
+from marginpursuit.classifiers._scale import SCALE_RULES
 from marginpursuit.design import design_for
 from marginpursuit.losses import MarginLoss
 from marginpursuit.tasks import Labels
@@ -32,7 +33,7 @@ SHAPES = {
 }
 
 
-def both(values, weights=None, scale=1.0, n_blocks=4):
+def both(values, weights=None, scale=1.0, n_blocks=4, **options):
     """The margins of scores, in memory and from blocks."""
     values = values.reshape(len(values), -1)
     n_rows, n_problems = values.shape
@@ -44,9 +45,9 @@ def both(values, weights=None, scale=1.0, n_blocks=4):
     blocks = Blocks([lambda a=a, b=b: values[a:b] for a, b in pairwise(edges)])
     linear = np.eye(n_problems), np.zeros(n_problems)  # the columns are the scores
     with design_for(blocks) as design:
-        found = block_margins(design, linear, labels, weights, 123.0, loss)
+        found = block_margins(design, linear, labels, weights, 123.0, loss, **options)
         assert design.n_passes == 1
-    return Margins.of(values.copy(), labels, weights, 123.0, loss.margin), found
+    return Margins.from_scores(values.copy(), labels, weights, 123.0, loss.margin), found
 
 
 def assert_same(whole, found, scale, rtol=1e-12):
@@ -97,10 +98,9 @@ def test_any_margins(values, scale, n_blocks):
 
 
 @pytest.mark.parametrize("few", [0, 50])
-def test_cells_that_hold_too_many_margins_are_split(few, monkeypatch):
-    monkeypatch.setattr(_block_margins, "_FEW", few)
+def test_cells_that_hold_too_many_margins_are_split(few):
     for shape in ("normal", "near the level", "two values"):
-        assert_same(*both(SHAPES[shape]), 1.0)
+        assert_same(*both(SHAPES[shape], max_values=few), 1.0)
 
 
 def test_what_leaves_a_block_hardly_grows_with_its_rows():

@@ -226,7 +226,7 @@ def test_columns_of_any_unit(factor):
 def test_norms_of_sparse_rows_have_a_unit(factor):
     """Columns that were brought to another unit, one by one, would have other norms."""
     X, y, _ = heavy_tailed()
-    with pytest.raises(OverflowError, match=r"leverage_bound=1\.0 depend on the unit"):
+    with pytest.raises(OverflowError, match=r"leverage_bound=1\.0 depends on the unit"):
         MarginPursuitClassifier(leverage_bound=1.0).fit(sparse.csr_matrix(X * factor), y)
 
 

@@ -1,39 +1,34 @@
-"""The margins of a fit whose rows come in blocks: they stay where the blocks are.
+"""The margins of a fit whose rows come in blocks, without collecting them in one place.
 
-What leaves a block is a summary, of a size that hardly grows with its rows: margins are sorted into
-*cells*, intervals of floats that share their leading bits, and of each cell there are weight, mean
-and central moments up to the third. Summaries of blocks join without loss.
+Each block returns a summary whose size depends little on its number of rows. Its margins are
+binned into *cells*: intervals of floats that share their leading bits. A cell stores the weight,
+the mean and the second and third central moments of its margins. The summaries of two blocks
+combine exactly.
 
-For most cells two points stand that have the same moments, those of Gauss's quadrature; they lie
-within the cell. The sum of any cubic polynomial is then the same, and with it mean, variance and
-skewness, and the sum of influences, as ψ is cubic up to where it is truncated and constant beyond.
-The other cells, those that hold a quantile or in which truncation begins, are asked for again, in
-finer cells and in the end value by value. So the statistics are those of a small weighted sample,
-and the same as those of all margins but for rounding.
+A cell is represented by two weighted points with the same moments, the nodes of the two-point Gauss
+quadrature. The points reproduce the sum of every cubic polynomial: mean, variance, skewness, and,
+since Catoni's ψ is cubic up to its truncation and constant beyond, the sum of influences. A cell
+that contains a quantile or the truncation point of ψ is *unresolved*: it is refined into smaller
+cells and finally into single values. The statistics of the resulting weighted sample therefore
+equal those of all margins up to rounding.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from itertools import count as count_from
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from marginpursuit._validation import FloatArray
-from marginpursuit.classifiers._margins import ABSOLUTE_LEVEL, QUANTILES, Margins
+from marginpursuit.classifiers._margins import QUANTILES, Margins
 from marginpursuit.design import BlockDesign, Linear
 from marginpursuit.location import catoni_location
 from marginpursuit.losses import TRUNCATION, MarginLoss
 from marginpursuit.tasks import Labels
 
-# Leading bits that the floats of a cell share: sign, exponent and six bits of the mantissa; how
-# many more those of finer cells share; and the most values that are asked for one by one.
-_FIRST_BITS, _MORE_BITS, _ALL_BITS = 18, 8, 64
-_FEW = 1 << 15
-
-#: The first and last float of some intervals, by their place among all floats.
+#: The first and last float of some intervals, as integers in the order of the floats.
 _Intervals: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
@@ -44,28 +39,43 @@ def block_margins(
     weights: FloatArray,
     count: float,
     loss: MarginLoss,
+    *,
+    first_bits: int = 18,
+    more_bits: int = 8,
+    max_values: int = 1 << 15,
 ) -> Margins:
-    """Make margins of the scores of all rows, in one read, to be described at the loss's scale."""
+    """Return margins whose statistics at the scale of the loss are those of all rows.
+
+    One pass over the data. `first_bits` is the number of leading bits that the floats of a cell
+    share: sign, exponent and six bits of the mantissa. Each refinement adds `more_bits`. At most
+    `max_values` unresolved margins are returned value by value.
+    """
     is_equal = bool(weights.min() == weights.max())
     vectors = (labels.codes,) if is_equal else (labels.codes, weights)
     held = design.hold_scores(partial(_sorted_margins, labels.positive_classes), *linear, *vectors)
-    found: Sequence[_Cells] = held.total(partial(_cells, within=None, bits=_FIRST_BITS))
-    for bits in count_from(_FIRST_BITS + _MORE_BITS, _MORE_BITS):
-        wanted = [cells.unresolved(loss) for cells in found]
-        n_values = sum(c.size[which].sum() for c, which in zip(found, wanted, strict=True))
+    bits = first_bits
+    found: Sequence[_Cells] = held.total(partial(_cells, within=None, bits=bits))
+    while True:
+        unresolved = [cells.unresolved(loss) for cells in found]
+        pairs = list(zip(found, unresolved, strict=True))
+        n_values = sum(cells.size[which].sum() for cells, which in pairs)
         if not n_values:
             break
-        within = [(c.first[which], c.last[which]) for c, which in zip(found, wanted, strict=True)]
-        bits = _ALL_BITS if n_values <= _FEW else min(bits, _ALL_BITS)
-        finer = held.total(partial(_cells, within=within, bits=bits))
-        found = [c.but(which) + f for c, which, f in zip(found, wanted, finer, strict=True)]
+        bits = min(bits + more_bits, 64)
+        within = [(cells.first[which], cells.last[which]) for cells, which in pairs]
+        finer = held.total(
+            partial(_cells, within=within, bits=64 if n_values <= max_values else bits)
+        )
+        found = [
+            cells.but(which) + refined for (cells, which), refined in zip(pairs, finer, strict=True)
+        ]
     samples = tuple(replace(cells.sample(loss.margin), count=count) for cells in found)
     return BlockMargins(samples[0].values, samples[0].weights, count, loss.margin, samples)
 
 
 @dataclass(frozen=True, slots=True)
 class BlockMargins(Margins):
-    """Margins of which each problem has a sample of its own."""
+    """Margins with one weighted sample for each binary problem."""
 
     samples: tuple[Margins, ...]
 
@@ -75,54 +85,55 @@ class BlockMargins(Margins):
 
 @dataclass(frozen=True, slots=True)
 class _Cells:
-    """Margins of one problem in intervals that do not overlap, in rising order."""
+    """Margins of one problem in disjoint intervals, in ascending order."""
 
-    first: NDArray[np.int64]  # the place of the least float of a cell, and of the greatest
+    first: NDArray[np.int64]  # the first float of a cell, as an integer, and the last
     last: NDArray[np.int64]
     size: FloatArray  # the number of margins
     weight: FloatArray
     mean: FloatArray
-    second: FloatArray  # the sum of weight times square about the mean
-    third: FloatArray
+    second: FloatArray  # the weighted sum of squares about the mean
+    third: FloatArray  # the weighted sum of cubes about the mean
 
     def __add__(self, other: "_Cells") -> "_Cells":
-        """Join the cells of two sets of rows."""
+        """Combine the cells of two sets of rows."""
         pairs = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
-        return _joined(*(np.concatenate(pair) for pair in pairs))
+        return _combined(*(np.concatenate(pair) for pair in pairs))
 
     def but(self, which: NDArray[np.bool_]) -> "_Cells":
         """Return the other cells."""
         return _Cells(*(getattr(self, f.name)[~which] for f in fields(self)))
 
     def sample(self, level: float) -> Margins:
-        """Return two margins for each cell, which have its moments up to the third."""
-        spread = np.sqrt(self.second / self.weight)
-        cubes = self.weight * spread**3
-        skewness = np.divide(self.third, cubes, out=np.zeros_like(spread), where=cubes > 0)
-        # In units of the spread the points are u and -1/u, where u - 1/u is the skewness.
+        """Return two weighted points for each cell, with its moments up to the third."""
+        deviation = np.sqrt(self.second / self.weight)
+        cubes = self.weight * deviation**3
+        skewness = np.divide(self.third, cubes, out=np.zeros_like(deviation), where=cubes > 0)
+        # In units of the standard deviation the points are u and -1/u, with u - 1/u the skewness.
         larger = 0.5 * np.abs(skewness) + np.hypot(1.0, 0.5 * skewness)
         up = np.where(skewness >= 0, larger, 1.0 / larger)
         low, high = _floats(self.first), _floats(self.last)
-        values = np.clip([self.mean - spread / up, self.mean + spread * up], low, high)
-        share = 1.0 / (1.0 + up * up)
-        weights = self.weight / self.weight.sum() * np.array([1.0 - share, share])
+        values = np.clip([self.mean - deviation / up, self.mean + deviation * up], low, high)
+        upper = 1.0 / (1.0 + up * up)
+        weights = self.weight / self.weight.sum() * np.array([1.0 - upper, upper])
         return Margins(values.reshape(-1, 1), weights.ravel(), 0.0, level)
 
     def unresolved(self, loss: MarginLoss) -> NDArray[np.bool_]:
-        """Tell the cells of which a statistic at this scale depends on more than the moments."""
+        """Return a mask of the cells whose moments do not determine every statistic."""
         sample = self.sample(loss.margin)
         location = catoni_location(sample.values[:, 0], loss.scale, sample_weight=sample.weights)
-        bend = TRUNCATION * loss.scale
-        size = sample.absolute().quantile_ends((ABSOLUTE_LEVEL,)).ravel()
+        truncation = TRUNCATION * loss.scale
+        size = sample.absolute().quantile_ends((sample.absolute_level,)).ravel()
         ends = sample.quantile_ends(QUANTILES).ravel()
-        places = _places(np.concatenate([ends, [location - bend, location + bend], size, -size]))
-        cell = np.maximum(np.searchsorted(self.first, places, side="right") - 1, 0)
+        points = [ends, [location - truncation, location + truncation], size, -size]
+        keys = _keys(np.concatenate(points))
+        cell = np.maximum(np.searchsorted(self.first, keys, side="right") - 1, 0)
         which = np.zeros(len(self.first), dtype=bool)
-        which[cell[places <= self.last[cell]]] = True
-        return which & (self.second > 0)  # or all margins are equal, but for less than 1e-150
+        which[cell[keys <= self.last[cell]]] = True
+        return which & (self.second > 0)  # zero: all margins of the cell agree to within 1e-150
 
 
-def _joined(
+def _combined(
     first: NDArray[np.int64],
     last: NDArray[np.int64],
     size: FloatArray,
@@ -131,7 +142,7 @@ def _joined(
     second: FloatArray,
     third: FloatArray,
 ) -> _Cells:
-    """Join what is in the same cell."""
+    """Combine entries of the same cell."""
     order = np.argsort(first, kind="stable")
     starts = np.flatnonzero(np.diff(first[order], prepend=first[order[:1]] - 1))
     lengths = np.diff(starts, append=len(order))
@@ -140,26 +151,27 @@ def _joined(
         return np.add.reduceat(values, starts) if len(starts) else values
 
     size, weight, mean, second, third = (x[order] for x in (size, weight, mean, second, third))
-    anchor, weights = mean[starts], total(weight)  # equal values have their value for a mean
+    # Means are taken relative to the first entry, so that equal values give exactly their value.
+    anchor, weights = mean[starts], total(weight)
     shift = total(weight * (mean - np.repeat(anchor, lengths))) / weights
-    apart = mean - np.repeat(anchor + shift, lengths)
-    part = weight * apart * apart
+    deviation = mean - np.repeat(anchor + shift, lengths)
+    part = weight * deviation * deviation
     return _Cells(
         *(first[order[starts]], last[order[starts]], total(size), weights, anchor + shift),
         total(second + part),
-        total(third + apart * (3.0 * second + part)),
+        total(third + deviation * (3.0 * second + part)),
     )
 
 
 def _sorted_margins(
-    problems: NDArray[np.intp],
+    positive_classes: NDArray[np.intp],
     scores: FloatArray,
     codes: NDArray[np.integer[Any]],
     weights: FloatArray | None = None,
 ) -> tuple[FloatArray, FloatArray | None]:
-    """Turn the scores of a block into margins, in rising order for each problem."""
-    is_own = codes == problems[:, np.newaxis]
-    margins = np.where(is_own, scores.T, -scores.T)
+    """Return the margins of a block, in ascending order for each problem, and their weights."""
+    is_positive = codes == positive_classes[:, np.newaxis]
+    margins = np.where(is_positive, scores.T, -scores.T)
     if weights is None:
         margins.sort(axis=1)
         return margins, None
@@ -173,29 +185,29 @@ def _cells(
 ) -> Any:
     """Return the cells of each problem of a block, or of its margins within some intervals."""
     margins, weights = held
-    found = np.empty(len(margins), dtype=object)  # such arrays are added entry by entry
+    found = np.empty(len(margins), dtype=object)  # arrays of objects are added entry by entry
     for k, values in enumerate(margins):
-        places, rows = _places(values), np.arange(len(values))
+        keys, rows = _keys(values), np.arange(len(values))
         if within is not None:
-            starts = np.searchsorted(places, within[k][0])
-            ends = np.searchsorted(places, within[k][1], side="right")
+            starts = np.searchsorted(keys, within[k][0])
+            ends = np.searchsorted(keys, within[k][1], side="right")
             kept = [rows[a:b] for a, b in zip(starts, ends, strict=True)]
             rows = np.concatenate(kept) if kept else rows[:0]
-        values, places, ones = values[rows], places[rows], np.ones(len(rows))
-        rest = np.int64((1 << (_ALL_BITS - bits)) - 1)
-        found[k] = _joined(
-            *(places & ~rest, places | rest, ones, ones if weights is None else weights[k, rows]),
+        values, keys, ones = values[rows], keys[rows], np.ones(len(rows))
+        mask = np.int64((1 << (64 - bits)) - 1)
+        found[k] = _combined(
+            *(keys & ~mask, keys | mask, ones, ones if weights is None else weights[k, rows]),
             *(values, 0.0 * ones, 0.0 * ones),
         )
     return found
 
 
-def _places(values: FloatArray) -> NDArray[np.int64]:
-    """Return whole numbers that are in the order of the floats, negative ones flipped."""
+def _keys(values: FloatArray) -> NDArray[np.int64]:
+    """Return integers in the order of the floats: the bits, flipped for negative floats."""
     bits = np.ascontiguousarray(values).view(np.int64)
     return bits ^ ((bits >> 63) & np.iinfo(np.int64).max)
 
 
-def _floats(places: NDArray[np.int64]) -> FloatArray:
-    """Invert `_places`."""
-    return (places ^ ((places >> 63) & np.iinfo(np.int64).max)).view(np.float64)
+def _floats(keys: NDArray[np.int64]) -> FloatArray:
+    """Invert `_keys`."""
+    return (keys ^ ((keys >> 63) & np.iinfo(np.int64).max)).view(np.float64)

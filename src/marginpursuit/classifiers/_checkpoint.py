@@ -1,6 +1,6 @@
-"""Where a fit stands, kept in a file: an interrupted fit goes on from there.
+"""Checkpoints: the state of a fit in a file, from which an interrupted fit resumes.
 
-The file is replaced after each iteration, whole or not at all, and removed when the fit is done.
+The file is replaced atomically after each iteration and removed when the fit ends.
 """
 
 import json
@@ -19,30 +19,28 @@ from marginpursuit.solvers import Problem
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What a checkpoint says of a fit."""
+    """The state of a fit when it was interrupted."""
 
-    linear: Linear | None  # for the data as it came
+    linear: Linear | None  # coefficients and intercepts for X as given
     scale: float | None
     n_iter: int
 
 
 class Checkpoint:
-    """The file of one fit, or none where there is no path."""
+    """The file of one fit."""
 
-    def __init__(self, path: str | os.PathLike[str] | None, fit: dict[str, Any]) -> None:
-        """Begin, or go on; `fit` tells this fit from others."""
-        self._path = None if path is None else Path(path)
-        self._fit = json.dumps({name: repr(value) for name, value in fit.items()})
+    def __init__(self, path: str | os.PathLike[str], identity: dict[str, Any]) -> None:
+        """Read the file if it exists; refuse it if its fit has another identity."""
+        self._path = Path(path)
+        self._identity = json.dumps({name: repr(value) for name, value in identity.items()})
         self.standing = Standing(None, None, 0)
-        if self._path is not None and self._path.exists():
-            self.standing = self._read(self._path)
+        if self._path.exists():
+            self.standing = self._read()
         self._n_iter = self.standing.n_iter
 
     def keep(self, problem: Problem, linear: Linear) -> None:
-        """Write where a fit stands after one more iteration, in coordinates of the problem."""
+        """Write the state after one more iteration; `linear` is a point of the problem."""
         self._n_iter += 1
-        if self._path is None:
-            return
         coef, intercept = problem.prepared.to_data(linear)
         with atomic_stream(self._path) as file:
             np.savez(
@@ -51,24 +49,25 @@ class Checkpoint:
                 intercept=intercept,
                 scale=problem.tasks.losses[0].scale,
                 n_iter=self._n_iter,
-                fit=self._fit,
+                fit=self._identity,
             )
 
     def remove(self) -> None:
-        """Remove the file of a fit that is done."""
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
+        """Remove the file of a fit that has ended."""
+        self._path.unlink(missing_ok=True)
 
-    def _read(self, path: Path) -> Standing:
+    def _read(self) -> Standing:
+        path = self._path
         try:
             with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
-                fit, coef, intercept = str(stored["fit"]), stored["coef"], stored["intercept"]
-                scale, n_iter = float(stored["scale"]), int(stored["n_iter"])
+                identity = str(stored["fit"])
+                linear = stored["coef"], stored["intercept"]
+                standing = Standing(linear, float(stored["scale"]), int(stored["n_iter"]))
         except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
             raise ValueError(f"checkpoint {path} cannot be read: remove it; {error}") from error
-        if fit != self._fit:
+        if identity != self._identity:
             raise ValueError(
                 f"checkpoint {path} is of another fit: remove it, or name another file; it has "
-                f"{fit}, this fit {self._fit}"
+                f"{identity}, this fit {self._identity}"
             )
-        return Standing((coef, intercept), scale, n_iter)
+        return standing

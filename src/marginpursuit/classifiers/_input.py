@@ -1,19 +1,25 @@
-"""Checks of what a user passes to an estimator, beyond those that scikit-learn makes.
+"""The input of a fit: rows, labels and weights are checked here, once for each call of `fit`.
 
-An error names what was wrong, the value seen and what is allowed.
+scikit-learn's `validate_data` checks shapes, lengths and feature names. This module adds what it
+accepts although the values would be misread: masks, text, dates, categories, repeated column names
+and sparse indices out of range. Every error names the value given and the values allowed.
 """
 
 from collections import Counter
-from functools import partial
+from dataclasses import dataclass, replace
+from reprlib import repr as short
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_consistent_length, validate_data
 
 from marginpursuit._namespaces import (
     NARROW,
     WIDE,
+    adopted,
     beside,
     dtype_name,
     is_elsewhere,
@@ -21,30 +27,213 @@ from marginpursuit._namespaces import (
     namespace,
     to_numpy,
 )
-from marginpursuit._validation import FloatArray, between
-from marginpursuit.blocks import Blocks
-
-#: The largest float.
-LARGEST = float(np.finfo(np.float64).max)
-
-# The integers among which labels are looked for one by one, where they are, and the most of them.
-_COUNTED = frozenset(("uint8", "int8", "int16", "int32", "int64"))
-_FEW_LABELS = 16
-
-# Rows that are looked through at a time for what is not finite, where they are.
-_SEARCHED_ROWS = 1 << 20
+from marginpursuit._validation import FloatArray, between, scalar
+from marginpursuit.blocks import Blocks, as_blocks, is_dask
+from marginpursuit.classifiers._finite import refuse_missing
+from marginpursuit.classifiers._progress import warn
+from marginpursuit.tasks import Labels
 
 
-def readable(X: Any) -> Any:
-    """Return X, a list as an array; refuse what would be misread without a word.
+@dataclass(frozen=True, slots=True)
+class TrainingData:
+    """Checked input of a fit."""
 
-    That is masks, which would be ignored; text, dates and categories, which would become numbers;
-    and columns of the same name.
+    matrix: Any  # dense array, CSR matrix or Blocks, of the dtype given
+    labels: Labels
+    weights: Any  # non-negative, sum one; on the device of the matrix, as the labels are
+    count: float  # the sum of the weights before normalisation; the number of rows if none is given
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether the rows are stored as CSR, in memory or in blocks."""
+        return bool(getattr(self.matrix, "is_sparse", sparse.issparse(self.matrix)))
+
+    def on_host(self) -> "TrainingData":
+        """Return a copy with labels and weights as NumPy arrays; the matrix is not moved."""
+        codes = to_numpy(self.labels.codes).astype(np.intp, copy=False)
+        labels = Labels(codes, self.labels.n_classes)
+        return replace(self, labels=labels, weights=to_numpy(self.weights))
+
+
+class InputChecks:
+    """Mixin that checks the input of `fit`, `partial_fit` and predictions.
+
+    The estimator has the parameter `class_weight`. The checks set `classes_`, `n_features_in_` and
+    `feature_names_in_`.
+    """
+
+    class_weight: Any
+    classes_: NDArray[Any]
+
+    # Whether `fit` accepts Blocks, and arrays that NumPy cannot read in place. Other estimators
+    # refuse Blocks and copy such arrays to NumPy.
+    _accepts_blocks = False
+    _accepts_device_arrays = False
+
+    # Private attributes that a fit sets; `_forget` removes them.
+    _private_state: tuple[str, ...] = ()
+
+    def _forget(self) -> None:
+        """Remove the fitted attributes, so that a fit that fails leaves none of an earlier fit."""
+        fitted = [name for name in vars(self) if name[-1] == "_" != name[0]]
+        for name in (*fitted, *self._private_state):
+            self.__dict__.pop(name, None)
+
+    def _check_training(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> TrainingData:
+        """Check the input of `fit`; set `classes_` and the attributes of `validate_data`."""
+        matrix, target = self._read_labelled(X, y, reset=True)
+        self.classes_, codes = encode_labels(matrix, target)
+        if not isinstance(target, np.ndarray):  # the classes have the type of all labels
+            check_classification_targets(np.tile(self.classes_, 2))
+        data = self._weighted(matrix, codes, sample_weight)
+        sizes = class_totals(codes, data.weights > 0, len(self.classes_))
+        present = self.classes_[sizes > 0].tolist()
+        if len(present) < 2:
+            raise ValueError(
+                f"{type(self).__name__} needs samples of at least 2 classes with positive weight; "
+                f"got 1 class: {present}"
+            )
+        single = self.classes_[sizes == 1].tolist()
+        if single:
+            warn(f"a single sample is not enough to learn a class from; classes with one: {single}")
+        return data
+
+    def _check_batch(
+        self, X: Any, y: Any, classes: ArrayLike | None, sample_weight: ArrayLike | None
+    ) -> TrainingData:
+        """Check the input of `partial_fit`; the first batch sets `classes_`."""
+        first = not hasattr(self, "classes_")
+        matrix, target = self._read_labelled(X, y, reset=first)
+        self._refuse_missing(matrix)
+        if classes is not None:
+            self._check_classes(classes, first)
+        unknown = np.setdiff1d(target, self.classes_).tolist()
+        if unknown:
+            raise ValueError(f"y must hold labels that are in classes; got {unknown}")
+        return self._weighted(matrix, np.searchsorted(self.classes_, target), sample_weight)
+
+    def _check_classes(self, classes: ArrayLike, first: bool) -> None:
+        """Check the classes named for a stream; set them for its first batch."""
+        refuse_mixed("classes", classes)
+        known = np.unique(np.asarray(classes))
+        if len(known) < 2:
+            raise ValueError(f"classes must name at least 2 classes; got {known.tolist()}")
+        if first:
+            self.classes_ = known
+        elif not np.array_equal(self.classes_, known):
+            raise ValueError(
+                f"classes must be those of the first call, {self.classes_.tolist()}; "
+                f"got {known.tolist()}"
+            )
+
+    def _weighted(self, matrix: Any, codes: Any, sample_weight: ArrayLike | None) -> TrainingData:
+        """Join checked rows and labels with the weights of samples and classes."""
+        n_rows, labels = codes.shape[0], Labels(codes, len(self.classes_))
+        if sample_weight is None and self.class_weight is None:
+            return TrainingData(matrix, labels, _equal_weights(codes), float(n_rows))
+        xp, weights = namespace(codes), beside(codes, check_weights(sample_weight, n_rows))
+        largest = float(xp.max(weights))
+        weights = weights / largest  # the sum of weights near the largest float would overflow
+        if self.class_weight is not None:
+            factors = beside(codes, self._class_factors(codes, weights))
+            weights = weights * xp.take(factors, xp.astype(codes, xp.int64), axis=0)
+        total = float(xp.sum(weights))
+        if total == 0:
+            raise ValueError(
+                f"class_weight must give at least one sample a positive weight; got "
+                f"{self.class_weight}"
+            )
+        count = min(total * largest, float(np.finfo(np.float64).max))
+        return TrainingData(matrix, labels, weights / total, count)
+
+    def _class_factors(self, codes: Any, weights: Any) -> FloatArray:
+        """Return the factor of each class according to `class_weight`."""
+        if isinstance(self.class_weight, str):
+            return balanced_factors(codes, weights, len(self.classes_))
+        factors = {label: _factor(label, factor) for label, factor in self.class_weight.items()}
+        known = self.classes_.tolist()
+        unknown = [label for label in factors if label not in known]
+        # A factor of a class absent from y is an error only if a class of y has no factor.
+        if unknown and any(label not in factors for label in known):
+            raise ValueError(
+                f"class_weight must name classes of y, {short(known)}; got {short(unknown)}"
+            )
+        return np.array([factors.get(label, 1.0) for label in known])
+
+    def _read_labelled(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:
+        """Check X, as `_read` does, and y."""
+        if not isinstance(y, np.ndarray) and is_dask(y):
+            y = np.asarray(y)
+        if not self._accepts_device_arrays:
+            X, y = (to_numpy(x) if is_elsewhere(x) else x for x in (X, y))
+        if is_elsewhere(y):
+            if is_elsewhere(X):
+                return self._read_device_arrays(X, y, reset=reset)
+            y = to_numpy(y)
+        refuse_mixed("y", y)
+        matrix, target = self._read(X, y=y, reset=reset)
+        check_classification_targets(target)
+        if sparse.issparse(matrix) and not matrix.has_canonical_format:
+            # Products of X sum duplicate entries; products of its squares would not.
+            matrix = matrix.copy()
+            matrix.sum_duplicates()
+        return matrix, np.asarray(target)
+
+    def _read_device_arrays(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:
+        """Check X and y where NumPy can read neither in place."""
+        matrix, target = self._read(X, reset=reset), adopted(y)
+        if tuple(target.shape) != (matrix.shape[0],):
+            raise ValueError(
+                f"y must have shape {(matrix.shape[0],)}, one label a sample; got "
+                f"{tuple(target.shape)}"
+            )
+        return matrix, target
+
+    def _read(self, X: Any, **options: Any) -> Any:
+        """Check X (and y, if given) and keep the dtype; infinity and NaN are found by the fit."""
+        X = X if isinstance(X, np.ndarray) else as_blocks(X)
+        if isinstance(X, Blocks):
+            return self._read_blocks(X, **options)
+        on_device = is_elsewhere(X)
+        checked = validate_data(
+            self,
+            _shape_only(X) if on_device else checked_matrix(X),
+            accept_sparse="csr",
+            dtype="numeric",
+            ensure_all_finite=False,
+            **options,
+        )
+        if not on_device:
+            return checked
+        return (adopted(X), checked[1]) if isinstance(checked, tuple) else adopted(X)
+
+    def _read_blocks(self, blocks: Blocks, *, reset: bool, **labels: Any) -> Any:
+        """Check the shape of blocks, and y; the rows are checked when a block is loaded."""
+        if not self._accepts_blocks:
+            raise TypeError(f"{type(self).__name__} needs X in memory; got {type(blocks).__name__}")
+        validate_data(self, blocks, reset=reset, skip_check_array=True)
+        if not labels:
+            return blocks
+        target = validate_data(self, **labels)
+        check_consistent_length(blocks, target)
+        return blocks, target
+
+    def _refuse_missing(self, matrix: Any) -> None:
+        """Raise a ValueError that names the first NaN or infinity, if there is one."""
+        names = getattr(self, "feature_names_in_", None)
+        refuse_missing(matrix, type(self).__name__, names)
+
+
+def checked_matrix(X: Any) -> Any:
+    """Return X, a list as an array; refuse values that NumPy would convert to other values.
+
+    These are masks, which NumPy ignores; text, dates and categories, which it converts to numbers;
+    and columns of the same name, which a data frame returns together.
     """
     if isinstance(X, np.ma.MaskedArray):
         raise ValueError("X must not be a masked array: its mask would be ignored")
     if sparse.issparse(X):
-        _refuse_broken(X)
+        _refuse_bad_indices(X)
         return X
     names = getattr(X, "column_names", getattr(X, "columns", None))  # of Arrow, pandas, polars
     if names is None or not hasattr(X, "__array__"):
@@ -52,9 +241,9 @@ def readable(X: Any) -> Any:
         if not _holds_numbers(array):
             raise ValueError(f"X must hold numbers, not text or dates; got dtype {array.dtype}")
         return X if isinstance(X, np.ndarray) else array
-    name, times = max(Counter(names).items(), key=lambda item: item[1], default=("", 0))
-    if times > 1:
-        raise ValueError(f"X must have column names that differ; got {name!r} {times} times")
+    name, count = max(Counter(names).items(), key=lambda item: item[1], default=("", 0))
+    if count > 1:
+        raise ValueError(f"X must have column names that differ; got {name!r} {count} times")
     for name in names:
         column = X[name]
         if not _holds_numbers(column):
@@ -66,46 +255,47 @@ def readable(X: Any) -> Any:
     return X
 
 
-def _refuse_broken(X: Any) -> None:
-    """Refuse a CSR or CSC matrix whose indices point outside: SciPy would read or write there."""
+def _refuse_bad_indices(X: Any) -> None:
+    """Refuse a CSR or CSC matrix with indices out of range, where SciPy would read or write."""
     if X.format not in ("csr", "csc"):
         return
     length = X.shape[1 if X.format == "csr" else 0]
-    rises = X.indptr[0] == 0 and np.all(np.diff(X.indptr) >= 0) and X.indptr[-1] <= len(X.indices)
-    if not rises or (len(X.indices) and not 0 <= X.indices.min() <= X.indices.max() < length):
+    indptr, indices = X.indptr, X.indices
+    is_monotone = indptr[0] == 0 and np.all(np.diff(indptr) >= 0) and indptr[-1] <= len(indices)
+    if not is_monotone or (len(indices) and not 0 <= indices.min() <= indices.max() < length):
         raise ValueError(
-            f"X must have an indptr that rises from 0 to at most {len(X.indices)}, and indices in "
+            f"X must have an indptr that rises from 0 to at most {len(indices)}, and indices in "
             f"[0, {length}); got a broken {X.format} matrix"
         )
 
 
 def _holds_numbers(values: Any) -> bool:
-    """Whether an array or the column of a data frame holds numbers, or objects that are no text."""
+    """Whether an array or a column of a data frame holds numbers, or objects other than text."""
     dtype = getattr(values, "dtype", None)
     if str(dtype) == "category":
         return False
-    # pandas names the kind even where missing values would make an object array.
+    # The dtype of pandas states the kind also where missing values give an array of objects.
     kind = getattr(dtype, "kind", None) or np.asarray(values).dtype.kind
     if kind != "O":
-        return kind in "biufc"  # scikit-learn refuses complex numbers itself
+        return kind in "biufc"  # validate_data refuses complex numbers
     return not any(isinstance(value, str | bytes) for value in np.asarray(values).flat)
 
 
-def stand_in(X: Any) -> NDArray[np.float32]:
-    """Return an array of the shape of X, for checks that do not look at its values."""
+def _shape_only(X: Any) -> NDArray[np.float32]:
+    """Return an array of zeros of the shape of X, for checks that do not read its values."""
     if dtype_name(X) not in NARROW | WIDE:
         raise ValueError(f"X must hold real numbers; got dtype {dtype_name(X)}")
     return np.broadcast_to(np.float32(0.0), tuple(X.shape))
 
 
-def coded(matrix: Any, target: Any) -> tuple[NDArray[Any], Any]:
-    """Return the classes in rising order, and where the rows are, the index of each label."""
+def encode_labels(matrix: Any, target: Any) -> tuple[NDArray[Any], Any]:
+    """Return the classes in ascending order, and the index of each label, next to the matrix."""
     if is_foreign(target):
         xp, is_bool = namespace(target), dtype_name(target) == "bool"
-        classes, codes = _coded_elsewhere(xp, xp.astype(target, xp.uint8) if is_bool else target)
+        classes, codes = _encode_on_device(xp, xp.astype(target, xp.uint8) if is_bool else target)
         classes = classes.astype(bool) if is_bool else classes
     else:
-        # Sorting labels to invert them is some of the time a hundred times slower than this.
+        # np.unique(target, return_inverse=True) can take 100 times as long as the binary search.
         classes = np.unique(target)
         codes = np.searchsorted(classes, target)
     if not is_foreign(matrix):
@@ -114,10 +304,15 @@ def coded(matrix: Any, target: Any) -> tuple[NDArray[Any], Any]:
     return classes, beside(matrix, codes, xp.uint8 if len(classes) <= 256 else xp.int32)
 
 
-def _coded_elsewhere(xp: Any, labels: Any) -> tuple[NDArray[Any], Any]:
-    if dtype_name(labels) in _COUNTED:
+def _encode_on_device(xp: Any, labels: Any, max_range: int = 16) -> tuple[NDArray[Any], Any]:
+    """Encode labels with the functions of their library.
+
+    Integers that span fewer than `max_range` values are compared with each of these values; all
+    other labels are sorted, which takes longer.
+    """
+    if dtype_name(labels) in ("uint8", "int8", "int16", "int32", "int64"):
         low, high = int(xp.min(labels)), int(xp.max(labels))
-        if high - low < _FEW_LABELS:  # to look for each takes far less than to sort all
+        if high - low < max_range:
             seen = xp.stack([xp.any(labels == label) for label in range(low, high + 1)])
             classes = np.arange(low, high + 1).astype(dtype_name(labels))[to_numpy(seen)]
             if len(classes) == high - low + 1:
@@ -144,8 +339,8 @@ def balanced_factors(codes: Any, weights: Any, n_classes: int) -> FloatArray:
     return np.asarray(np.divide(mean, totals, out=np.ones_like(totals), where=totals > 0))
 
 
-def equal_weights(codes: Any) -> Any:
-    """Return weights of all rows that are equal and sum to one; elsewhere, they take no memory."""
+def _equal_weights(codes: Any) -> Any:
+    """Return equal weights that sum to one; on a device, as a view of a single number."""
     n_rows = codes.shape[0]
     if not is_foreign(codes):
         return np.full(n_rows, 1.0 / n_rows)
@@ -153,49 +348,8 @@ def equal_weights(codes: Any) -> Any:
     return xp.broadcast_to(beside(codes, 1.0 / n_rows, xp.float64), (n_rows,))
 
 
-def refuse_missing(matrix: Any, owner: str, names: NDArray[Any] | None) -> None:
-    """Refuse NaN and infinity in a dense array, CSR matrix or blocks; say where they are."""
-    in_block = ""
-    if isinstance(matrix, Blocks):
-        found = ((block, missing) for block, _, missing in matrix.each(first_missing) if missing)
-        block, missing = next(found, (0, None))
-        in_block = f" of block {block}"
-    else:
-        missing = first_missing(matrix)
-    if missing is None:
-        return
-    row, column, value = missing
-    where = f"column {column}" if names is None else f"column {names[column]!r}"
-    raise ValueError(
-        f"Input X contains {'NaN' if np.isnan(value) else 'infinity'}: {owner} needs finite "
-        f"numbers; got {value} in {where}, row {row}{in_block}. Impute or drop such values first."
-    )
-
-
-def first_missing(matrix: Any) -> tuple[int, int, float] | None:
-    """Return row, column and value of the first NaN or infinity, if there is one."""
-    if is_foreign(matrix):
-        xp = namespace(matrix)
-        for start in range(0, matrix.shape[0], _SEARCHED_ROWS):
-            rows = matrix[start : min(start + _SEARCHED_ROWS, matrix.shape[0]), :]
-            if not bool(xp.all(xp.isfinite(rows))):
-                row, column, value = first_missing(to_numpy(rows)) or (0, 0, np.nan)
-                return start + row, column, value
-        return None
-    is_sparse = sparse.issparse(matrix)
-    stored = matrix.data if is_sparse else matrix
-    finite = np.isfinite(stored)
-    if finite.all():
-        return None
-    first = np.unravel_index(finite.argmin(), finite.shape)
-    value = float(stored[first])
-    if is_sparse:
-        first = np.flatnonzero(matrix.indptr <= first[0])[-1], matrix.indices[first[0]]
-    return int(first[0]), int(first[1]), value
-
-
 def refuse_mixed(name: str, y: Any) -> None:
-    """Refuse masked labels, and labels of which some are text and some are not."""
+    """Refuse masked labels, and labels that mix text with other types."""
     if isinstance(y, np.ma.MaskedArray):
         raise ValueError(f"{name} must not be a masked array: its mask would be ignored")
     labels = y if isinstance(y, list | tuple) else np.asarray(y)
@@ -203,20 +357,20 @@ def refuse_mixed(name: str, y: Any) -> None:
         return
     texts = [isinstance(label, str) for label in labels]
     if any(texts) and not all(texts):
-        stranger = labels[texts.index(False)]
-        if stranger is None or (isinstance(stranger, float) and np.isnan(stranger)):
-            raise ValueError(f"{name} must not have missing labels; got {stranger} among text")
+        other = labels[texts.index(False)]
+        if other is None or (isinstance(other, float) and np.isnan(other)):
+            raise ValueError(f"{name} must not have missing labels; got {other} among text")
         raise TypeError(
-            f"{name} must not have mixed label types; got str and {type(stranger).__name__}"
+            f"{name} must not have mixed label types; got str and {type(other).__name__}"
         )
 
 
 def check_weights(sample_weight: ArrayLike | None, n_rows: int) -> FloatArray:
-    """Return one weight a row, finite, not negative and not all zero."""
+    """Return one weight a row, finite, non-negative and not all zero."""
     if sample_weight is None:
         return np.ones(n_rows)
     sample_weight = to_numpy(sample_weight) if is_elsewhere(sample_weight) else sample_weight
-    weights = between("sample_weight", sample_weight, 0.0, LARGEST)
+    weights = between("sample_weight", sample_weight, 0.0, float(np.finfo(np.float64).max))
     if weights.ndim == 0:
         weights = np.full(n_rows, weights)
     if weights.shape != (n_rows,):
@@ -228,36 +382,6 @@ def check_weights(sample_weight: ArrayLike | None, n_rows: int) -> FloatArray:
     return weights
 
 
-def rescaled(matrix: Any) -> tuple[Any, NDArray[np.int_]]:
-    """Copy a matrix as float64, each column divided by a power of two near its largest value.
-
-    Blocks are copied whenever they are loaded.
-    """
-    if isinstance(matrix, Blocks):
-        largest = np.max([size for _, _, size in matrix.each(_largest)], axis=0)
-    else:
-        largest = _largest(matrix)
-    _, exponents = np.frexp(largest)
-    change = partial(_divided, exponents=exponents)
-    return matrix.map(change) if isinstance(matrix, Blocks) else change(matrix), exponents
-
-
-def _largest(matrix: Any) -> FloatArray:
-    """Return the largest absolute value of each column."""
-    if is_foreign(matrix):
-        xp = namespace(matrix)
-        return to_numpy(xp.max(xp.abs(xp.astype(matrix, xp.float64)), axis=0))
-    largest = abs(matrix.astype(np.float64)).max(axis=0)
-    return np.asarray(largest.toarray().ravel() if sparse.issparse(matrix) else largest)
-
-
-def _divided(matrix: Any, exponents: NDArray[np.int_]) -> Any:
-    """Copy a matrix as float64, its columns divided by powers of two."""
-    if is_foreign(matrix):
-        xp = namespace(matrix)
-        return xp.astype(matrix, xp.float64) * beside(matrix, np.ldexp(1.0, -exponents))
-    scaled = matrix.astype(np.float64)
-    if sparse.issparse(matrix):
-        scaled.data = np.ldexp(scaled.data, -exponents[scaled.indices])
-        return scaled
-    return np.ldexp(scaled, -exponents, out=scaled)
+def _factor(label: Any, factor: Any) -> float:
+    name = f"class_weight[{label!r}]"
+    return scalar(name, between(name, factor, 0.0, 1e300))  # a sum of larger factors may overflow

@@ -1,134 +1,30 @@
-"""The margins of a fit: their distribution in numbers, and the scale rules that read it."""
+"""The training margins y h(x) of a fit, and statistics of their distribution.
+
+Margins are arrays of NumPy (`Margins`) or of another library (`ArrayMargins`). The statistics of
+both agree up to the rounding of the margins, which are float32 for data that float32 represents
+exactly. Sums are float64.
+"""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
+from marginpursuit._namespaces import beside, namespace, to_numpy
 from marginpursuit._validation import FloatArray
-from marginpursuit.location import catoni_location, confidence_scale, variance_scale
-from marginpursuit.losses import TRUNCATION
+from marginpursuit.location import catoni_location
+from marginpursuit.losses import RHOS
 from marginpursuit.tasks import Labels
 
-#: The levels at which quantiles of the margins are kept.
+#: The levels of the quantiles in `MarginStatistics`.
 QUANTILES = (0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
-
-#: The level of the quantile of the absolute margins that a scale rule reads.
-ABSOLUTE_LEVEL = 0.75
-
-# Margins from which on to start a thread takes less than it saves.
-_WORTH_A_THREAD = 1 << 14
-
-#: Shares of the weight that differ by no more than this, relatively, differ by rounding.
-ROUNDING = 1e-10
-
-
-@dataclass(frozen=True, slots=True)
-class Margins:
-    """Margins y h(x) of all problems, shape (n_rows, n_problems), and the weights of the rows."""
-
-    values: FloatArray
-    weights: FloatArray  # positive, sum one
-    count: float  # the number of rows that the weights stand for
-    level: float
-
-    #: Margins that are worked on at a time, so that intermediate arrays stay small beside the data.
-    group_elements: ClassVar[int] = 1 << 18
-
-    @classmethod
-    def of(
-        cls, scores: FloatArray, labels: Labels, weights: FloatArray, count: float, level: float
-    ) -> "Margins":
-        """Turn the scores of all rows, which are overwritten, into margins."""
-        for k, problem in enumerate(labels.positive_classes):
-            column = scores[:, k]
-            np.negative(column, out=column, where=labels.codes != problem)
-        counted = weights > 0
-        if not counted.all():
-            scores, weights = scores[counted], weights[counted]
-        return cls(scores, weights, count, level)
-
-    def average(self, measure: Callable[["Margins"], FloatArray]) -> float:
-        """Return the mean over the problems of what `measure` says of each."""
-        return float(np.mean(np.concatenate([measure(group) for group in self._groups()])))
-
-    def absolute(self) -> "Margins":
-        """Return the sizes of the margins."""
-        return replace(self, values=np.abs(self.values))
-
-    def variance(self) -> FloatArray:
-        """Return the variance of each problem."""
-        return self.weights @ np.square(self.values - self.weights @ self.values)
-
-    def quantiles(self, levels: tuple[float, ...]) -> FloatArray:
-        """Return quantiles of each problem, of shape (n_levels, n_problems).
-
-        A weight of 2 counts as the row twice: the quantile is the first value up to which the
-        share of the weight exceeds the level; where it meets the level, halfway to the next value.
-        """
-        if self._equal_weights:
-            return np.quantile(self.values, levels, axis=0, method="averaged_inverted_cdf")
-        return np.asarray(0.5 * self.quantile_ends(levels).sum(axis=0))
-
-    def quantile_ends(self, levels: tuple[float, ...]) -> FloatArray:
-        """Return the two values whose mean is a quantile, of shape (2, n_levels, n_problems)."""
-        shares = np.array(levels)
-        rounding = ROUNDING * np.minimum(shares, 1.0 - shares)
-        result = np.empty((2, len(levels), self.values.shape[1]))
-        for k, values in enumerate(self.values.T):
-            order = np.argsort(values)
-            share = np.cumsum(self.weights[order])
-            share /= share[-1]
-            low = np.searchsorted(share, shares - rounding)
-            high = np.searchsorted(share, shares + rounding, side="right")
-            result[:, :, k] = values[order[np.minimum([low, high], len(order) - 1)]]
-        return result
-
-    def statistics(self, scale: float, n_threads: int = 1) -> "MarginStatistics":
-        """Describe the distribution of the margins of each problem."""
-        described = (group._describe(scale, n_threads) for group in self._groups())
-        parts = zip(*described, strict=True)
-        return MarginStatistics(*(np.concatenate(part, axis=-1) for part in parts))
-
-    @property
-    def _equal_weights(self) -> bool:
-        return bool(self.weights.min() == self.weights.max())
-
-    def _groups(self) -> Iterator["Margins"]:
-        """Yield the margins of some problems at a time."""
-        n_rows, n_problems = self.values.shape
-        step = max(1, self.group_elements // n_rows)
-        for first in range(0, n_problems, step):
-            values = self.values[:, first : min(first + step, n_problems)]
-            yield replace(self, values=values)
-
-    def _describe(self, scale: float, n_threads: int) -> tuple[FloatArray, ...]:
-        if n_threads > 1 and self.values.size > _WORTH_A_THREAD:
-            with ThreadPoolExecutor(1) as pool:  # the location takes as long as all the rest
-                location = pool.submit(self._locate, scale)
-                shape = self._shape()
-                return location.result(), *shape
-        return self._locate(scale), *self._shape()
-
-    def _locate(self, scale: float) -> FloatArray:
-        weights = None if self._equal_weights else self.weights
-        return np.asarray(catoni_location(self.values, scale, axis=0, sample_weight=weights))
-
-    def _shape(self) -> tuple[FloatArray, ...]:
-        mean = self.weights @ self.values
-        residual = self.values - mean
-        square = np.square(residual)
-        variance = self.weights @ square
-        third = self.weights @ np.multiply(square, residual, out=square)
-        skewness = np.divide(third, variance**1.5, out=np.zeros_like(mean), where=variance > 0)
-        return mean, variance, skewness, self.quantiles(QUANTILES)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MarginStatistics:
-    """The distribution of the training margins y h(x) of each problem, weighted.
+    """The weighted distribution of the training margins y h(x) of each binary problem.
 
     Attributes
     ----------
@@ -137,7 +33,7 @@ class MarginStatistics:
     mean, variance, skewness : ndarray of shape (n_problems,)
         Moments.
     quantiles : ndarray of shape (7, n_problems)
-        Least, 5 %, 25 %, 50 %, 75 %, 95 % and greatest.
+        Minimum, 5 %, 25 %, 50 %, 75 %, 95 % and maximum.
     """
 
     location: FloatArray
@@ -147,53 +43,228 @@ class MarginStatistics:
     quantiles: FloatArray
 
 
-#: The scale, in units of the margin level, from which on the probability link has no flat part
-#: between -level and level (the paper's first case of the conditional risk, level/scale ≤ √2/2),
-#: and from which on truncation sets in beyond a margin of -level only: beyond a sample that is as
-#: wrong as it is asked to be right.
-SMOOTH_LINK = TRUNCATION
+@dataclass(frozen=True, slots=True)
+class Margins:
+    """Margins of all binary problems, and the weights of the rows."""
+
+    values: FloatArray  # (n_rows, n_problems)
+    weights: FloatArray  # (n_rows,), positive, sum one
+    count: float  # the sum of the weights before normalisation
+    level: float  # the margin level γ
+
+    #: Elements of `values` that a statistic processes at a time; bounds the temporary memory.
+    group_elements: ClassVar[int] = 1 << 18
+
+    #: Level of the quantile of the absolute margins that the scale rule "quantile" uses.
+    absolute_level: ClassVar[float] = 0.75
+
+    #: Relative difference of two cumulative weights that is attributed to rounding.
+    rounding: ClassVar[float] = 1e-10
+
+    @classmethod
+    def from_scores(
+        cls, scores: FloatArray, labels: Labels, weights: FloatArray, count: float, level: float
+    ) -> "Margins":
+        """Return the margins of the rows with positive weight; the scores are overwritten."""
+        for k, positive in enumerate(labels.positive_classes):
+            column = scores[:, k]
+            np.negative(column, out=column, where=labels.codes != positive)
+        counted = weights > 0
+        if not counted.all():
+            scores, weights = scores[counted], weights[counted]
+        return cls(scores, weights, count, level)
+
+    def average(self, measure: Callable[["Margins"], FloatArray]) -> float:
+        """Return the mean over the problems of a measure of each."""
+        return float(np.mean(np.concatenate([measure(group) for group in self._groups()])))
+
+    def absolute(self) -> "Margins":
+        """Return the absolute values of the margins."""
+        return replace(self, values=np.abs(self.values))
+
+    def variance(self) -> FloatArray:
+        """Return the variance of each problem."""
+        deviations = self._deviations(self._mean(self.values))
+        return self._mean(deviations * deviations)
+
+    def quantiles(self, levels: tuple[float, ...]) -> FloatArray:
+        """Return quantiles of each problem, of shape (n_levels, n_problems).
+
+        A weight of 2 equals two copies of the row. The quantile at level q is the first value at
+        which the cumulative weight exceeds q; if a cumulative weight equals q, the mean of that
+        value and the next.
+        """
+        if self._equal_weights:
+            return np.quantile(self.values, levels, axis=0, method="averaged_inverted_cdf")
+        return np.asarray(0.5 * self.quantile_ends(levels).sum(axis=0))
+
+    def quantile_ends(self, levels: tuple[float, ...]) -> FloatArray:
+        """Return the two values whose mean is a quantile, of shape (2, n_levels, n_problems)."""
+        wanted = np.array(levels)
+        rounding = self.rounding * np.minimum(wanted, 1.0 - wanted)
+        result = np.empty((2, len(levels), self.values.shape[1]))
+        for k, values in enumerate(self.values.T):
+            order = np.argsort(values)
+            cumulative = np.cumsum(self.weights[order])
+            cumulative /= cumulative[-1]
+            low = np.searchsorted(cumulative, wanted - rounding)
+            high = np.searchsorted(cumulative, wanted + rounding, side="right")
+            result[:, :, k] = values[order[np.minimum([low, high], len(order) - 1)]]
+        return result
+
+    def statistics(
+        self, scale: float, n_threads: int = 1, thread_elements: int = 1 << 14
+    ) -> MarginStatistics:
+        """Return the statistics of each problem; the location is that at this scale.
+
+        With two threads, the location of more than `thread_elements` margins is computed in a
+        second thread: it takes about as long as the other statistics together.
+        """
+        has_thread = n_threads > 1 and isinstance(self.values, np.ndarray)
+        described = (
+            group._describe(scale, has_thread and group.values.size > thread_elements)
+            for group in self._groups()
+        )
+        parts = zip(*described, strict=True)
+        return MarginStatistics(*(np.concatenate(part, axis=-1) for part in parts))
+
+    @property
+    def _equal_weights(self) -> bool:
+        return bool(self.weights.min() == self.weights.max())
+
+    def _groups(self) -> Iterator["Margins"]:
+        """Yield the margins of as many problems at a time as `group_elements` allows."""
+        n_rows, n_problems = self.values.shape
+        step = max(1, self.group_elements // n_rows)
+        for first in range(0, n_problems, step):
+            yield replace(self, values=self.values[:, first : min(first + step, n_problems)])
+
+    def _describe(self, scale: float, concurrent: bool) -> tuple[FloatArray, ...]:
+        """Return the fields of `MarginStatistics`."""
+        if not concurrent:
+            return self._location(scale), *self._moments(), self.quantiles(QUANTILES)
+        with ThreadPoolExecutor(1) as pool:
+            location = pool.submit(self._location, scale)
+            rest = (*self._moments(), self.quantiles(QUANTILES))
+            return location.result(), *rest
+
+    def _location(self, scale: float) -> FloatArray:
+        weights = None if self._equal_weights else self.weights
+        return np.asarray(catoni_location(self.values, scale, axis=0, sample_weight=weights))
+
+    def _moments(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+        """Return mean, variance and skewness; the skewness of a constant is zero."""
+        mean = self._mean(self.values)
+        deviations = self._deviations(mean)
+        squares = deviations * deviations
+        variance, third = self._mean(squares), self._mean(squares * deviations)
+        skewness = np.divide(third, variance**1.5, out=np.zeros_like(mean), where=variance > 0)
+        return mean, variance, skewness
+
+    def _mean(self, values: Any) -> FloatArray:
+        """Return the weighted mean of each column."""
+        return np.asarray(self.weights @ values)
+
+    def _deviations(self, mean: FloatArray) -> Any:
+        return self.values - mean
 
 
-def _auto(margins: Margins) -> float:
-    """Algorithm 1's rule with a variance that outliers do not move, and not below the smooth link.
+@dataclass(frozen=True, slots=True)
+class ArrayMargins(Margins):
+    """Margins in an array that NumPy cannot read in place; statistics are NumPy arrays."""
 
-    s = max(√2 γ, k v/γ), v = (interquartile range / 1.349)², the variance of a normal law.
-    """
+    values: Any
+    weights: Any  # None if all are equal
+    is_sorted: bool = False  # whether the values of each problem are in ascending order
 
-    def variance(group: Margins) -> FloatArray:
-        low, high = group.quantiles((0.25, 0.75))
-        return np.asarray(np.square((high - low) / 1.349))
+    group_elements: ClassVar[int] = 1 << 28
 
-    rule = variance_scale(_positive(margins.average(variance), margins), margins.level)
-    return max(SMOOTH_LINK * margins.level, float(rule))
+    @classmethod
+    def from_scores(
+        cls, scores: Any, labels: Labels, weights: Any, count: float, level: float
+    ) -> "ArrayMargins":
+        """Return the margins of the rows with positive weight.
 
+        With equal weights and few elements the margins are sorted once, for all quantiles.
+        """
+        xp = namespace(scores)
+        positive = beside(labels.codes, labels.positive_classes, labels.codes.dtype)
+        values = xp.where(labels.codes[:, None] == positive[None, :], scores, -scores)
+        if not bool(xp.all(weights > 0)):
+            (counted,) = xp.nonzero(weights)
+            values, weights = xp.take(values, counted, axis=0), xp.take(weights, counted, axis=0)
+        if not bool(xp.min(weights) == xp.max(weights)):
+            return cls(values, weights, count, level)
+        is_sorted = values.shape[0] * values.shape[1] <= cls.group_elements
+        values = xp.sort(values, axis=0) if is_sorted else values
+        return cls(values, None, count, level, is_sorted)
 
-def _variance(margins: Margins) -> float:
-    variance = margins.average(lambda group: group.variance())
-    return float(variance_scale(_positive(variance, margins), margins.level))
+    def absolute(self) -> "ArrayMargins":
+        return replace(self, values=abs(self.values), is_sorted=False)
 
+    def quantiles(self, levels: tuple[float, ...]) -> FloatArray:
+        ends = self._equal_ends(levels) if self.weights is None else self.quantile_ends(levels)
+        return np.asarray(np.mean(ends, axis=0, dtype=np.float64))
 
-def _confidence(margins: Margins) -> float:
-    variance = margins.average(lambda group: group.variance())
-    return float(confidence_scale(_positive(variance, margins), margins.count))
+    def quantile_ends(self, levels: tuple[float, ...]) -> FloatArray:
+        xp, last = namespace(self.values), self.values.shape[0] - 1
+        rounding = self.rounding * np.minimum(levels, 1.0 - np.array(levels))
+        result = np.empty((2, len(levels), self.values.shape[1]))
+        for k in range(self.values.shape[1]):
+            values = self.values[:, k]
+            order = xp.argsort(values, axis=0)
+            cumulative = xp.cumulative_sum(xp.take(self.weights, order, axis=0), axis=0)
+            cumulative = cumulative / cumulative[-1]
+            low = xp.searchsorted(cumulative, beside(cumulative, levels - rounding))
+            high = xp.searchsorted(cumulative, beside(cumulative, levels + rounding), side="right")
+            for end, found in enumerate((low, high)):
+                rows = xp.take(order, xp.clip(found, 0, last), axis=0)
+                result[end, :, k] = to_numpy(xp.take(values, rows, axis=0))
+        return result
 
+    def _equal_ends(self, levels: tuple[float, ...]) -> list[FloatArray]:
+        """Return the two values whose mean is a quantile, for equal weights."""
+        xp, last = namespace(self.values), self.values.shape[0] - 1
+        ordered = self.values if self.is_sorted else xp.sort(self.values, axis=0)
+        rank = (last + 1) * np.array(levels)
+        low = np.ceil(rank * (1.0 - self.rounding)) - 1
+        high = np.floor(rank * (1.0 + self.rounding))
+        rows = np.clip([low, high], 0, last).astype(np.int64)
+        return [to_numpy(xp.take(ordered, beside(ordered, row), axis=0)) for row in rows]
 
-def _quantile(margins: Margins) -> float:
-    def square(group: Margins) -> FloatArray:
-        return np.asarray(np.square(group.absolute().quantiles((ABSOLUTE_LEVEL,))[0]))
+    def _location(self, scale: float, max_steps: int = 100) -> FloatArray:
+        """Return Catoni's location by Newton's method with bisection.
 
-    return float(confidence_scale(_positive(margins.average(square), margins), margins.count))
+        Σ ψ((θ - m)/s) is non-decreasing in θ. A Newton step that leaves the bracket, or for which
+        the derivative is zero, is replaced by the midpoint.
+        """
+        xp, catoni = namespace(self.values), RHOS["catoni"]
+        low, high = (to_numpy(end(self.values, axis=0)).astype(float) for end in (xp.min, xp.max))
+        point, eps = self._mean(self.values), float(xp.finfo(self.values.dtype).eps)
+        for _ in range(max_steps):
+            ratio = -self._deviations(point) / scale
+            influence = self._mean(catoni.influence(ratio))
+            slope = self._mean(catoni.curvature(ratio))
+            low = np.where(influence < 0, point, low)
+            high = np.where(influence > 0, point, high)
+            step = np.full_like(influence, np.inf)
+            np.divide(scale * influence, slope, out=step, where=slope > 0)
+            trial = point - np.where(influence == 0, 0.0, step)
+            trial = np.where((trial >= low) & (trial <= high), trial, 0.5 * (low + high))
+            point, change = trial, np.abs(trial - point)
+            if np.all(change <= 8 * eps * (scale + np.abs(point))):
+                break
+        return point
 
+    @property
+    def _equal_weights(self) -> bool:
+        return self.weights is None
 
-def _positive(variance: float, margins: Margins) -> float:
-    # Where all margins are at the level, any scale will do that is not far below it.
-    return max(variance, (1e-2 * margins.level) ** 2)
+    def _mean(self, values: Any) -> FloatArray:
+        xp = namespace(values)
+        if self.weights is None:
+            return to_numpy(xp.sum(values, axis=0, dtype=xp.float64)) / values.shape[0]
+        return to_numpy(xp.sum(values * self.weights[:, None], axis=0, dtype=xp.float64))
 
-
-#: Scale rules by the name that the parameter `scale` takes.
-SCALE_RULES: dict[str, Callable[[Margins], float]] = {
-    "auto": _auto,
-    "confidence": _confidence,
-    "quantile": _quantile,
-    "variance": _variance,
-}
+    def _deviations(self, mean: FloatArray) -> Any:
+        return self.values - beside(self.values, mean, self.values.dtype)[None, :]

@@ -68,10 +68,5 @@ class RobustRiskClassifier(SeparateClassifier):
         self.sample_influence_ = influence[:, 0] if len(solutions) == 1 else influence
         return [setting for _, setting in fits]
 
-    def _fit_rescaled(self, data: TrainingData, fit: Callable[[TrainingData], None]) -> None:
-        if self.alpha not in ("auto", 0):
-            raise OverflowError(
-                f"X has columns whose squares over- or underflow; alpha={self.alpha!r} depends on "
-                "the unit of the columns: choose another unit"
-            )
-        super()._fit_rescaled(data, fit)
+    def _unit_dependent(self, data: TrainingData) -> list[str]:
+        return [] if self.alpha in ("auto", 0) else [f"alpha={self.alpha!r}"]

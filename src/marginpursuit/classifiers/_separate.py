@@ -43,7 +43,12 @@ class SeparateClassifier(LinearClassifier):
         check_parameters(self, self._allowed)
         self._forget()
         data = self._check_training(X, y, sample_weight)
-        self._fit_in_any_unit(data, self._fit)
+        with np.errstate(all="ignore"):  # the results are checked instead
+            try:
+                self._fit(data)
+            except FloatingPointError:
+                with self._rescaled(data) as rescaled:
+                    self._fit(rescaled)
         return self
 
     @abstractmethod

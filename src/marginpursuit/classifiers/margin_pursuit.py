@@ -1,9 +1,8 @@
 """The classifier of the paper, fitted exactly in a handful of reads of the data."""
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -11,12 +10,11 @@ from sklearn.exceptions import ConvergenceWarning
 
 from marginpursuit._namespaces import adopted, beside, is_elsewhere, to_numpy
 from marginpursuit._threads import usable_threads
-from marginpursuit.classifiers._base import TrainingData
+from marginpursuit.classifiers._base import LinearClassifier, TrainingData
 from marginpursuit.classifiers._checkpoint import Checkpoint
 from marginpursuit.classifiers._input import class_totals
 from marginpursuit.classifiers._lazy import lazy_on_dask
 from marginpursuit.classifiers._leverage import bounded_weights
-from marginpursuit.classifiers._margins import SCALE_RULES, SMOOTH_LINK
 from marginpursuit.classifiers._parameters import (
     CLASS_WEIGHT,
     FLAG,
@@ -28,56 +26,26 @@ from marginpursuit.classifiers._parameters import (
     one_of,
     whole,
 )
-from marginpursuit.classifiers._probabilities import array_probabilities, exact_probabilities
+from marginpursuit.classifiers._partial_fit import StreamingClassifier
+from marginpursuit.classifiers._probabilities import exact_probabilities
 from marginpursuit.classifiers._progress import (
     CallbackSupportMixin,
     Reporter,
     warn,
     with_callbacks,
 )
-from marginpursuit.classifiers._pursuit import Pursuit, pursue
-from marginpursuit.classifiers._streaming import StreamingClassifier
-from marginpursuit.design import Linear, design_for
+from marginpursuit.classifiers._scale import (
+    SCALE_RULES,
+    SMOOTH_LINK_SCALE,
+    ScaleIteration,
+    training_margins,
+)
+from marginpursuit.design import Design, Linear, design_for
 from marginpursuit.losses import MarginLoss
-from marginpursuit.solvers import SOLVERS, Prepared, Problem, Status, choose_solver
+from marginpursuit.solvers import SOLVERS, Problem, Solution, Solver, Status, choose_solver
 from marginpursuit.tasks import Tasks
 
 __all__ = ["MarginPursuitClassifier"]
-
-# The penalty of alpha="auto", on the coefficients of standardised columns: far below any curvature
-# that data have, far above rounding. It only settles what the data leave open.
-_NEGLIGIBLE_PENALTY = 1e-6
-
-# The least scale, in units of the margin. Far above it already, the loss is that of the absolute
-# residual but for a factor; far below, the decrease that is left is lost in rounding.
-_LEAST_SCALE = 1e-5
-
-_ALLOWED = {
-    "margin": number("in [1e-100, 1e+100]", lambda x: 1e-100 <= x <= 1e100),  # as it is squared
-    "scale": number("that is positive and finite", lambda x: 0 < x < np.inf, SCALE_RULES),
-    "overconfidence": number("in [0, 1]", lambda x: 0 <= x <= 1),
-    "alpha": number("that is finite and >= 0", lambda x: 0 <= x < np.inf, ["auto"]),
-    "alpha_unit": one_of(["absolute", "standardised", "common"]),
-    "leverage_bound": LEVERAGE_BOUND,
-    "fit_intercept": FLAG,
-    "solver": one_of(["auto", *SOLVERS]),
-    "max_iter": whole(1),
-    "tol": number("in (0, 1)", lambda x: 0 < x < 1),
-    "class_weight": CLASS_WEIGHT,
-    "warm_start": FLAG,
-    "n_threads": whole(1, None),
-    "random_state": RANDOM_STATE,
-    "checkpoint": Allowed(
-        "a path or None", lambda x: x is None or isinstance(x, str | os.PathLike)
-    ),
-    "verbose": whole(0, False, True),
-}
-
-# The parameters that a fit which goes on must have in common with its beginning.
-_SHAPING = (
-    *("margin", "scale", "overconfidence", "alpha", "alpha_unit", "fit_intercept", "solver"),
-    *("class_weight", "leverage_bound"),
-)
 
 
 class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # type: ignore[misc]
@@ -204,8 +172,29 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
     (1, 2)
     """
 
-    _takes_blocks = True
-    _fits_elsewhere = True
+    _accepts_blocks = True
+    _accepts_device_arrays = True
+
+    _allowed: ClassVar[dict[str, Allowed]] = {
+        "margin": number("in [1e-100, 1e+100]", lambda x: 1e-100 <= x <= 1e100),  # γ² is a float
+        "scale": number("that is positive and finite", lambda x: 0 < x < np.inf, SCALE_RULES),
+        "overconfidence": number("in [0, 1]", lambda x: 0 <= x <= 1),
+        "alpha": number("that is finite and >= 0", lambda x: 0 <= x < np.inf, ["auto"]),
+        "alpha_unit": one_of(["absolute", "standardised", "common"]),
+        "leverage_bound": LEVERAGE_BOUND,
+        "fit_intercept": FLAG,
+        "solver": one_of(["auto", *SOLVERS]),
+        "max_iter": whole(1),
+        "tol": number("in (0, 1)", lambda x: 0 < x < 1),
+        "class_weight": CLASS_WEIGHT,
+        "warm_start": FLAG,
+        "n_threads": whole(1, None),
+        "random_state": RANDOM_STATE,
+        "checkpoint": Allowed(
+            "a path or None", lambda x: x is None or isinstance(x, str | os.PathLike)
+        ),
+        "verbose": whole(0, False, True),
+    }
 
     def __init__(
         self,
@@ -269,23 +258,24 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         """
         self._check_parameters()
         warm = self.warm_start and hasattr(self, "coef_")
-        previous = (self.coef_.T, self.intercept_) if warm else None
+        start = (self.coef_.T, self.intercept_) if warm else None
         self._forget()
         data = self._check_training(X, y, sample_weight)
-        report = Reporter.for_callbacks(
-            self,
-            X=data.matrix,
-            y=lambda: self.classes_[to_numpy(data.labels.codes)],
-            metadata=None if sample_weight is None else {"sample_weight": sample_weight},
-        )
-        checkpoint = Checkpoint(self.checkpoint, self._identity(data))
-        # Columns in another unit have nothing to do with earlier coefficients.
-        self._fit_in_any_unit(
-            data,
-            lambda read: self._fit(read, previous if read is data else None, report, checkpoint),
-        )
-        checkpoint.remove()
-        report.finish()
+        report = checkpoint = None
+        if self.verbose or hasattr(self, "_skl_callbacks"):  # set by scikit-learn's set_callbacks
+            report = Reporter.for_callbacks(
+                self,
+                X=data.matrix,
+                y=lambda: self.classes_[to_numpy(data.labels.codes)],
+                metadata=None if sample_weight is None else {"sample_weight": sample_weight},
+            )
+        if self.checkpoint is not None:
+            checkpoint = Checkpoint(self.checkpoint, self._identity(data))
+        self._fit_checked(data, start, report=report, checkpoint=checkpoint)
+        if checkpoint is not None:
+            checkpoint.remove()
+        if report is not None:
+            report.finish()
         return self
 
     @lazy_on_dask
@@ -307,117 +297,192 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         scores = self.decision_function(X)
         scores = scores[:, np.newaxis] if scores.ndim == 1 else scores
         if not is_elsewhere(X):
-            return exact_probabilities(scores, self.margin, self.scale_)
-        return beside(X, array_probabilities(adopted(scores), self.margin, self.scale_))
+            return exact_probabilities(scores, self._loss(self.scale_))
+        return beside(X, exact_probabilities(adopted(scores), self._loss(self.scale_)))
+
+    def _fit_checked(
+        self,
+        data: TrainingData,
+        start: Linear | None = None,
+        *,
+        checked_by: LinearClassifier | None = None,
+        report: Reporter | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
+        """Fit to data that have been checked, and set the fitted attributes.
+
+        The entry for callers that hold checked data, such as a refit after a search; `fit` is a
+        wrapper of it. Nothing is validated here.
+
+        Parameters
+        ----------
+        data : TrainingData
+            Rows, labels and weights. `class_weight` must be part of the weights; `leverage_bound`
+            is applied here.
+        start : tuple of ndarray, optional
+            Coefficients of shape (n_features, n_problems) and intercepts to start from. Another
+            shape is ignored.
+        checked_by : LinearClassifier, optional
+            The estimator that checked the data, if it is another one: `classes_`,
+            `n_features_in_` and `feature_names_in_` are copied from it.
+        report : Reporter, optional
+            Called after each iteration.
+        checkpoint : Checkpoint, optional
+            Written after each iteration.
+        """
+        if checked_by is not None:
+            for name in ("classes_", "n_features_in_", "feature_names_in_"):
+                if hasattr(checked_by, name):
+                    setattr(self, name, getattr(checked_by, name))
+        with np.errstate(all="ignore"):  # the results are checked instead
+            try:
+                self._fit(data, start, report, checkpoint)
+            except FloatingPointError:
+                # A start in the given unit does not apply to rescaled columns.
+                with self._rescaled(data) as rescaled:
+                    self._fit(rescaled, None, report, checkpoint)
+
+    def _fit(
+        self,
+        data: TrainingData,
+        start: Linear | None = None,
+        report: Reporter | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
+        """Fit at the scale given, or at the fixed point of the scale rule.
+
+        Raises a FloatingPointError where squares of the columns are not finite.
+        """
+        n_iter = 0 if checkpoint is None else checkpoint.standing.n_iter
+        with design_for(data.matrix, n_threads=self._threads) as design:
+            if self.leverage_bound is not None:
+                bound = float(self.leverage_bound)
+                weights = bounded_weights(design, data, bound, centred=self.fit_intercept)
+                data = replace(data, weights=design.place(weights))
+            solver, problem = self._problem(design, data, start, report, checkpoint)
+            rule = SCALE_RULES[self.scale] if isinstance(self.scale, str) else None
+            iteration = ScaleIteration(rule, problem.tasks.losses[0].scale)
+            while True:
+                solution = solver.solve(problem)
+                n_iter += solution.n_iter
+                margins = training_margins(problem, solution.linear, data.labels, data.count)
+                if iteration.is_finished(margins):
+                    break
+                iteration.advance()
+                tasks = problem.tasks.with_loss(self._loss(iteration.scale))
+                problem = replace(problem, tasks=tasks, start=solution.linear)
+            coef, intercept = problem.prepared.to_data(solution.linear)
+            self.n_passes_ = design.n_passes
+        self.n_iter_ = n_iter
+        self.scale_ = iteration.scale
+        self.objective_ = float(solution.value.sum())
+        self.margin_statistics_ = margins.statistics(iteration.scale, self._threads)
+        self.margin_location_ = self.margin_statistics_.location
+        self.coef_, self.intercept_ = coef.T, intercept
+        self._warn(solution, iteration)
+
+    def _problem(
+        self,
+        design: Design,
+        data: TrainingData,
+        start: Linear | None,
+        report: Reporter | None,
+        checkpoint: Checkpoint | None,
+    ) -> tuple[Solver, Problem]:
+        """Return the solver, and the problem at the first scale."""
+        solver = SOLVERS[choose_solver(design) if self.solver == "auto" else self.solver]
+        alpha, unit = self._penalty
+        prepared = solver.preparation(self.overconfidence)(
+            design, data.weights[np.newaxis, :], unit, fit_intercept=self.fit_intercept
+        )
+        scale = self._first_scale
+        if checkpoint is not None and checkpoint.standing.linear is not None:
+            scale, start = checkpoint.standing.scale or scale, checkpoint.standing.linear
+        n_problems = len(data.labels.positive_classes)
+        if start is not None and start[0].shape == (data.matrix.shape[1], n_problems):
+            start = prepared.from_data(start)
+        else:
+            n_columns = prepared.design.n_columns  # that of the rows in their own span, if few
+            start = np.zeros((n_columns, n_problems)), np.zeros(n_problems)
+        tasks = Tasks.of(data.labels, data.weights, self._loss(scale))
+        options: dict[str, Any] = {} if checkpoint is None else {"keep": checkpoint.keep}
+        problem = Problem(
+            prepared,
+            tasks,
+            np.full(len(tasks), alpha),
+            start,
+            self.max_iter,
+            self.tol,
+            report or (lambda progress: None),
+            self.random_state,
+            **options,
+        )
+        return solver, problem
+
+    def _fit_held(self, data: TrainingData) -> None:
+        self._fit(data, report=Reporter(self) if self.verbose else None)
 
     def _check_parameters(self) -> None:
-        check_parameters(self, _ALLOWED)
-        if self._first_scale < _LEAST_SCALE * self.margin:
+        check_parameters(self, self._allowed)
+        # Below this ratio the loss is s·|γ - m| up to rounding, and so is its decrease.
+        min_ratio = 1e-5
+        if self._first_scale < min_ratio * self.margin:
             raise ValueError(
-                f"scale must be at least {_LEAST_SCALE:g} times the margin, {self.margin!r}; got "
+                f"scale must be at least {min_ratio:g} times the margin, {self.margin!r}; got "
                 f"{self.scale!r}"
             )
 
     @property
     def _first_scale(self) -> float:
-        """The scale as given; for a rule, the one to begin with."""
-        return (
-            SMOOTH_LINK * float(self.margin) if isinstance(self.scale, str) else float(self.scale)
-        )
+        """The scale given; the starting point of a rule."""
+        if isinstance(self.scale, str):
+            return SMOOTH_LINK_SCALE * float(self.margin)
+        return float(self.scale)
+
+    def _loss(self, scale: float) -> MarginLoss:
+        return MarginLoss(self.margin, scale, self.overconfidence)
 
     def _identity(self, data: TrainingData) -> dict[str, Any]:
-        """Return what tells a fit from another, for a checkpoint."""
-        labels, shape = data.labels, tuple(data.matrix.shape)
-        totals = class_totals(labels.codes, data.weights, labels.n_classes).tolist()
-        shaping = {name: getattr(self, name) for name in _SHAPING}
-        return {"shape": shape, "classes": self.classes_, "totals": totals, **shaping}
-
-    def _fit(
-        self,
-        data: TrainingData,
-        previous: Linear | None,
-        report: Reporter,
-        checkpoint: Checkpoint,
-    ) -> None:
-        """Fit to checked data; where its squares are not finite, raise a FloatingPointError."""
-        standing = checkpoint.standing
-        with design_for(data.matrix, n_threads=self._threads) as design:
-            if self.leverage_bound is not None:
-                weights = bounded_weights(
-                    design, data, float(self.leverage_bound), centred=self.fit_intercept
-                )
-                data = replace(data, weights=design.place(weights))
-            solver = SOLVERS[choose_solver(design) if self.solver == "auto" else self.solver]
-            alpha, unit = self._penalty
-            prepared = solver.preparation(self.overconfidence)(
-                design, data.weights[np.newaxis, :], unit, fit_intercept=self.fit_intercept
-            )
-            scale = standing.scale or self._first_scale
-            loss = MarginLoss(self.margin, scale, self.overconfidence)
-            tasks = Tasks.of(data.labels, data.weights, loss)
-            problem = Problem(
-                prepared,
-                tasks,
-                np.full(len(tasks), alpha),
-                _start(prepared, data, standing.linear or previous),
-                self.max_iter,
-                self.tol,
-                report,
-                self.random_state,
-                checkpoint.keep,
-            )
-            rule = SCALE_RULES[self.scale] if isinstance(self.scale, str) else None
-            pursuit = pursue(solver.solve, problem, data.labels, data.count, rule)
-            coef, intercept = prepared.to_data(pursuit.solution.linear)
-            self.n_passes_ = design.n_passes
-        self.n_iter_ = standing.n_iter + pursuit.n_iter
-        self.scale_ = pursuit.scale
-        self.objective_ = float(pursuit.solution.value.sum())
-        self.margin_statistics_ = pursuit.margins.statistics(pursuit.scale, self._threads)
-        self.margin_location_ = self.margin_statistics_.location
-        self.coef_, self.intercept_ = coef.T, intercept
-        self._warn(pursuit)
-
-    def _fit_rescaled(self, data: TrainingData, fit: Callable[[TrainingData], None]) -> None:
-        alpha, unit = self._penalty
-        by_steps = self.solver in ("steepest", "stochastic")
-        # Sparse rows are measured as they are, not in standardised columns.
-        by_norm = self.leverage_bound is not None and data.is_sparse
-        if by_steps or by_norm or (alpha > 0 and unit in ("absolute", "common")):
-            raise OverflowError(
-                f"X has columns whose squares over- or underflow; alpha={self.alpha!r}, solver="
-                f"{self.solver!r} and, of sparse rows, leverage_bound={self.leverage_bound!r} "
-                "depend on the unit of the columns: choose another unit"
-            )
-        super()._fit_rescaled(data, fit)
-
-    def _fit_checked(self, data: TrainingData, start: Linear | None) -> None:
-        """Fit to data that another estimator checked, from `start` if the unit is that of X.
-
-        `classes_` and the attributes that describe the features are set by the caller.
-        """
-        self._check_parameters()
-        report, checkpoint = Reporter(self), Checkpoint(None, {})
-        self._fit_in_any_unit(
-            data, lambda read: self._fit(read, start if read is data else None, report, checkpoint)
+        """Return the parameters and properties of the data that a resumed fit must share."""
+        labels = data.labels
+        parameters = (
+            *("margin", "scale", "overconfidence", "alpha", "alpha_unit", "fit_intercept"),
+            *("solver", "class_weight", "leverage_bound"),
         )
+        return {
+            "shape": tuple(data.matrix.shape),
+            "classes": self.classes_,
+            "totals": class_totals(labels.codes, data.weights, labels.n_classes).tolist(),
+            **{name: getattr(self, name) for name in parameters},
+        }
 
-    def _fit_batches(self, data: TrainingData) -> None:
-        self._fit(data, None, Reporter(self), Checkpoint(None, {}))
+    def _unit_dependent(self, data: TrainingData) -> list[str]:
+        alpha, unit = self._penalty
+        depends = {
+            "alpha": alpha > 0 and unit in ("absolute", "common"),
+            "solver": self.solver in ("steepest", "stochastic"),
+            # The distance of a sparse row is its norm, in the unit of the columns.
+            "leverage_bound": self.leverage_bound is not None and data.is_sparse,
+        }
+        return [f"{name}={getattr(self, name)!r}" for name, value in depends.items() if value]
 
     @property
     def _penalty(self) -> tuple[float, str]:
-        """The penalty and its unit."""
+        """The penalty and its unit.
+
+        That of "auto" is far below the curvature of data and far above rounding: it determines
+        coefficients that the data leave undetermined.
+        """
         if isinstance(self.alpha, str):
-            return _NEGLIGIBLE_PENALTY, "column"
+            return 1e-6, "column"
         return float(self.alpha), self.alpha_unit
 
     @property
     def _threads(self) -> int:
         return usable_threads(self.n_threads)
 
-    def _warn(self, pursuit: Pursuit) -> None:
-        name, solution = type(self).__name__, pursuit.solution
+    def _warn(self, solution: Solution, iteration: ScaleIteration) -> None:
+        name = type(self).__name__
         if solution.status is Status.MAX_ITER:
             warn(
                 f"{name} {solution.status.value}: the objective is estimated to be "
@@ -425,17 +490,9 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
                 f"was asked for. Set max_iter above {self.max_iter}.",
                 ConvergenceWarning,
             )
-        elif not pursuit.settled:
+        elif not iteration.converged:
             warn(
-                f"{name} found no scale that the rule {self.scale!r} gives back: at "
-                f"{pursuit.scale:.3g} it asks for {pursuit.wanted:.3g}. Set scale to a number.",
+                f"{name} found no fixed point of the scale rule {self.scale!r}: at the scale "
+                f"{iteration.scale:.3g} it returns {iteration.target:.3g}. Set scale to a number.",
                 ConvergenceWarning,
             )
-
-
-def _start(prepared: Prepared, data: TrainingData, previous: Linear | None) -> Linear:
-    """Return where to begin: at an earlier fit, if there is one of the right shape, or at zero."""
-    n_problems = len(data.labels.positive_classes)
-    if previous is not None and previous[0].shape == (data.matrix.shape[1], n_problems):
-        return prepared.from_data(previous)
-    return np.zeros((prepared.design.n_columns, n_problems)), np.zeros(n_problems)

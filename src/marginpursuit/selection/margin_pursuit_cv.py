@@ -14,7 +14,7 @@ from marginpursuit._threads import usable_threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers import MarginPursuitClassifier
 from marginpursuit.classifiers._base import TrainingData
-from marginpursuit.classifiers._input import rescaled
+from marginpursuit.classifiers._finite import rescaled
 from marginpursuit.classifiers._lazy import lazy_on_dask
 from marginpursuit.classifiers._leverage import bounded_weights
 from marginpursuit.classifiers._parameters import (
@@ -189,8 +189,8 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
     ['alpha', 'overconfidence', 'scale']
     """
 
-    _takes_blocks = True
-    _fits_elsewhere = True
+    _accepts_blocks = True
+    _accepts_device_arrays = True
     _policy = SelectionPolicy()
 
     def __init__(
@@ -404,10 +404,8 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
             tol=self._policy.refit_tol_ratio * self.tol,
             n_threads=self.n_threads,
         )
-        for name in ("classes_", "n_features_in_", "feature_names_in_"):
-            if hasattr(self, name):
-                setattr(model, name, getattr(self, name))
-        model._fit_checked(data, start)
+        model._check_parameters()
+        model._fit_checked(data, start, checked_by=self)
         own = {"class_weight": self.class_weight, "leverage_bound": self.leverage_bound}
         self.best_estimator_ = model.set_params(**own)
         self.refit_time_ = perf_counter() - begin

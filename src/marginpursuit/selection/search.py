@@ -16,6 +16,7 @@ from marginpursuit.classifiers._base import TrainingData
 from marginpursuit.classifiers._input import balanced_factors
 from marginpursuit.classifiers._probabilities import exact_probabilities
 from marginpursuit.design import Linear
+from marginpursuit.losses import MarginLoss
 from marginpursuit.selection.candidates import Candidate, FitOptions, Fold, FoldFit, Stopping
 from marginpursuit.selection.fold_fits import FoldFits
 from marginpursuit.selection.fold_groups import FitPlan, FoldData
@@ -205,7 +206,7 @@ class Search:
         """Return the link for the held-out rows of a fold, which is fitted if a scorer needs it."""
         margin = self._options.fits.margin
         if self._options.link == "exact":
-            return partial(exact_probabilities, margin=margin, scale=candidate.scale)
+            return partial(exact_probabilities, loss=MarginLoss(margin, candidate.scale))
         return lambda scores: self._fit_link(scores, rows, data).probabilities(scores)
 
     def _fitted_link(

@@ -1,16 +1,16 @@
-r"""Learning from a stream of batches.
+r"""Online Newton steps for `partial_fit`.
 
-The first rows, five for each column and at least a thousand, are kept and fitted exactly. After
-that each batch is seen once. With S the sum of z zᵀ over all rows so far (z standardised, with a
-one for the intercept), κ the mean curvature of the loss over them, P the penalty times their
-number, and g the gradient over the new rows, a batch moves the coefficients by -(κS + P)⁻¹ g, a
-step of Newton's method with the curvature taken to be the same for all rows. Where the loss is
-quadratic, κ is 1 and this is recursive least squares, which equals the fit to all rows at once;
-elsewhere rows of earlier batches are not looked at again, and it comes near that fit. A batch that
-is larger than all before it is taken in parts that are not.
+The first rows are stored and fitted exactly: five for each column and at least a thousand. After
+that each batch is read once. Let S be the sum of z zᵀ over all rows so far (z standardised, with a
+one appended for the intercept), κ the mean curvature φ″ over them, P the penalty times their
+weight, and g the gradient over the new rows. A batch changes the coefficients by -(κS + P)⁻¹ g: a
+Newton step with the same curvature for all rows. If the loss is quadratic, κ = 1 and this is
+recursive least squares, whose result is the fit to all rows at once. Otherwise the curvatures and
+gradients of earlier rows are not updated, and the result approximates that fit. A batch with more
+rows than all before it is split into parts that double in size.
 
-Above 2048 columns S would be too large, and a diagonal that bounds it takes the place of κS:
-|z_j| Σ_k |z_k|, summed over rows.
+Above `StreamPolicy.max_columns` columns S is replaced by a diagonal that majorises it: the sum of
+|z_j| Σ_k |z_k| over the rows.
 """
 
 from collections.abc import Callable, Iterator
@@ -31,39 +31,48 @@ from marginpursuit.design import Linear, MemoryDesign
 from marginpursuit.losses import MarginLoss
 from marginpursuit.tasks import Labels, Tasks
 
-_MOST_COLUMNS = 2048
 
-# What is kept for the exact fit at the beginning: enough rows, but not too many stored elements.
-_ROWS_PER_COLUMN = 5
-_LEAST_ROWS = 1000
-_MOST_ELEMENTS = 1 << 24
+@dataclass(frozen=True, slots=True)
+class StreamPolicy:
+    """Thresholds of `partial_fit`."""
 
-# No step is taken as if the curvature were less.
-_LEAST_CURVATURE = 0.01
+    max_columns: int = 2048  # with more, S has a diagonal majoriser; S takes 32 MiB at 2048
+    rows_per_column: int = 5  # rows of the exact fit for each coefficient
+    min_rows: int = 1000  # rows of the exact fit, at least
+    max_elements: int = 1 << 24  # stored elements that end the exact fit: 128 MiB of float64
+    min_curvature: float = 0.01  # floor of κ, which bounds the step size
 
 
 @dataclass(slots=True)
 class Stream:
-    """What is remembered between batches, once the first rows are fitted."""
+    """The state between batches, after the exact fit to the first rows."""
 
     centre: FloatArray
     inverse_spread: FloatArray
     linear: Linear  # standardised coefficients and intercepts
-    bound: FloatArray  # S, or its diagonal bound
-    curvature: FloatArray  # κ of each problem
+    bound: FloatArray  # S, or its diagonal majoriser
+    curvature: FloatArray  # κ of each binary problem
     n_rows: int
     weight: float  # the sum of the weights of the rows
     fit_intercept: bool
+    policy: StreamPolicy
 
     @classmethod
     def begin(
-        cls, data: TrainingData, linear: Linear, loss: MarginLoss, fit_intercept: bool, threads: int
+        cls,
+        data: TrainingData,
+        linear: Linear,
+        loss: MarginLoss,
+        *,
+        fit_intercept: bool,
+        threads: int,
+        policy: StreamPolicy,
     ) -> "Stream":
-        """Begin with the first rows and their fit; all later rows keep their coordinates."""
+        """Begin with the first rows and their fit; their standardisation is that of all rows."""
         with MemoryDesign(data.matrix, n_threads=threads) as design:
-            is_narrow = design.n_columns <= _MOST_COLUMNS
+            is_narrow = design.n_columns <= policy.max_columns
             design.standardise_diagonal(data.weights, centred=fit_intercept and is_narrow)
-            # A column that is constant so far may vary in the next batch.
+            # A column that is constant in these rows may vary in a later batch.
             moving = design.inverse_spread > 0
             design.inverse_spread = np.where(moving, design.inverse_spread, 1.0)
             size = design.n_columns + fit_intercept
@@ -76,6 +85,7 @@ class Stream:
                 0,
                 0.0,
                 fit_intercept,
+                policy,
             )
             stream._count(design, data, loss)
         return stream
@@ -83,7 +93,7 @@ class Stream:
     def update(
         self, data: TrainingData, loss: MarginLoss, penalty: FloatArray, threads: int
     ) -> int:
-        """Learn from a batch, given the penalty for a weight of one; return the reads it took."""
+        """Step along a batch, given the penalty for a weight of one; return the data passes."""
         passes = 0
         for part in _parts(data, self.n_rows):
             with MemoryDesign(part.matrix, n_threads=threads) as design:
@@ -94,15 +104,15 @@ class Stream:
         return passes
 
     def to_data(self) -> Linear:
-        """Return coefficients and intercepts for the data as it comes."""
+        """Return coefficients and intercepts for X as given."""
         coef = (self.linear[0].T * self.inverse_spread).T
         return coef, self.linear[1] - self.centre @ coef
 
     def _count(self, design: MemoryDesign, data: TrainingData, loss: MarginLoss) -> None:
-        """Add rows to the sums over all rows."""
-        right = data.labels.codes[:, np.newaxis] == data.labels.positive_classes
+        """Add rows to S, to the mean curvature and to the totals."""
+        is_positive = data.labels.codes[:, np.newaxis] == data.labels.positive_classes
         scores = design.scores(*self.linear)
-        curvature = data.weights @ loss.curvature(np.where(right, scores, -scores))
+        curvature = data.weights @ loss.curvature(np.where(is_positive, scores, -scores))
         self.n_rows += design.n_rows
         self.weight += data.count
         self.curvature += (data.count / self.weight) * (curvature - self.curvature)
@@ -132,14 +142,15 @@ class Stream:
         )
 
     def _solve(self, gradient: FloatArray, penalty: FloatArray) -> FloatArray:
-        """Apply the inverse of κS + P to the gradient of each problem."""
+        """Apply the inverse of κS + P to the gradient of each binary problem."""
         if self.bound.ndim == 1:
             bound = (self.bound + penalty)[:, np.newaxis]
             return np.divide(gradient, bound, out=np.zeros_like(gradient), where=bound > 0)
-        # Directions not seen yet have no gradient; the floor keeps the factorisation defined.
+        # S is singular while there are few rows; the gradient is zero in its null space. A small
+        # multiple of the identity keeps the factorisation defined.
         floor = 1e-12 * np.trace(self.bound)
         step = np.empty_like(gradient)
-        for k, curvature in enumerate(np.maximum(self.curvature, _LEAST_CURVATURE)):
+        for k, curvature in enumerate(np.maximum(self.curvature, self.policy.min_curvature)):
             hessian = curvature * self.bound
             hessian[np.diag_indices_from(hessian)] += penalty + floor
             step[:, k] = cho_solve(cho_factor(hessian, overwrite_a=True), gradient[:, k])
@@ -147,7 +158,7 @@ class Stream:
 
 
 def batches(data: TrainingData) -> Iterator[TrainingData]:
-    """Yield what is in memory as it is, and blocks one after another."""
+    """Yield data in memory as one batch, and blocks one after another."""
     if not isinstance(data.matrix, Blocks):
         yield data
         return
@@ -155,8 +166,8 @@ def batches(data: TrainingData) -> Iterator[TrainingData]:
         yield from _part(data, slice(*edges), partial(data.matrix.load, block))
 
 
-def stack(held: TrainingData | None, batch: TrainingData) -> TrainingData:
-    """Put a batch below the rows that are held already, all copied."""
+def stacked(held: TrainingData | None, batch: TrainingData) -> TrainingData:
+    """Return a copy of the stored rows followed by a batch."""
     parts = [batch] if held is None else [held, batch]
     matrices = [part.matrix for part in parts]
     matrix: Any
@@ -173,26 +184,27 @@ def stack(held: TrainingData | None, batch: TrainingData) -> TrainingData:
     )
 
 
-def is_enough(held: TrainingData) -> bool:
-    """Whether no more rows need to be held for an exact fit."""
+def is_enough(held: TrainingData, policy: StreamPolicy) -> bool:
+    """Whether the stored rows suffice for the exact fit with which a stream begins."""
     n_rows, n_columns = held.matrix.shape
-    wanted = max(_LEAST_ROWS, _ROWS_PER_COLUMN * (n_columns + 1))
-    return bool(n_rows >= wanted or getattr(held.matrix, "nnz", held.matrix.size) >= _MOST_ELEMENTS)
+    wanted = max(policy.min_rows, policy.rows_per_column * (n_columns + 1))
+    n_elements = getattr(held.matrix, "nnz", held.matrix.size)
+    return bool(n_rows >= wanted or n_elements >= policy.max_elements)
 
 
-def _parts(data: TrainingData, most: int) -> Iterator[TrainingData]:
-    """Cut a batch into parts: at most so many rows, then twice as many, and so on."""
+def _parts(data: TrainingData, size: int) -> Iterator[TrainingData]:
+    """Split a batch into parts of `size` rows, twice that number, and so on."""
     n_rows, first = len(data.weights), 0
     while first < n_rows:
-        rows = slice(first, first + most)
+        rows = slice(first, first + size)
         yield from _part(data, rows, partial(getitem, data.matrix, rows))
-        first, most = first + most, 2 * most
+        first, size = first + size, 2 * size
 
 
 def _part(data: TrainingData, rows: slice, load: Callable[[], Any]) -> Iterator[TrainingData]:
-    """Yield some rows, which `load` loads, unless none of them counts."""
+    """Yield some rows, which `load` loads, unless all their weights are zero."""
     weights = data.weights[rows]
-    share = float(weights.sum())
-    if share > 0:
+    total = float(weights.sum())
+    if total > 0:
         labels = data.labels.take(rows)
-        yield TrainingData(load(), labels, weights / share, data.count * share)
+        yield TrainingData(load(), labels, weights / total, data.count * total)

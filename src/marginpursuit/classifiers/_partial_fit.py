@@ -1,4 +1,4 @@
-"""A classifier that also learns from a stream of batches: the estimator's side of it."""
+"""`partial_fit` of a classifier with a margin loss."""
 
 from abc import abstractmethod
 from typing import Any, Self
@@ -10,21 +10,27 @@ from sklearn.utils.metaestimators import available_if
 from marginpursuit._namespaces import is_elsewhere, to_numpy
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import LinearClassifier, TrainingData
-from marginpursuit.classifiers._stream import Stream, batches, is_enough, stack
+from marginpursuit.classifiers._online_newton import (
+    Stream,
+    StreamPolicy,
+    batches,
+    is_enough,
+    stacked,
+)
 from marginpursuit.losses import MarginLoss
 from marginpursuit.solvers import penalty_unit
 
 
 def _can_stream(estimator: Any) -> bool:
-    """Whether the parameters are such that batches can be taken one by one."""
+    """Raise an AttributeError for parameters that need all rows at once."""
     if isinstance(estimator.class_weight, str):
         raise AttributeError(
-            "partial_fit cannot balance classes that are still to come; got class_weight="
+            "partial_fit cannot balance classes whose totals are not known yet; got class_weight="
             f"{estimator.class_weight!r}"
         )
     if estimator.leverage_bound is not None:
         raise AttributeError(
-            "partial_fit cannot compare the leverage of rows with that of those still to come; got "
+            "partial_fit cannot compute the median distance of rows that are not known yet; got "
             f"leverage_bound={estimator.leverage_bound!r}"
         )
     return True
@@ -42,6 +48,9 @@ class StreamingClassifier(LinearClassifier):
     n_iter_: int
     n_passes_: int
 
+    _private_state = ("_held", "_stream")
+    _stream_policy = StreamPolicy()
+
     @available_if(_can_stream)  # type: ignore[untyped-decorator]
     def partial_fit(
         self,
@@ -50,24 +59,23 @@ class StreamingClassifier(LinearClassifier):
         classes: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
     ) -> Self:
-        """Learn from one batch of a stream.
+        """Update the fit with one batch of a stream.
 
-        The first rows, five for each column and at least a thousand, are kept and fitted exactly;
-        a scale rule is applied to them. After that each batch is seen once, and columns and scale
-        stay as they are. Where the loss is quadratic (a large `scale` and ``overconfidence=1``) the
-        result is that of one fit to all batches; elsewhere it comes near it, the nearer the less
-        the scale is below √2 times the margin.
+        The first rows, five for each column and at least a thousand, are stored and fitted exactly;
+        a scale rule is applied to them. After that each batch is read once; standardisation and
+        scale remain those of the first rows. If the loss is quadratic (a large `scale` and
+        ``overconfidence=1``) the result is that of one fit to all batches. Otherwise it is an
+        approximation of that fit, less accurate the further the scale is below √2 times the margin.
 
-        The first batch after `fit` begins a stream of its own: it keeps the classes, but forgets
-        the coefficients.
+        The first batch after `fit` begins a new stream: the classes are kept, the coefficients are
+        discarded.
 
         Parameters
         ----------
         X : {array-like, sparse matrix, Blocks, Dask array} of shape (n_samples, n_features)
-            The samples of the batch. Blocks, and those of a Dask array, are batches one after
-            another: they are read once to be checked, all before any is learned from, and then
-            loaded here one at a time. An array that NumPy cannot read in place, as on a GPU, is
-            copied to NumPy, once.
+            The samples of the batch. Each block, also of a Dask array, is a batch. All blocks are
+            checked, in one pass, before the first update; then they are loaded in this process one
+            at a time. An array that NumPy cannot read in place, as on a GPU, is copied to NumPy.
         y : {array-like, Dask array} of shape (n_samples,)
             Their classes.
         classes : array-like of shape (n_classes,), optional
@@ -86,7 +94,7 @@ class StreamingClassifier(LinearClassifier):
             if classes is None:
                 raise ValueError("classes must be passed on the first call to partial_fit.")
             self._forget()
-        X, y = (to_numpy(x) if is_elsewhere(x) else x for x in (X, y))  # a batch is small
+        X, y = (to_numpy(x) if is_elsewhere(x) else x for x in (X, y))
         data = self._check_batch(X, y, classes, sample_weight)
         try:
             with np.errstate(all="ignore"):
@@ -99,23 +107,23 @@ class StreamingClassifier(LinearClassifier):
             raise OverflowError(f"the columns of X need another unit: {error}") from error
         return self
 
-    def _forget(self) -> None:
-        super()._forget()
-        for name in ("_held", "_stream"):
-            self.__dict__.pop(name, None)
-
     def _hold(self, data: TrainingData) -> None:
-        """Fit a batch together with all before it, and begin to forget them once they suffice."""
-        held = stack(getattr(self, "_held", None), data)
-        n_iter, n_sweeps = getattr(self, "n_iter_", 0), getattr(self, "n_passes_", 0)
-        self._fit_batches(held)
-        self.n_iter_, self.n_passes_ = self.n_iter_ + n_iter, self.n_passes_ + n_sweeps
+        """Fit a batch together with all before it; begin online updates once there are enough."""
+        held = stacked(getattr(self, "_held", None), data)
+        n_iter, n_passes = getattr(self, "n_iter_", 0), getattr(self, "n_passes_", 0)
+        self._fit_held(held)
+        self.n_iter_, self.n_passes_ = self.n_iter_ + n_iter, self.n_passes_ + n_passes
         self._held = held
-        if is_enough(held):
+        if is_enough(held, self._stream_policy):
             self._stream = Stream.begin(
-                held, (self.coef_.T, self.intercept_), self._loss, self.fit_intercept, self._threads
+                held,
+                (self.coef_.T, self.intercept_),
+                self._loss(self.scale_),
+                fit_intercept=self.fit_intercept,
+                threads=self._threads,
+                policy=self._stream_policy,
             )
-            # These describe the rows that are forgotten now.
+            # These attributes describe the stored rows only.
             del self._held, self.objective_, self.margin_location_, self.margin_statistics_
 
     def _update_stream(self, data: TrainingData) -> None:
@@ -123,22 +131,23 @@ class StreamingClassifier(LinearClassifier):
         penalty = alpha * penalty_unit(
             unit, self._stream.inverse_spread, np.ones((1, self.n_features_in_))
         )
-        self.n_passes_ += self._stream.update(data, self._loss, penalty[0], self._threads)
+        loss = self._loss(self.scale_)
+        self.n_passes_ += self._stream.update(data, loss, penalty[0], self._threads)
         self.n_iter_ += 1
         coef, self.intercept_ = self._stream.to_data()
         self.coef_ = coef.T
-
-    @property
-    def _loss(self) -> MarginLoss:
-        return MarginLoss(self.margin, self.scale_, self.overconfidence)
 
     @abstractmethod
     def _check_parameters(self) -> None:
         """Raise a ValueError for a parameter that is not as allowed."""
 
     @abstractmethod
-    def _fit_batches(self, data: TrainingData) -> None:
-        """Fit exactly to the batches that are held."""
+    def _fit_held(self, data: TrainingData) -> None:
+        """Fit exactly to the stored batches."""
+
+    @abstractmethod
+    def _loss(self, scale: float) -> MarginLoss:
+        """Return the loss at a scale."""
 
     @property
     @abstractmethod
