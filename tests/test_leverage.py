@@ -249,4 +249,4 @@ def test_bounds_that_are_refused(model, bound):
 def test_a_stream_has_no_bound():
     with pytest.raises(AttributeError, match="partial_fit") as refused:
         _ = MarginPursuitClassifier(leverage_bound=2.0).partial_fit
-    assert "still to come; got leverage_bound=2.0" in str(refused.value.__cause__)
+    assert "not known yet; got leverage_bound=2.0" in str(refused.value.__cause__)

@@ -125,8 +125,8 @@ class _Cells:
         truncation = TRUNCATION * loss.scale
         size = sample.absolute().quantile_ends((sample.absolute_level,)).ravel()
         ends = sample.quantile_ends(QUANTILES).ravel()
-        points = [ends, [location - truncation, location + truncation], size, -size]
-        keys = _keys(np.concatenate(points))
+        bends = np.array([location - truncation, location + truncation])
+        keys = _keys(np.concatenate([ends, bends, size, -size]))
         cell = np.maximum(np.searchsorted(self.first, keys, side="right") - 1, 0)
         which = np.zeros(len(self.first), dtype=bool)
         which[cell[keys <= self.last[cell]]] = True

@@ -173,7 +173,8 @@ class InputChecks:
         refuse_mixed("y", y)
         matrix, target = self._read(X, y=y, reset=reset)
         check_classification_targets(target)
-        if sparse.issparse(matrix) and not matrix.has_canonical_format:
+        is_sparse = sparse.issparse(matrix)
+        if is_sparse and not matrix.has_canonical_format:
             # Products of X sum duplicate entries; products of its squares would not.
             matrix = matrix.copy()
             matrix.sum_duplicates()

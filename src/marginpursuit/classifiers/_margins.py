@@ -263,7 +263,7 @@ class ArrayMargins(Margins):
     def _mean(self, values: Any) -> FloatArray:
         xp = namespace(values)
         if self.weights is None:
-            return to_numpy(xp.sum(values, axis=0, dtype=xp.float64)) / values.shape[0]
+            return np.asarray(to_numpy(xp.sum(values, axis=0, dtype=xp.float64)) / values.shape[0])
         return to_numpy(xp.sum(values * self.weights[:, None], axis=0, dtype=xp.float64))
 
     def _deviations(self, mean: FloatArray) -> Any:
