@@ -18,7 +18,7 @@ from marginpursuit.inspection import (
 from marginpursuit.location import catoni_location
 from marginpursuit.losses import MarginLoss
 
-pytest.importorskip("matplotlib", reason="pictures need the extra plot")
+pytest.importorskip("matplotlib", reason="plots need the extra plot")
 
 
 def test_margins_of_two_classes():
@@ -41,7 +41,7 @@ def test_margins_of_several_classes():
     np.testing.assert_array_equal(display.margins, expected.ravel())
 
 
-def test_picture_shows_density_level_and_location():
+def test_plot_shows_density_level_and_location():
     margins = np.random.default_rng(0).normal(size=500)
     display = MarginDistributionDisplay(margins, level=1.0, scale=1.0, name="a fit").plot(bins=20)
     data = display.bars_.get_data()
@@ -61,7 +61,7 @@ def test_draws_on_given_axes_and_without_legend():
     assert axes.get_legend() is None
 
 
-def test_heavy_tails_do_not_ask_for_endless_bins():
+def test_heavy_tails_have_at_most_200_bins():
     margins = np.concatenate([np.random.default_rng(0).normal(size=1000), [1e9]])
     display = MarginDistributionDisplay(margins, level=1.0, scale=1.0).plot()
     assert len(display.bars_.get_data().values) <= 200
@@ -79,7 +79,7 @@ def test_other_estimators_have_level_one():
     ("y_true", "scores", "message"),
     [
         ([0, 1, 2], [0.1, 0.2, 0.3], r"not in classes: \[2\]"),
-        ([0, 1], [0.1, 0.2, 0.3], r"must have shape \(2,\).*got \(3,\)"),
+        ([0, 1], [0.1, 0.2, 0.3], r"scores has shape \(3,\); expected \(2,\)"),
         ([0, 1], [0.1, np.nan], "NaN"),
     ],
 )
@@ -118,14 +118,14 @@ class TestSelectionDisplay:
         assert display.chosen in list(best)
 
     def test_bad_shapes(self):
-        with pytest.raises(ValueError, match="must have shape"):
+        with pytest.raises(ValueError, match=r"they must have shape \(1, 1\)"):
             SelectionDisplay([1.0], [0.0], [[0.1, 0.2]], [[0.1, 0.2]])
-        with pytest.raises(ValueError, match="3 entries; got 1"):
+        with pytest.raises(ValueError, match="3 entries, one per candidate; got 1"):
             SelectionDisplay.from_predictions(list(self.PARAMS), [1.0])
 
 
 def test_calibration_link_against_frequencies():
-    """Labels drawn by the link itself agree with it in every bin."""
+    """Labels drawn from the link agree with it in every bin."""
     rng = np.random.default_rng(0)
     scores = rng.uniform(-1.2, 1.2, size=40_000)
     y = rng.uniform(size=scores.size) < probability(scores, 1.0, 2.0)
@@ -148,13 +148,13 @@ def test_calibration_link_of_an_estimator():
     model = MarginPursuitClassifier(margin=2.0).fit(X, y)
     display = CalibrationLinkDisplay.from_estimator(model, X, y, n_bins=10)
     assert (display.level, display.scale) == (2.0, model.scale_)
-    # Each sample belongs to one of three classes: so do a third of all scores.
+    # Each sample belongs to one of three classes, as do a third of all scores.
     assert np.mean(display.frequencies) == pytest.approx(1 / 3)
     assert np.all(np.diff(display.scores) > 0)
     assert display.ax_.get_legend().get_texts()[0].get_text() == "MarginPursuitClassifier"
 
 
-def test_a_score_of_zero_is_counted_for_the_class_it_belongs_to():
+def test_a_score_of_zero_counts_for_its_class():
     display = CalibrationLinkDisplay.from_predictions(
         [0, 0, 0, 1], [0.0, 0.0, 0.0, 0.0], classes=[0, 1], n_bins=1
     )
@@ -216,33 +216,61 @@ def test_scale_path_of_given_scores_and_default_scales():
 
 @pytest.mark.parametrize(
     ("scales", "message"),
-    [([1.0], "entry for each of 2 stages"), ([2.0, 1.0], "rise"), ([-1.0, 1.0], "positive")],
+    [
+        ([1.0], r"has shape \(1,\); expected \(2,\)"),
+        ([2.0, 1.0], r"must be positive and increase; got \[2.0, 1.0\]"),
+        ([-1.0, 1.0], r"must be positive and increase; got \[-1.0, 1.0\]"),
+    ],
 )
-def test_stages_must_rise_and_match(scales, message):
-    with pytest.raises(ValueError, match=f"scales must .*{message}|scales must be {message}"):
+def test_stages_must_increase_and_match(scales, message):
+    with pytest.raises(ValueError, match=f"scales {message}"):
         ScalePathDisplay.from_predictions(
             [0, 1], [[1.0, 2.0], [1.0, 2.0]], classes=[0, 1], scales=scales
         )
-    with pytest.raises(ValueError, match="steps must"):
+    with pytest.raises(ValueError, match=f"steps {message}"):
         ConvergenceDisplay.from_predictions(
             [0, 1], [[1.0, 2.0], [1.0, 2.0]], classes=[0, 1], steps=scales
         )
 
 
-def test_displays_draw_on_given_axes():
+def draw_calibration(ax=None):
+    return CalibrationLinkDisplay.from_predictions([0, 1], [-1.0, 1.0], classes=[0, 1], ax=ax)
+
+
+def draw_margins(ax=None):
+    return MarginDistributionDisplay.from_predictions([0, 1], [-1.0, 1.0], classes=[0, 1], ax=ax)
+
+
+def draw_convergence(ax=None):
+    scores = [[-1.0, 1.0], [-2.0, 2.0]]
+    return ConvergenceDisplay.from_predictions([0, 1], scores, classes=[0, 1], steps=[1, 2], ax=ax)
+
+
+def draw_scale_path(ax=None):
+    scores = [[-1.0, 1.0], [-2.0, 2.0]]
+    return ScalePathDisplay.from_predictions([0, 1], scores, classes=[0, 1], scales=[1, 2], ax=ax)
+
+
+def draw_selection(ax=None):
+    return SelectionDisplay.from_predictions(list(TestSelectionDisplay.PARAMS), [1.0] * 3, ax=ax)
+
+
+@pytest.mark.parametrize(
+    "draw", [draw_calibration, draw_margins, draw_convergence, draw_scale_path, draw_selection]
+)
+def test_every_display_draws_on_given_and_on_new_axes(draw):
     from matplotlib.figure import Figure
 
-    panels = Figure().subplots(1, 3)
-    scores = [[-1.0, 1.0], [-2.0, 2.0]]
-    drawn = (
-        CalibrationLinkDisplay.from_predictions([0, 1], scores[0], classes=[0, 1], ax=panels[0]),
-        ConvergenceDisplay.from_predictions(
-            [0, 1], scores, classes=[0, 1], steps=[1, 2], ax=panels[1]
-        ),
-        ScalePathDisplay.from_predictions(
-            [0, 1], scores, classes=[0, 1], scales=[1, 2], ax=panels[2]
-        ),
-    )
-    for display, panel in zip(drawn, panels, strict=True):
-        assert display.ax_ is panel
-        assert display.figure_ is panel.figure
+    axes = Figure().subplots()
+    given, new = draw(axes), draw()
+    assert given.ax_ is axes
+    assert given.figure_ is axes.figure
+    assert new.ax_ is not axes
+    assert new.plot() is new
+    assert new.ax_.has_data()
+
+
+def test_the_link_needs_a_level_and_a_scale():
+    X, y = load_iris(return_X_y=True)
+    with pytest.raises(AttributeError, match="margin"):
+        CalibrationLinkDisplay.from_estimator(LinearSVC().fit(X, y), X, y)

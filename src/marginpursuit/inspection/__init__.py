@@ -1,6 +1,6 @@
-"""Pictures of a fit, as scikit-learn display classes; they need the extra `plot`."""
+"""Plots of a fit, as scikit-learn display classes; they need the extra `plot`."""
 
-from marginpursuit.inspection._common import margins_of
+from marginpursuit.inspection._display import margins_of
 from marginpursuit.inspection.calibration_link import CalibrationLinkDisplay
 from marginpursuit.inspection.convergence import ConvergenceDisplay
 from marginpursuit.inspection.margin_distribution import MarginDistributionDisplay

@@ -1,4 +1,4 @@
-"""The link from scores to probabilities, and whether what happened agrees with it."""
+"""The link from scores to probabilities, and the observed frequencies."""
 
 from typing import Any
 
@@ -7,31 +7,32 @@ from numpy.typing import ArrayLike
 
 from marginpursuit._validation import FloatArray, between, count, positive, real
 from marginpursuit.calibration import probability
-from marginpursuit.inspection._common import axes, margins_of
+from marginpursuit.inspection._display import ScoreDisplay, margins_of
 
 
-class CalibrationLinkDisplay:
-    """The probability that the loss assigns to a score, with the frequencies that were observed.
+class CalibrationLinkDisplay(ScoreDisplay):
+    """The probability that the loss assigns to a score, and the observed frequencies.
 
-    Use `from_estimator` or `from_predictions` to make one.
+    Create one with `from_estimator`, from a classifier with `margin` and `scale_`, or with
+    `from_predictions`.
 
     Parameters
     ----------
     scores : ndarray of shape (n_bins,)
         Mean score of each bin.
     frequencies : ndarray of shape (n_bins,)
-        How often the class was the right one, in each bin.
+        Frequency of the class in each bin.
     level : float
         The margin level γ of the link.
     scale : float
         The scale s of the link.
     name : str, optional
-        What the legend says.
+        The label in the legend.
 
     Attributes
     ----------
     probabilities : ndarray of shape (n_bins,)
-        What the link makes of the scores.
+        The probabilities that the link assigns to the scores.
     ax_ : matplotlib Axes
         The axes, after `plot`.
     figure_ : matplotlib Figure
@@ -70,50 +71,6 @@ class CalibrationLinkDisplay:
         self.probabilities: FloatArray = probability(self.scores, self.level, self.scale)
 
     @classmethod
-    def from_estimator(
-        cls,
-        estimator: Any,
-        X: Any,
-        y: ArrayLike,
-        *,
-        n_bins: int = 10,
-        name: str | None = None,
-        ax: Any = None,
-    ) -> "CalibrationLinkDisplay":
-        """Draw the link of a fitted classifier that has one.
-
-        Parameters
-        ----------
-        estimator : estimator
-            A fitted classifier with `margin` and `scale_`.
-        X : array-like of shape (n_samples, n_features)
-            Samples, best such as were not used for the fit.
-        y : array-like of shape (n_samples,)
-            Their classes.
-        n_bins : int, default=10
-            The number of bins, with equally many samples each.
-        name : str, optional
-            What the legend says; by default the name of the class. No legend if empty.
-        ax : matplotlib Axes, optional
-            Where to draw.
-
-        Returns
-        -------
-        CalibrationLinkDisplay
-            The display, drawn.
-        """
-        return cls.from_predictions(
-            y,
-            estimator.decision_function(X),
-            classes=estimator.classes_,
-            level=estimator.margin,
-            scale=estimator.scale_,
-            n_bins=n_bins,
-            name=type(estimator).__name__ if name is None else name,
-            ax=ax,
-        )
-
-    @classmethod
     def from_predictions(
         cls,
         y_true: ArrayLike,
@@ -126,15 +83,15 @@ class CalibrationLinkDisplay:
         name: str | None = None,
         ax: Any = None,
     ) -> "CalibrationLinkDisplay":
-        """Draw the link, and the frequencies that given scores had.
+        """Draw the link, and the frequencies of the classes at given scores.
 
         Parameters
         ----------
         y_true : array-like of shape (n_samples,)
             Classes of the samples.
         scores : array-like of shape (n_samples,) or (n_samples, n_classes)
-            Scores h(x), as `decision_function` returns them; with several classes, those of every
-            class against the rest are taken together.
+            Scores h(x), as `decision_function` returns them; with several classes, the scores of
+            all one-vs-rest problems are pooled.
         classes : array-like of shape (n_classes,)
             The classes, in the order of the scores.
         level : float, default=1.0
@@ -142,11 +99,11 @@ class CalibrationLinkDisplay:
         scale : float, default=1.0
             The scale s of the link.
         n_bins : int, default=10
-            The number of bins, with equally many samples each.
+            The number of bins; each has the same number of samples.
         name : str, optional
-            What the legend says.
+            The label in the legend.
         ax : matplotlib Axes, optional
-            Where to draw.
+            The axes to draw on; by default those of a new figure.
 
         Returns
         -------
@@ -154,38 +111,25 @@ class CalibrationLinkDisplay:
             The display, drawn.
         """
         values = real("scores", scores)
-        happened = margins_of(y_true, np.ones_like(values), classes).ravel() > 0
+        is_true = margins_of(y_true, np.ones_like(values), classes).ravel() > 0
         order = np.argsort(values, axis=None, kind="stable")
         bins = [part for part in np.array_split(order, count("n_bins", n_bins)) if len(part)]
         return cls(
             [values.ravel()[part].mean() for part in bins],
-            [happened[part].mean() for part in bins],
+            [is_true[part].mean() for part in bins],
             level=level,
             scale=scale,
             name=name,
         ).plot(ax=ax)
 
-    def plot(self, ax: Any = None) -> "CalibrationLinkDisplay":
-        """Draw the link and the frequencies.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Where to draw; by default a new figure.
-
-        Returns
-        -------
-        CalibrationLinkDisplay
-            The display itself.
-        """
-        ax = axes(ax)
+    def _draw(self, ax: Any, **options: Any) -> None:
         end = 1.05 * max(self.level, float(np.abs(self.scores).max(initial=0.0)))
         score = np.linspace(-end, end, 401)
         (self.line_,) = ax.plot(score, probability(score, self.level, self.scale), label=self.name)
         colour = self.line_.get_color()
         (self.points_,) = ax.plot(self.scores, self.frequencies, "o", color=colour)
         ax.set(xlabel="score h(x)", ylabel="probability, frequency", ylim=(-0.03, 1.03))
-        if self.name:
-            ax.legend()
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+
+    @staticmethod
+    def _loss_options(estimator: Any) -> dict[str, Any]:
+        return {"level": estimator.margin, "scale": estimator.scale_}

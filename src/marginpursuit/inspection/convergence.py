@@ -1,4 +1,4 @@
-"""How the loss falls over the course of a fit."""
+"""The loss during a fit."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,23 +8,27 @@ from numpy.typing import ArrayLike
 from sklearn.base import clone
 
 from marginpursuit._validation import FloatArray, real
-from marginpursuit.inspection._common import axes, fit_stages, staged_margins
+from marginpursuit.inspection._display import (
+    Display,
+    fit_stages,
+    staged_margins,
+)
 from marginpursuit.losses import MarginLoss
 
 
-class ConvergenceDisplay:
-    """The mean loss of the margins against the steps of a fit.
+class ConvergenceDisplay(Display):
+    """The mean loss of the margins against the iterations of a fit.
 
-    Use `from_estimator` or `from_predictions` to make one.
+    Create one with `from_estimator` or `from_predictions`.
 
     Parameters
     ----------
     steps : ndarray of shape (n_stages,)
-        How many steps were taken.
+        Numbers of iterations.
     losses : ndarray of shape (n_stages,)
-        The mean loss after so many.
+        The mean loss after each number of iterations.
     name : str, optional
-        What the legend says.
+        The label in the legend.
 
     Attributes
     ----------
@@ -65,14 +69,14 @@ class ConvergenceDisplay:
         name: str | None = None,
         ax: Any = None,
     ) -> "ConvergenceDisplay":
-        """Draw the course of a fit; a copy of the estimator is fitted with ever more steps.
+        """Draw the loss during a fit: a copy of the estimator is fitted for each `max_iter`.
 
         Parameters
         ----------
         estimator : estimator
-            A linear classifier with the parameter `max_iter`, which need not be fitted. Level,
-            scale and overconfidence of the loss are taken from it where it has them, and are 1
-            otherwise; where a rule chooses the scale, the one that it chooses in the end.
+            A linear classifier with the parameter `max_iter`, fitted or not. Level, scale and
+            overconfidence of the loss are those of the estimator, or 1 if it has none. If a rule
+            chooses the scale, the scale of the converged fit is used.
         X : array-like of shape (n_samples, n_features)
             Samples.
         y : array-like of shape (n_samples,)
@@ -80,16 +84,16 @@ class ConvergenceDisplay:
         steps : sequence of int, optional
             Values of `max_iter`.
         name : str, optional
-            What the legend says; by default the name of the class. No legend if empty.
+            The label in the legend; by default the name of the class. No legend if empty.
         ax : matplotlib Axes, optional
-            Where to draw.
+            The axes to draw on; by default those of a new figure.
 
         Returns
         -------
         ConvergenceDisplay
             The display, drawn.
         """
-        if isinstance(getattr(estimator, "scale", None), str):  # a rule: one loss for all stages
+        if isinstance(getattr(estimator, "scale", None), str):  # a rule; all stages use one loss
             scale = clone(estimator).fit(X, y).scale_
             estimator = clone(estimator).set_params(scale=scale)
         models = fit_stages(estimator, X, y, "max_iter", steps)
@@ -98,11 +102,10 @@ class ConvergenceDisplay:
             [model.decision_function(X) for model in models],
             classes=models[-1].classes_,
             steps=steps,
-            level=getattr(estimator, "margin", 1.0),
-            scale=getattr(models[-1], "scale_", 1.0),
             overconfidence=getattr(estimator, "overconfidence", 1.0),
             name=type(estimator).__name__ if name is None else name,
             ax=ax,
+            **cls._loss_options(models[-1]),
         )
 
     @classmethod
@@ -119,7 +122,7 @@ class ConvergenceDisplay:
         name: str | None = None,
         ax: Any = None,
     ) -> "ConvergenceDisplay":
-        """Draw the loss of the scores of several stages.
+        """Draw the loss of given scores at several stages of a fit.
 
         Parameters
         ----------
@@ -130,13 +133,13 @@ class ConvergenceDisplay:
         classes : array-like of shape (n_classes,)
             The classes, in the order of the scores.
         steps : array-like of shape (n_stages,)
-            How many steps were taken; they rise.
+            Numbers of iterations, increasing.
         level, scale, overconfidence : float, default=1.0
-            The loss.
+            Parameters of the loss.
         name : str, optional
-            What the legend says.
+            The label in the legend.
         ax : matplotlib Axes, optional
-            Where to draw.
+            The axes to draw on; by default those of a new figure.
 
         Returns
         -------
@@ -147,23 +150,6 @@ class ConvergenceDisplay:
         loss = MarginLoss(level, scale, overconfidence)
         return cls(stages, np.mean(loss.value(margins), axis=1), name=name).plot(ax=ax)
 
-    def plot(self, ax: Any = None) -> "ConvergenceDisplay":
-        """Draw the losses, on logarithmic axes.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Where to draw; by default a new figure.
-
-        Returns
-        -------
-        ConvergenceDisplay
-            The display itself.
-        """
-        ax = axes(ax)
+    def _draw(self, ax: Any, **options: Any) -> None:
         (self.line_,) = ax.loglog(self.steps, self.losses, marker="o", label=self.name)
-        ax.set(xlabel="steps", ylabel="mean loss of the margins")
-        if self.name:
-            ax.legend()
-        self.ax_, self.figure_ = ax, ax.figure
-        return self
+        ax.set(xlabel="iterations", ylabel="mean loss of the margins")

@@ -1,4 +1,4 @@
-"""The distribution of the margins y h(x), the thing that margin pursuit is about."""
+"""The distribution of the margins y h(x)."""
 
 from typing import Any
 
@@ -6,25 +6,26 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from marginpursuit._validation import FloatArray, positive, real
-from marginpursuit.inspection._common import axes, margins_of
+from marginpursuit.inspection._display import ScoreDisplay, margins_of
 from marginpursuit.location import catoni_location
 
 
-class MarginDistributionDisplay:
-    """Histogram of margins y h(x), with the level they were to reach and their location.
+class MarginDistributionDisplay(ScoreDisplay):
+    """Histogram of the margins y h(x), with the margin level and the location of the margins.
 
-    Use `from_estimator` or `from_predictions` to make one.
+    Create one with `from_estimator` or `from_predictions`. Level and scale are those of the
+    estimator, or 1 if it has none.
 
     Parameters
     ----------
     margins : ndarray of shape (n_margins,)
-        Margins; with several classes, those of every class against the rest.
+        Margins; with several classes, those of all one-vs-rest problems.
     level : float
-        The margin level γ, marked in the picture.
+        The margin level γ, marked by a dashed line.
     scale : float
         The scale at which the location of the margins is estimated.
     name : str, optional
-        What the legend says.
+        The label in the legend.
 
     Attributes
     ----------
@@ -59,41 +60,6 @@ class MarginDistributionDisplay:
         self.location = float(catoni_location(self.margins, self.scale))
 
     @classmethod
-    def from_estimator(
-        cls, estimator: Any, X: Any, y: ArrayLike, *, name: str | None = None, ax: Any = None
-    ) -> "MarginDistributionDisplay":
-        """Draw the margins of a fitted classifier.
-
-        Parameters
-        ----------
-        estimator : estimator
-            A fitted classifier with `decision_function`. Level and scale are taken from it where it
-            has them, and are 1 otherwise.
-        X : array-like of shape (n_samples, n_features)
-            Samples.
-        y : array-like of shape (n_samples,)
-            Their classes.
-        name : str, optional
-            What the legend says; by default the name of the class. No legend if empty.
-        ax : matplotlib Axes, optional
-            Where to draw.
-
-        Returns
-        -------
-        MarginDistributionDisplay
-            The display, drawn.
-        """
-        return cls.from_predictions(
-            y,
-            estimator.decision_function(X),
-            classes=estimator.classes_,
-            level=getattr(estimator, "margin", 1.0),
-            scale=getattr(estimator, "scale_", 1.0),
-            name=type(estimator).__name__ if name is None else name,
-            ax=ax,
-        )
-
-    @classmethod
     def from_predictions(
         cls,
         y_true: ArrayLike,
@@ -120,9 +86,9 @@ class MarginDistributionDisplay:
         scale : float, default=1.0
             The scale of the location estimate.
         name : str, optional
-            What the legend says.
+            The label in the legend.
         ax : matplotlib Axes, optional
-            Where to draw.
+            The axes to draw on; by default those of a new figure.
 
         Returns
         -------
@@ -138,21 +104,20 @@ class MarginDistributionDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, optional
-            Where to draw; by default a new figure.
+            The axes to draw on; by default those of a new figure.
         bins : int, sequence or str, default="auto"
-            Bins, as NumPy's histogram takes them.
+            Bins, as for `numpy.histogram`; at most 200 with "auto".
 
         Returns
         -------
         MarginDistributionDisplay
             The display itself.
         """
-        ax = axes(ax)
-        bins = (
-            min(200, len(np.histogram_bin_edges(self.margins, bins)) - 1)
-            if bins == "auto"
-            else bins
-        )
+        return self._plot(ax, bins=bins)
+
+    def _draw(self, ax: Any, *, bins: Any = "auto", **options: Any) -> None:
+        if isinstance(bins, str) and bins == "auto":
+            bins = min(200, len(np.histogram_bin_edges(self.margins, bins)) - 1)
         density, edges = np.histogram(self.margins, bins, density=True)
         self.bars_ = ax.stairs(density, edges, fill=True, alpha=0.5, label=self.name)
         colour = self.bars_.get_facecolor()
@@ -160,7 +125,3 @@ class MarginDistributionDisplay:
         ax.axvline(self.level, color="0.3", linestyle="--", linewidth=1.0)
         ax.axvline(0.0, color="0.3", linewidth=1.0)
         ax.set(xlabel="margin y h(x)", ylabel="density")
-        if self.name:
-            ax.legend()
-        self.ax_, self.figure_ = ax, ax.figure
-        return self

@@ -1,4 +1,4 @@
-"""How the distribution of the margins changes with the scale."""
+"""The distribution of the margins as a function of the scale."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,37 +7,34 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from marginpursuit._validation import FloatArray, positive, real
-from marginpursuit.inspection._common import axes, fit_stages, staged_margins
+from marginpursuit.inspection._display import Display, fit_stages, staged_margins
 from marginpursuit.location import catoni_location
 
-#: The quantiles of the margins that bound the bands, and the median.
-QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 
-
-class ScalePathDisplay:
+class ScalePathDisplay(Display):
     """Quantiles and location of the margins against the scale of the loss.
 
-    Use `from_estimator` or `from_predictions` to make one.
+    Create one with `from_estimator` or `from_predictions`.
 
     Parameters
     ----------
     scales : ndarray of shape (n_scales,)
         Scales.
     margins : ndarray of shape (n_scales, n_margins)
-        The margins of the fit at each.
+        The margins of the fit at each scale.
     level : float
-        The margin level γ, marked in the picture.
+        The margin level γ, marked by a dashed line.
     chosen : float, optional
-        The scale that was chosen, marked in the picture.
+        The chosen scale, marked by a dotted line.
 
     Attributes
     ----------
     quantiles : ndarray of shape (5, n_scales)
         The 5 %, 25 %, 50 %, 75 % and 95 % quantiles of the margins.
     locations : ndarray of shape (n_scales,)
-        Catoni's estimate of their location, at the scale of each fit.
+        Catoni's estimate of the location of the margins, at the scale of each fit.
     errors : ndarray of shape (n_scales,)
-        The share of margins that are not positive; with two classes, the error.
+        The fraction of margins that are not positive; with two classes, the error.
     ax_ : matplotlib Axes
         The axes, after `plot`.
     figure_ : matplotlib Figure
@@ -68,7 +65,7 @@ class ScalePathDisplay:
         values = real("margins", margins)
         self.level = float(positive("level", level))
         self.chosen = chosen
-        self.quantiles: FloatArray = np.quantile(values, QUANTILES, axis=1)
+        self.quantiles: FloatArray = np.quantile(values, (0.05, 0.25, 0.5, 0.75, 0.95), axis=1)
         self.locations: FloatArray = np.array(
             [catoni_location(row, scale) for row, scale in zip(values, self.scales, strict=True)]
         )
@@ -84,13 +81,13 @@ class ScalePathDisplay:
         scales: Sequence[float] | None = None,
         ax: Any = None,
     ) -> "ScalePathDisplay":
-        """Draw the path of an estimator; copies of it are fitted at each scale.
+        """Draw the margins of an estimator; a copy of it is fitted at each scale.
 
         Parameters
         ----------
         estimator : estimator
-            A linear classifier with the parameters `margin` and `scale`, which need not be fitted.
-            The scale that it chooses by itself is marked.
+            A linear classifier with the parameters `margin` and `scale`, fitted or not. The scale
+            of its own fit is marked.
         X : array-like of shape (n_samples, n_features)
             Samples.
         y : array-like of shape (n_samples,)
@@ -98,7 +95,7 @@ class ScalePathDisplay:
         scales : sequence of float, optional
             The scales; by default 13 from 0.1 to 100 times the margin level.
         ax : matplotlib Axes, optional
-            Where to draw.
+            The axes to draw on; by default those of a new figure.
 
         Returns
         -------
@@ -130,7 +127,7 @@ class ScalePathDisplay:
         chosen: float | None = None,
         ax: Any = None,
     ) -> "ScalePathDisplay":
-        """Draw the margins of the scores of several fits.
+        """Draw the margins of given scores, of one fit per scale.
 
         Parameters
         ----------
@@ -141,13 +138,13 @@ class ScalePathDisplay:
         classes : array-like of shape (n_classes,)
             The classes, in the order of the scores.
         scales : array-like of shape (n_scales,)
-            The scales; they rise.
+            The scales, increasing.
         level : float, default=1.0
             The margin level γ to mark.
         chosen : float, optional
             A scale to mark.
         ax : matplotlib Axes, optional
-            Where to draw.
+            The axes to draw on; by default those of a new figure.
 
         Returns
         -------
@@ -157,20 +154,7 @@ class ScalePathDisplay:
         stages, margins = staged_margins(y_true, scores, classes, "scales", scales)
         return cls(stages, margins, level=level, chosen=chosen).plot(ax=ax)
 
-    def plot(self, ax: Any = None) -> "ScalePathDisplay":
-        """Draw bands between quantiles, the median and the location.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Where to draw; by default a new figure.
-
-        Returns
-        -------
-        ScalePathDisplay
-            The display itself.
-        """
-        ax = axes(ax)
+    def _draw(self, ax: Any, **options: Any) -> None:
         least, low, median, high, most = self.quantiles
         ax.fill_between(self.scales, least, most, alpha=0.2, color="C0", label="5 % to 95 %")
         ax.fill_between(self.scales, low, high, alpha=0.35, color="C0", label="25 % to 75 %")
@@ -182,5 +166,3 @@ class ScalePathDisplay:
             ax.axvline(self.chosen, color="C3", linestyle=":", label="chosen scale")
         ax.set(xlabel="scale s", ylabel="margin y h(x)")
         ax.legend()
-        self.ax_, self.figure_ = ax, ax.figure
-        return self

@@ -1,4 +1,4 @@
-"""The cross-validated error over the settings that were tried."""
+"""The cross-validated error of the candidates of a search."""
 
 from typing import Any
 
@@ -6,28 +6,28 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from marginpursuit._validation import FloatArray, real
-from marginpursuit.inspection._common import axes
+from marginpursuit.inspection._display import Display
 
 
-class SelectionDisplay:
-    """Cross-validated error over scale and overconfidence, for the penalty that suits each best.
+class SelectionDisplay(Display):
+    """Cross-validated error by scale and overconfidence, at the best penalty of each pair.
 
-    Use `from_estimator` to make one from a fitted
-    :class:`~marginpursuit.MarginPursuitClassifierCV`, or `from_predictions` to make one from scores
-    by setting.
+    Create one with `from_estimator` from a fitted
+    :class:`~marginpursuit.MarginPursuitClassifierCV`, or with `from_predictions` from candidates
+    and their scores.
 
     Parameters
     ----------
     scales : ndarray of shape (n_scales,)
-        Scales that were tried, rising.
+        Scales of the grid, increasing.
     overconfidences : ndarray of shape (n_overconfidences,)
-        Overconfidences that were tried, rising.
+        Overconfidences of the grid, increasing.
     errors : ndarray of shape (n_overconfidences, n_scales)
-        One minus the mean score, at the best penalty; NaN where nothing was tried.
+        One minus the mean score, at the best penalty; NaN for a pair without a candidate.
     alphas : ndarray of shape (n_overconfidences, n_scales)
-        Those penalties.
+        The best penalties.
     chosen : tuple of (float, float), optional
-        Scale and overconfidence of the chosen setting, marked in the picture.
+        Scale and overconfidence of the chosen candidate, marked by a square.
 
     Attributes
     ----------
@@ -66,8 +66,8 @@ class SelectionDisplay:
         shape = len(self.overconfidences), len(self.scales)
         if self.errors.shape != shape or self.alphas.shape != shape:
             raise ValueError(
-                f"errors and alphas must have shape {shape}, overconfidences by scales; got "
-                f"{self.errors.shape} and {self.alphas.shape}"
+                f"errors has shape {self.errors.shape} and alphas {self.alphas.shape}; they must "
+                f"have shape {shape}: overconfidences by scales"
             )
 
     @classmethod
@@ -79,7 +79,7 @@ class SelectionDisplay:
         estimator : MarginPursuitClassifierCV
             The fitted estimator.
         ax : matplotlib Axes, optional
-            Where to draw.
+            The axes to draw on; by default those of a new figure.
 
         Returns
         -------
@@ -103,18 +103,18 @@ class SelectionDisplay:
         chosen: tuple[float, float] | None = None,
         ax: Any = None,
     ) -> "SelectionDisplay":
-        """Draw one minus given scores.
+        """Draw the errors of given scores: one minus the score.
 
         Parameters
         ----------
         params : list of dict
-            Settings, with `alpha`, `overconfidence` and `scale`, as in `cv_results_`.
-        scores : array-like of shape (n_settings,)
-            The mean score of each.
+            Candidates with `alpha`, `overconfidence` and `scale`, as in `cv_results_`.
+        scores : array-like of shape (n_candidates,)
+            The mean score of each candidate.
         chosen : tuple of (float, float), optional
-            Scale and overconfidence of the chosen setting.
+            Scale and overconfidence of the chosen candidate.
         ax : matplotlib Axes, optional
-            Where to draw.
+            The axes to draw on; by default those of a new figure.
 
         Returns
         -------
@@ -123,31 +123,22 @@ class SelectionDisplay:
         """
         values = real("scores", scores)
         if len(values) != len(params) or not params:
-            raise ValueError(f"scores must have {len(params)} entries; got {len(values)}")
-        scales = sorted({setting["scale"] for setting in params})
-        overconfidences = sorted({setting["overconfidence"] for setting in params})
+            raise ValueError(
+                f"scores must have {len(params)} entries, one per candidate; got {len(values)}"
+            )
+        scales = sorted({candidate["scale"] for candidate in params})
+        overconfidences = sorted({candidate["overconfidence"] for candidate in params})
         errors = np.full((len(overconfidences), len(scales)), np.nan)
         alphas = np.full_like(errors, np.nan)
-        for setting, score in zip(params, values, strict=True):
-            cell = overconfidences.index(setting["overconfidence"]), scales.index(setting["scale"])
+        for candidate, score in zip(params, values, strict=True):
+            row = overconfidences.index(candidate["overconfidence"])
+            cell = row, scales.index(candidate["scale"])
             if not errors[cell] <= 1.0 - score:
-                errors[cell], alphas[cell] = 1.0 - score, setting["alpha"]
+                errors[cell], alphas[cell] = 1.0 - score, candidate["alpha"]
         return cls(scales, overconfidences, errors, alphas, chosen=chosen).plot(ax=ax)
 
-    def plot(self, ax: Any = None) -> "SelectionDisplay":
-        """Draw the cells, each with its error in per cent and its penalty.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, optional
-            Where to draw; by default a new figure.
-
-        Returns
-        -------
-        SelectionDisplay
-            The display itself.
-        """
-        ax = axes(ax)
+    def _draw(self, ax: Any, **options: Any) -> None:
+        """Draw one cell per pair, with its error in per cent and its penalty."""
         self.image_ = ax.imshow(self.errors, cmap="viridis_r", aspect="auto", origin="lower")
         middle = 0.5 * (np.nanmin(self.errors) + np.nanmax(self.errors))
         for (row, column), error in np.ndenumerate(self.errors):
@@ -163,5 +154,3 @@ class SelectionDisplay:
         ax.set_yticks(range(len(self.overconfidences)), [f"{t:g}" for t in self.overconfidences])
         ax.set(xlabel="scale s", ylabel="overconfidence τ")
         ax.figure.colorbar(self.image_, ax=ax, label="1 - cross-validated score")
-        self.ax_, self.figure_ = ax, ax.figure
-        return self

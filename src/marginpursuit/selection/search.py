@@ -128,7 +128,7 @@ class Search:
         return subsampled_rung(self._data, self._folds, size, self._random, self._policy)
 
     @cached_property
-    def _random(self) -> np.random.RandomState:
+    def _random(self) -> Any:
         return check_random_state(self._options.random_state)
 
     def _evaluate(

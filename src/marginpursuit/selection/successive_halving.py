@@ -53,7 +53,7 @@ class HeldOut(NamedTuple):
     """The rows of one fold among the rows that a fit holds out."""
 
     fold: int
-    index: NDArray[np.intp] | slice  # into the rows that the fit holds out
+    own: NDArray[np.intp] | slice  # indices into the rows that the fit holds out
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ def next_size(
 
     `previous` is that of the last subsample, or 0. The result is None if the full data are next.
     """
-    n_rows, n_columns = data.matrix.shape
+    n_rows, n_columns = int(data.matrix.shape[0]), int(data.matrix.shape[1])
     quarter, largest = n_rows // policy.growth, _max_rows(data, policy)
     fewest = max(policy.min_rung_rows, min(policy.min_rows_per_column * n_columns, quarter))
     sizes = [min(quarter, largest) // policy.growth**k for k in range(policy.max_rungs - 1)]
@@ -217,7 +217,7 @@ def _fold_groups(
 
 def _may_share(labels: Labels, trains: NDArray[np.bool_], fewest: float) -> bool:
     """Whether folds have enough training rows in common, of every class that each of them has."""
-    common = trains.all(axis=0)
+    common = np.logical_and.reduce(trains, axis=0)
     n_classes = _n_classes(labels, common)
     return bool(np.count_nonzero(common) >= fewest) and all(
         n_classes == _n_classes(labels, train) for train in trains
