@@ -1,7 +1,9 @@
 """The search: the same results as scikit-learn's, in shared passes over the data."""
 
+import ast
 import io
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -29,8 +31,8 @@ from sklearn.model_selection import (
 )
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from marginpursuit import MarginPursuitClassifierCV
-from marginpursuit.classifiers._base import LinearClassifier
+from marginpursuit import MarginPursuitClassifierCV, selection
+from marginpursuit.classifiers._shared import LinearClassifier
 
 DATA = {f.__name__: f for f in (two_classes, three_classes, sparse_rows, wide, rare_column)}
 
@@ -162,6 +164,16 @@ def test_the_input_is_checked_once(monkeypatch):
     assert_array_equal(best.classes_, model.classes_)
     assert_array_equal(best.predict(X), model.predict(X))
     assert best.leverage_bound == model.leverage_bound
+
+
+def test_the_search_uses_the_shared_names_of_classifiers():
+    """Public estimators, and the names of one internal interface."""
+    allowed = {"marginpursuit.classifiers", "marginpursuit.classifiers._shared"}
+    for path in Path(selection.__file__).parent.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            module = getattr(node, "module", None) or ""
+            if isinstance(node, ast.ImportFrom) and module.startswith("marginpursuit.classifiers"):
+                assert module in allowed, path.name
 
 
 def test_feature_names_reach_the_refit():

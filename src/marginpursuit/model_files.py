@@ -28,8 +28,7 @@ from numpy.typing import NDArray
 
 from marginpursuit import classifiers, selection
 from marginpursuit._files import write_atomically
-from marginpursuit.classifiers._base import LinearClassifier
-from marginpursuit.classifiers._margins import MarginStatistics
+from marginpursuit.classifiers._shared import LinearClassifier, MarginStatistics
 from marginpursuit.selection.link import FittedLink
 
 __all__ = ["ModelFileError", "load_model", "save_model"]

@@ -13,7 +13,7 @@ from sklearn.utils.metaestimators import available_if
 
 from marginpursuit._namespaces import is_elsewhere, is_foreign, to_numpy
 from marginpursuit.blocks import is_dask
-from marginpursuit.classifiers._base import LinearClassifier, TrainingData
+from marginpursuit.classifiers._shared import LinearClassifier, TrainingData
 from marginpursuit.selection.candidates import Fold
 from marginpursuit.selection.scoring import PrecomputedScores, takes_weights
 

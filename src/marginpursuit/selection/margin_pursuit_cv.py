@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 from time import perf_counter
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -13,20 +13,16 @@ from marginpursuit._namespaces import adopted, beside, is_elsewhere
 from marginpursuit._threads import usable_threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers import MarginPursuitClassifier
-from marginpursuit.classifiers._base import TrainingData
-from marginpursuit.classifiers._finite import rescaled
-from marginpursuit.classifiers._lazy import lazy_on_dask
-from marginpursuit.classifiers._leverage import bounded_weights
-from marginpursuit.classifiers._parameters import (
-    CLASS_WEIGHT,
+from marginpursuit.classifiers._shared import (
     FLAG,
-    LEVERAGE_BOUND,
-    RANDOM_STATE,
+    Allowed,
+    TrainingData,
+    bounded_weights,
     check_parameters,
-    number,
+    lazy_on_dask,
     numbers,
     one_of,
-    whole,
+    rescaled,
 )
 from marginpursuit.design import Linear, design_for
 from marginpursuit.selection._cross_validated import CrossValidatedClassifier
@@ -36,28 +32,6 @@ from marginpursuit.selection.scoring import HeldOutScorer, search_results
 from marginpursuit.selection.search import Search, SearchOptions
 
 __all__ = ["MarginPursuitClassifierCV"]
-
-_ALLOWED = {
-    "scales": numbers("that are positive and finite", np.nextafter(0, 1), np.finfo(float).max),
-    "overconfidences": numbers("in [0, 1]", 0.0, 1.0),
-    "alphas": numbers("that are finite and >= 0", 0.0, np.finfo(float).max).or_none(),
-    "alpha_unit": one_of(["auto", "absolute", "standardised", "common"]),
-    "leverage_bound": LEVERAGE_BOUND,
-    "margin": number("in [1e-100, 1e+100]", lambda x: 1e-100 <= x <= 1e100),
-    "rule": one_of(["best", "one-standard-error"]),
-    "threshold": one_of(["fitted", "zero"]),
-    "refit": FLAG,
-    "successive_halving": FLAG,
-    "link": one_of(["fitted", "exact"]),
-    "fit_intercept": FLAG,
-    "solver": one_of(["auto", "gram", "lbfgs"]),
-    "max_iter": whole(1),
-    "tol": number("in (0, 1)", lambda x: 0 < x < 1),
-    "class_weight": CLASS_WEIGHT,
-    "n_threads": whole(1, None),
-    "random_state": RANDOM_STATE,
-    "verbose": whole(0, False, True),
-}
 
 
 class MarginPursuitClassifierCV(CrossValidatedClassifier):
@@ -193,6 +167,24 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
     _accepts_device_arrays = True
     _policy = SelectionPolicy()
 
+    #: Parameters that the classifier has too may have the same values.
+    _allowed: ClassVar[dict[str, Allowed]] = {
+        name: allowed
+        for name, allowed in MarginPursuitClassifier._allowed.items()
+        if name not in ("scale", "overconfidence", "alpha", "warm_start", "checkpoint")
+    } | {
+        "scales": numbers("that are positive and finite", np.nextafter(0, 1), np.finfo(float).max),
+        "overconfidences": numbers("in [0, 1]", 0.0, 1.0),
+        "alphas": numbers("that are finite and >= 0", 0.0, np.finfo(float).max).or_none(),
+        "alpha_unit": one_of(["auto", "absolute", "standardised", "common"]),
+        "rule": one_of(["best", "one-standard-error"]),
+        "threshold": one_of(["fitted", "zero"]),
+        "refit": FLAG,
+        "successive_halving": FLAG,
+        "link": one_of(["fitted", "exact"]),
+        "solver": one_of(["auto", "gram", "lbfgs"]),
+    }
+
     def __init__(
         self,
         *,
@@ -263,7 +255,7 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
         self : MarginPursuitClassifierCV
             The fitted estimator.
         """
-        check_parameters(self, _ALLOWED)
+        check_parameters(self, self._allowed)
         self._forget()
         checked = self._check_training(X, y, sample_weight)
         data = checked.on_host()

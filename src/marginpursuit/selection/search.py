@@ -12,9 +12,11 @@ from sklearn.utils import check_random_state
 
 from marginpursuit._progress_bar import ProgressBar, Reached
 from marginpursuit._validation import FloatArray
-from marginpursuit.classifiers._base import TrainingData
-from marginpursuit.classifiers._input import balanced_factors
-from marginpursuit.classifiers._probabilities import exact_probabilities
+from marginpursuit.classifiers._shared import (
+    TrainingData,
+    balanced_factors,
+    exact_probabilities,
+)
 from marginpursuit.design import Linear
 from marginpursuit.losses import MarginLoss
 from marginpursuit.selection.candidates import Candidate, FitOptions, Fold, FoldFit, Stopping

@@ -42,7 +42,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginpursuit._validation import FloatArray
-from marginpursuit.classifiers._base import TrainingData
+from marginpursuit.classifiers._shared import TrainingData
 from marginpursuit.design import loaded, row_elements, take_rows
 from marginpursuit.selection.candidates import Candidate, Fold
 from marginpursuit.selection.policy import SelectionPolicy
@@ -83,8 +83,9 @@ def next_size(
     n_rows, n_columns = int(data.matrix.shape[0]), int(data.matrix.shape[1])
     quarter, largest = n_rows // policy.growth, _max_rows(data, policy)
     fewest = max(policy.min_rung_rows, min(policy.min_rows_per_column * n_columns, quarter))
-    sizes = [min(quarter, largest) // policy.growth**k for k in range(policy.max_rungs - 1)]
-    sizes = sorted(size for size in sizes if size >= fewest)
+    reductions = [int(policy.growth**k) for k in range(policy.max_rungs - 1)]
+    sizes = sorted(min(quarter, largest) // reduction for reduction in reductions)
+    sizes = [size for size in sizes if size >= fewest]
     larger = [size for size in sizes if size > previous]
     if larger:
         return larger[0]

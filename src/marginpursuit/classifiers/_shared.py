@@ -1,0 +1,31 @@
+"""The internal interface of this package: the names that `selection` and `model_files` use.
+
+All other names outside `classifiers/__init__.py` are private to the package. The estimators
+themselves share three methods with a search: `_check_training` checks the input, `_fit_checked`
+fits checked data, and `_allowed` states the values that parameters may have.
+"""
+
+from marginpursuit.classifiers._base import LinearClassifier
+from marginpursuit.classifiers._finite import rescaled
+from marginpursuit.classifiers._input import TrainingData, balanced_factors
+from marginpursuit.classifiers._lazy import lazy_on_dask
+from marginpursuit.classifiers._leverage import bounded_weights
+from marginpursuit.classifiers._margins import MarginStatistics
+from marginpursuit.classifiers._parameters import FLAG, Allowed, check_parameters, numbers, one_of
+from marginpursuit.classifiers._probabilities import exact_probabilities
+
+__all__ = [
+    "FLAG",
+    "Allowed",
+    "LinearClassifier",
+    "MarginStatistics",
+    "TrainingData",
+    "balanced_factors",
+    "bounded_weights",
+    "check_parameters",
+    "exact_probabilities",
+    "lazy_on_dask",
+    "numbers",
+    "one_of",
+    "rescaled",
+]
