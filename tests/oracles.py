@@ -1,4 +1,6 @@
-"""Losses and functions ρ in 50-digit arithmetic, and how far a float is from such a number."""
+"""Independent ways to a result: roots, losses and functions ρ in 50-digit arithmetic."""
+
+import inspect
 
 import mpmath as mp
 import numpy as np
@@ -79,3 +81,12 @@ def with_signs(*pieces):
     """Return all numbers and their negatives."""
     points = np.concatenate([np.ravel(piece) for piece in pieces])
     return np.concatenate([points, -points])
+
+
+def polynomial_roots(coefficients, *, digits=60):
+    """Return the complex roots of a polynomial, highest power first, by mpmath."""
+    with mp.workdps(digits):
+        exact = [mp.mpf(c) for c in coefficients]
+        if "asc" in inspect.signature(mp.polyroots).parameters:  # mpmath 1.4 and newer
+            return mp.polyroots(exact[::-1], maxsteps=500, extraprec=400, asc=True)
+        return mp.polyroots(exact, maxsteps=500, extraprec=400)
