@@ -10,6 +10,7 @@ from marginpursuit.selection.candidates import FitOptions, Fold, Stopping
 from marginpursuit.selection.fold_groups import FitPlan, FoldData
 from marginpursuit.selection.policy import SelectionPolicy
 from marginpursuit.selection.successive_halving import full_rung, next_size, subsampled_rung
+from marginpursuit.solvers import Policy
 
 GRID = {
     "leverage_bound": None,
@@ -51,9 +52,9 @@ def sparse_wide(n_classes, density=0.02):
     return X, np.searchsorted(np.quantile(score, np.arange(1, n_classes) / n_classes), score)
 
 
-def with_policy(model, **changes):
-    """Set thresholds of the search of a model, and return it."""
-    model._policy = SelectionPolicy(**changes)
+def with_policy(model, *, solvers=None, **changes):
+    """Set thresholds of the search of a model, and of its solvers, and return it."""
+    model._policy = SelectionPolicy(solvers=Policy(**solvers or {}), **changes)
     return model
 
 
@@ -91,7 +92,7 @@ def rungs(data, folds, n_candidates, policy=None):
     return [*drawn, full_rung(data, folds)]
 
 
-def fold_plan(X, y, *, unit="common", solver="auto", are_penalised=True, **changes):
+def fold_plan(X, y, *, unit="common", solver="auto", are_penalised=True, **solvers):
     """Return the data of two folds, and the plan of the fits to all rows."""
     data = training_data(X, y)
     even = np.arange(len(y)) % 2 == 0
@@ -99,5 +100,5 @@ def fold_plan(X, y, *, unit="common", solver="auto", are_penalised=True, **chang
     weights = np.array([mask / mask.sum() for mask in (even, ~even)])
     fold_data = FoldData(data.matrix, data.matrix, data.labels, weights, folds)
     options = FitOptions(1.0, unit, True, solver, 1, are_penalised)
-    policy = SelectionPolicy(**changes)
+    policy = SelectionPolicy(solvers=Policy(**solvers))
     return fold_data, FitPlan.make(fold_data, options, Stopping(1000, 1e-3), policy, is_final=True)

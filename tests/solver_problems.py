@@ -5,9 +5,10 @@ from functools import cache
 import numpy as np
 from scipy import sparse
 
+from marginpursuit._threads import Threads
 from marginpursuit.design import design_for
 from marginpursuit.losses import MarginLoss
-from marginpursuit.solvers import SOLVERS, Problem
+from marginpursuit.solvers import SOLVERS, Policy, Problem, Request
 from marginpursuit.solvers._interior_point import InteriorPoint
 from marginpursuit.solvers._single import SingleProblem
 from marginpursuit.tasks import Labels, Tasks
@@ -89,16 +90,22 @@ DATA = {
 
 
 def make(X, y, loss, name, *, alpha=1e-3, scale_free=False, fit_intercept=True, **options):
-    design = design_for(X, n_threads=options.pop("n_threads", 1))
+    """Prepare and pose the problem of a single fit for a solver; "dual" reads CSR rows."""
+    X = sparse.csr_matrix(X) if name == "dual" else X
+    design = design_for(X, Threads(options.pop("n_threads", 1)))
     weights = options.pop("weights", np.full(X.shape[0], 1 / X.shape[0]))
     labels = Labels(y.astype(np.intp), max(2, int(y.max()) + 1))
     unit = "column" if scale_free else "absolute"
-    prepared = SOLVERS[name].prepare(design, weights[np.newaxis], unit, fit_intercept=fit_intercept)
-    n_problems = len(labels.positive_classes)
-    start = np.zeros((prepared.design.n_columns, n_problems)), np.zeros(n_problems)
-    given = {"max_iter": 5000, "tol": 1e-11, "report": lambda progress: None, "random_state": 0}
+    policy = options.pop("policy", Policy())
+    request = Request(
+        *(design, weights[np.newaxis], (loss,), unit, alpha, fit_intercept), policy=policy
+    )
+    assert SOLVERS[name].supports(request) is None
+    prepared = SOLVERS[name].prepare(request)
     tasks = Tasks.of(labels, weights, loss)
-    return Problem(prepared, tasks, np.full(n_problems, alpha), start, **given | options)
+    given = {"max_iter": 5000, "tol": 1e-11, "random_state": 0, "policy": policy}
+    alphas, start = np.full(len(tasks), alpha), prepared.zeros(len(tasks))
+    return Problem(prepared, tasks, alphas, start, **given | options)
 
 
 def single(problem):

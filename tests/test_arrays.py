@@ -12,6 +12,7 @@ from marginpursuit.classifiers._margins import ArrayMargins, Margins
 from marginpursuit.classifiers._probabilities import exact_probabilities
 from marginpursuit.classifiers._scale import SCALE_RULES
 from marginpursuit.design import ArrayDesign, arrays, design_for
+from marginpursuit.design.arrays import ArrayPolicy
 from marginpursuit.losses import MarginLoss
 from marginpursuit.tasks import Labels, Tasks
 
@@ -45,14 +46,12 @@ KINDS = {
 
 
 @pytest.fixture(params=[pytest.param(k, marks=getattr(v, "marks", ())) for k, v in KINDS.items()])
-def case(request, monkeypatch):
+def case(request):
     """A matrix elsewhere, the same in float64, labels of 3 classes, weights, and a precision.
 
-    Blocks and groups are small, so that there are several, of which the last is not full.
+    `both` makes blocks and groups small, so that there are several, and the last is not full.
     """
     library, _, name = request.param.partition("-")
-    monkeypatch.setattr(arrays, "_SMALL_GROUP", 16)
-    monkeypatch.setattr(arrays, "_BLOCK_ELEMENTS", 64 * 7)
     rng = np.random.default_rng(3)
     values = rng.integers(0, 2 if name == "bool" else 9, (203, 7))
     matrix = (
@@ -71,12 +70,13 @@ def case(request, monkeypatch):
 
 def both(matrix, rows, weights):
     """Return the same data as two designs, the first of which is to be tested."""
-    tested, trusted = ArrayDesign(matrix), design_for(rows)
+    policy = ArrayPolicy(block_elements=64 * 7, small_group_rows=16)
+    tested, trusted = ArrayDesign(matrix, policy), design_for(rows)
     return (
         tested,
         trusted,
-        tested.standardise(weights, centred=True),
-        trusted.standardise(weights, centred=True),
+        tested.standardisation_and_gram(weights, centred=True),
+        trusted.standardisation_and_gram(weights, centred=True),
     )
 
 
@@ -92,51 +92,51 @@ def test_sweeps(case, positive):
         np.arange(len(positive)) % 2,
         tuple(losses[: len(positive)]),
     )
-    tested, trusted, *_ = both(matrix, rows, weights)
+    tested, trusted, _, (z, _) = both(matrix, rows, weights)
     rng = np.random.default_rng(4)
     coef, intercept = rng.normal(size=(7, len(positive))), rng.normal(size=len(positive))
-    here, there = tested.sweep(coef, intercept, tasks), trusted.sweep(coef, intercept, tasks)
+    here, there = (design.sweep(coef, intercept, tasks, z) for design in (tested, trusted))
     for name in ("value", "gradient", "slope"):
         assert_allclose(getattr(here, name), getattr(there, name), rtol=precision, atol=precision)
-    scores = trusted.scores(coef, intercept)
-    found = tested.scores(coef, intercept)
+    scores = trusted.scores(coef, intercept, z)
+    found = tested.scores(coef, intercept, z)
     assert type(found) is type(matrix)
     assert_allclose(to_numpy(found), scores, rtol=precision, atol=10 * precision)
     chosen = parts > np.median(parts)
-    found = tested.part_scores(coef, intercept, chosen, tasks.part)
-    for k, part in enumerate(found):
-        assert part.dtype == np.float64
-        true = scores[chosen[k]][:, tasks.part == k]
-        assert_allclose(part, true, rtol=precision, atol=10 * precision)
+    found = tested.held_out_scores(*z.to_data((coef, intercept)), chosen, tasks.fold)
+    for k, fold in enumerate(found):
+        assert fold.dtype == np.float64
+        true = scores[chosen[k]][:, tasks.fold == k]
+        assert_allclose(fold, true, rtol=precision, atol=10 * precision)
     assert tested.n_passes == trusted.n_passes + 1
 
 
 def test_moments(case):
     matrix, rows, _, weights, precision = case
-    tested, trusted, gram, oracle = both(matrix, rows, weights)
+    tested, trusted, (ours, gram), (z, oracle) = both(matrix, rows, weights)
     closely = {"rtol": precision, "atol": precision}
     assert_allclose(gram, oracle, **closely)
-    assert_allclose(tested.centre, trusted.centre, **closely)
+    assert_allclose(ours.mean, z.mean, **closely)
     other = np.random.default_rng(5).random(203)
     for call in (
-        lambda design: design.gram(other) / other.sum(),
-        lambda design: design.adjoint(other) / other.sum(),
-        lambda design: design.part_variances(np.stack([weights, weights[::-1]]), centred=True),
-        lambda design: design.row_products(np.arange(1.0, 8.0)) / 7,
+        lambda design: design.gram(other, z) / other.sum(),
+        lambda design: design.adjoint(other, z) / other.sum(),
+        lambda design: design.fold_variances(np.stack([weights, weights[::-1]]), z, centred=True),
+        lambda design: design.row_products(np.arange(1.0, 8.0), z) / 7,
         lambda design: design.mean_square(weights) / 100,
-        lambda design: design.standardise_diagonal(weights, centred=False) or design.inverse_spread,
+        lambda design: design.standardisation(weights, centred=False).inverse_deviation,
     ):
         assert_allclose(call(tested), call(trusted), rtol=10 * precision, atol=10 * precision)
 
 
-def test_constant_columns_take_no_part():
+def test_constant_columns():
     for constant in (0.0, 0.1, 1e6):
         rows = np.random.default_rng(0).normal(size=(5000, 3)).astype(np.float32)
         rows[:, 1] = constant
         for n_rows in (3, 5000):
             design, weights = ArrayDesign(in_strict(rows[:n_rows])), np.arange(1.0, n_rows + 1.0)
-            design.standardise(weights / weights.sum(), centred=True)
-            assert_array_equal(design.inverse_spread > 0, [True, False, True])
+            z = design.standardisation(weights / weights.sum(), centred=True)
+            assert_array_equal(z.varies, [True, False, True])
 
 
 X, Y = load_digits(return_X_y=True)

@@ -15,7 +15,7 @@ from marginpursuit.classifiers import _block_margins
 from marginpursuit.classifiers._block_margins import block_margins
 from marginpursuit.classifiers._margins import Margins
 from marginpursuit.classifiers._scale import SCALE_RULES
-from marginpursuit.design import design_for
+from marginpursuit.design import Standardisation, design_for
 from marginpursuit.losses import MarginLoss
 from marginpursuit.tasks import Labels
 
@@ -45,7 +45,8 @@ def both(values, weights=None, scale=1.0, n_blocks=4, **options):
     blocks = Blocks([lambda a=a, b=b: values[a:b] for a, b in pairwise(edges)])
     linear = np.eye(n_problems), np.zeros(n_problems)  # the columns are the scores
     with design_for(blocks) as design:
-        found = block_margins(design, linear, labels, weights, 123.0, loss, **options)
+        identity = Standardisation.identity(n_problems)
+        found = block_margins(design, identity, linear, labels, weights, 123.0, loss, **options)
         assert design.n_passes == 1
     return Margins.from_scores(values.copy(), labels, weights, 123.0, loss.margin), found
 

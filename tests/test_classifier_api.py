@@ -210,7 +210,7 @@ def test_messages_say_what_is_allowed():
         (
             "solver",
             "newton",
-            r"one of \['auto', 'gram', 'lbfgs', 'steepest', 'stochastic'\]; got 'newton'",
+            r"one of \['auto', 'gram', 'lbfgs', 'dual', 'steepest', 'stochastic'\]; got 'newton'",
         ),
         ("overconfidence", 2, r"a number in \[0, 1\]; got 2"),
         ("scale", 1e-6, r"scale must be at least 1e-05 times the margin, 1.0; got 1e-06"),

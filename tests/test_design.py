@@ -8,9 +8,10 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from marginpursuit.design import MemoryDesign, design_for, merged
+from marginpursuit._threads import Threads
+from marginpursuit.design import MemoryDesign, Standardisation, design_for, merge_columns
 from marginpursuit.losses import MarginLoss
-from marginpursuit.tasks import Labels, Stretches, Tasks
+from marginpursuit.tasks import Labels, RowRanges, Tasks
 
 LOSS = MarginLoss(1.0, 0.7, 0.4)
 
@@ -53,101 +54,104 @@ def standard(rows, weights):
     return (rows - centre) / np.sqrt(weights @ (rows - centre) ** 2)
 
 
-def test_scores_of_the_rows_that_parts_choose(case):
-    matrix, rows, _, weights = case
+def test_scores_of_the_rows_that_folds_hold_out(case):
+    matrix, rows, *_ = case
     design = design_for(matrix)
-    design.standardise(weights, centred=True)
     rng = np.random.default_rng(5)
     coef, intercept = rng.normal(size=(rows.shape[1], 5)), rng.normal(size=5)
-    chosen, part = rng.random((3, len(rows))) < 0.3, np.array([2, 0, 0, 2, 0])
-    scores, reads = standard(rows, weights) @ coef + intercept, design.n_passes
-    found = design.part_scores(coef, intercept, chosen, part)
-    assert design.n_passes == reads + 1
+    chosen, fold = rng.random((3, len(rows))) < 0.3, np.array([2, 0, 0, 2, 0])
+    scores = rows @ coef + intercept
+    found = design.held_out_scores(coef, intercept, chosen, fold)
+    assert design.n_passes == 1
     assert [len(some) for some in found] == chosen.sum(axis=1).tolist()
     for k, some in enumerate(found):  # the second has no task
-        assert_allclose(some, scores[chosen[k]][:, part == k], rtol=1e-9, atol=1e-9)
+        assert_allclose(some, scores[chosen[k]][:, fold == k], rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("problems", [[2], [0, 1, 2], [0, 2]])
 def test_sweep_and_scores(case, problems):
     matrix, rows, labels, weights = case
     design = design_for(matrix)
-    design.standardise(weights, centred=True)
+    standardisation = design.standardisation(weights, centred=True)
     z = standard(rows, weights)
     rng = np.random.default_rng(4)
     coef, intercept = (
         rng.normal(size=(rows.shape[1], len(problems))),
         rng.normal(size=len(problems)),
     )
-    sweep = design.sweep(coef, intercept, Tasks.of(labels, weights, LOSS).take(np.array(problems)))
+    tasks = Tasks.of(labels, weights, LOSS).take(np.array(problems))
+    sweep = design.sweep(coef, intercept, tasks, standardisation)
     scores = z @ coef + intercept
     sign = np.where(labels.codes[:, None] == problems, 1.0, -1.0)
     factors = weights[:, None] * sign * LOSS.derivative(sign * scores)
     assert_allclose(sweep.value, weights @ LOSS.value(sign * scores), rtol=1e-12)
     assert_allclose(sweep.slope, factors.sum(axis=0), rtol=1e-10, atol=1e-14)
     assert_allclose(sweep.gradient, z.T @ factors, rtol=1e-10, atol=1e-13)
-    assert_allclose(design.scores(coef, intercept), scores, rtol=1e-11, atol=1e-12)
+    found = design.scores(coef, intercept, standardisation)
+    assert_allclose(found, scores, rtol=1e-11, atol=1e-12)
+    assert_allclose(design.scores(coef, intercept), rows @ coef + intercept, rtol=1e-11, atol=1e-11)
 
 
 def test_moments(case):
     matrix, rows, _, weights = case
     z = standard(rows, weights)
     design = design_for(matrix)
-    gram = design.standardise(weights, centred=True)
+    standardisation, gram = design.standardisation_and_gram(weights, centred=True)
     assert_allclose(gram, (z.T * weights) @ z, rtol=1e-10, atol=1e-12)
     other = np.random.default_rng(5).random(len(rows)) * (weights > 0)
-    assert_allclose(design.gram(other), (z.T * other) @ z, rtol=1e-10, atol=1e-10)
-    assert_allclose(design.adjoint(other), other @ z, rtol=1e-10, atol=1e-10)
-    assert_allclose(
-        design.row_products(np.arange(1.0, 8.0)), (z * np.arange(1, 8)) @ z.T, atol=1e-9
-    )
-    diagonal = design_for(matrix)
-    diagonal.standardise_diagonal(weights, centred=True)
-    assert_allclose(diagonal.inverse_spread, design.inverse_spread, rtol=1e-10)
-    plain = design_for(matrix)
-    assert_allclose(plain.mean_square(weights), weights @ np.square(rows).sum(axis=1))
+    assert_allclose(design.gram(other, standardisation), (z.T * other) @ z, rtol=1e-10, atol=1e-10)
+    assert_allclose(design.adjoint(other, standardisation), other @ z, rtol=1e-10, atol=1e-10)
+    products = design.row_products(np.arange(1.0, 8.0), standardisation)
+    assert_allclose(products, (z * np.arange(1, 8)) @ z.T, atol=1e-9)
+    diagonal = design.standardisation(weights, centred=True)
+    assert_allclose(diagonal.inverse_deviation, standardisation.inverse_deviation, rtol=1e-10)
+    norms = np.linalg.norm(z, axis=1)
+    assert_allclose(design.row_norms(standardisation), norms, rtol=1e-9, atol=1e-9)
+    assert_allclose(design.mean_square(weights), weights @ np.square(rows).sum(axis=1))
 
 
-def test_coordinates_are_translated_both_ways(case):
+def test_models_are_translated_both_ways(case):
     matrix, rows, _, weights = case
     design = design_for(matrix)
-    design.standardise(weights, centred=True)
+    standardisation = design.standardisation(weights, centred=True)
     linear = np.arange(14.0).reshape(7, 2), np.array([0.5, -1.0])
-    coef, intercept = design.to_data(linear)
-    assert_allclose(rows @ coef + intercept, design.scores(*linear), rtol=1e-10, atol=1e-11)
-    for ours, back in zip(linear, design.from_data((coef, intercept)), strict=True):
+    coef, intercept = standardisation.to_data(linear)
+    scores = design.scores(*linear, standardisation)
+    assert_allclose(rows @ coef + intercept, scores, rtol=1e-10, atol=1e-11)
+    for ours, back in zip(linear, standardisation.from_data((coef, intercept)), strict=True):
         assert_allclose(back, ours, atol=1e-12)
 
 
-def test_without_centring_the_spread_is_the_root_mean_square():
+def test_without_centring_the_deviation_is_the_root_mean_square():
     rows = MATRICES["float64"]
     weights = np.full(len(rows), 1 / len(rows))
     design = design_for(rows)
-    gram = design.standardise(weights, centred=False)
-    assert_allclose(design.inverse_spread, 1 / np.sqrt(np.mean(rows**2, axis=0)))
-    assert_array_equal(design.centre, 0)
+    standardisation, gram = design.standardisation_and_gram(weights, centred=False)
+    assert_allclose(standardisation.inverse_deviation, 1 / np.sqrt(np.mean(rows**2, axis=0)))
+    assert_array_equal(standardisation.mean, 0)
     assert_allclose(np.diagonal(gram), 1)
 
 
 @pytest.mark.parametrize("constant", [0.0, 1.0, 1e8, 0.1])
 @pytest.mark.parametrize("kind", [np.array, sparse.csr_matrix])
-def test_constant_columns_take_no_part(constant, kind):
+def test_constant_columns_have_no_coefficient(constant, kind):
     rows = dense(float)
     rows[:, 3] = constant
     design = design_for(kind(rows))
     weights = np.random.default_rng(0).random(len(rows))
-    design.standardise(weights / weights.sum(), centred=True)
-    assert_array_equal(np.flatnonzero(design.inverse_spread == 0), [3])
-    assert_array_equal(design.to_data((np.ones((7, 1)), np.zeros(1)))[0][3], 0)
+    standardisation = design.standardisation(weights / weights.sum(), centred=True)
+    assert_array_equal(np.flatnonzero(~standardisation.varies), [3])
+    assert_array_equal(standardisation.deviation[3], 0)
+    assert_array_equal(standardisation.to_data((np.ones((7, 1)), np.zeros(1)))[0][3], 0)
 
 
-def test_an_offset_far_beyond_the_spread():
+def test_a_mean_far_beyond_the_deviation():
     rows = np.random.default_rng(0).normal(size=(300, 4))
     weights = np.full(300, 1 / 300)
-    near, far = design_for(rows), design_for(rows + 1e8)
-    assert_allclose(
-        near.standardise(weights, centred=True), far.standardise(weights, centred=True), atol=1e-6
+    near, far = (
+        design_for(x).standardisation_and_gram(weights, centred=True)[1] for x in (rows, rows + 1e8)
     )
+    assert_allclose(near, far, atol=1e-6)
 
 
 @pytest.mark.parametrize("factor", [1e200, 1e-200, np.inf, np.nan])
@@ -155,19 +159,21 @@ def test_what_has_no_square_is_refused(factor):
     rows = dense(float) + 1.0
     rows[:, 2] *= factor
     with np.errstate(all="ignore"), pytest.raises(FloatingPointError):
-        design_for(rows).standardise(np.full(len(rows), 1 / len(rows)), centred=True)
+        design_for(rows).standardisation(np.full(len(rows), 1 / len(rows)), centred=True)
 
 
-def test_threads_change_nothing_and_every_read_is_counted():
+def test_threads_change_nothing_and_every_pass_is_counted():
     rows = np.random.default_rng(0).normal(size=(200_000, 9))
     labels = Labels(np.arange(len(rows)) % 2, 2)
     weights = np.full(len(rows), 1 / len(rows))
     found = []
     for n_threads in (1, 2, 3, 2):
-        with design_for(rows, n_threads=n_threads) as design:
-            gram = design.standardise(weights, centred=True)
-            sweep = design.sweep(np.ones((9, 1)), np.zeros(1), Tasks.of(labels, weights, LOSS))
-            scores = design.scores(np.ones((9, 1)), np.zeros(1))
+        with Threads(n_threads) as threads:
+            design = design_for(rows, threads)
+            z, gram = design.standardisation_and_gram(weights, centred=True)
+            linear, tasks = (np.ones((9, 1)), np.zeros(1)), Tasks.of(labels, weights, LOSS)
+            sweep = design.sweep(*linear, tasks, z)
+            scores = design.scores(*linear, z)
             assert design.n_passes == 4
         found.append((gram, sweep.value, sweep.gradient, sweep.slope, scores))
     for other in found[1:]:
@@ -180,10 +186,11 @@ def test_no_wider_copy_of_the_data_is_made(dtype):
     rows = np.random.default_rng(0).integers(0, 255, (40_000, 300)).astype(dtype)
     weights = np.full(len(rows), 1 / len(rows))
     labels = Labels(np.arange(len(rows)) % 2, 2)
-    with design_for(rows, n_threads=2) as design:
+    with Threads(2) as threads:
+        design = design_for(rows, threads)
         tracemalloc.start()
-        design.standardise(weights, centred=True)
-        design.sweep(np.ones((300, 1)), np.zeros(1), Tasks.of(labels, weights, LOSS))
+        z, _ = design.standardisation_and_gram(weights, centred=True)
+        design.sweep(np.ones((300, 1)), np.zeros(1), Tasks.of(labels, weights, LOSS), z)
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
     vectors, chunks = 3 * 8 * len(rows), 2 * 2 * 8 * 1024 * 300
@@ -191,54 +198,57 @@ def test_no_wider_copy_of_the_data_is_made(dtype):
 
 
 @pytest.mark.parametrize("n_tasks", [1, 7, 60])
-def test_condensed_rows_are_swept_to_the_digits_of_float32(case, n_tasks):
+def test_a_float32_copy_is_swept_to_the_digits_of_float32(case, n_tasks):
     matrix, rows, labels, weights = case
     design = design_for(matrix)
-    design.standardise(weights, centred=True)
+    z = design.standardisation(weights, centred=True)
     rng = np.random.default_rng(4)
     order = rng.permutation(len(rows))
-    condensed = design.condensed(order)
-    assert (condensed is design) == sparse.issparse(matrix)
-    order = slice(None) if condensed is design else order
+    copy = design.float32_copy(order, z)
+    assert (copy is None) == sparse.issparse(matrix)
+    if copy is None:
+        return
+    identity = Standardisation.identity(rows.shape[1])
     coef, intercept = rng.normal(size=(rows.shape[1], n_tasks)), rng.normal(size=n_tasks)
     positive = np.arange(n_tasks) % 3
     tasks = Tasks(labels.codes, weights[None], positive, 0 * positive, (LOSS,) * n_tasks)
     moved = replace(tasks, codes=labels.codes[order], weights=weights[None, order])
-    expected = design.sweep(coef, intercept, tasks)
-    ours = condensed.sweep(coef, intercept, moved)
+    expected = design.sweep(coef, intercept, tasks, z)
+    ours = copy.sweep(coef, intercept, moved, identity)
     for name in ("value", "gradient", "slope"):
         assert_allclose(getattr(ours, name), getattr(expected, name), rtol=1e-5, atol=1e-6)
-    assert_allclose(condensed.gram(weights[order]), design.gram(weights), rtol=1e-5, atol=1e-6)
+    ours, expected = copy.gram(weights[order], identity), design.gram(weights, z)
+    assert_allclose(ours, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("n_tasks", [7, 60])
-def test_stretches_that_a_part_leaves_out_are_not_swept(n_tasks, monkeypatch):
-    """Whatever stands there: NaN would be in every sum."""
+def test_ranges_that_a_fold_holds_out_are_not_swept(n_tasks):
+    """NaN in these ranges does not reach the sums of the fold."""
     rng = np.random.default_rng(6)
     rows, codes = rng.normal(size=(1000, 5)), rng.integers(0, 3, 1000)
     weights = np.tile(rng.random(1000), (4, 1))
-    part = np.arange(n_tasks) % 4
+    fold = np.arange(n_tasks) % 4
     for k in range(4):
         weights[k, k::7] = 0.0
-    monkeypatch.setattr("marginpursuit.tasks._SHORT_STRETCH", 10)
-    order, stretches = Stretches.of(weights)
+    order, ranges = RowRanges.of(weights, min_mean_rows=10)
     assert_array_equal(np.sort(order), np.arange(1000))
-    assert len(stretches.edges) == 6
-    for first, last, busy in zip(
-        stretches.edges[:-1], stretches.edges[1:], stretches.busy.T, strict=True
+    assert len(ranges.edges) == 6
+    for first, last, used in zip(
+        ranges.edges[:-1], ranges.edges[1:], ranges.is_used.T, strict=True
     ):
-        assert_array_equal((weights[:, order[first:last]] > 0).T, np.tile(busy, (last - first, 1)))
+        assert_array_equal((weights[:, order[first:last]] > 0).T, np.tile(used, (last - first, 1)))
     coef, intercept = rng.normal(size=(5, n_tasks)), rng.normal(size=n_tasks)
-    tasks = Tasks(codes, weights, np.arange(n_tasks) % 3, part, (LOSS,) * n_tasks)
-    expected = design_for(rows).sweep(coef, intercept, tasks)
-    only = np.flatnonzero(part == 2)
+    tasks = Tasks(codes, weights, np.arange(n_tasks) % 3, fold, (LOSS,) * n_tasks)
+    identity = Standardisation.identity(5)
+    expected = design_for(rows).sweep(coef, intercept, tasks, identity)
+    only = np.flatnonzero(fold == 2)
     rows[2::7] = np.nan
     ordered = np.ascontiguousarray(weights[:, order])
-    cut = replace(tasks, codes=codes[order], weights=ordered, stretches=stretches)
-    for design in (design_for(rows[order]), design_for(rows).condensed(order)):
+    cut = replace(tasks, codes=codes[order], weights=ordered, ranges=ranges)
+    for design in (design_for(rows[order]), design_for(rows).float32_copy(order, identity)):
         for which in (np.arange(n_tasks), only):
-            ours = design.sweep(coef[:, which], intercept[which], cut.take(which))
-            known = part[which] == 2  # the others have these rows
+            ours = design.sweep(coef[:, which], intercept[which], cut.take(which), identity)
+            known = fold[which] == 2  # the others have these rows
             for name in ("value", "gradient", "slope"):
                 mine, right = getattr(ours, name), getattr(expected, name)[..., which]
                 assert_allclose(mine[..., known], right[..., known], rtol=1e-5, atol=1e-4)
@@ -246,22 +256,23 @@ def test_stretches_that_a_part_leaves_out_are_not_swept(n_tasks, monkeypatch):
 
 
 def test_threads_may_ask_for_threads():
-    with design_for(np.ones((10, 2)), n_threads=2) as design:
-        asked = []
-
-        def inner(thread, n_threads):
-            asked.append((thread, n_threads))
-
-        design.in_threads(lambda thread, n_threads: design.in_threads(inner, 2), 2)
-        assert asked == [(0, 1), (0, 1)]
+    """A worker does the work itself: waiting for its own pool it could wait for ever."""
+    with Threads(2) as threads:
+        outer = threads.map(lambda k: list(threads.map(lambda j: 10 * k + j, range(3))), range(4))
+        assert list(outer) == [[10 * k + j for j in range(3)] for k in range(4)]
 
 
-def test_rows_in_too_many_stretches_stay_where_they_are():
+def test_errors_in_threads_reach_the_caller():
+    with Threads(2) as threads, pytest.raises(ZeroDivisionError):
+        list(threads.map(lambda k: 1 / k, [1, 0, 2]))
+
+
+def test_rows_in_too_many_ranges_keep_their_order():
     weights = (np.random.default_rng(7).random((9, 500)) > 0.5).astype(float)
-    order, stretches = Stretches.of(weights)
+    order, ranges = RowRanges.of(weights)
     assert_array_equal(order, np.arange(500))
-    assert_array_equal(stretches.edges, [0, 500])
-    assert stretches.busy.all()
+    assert_array_equal(ranges.edges, [0, 500])
+    assert ranges.is_used.all()
 
 
 def test_threads_change_nothing_of_many_tasks():
@@ -270,9 +281,10 @@ def test_threads_change_nothing_of_many_tasks():
     coef = np.random.default_rng(0).normal(size=(90, 21))
     found = []
     for n_threads in (1, 2, 3):
-        with design_for(rows, n_threads=n_threads) as design:
-            design.standardise_diagonal(weights, centred=True)
-            sweep = design.sweep(coef, np.zeros(21), Tasks.of(labels, weights, LOSS))
+        with Threads(n_threads) as threads:
+            design = design_for(rows, threads)
+            z = design.standardisation(weights, centred=True)
+            sweep = design.sweep(coef, np.zeros(21), Tasks.of(labels, weights, LOSS), z)
         found.append(sweep)
     for other in found[1:]:
         assert_array_equal(found[0].value, other.value)
@@ -297,39 +309,38 @@ def test_lone_columns_are_merged(dtype):
     matrix = lone_columns(dtype)
     counts = np.count_nonzero(matrix.toarray(), axis=0)
     alone = matrix.toarray()[:, counts == 1].astype(bool)
-    whole = design_for(matrix)
-    fewer = merged(whole)
+    merge = merge_columns(matrix)
     assert np.sum(counts == 1) > np.sum(alone.any(axis=1)) > 3  # or there is nothing to merge
-    assert fewer.n_columns == np.sum(counts > 1) + np.sum(alone.any(axis=1))
+    n_merged = merge.matrix.shape[1]
+    assert n_merged == np.sum(counts > 1) + np.sum(alone.any(axis=1))
     # Rotated columns have the same inner products of rows, and the same total variance.
-    rows, original = fewer.matrix.toarray(), matrix.toarray().astype(float)
+    rows, original = merge.matrix.toarray(), matrix.toarray().astype(float)
     assert_allclose(rows @ rows.T, original @ original.T, rtol=1e-13, atol=1e-12)
     assert_allclose(rows.var(axis=0).sum(), original.var(axis=0).sum(), rtol=1e-12)
-    linear = np.random.default_rng(1).normal(size=(fewer.n_columns, 3)), np.arange(3.0)
-    coef, intercept = fewer.expanded(linear)
+    linear = np.random.default_rng(1).normal(size=(n_merged, 3)), np.arange(3.0)
+    coef, intercept = merge.to_data(linear)
     assert_allclose(original @ coef, rows @ linear[0], rtol=1e-12, atol=1e-12)
     assert_allclose(np.sum(coef**2, axis=0), np.sum(linear[0] ** 2, axis=0), rtol=1e-12)
     assert_array_equal(intercept, linear[1])
-    assert_allclose(fewer.contracted((coef, intercept))[0], linear[0], rtol=1e-12, atol=1e-13)
+    assert_allclose(merge.from_data((coef, intercept))[0], linear[0], rtol=1e-12, atol=1e-13)
 
 
-def test_reads_of_merged_columns_are_counted_once():
+def test_passes_over_merged_columns_are_counted_once():
     matrix = lone_columns()
     whole = design_for(matrix)
-    weights = np.full(40, 1 / 40)
-    whole.standardise_diagonal(weights, centred=True)
-    before, fewer = whole.n_passes, merged(whole)
+    whole.standardisation(np.full(40, 1 / 40), centred=True)
+    before, fewer = whole.n_passes, whole.with_matrix(merge_columns(matrix).matrix)
     assert fewer.n_passes == before
     fewer.scores(np.ones((fewer.n_columns, 2)), np.zeros(2))
     assert whole.n_passes == fewer.n_passes == before + 1
 
 
-def test_where_merging_is_not_worth_its_while():
+def test_where_columns_are_not_merged():
     filled = sparse.csr_matrix(np.ones((4, 6)))
-    assert merged(design_for(filled)) is None
-    assert merged(design_for(sparse.csr_matrix((4, 6)))) is None
+    assert merge_columns(filled) is None
+    assert merge_columns(sparse.csr_matrix((4, 6))) is None
     for factor in (1e120, 1e-120):  # squares would leave the floats
-        assert merged(design_for(lone_columns() * factor)) is None
+        assert merge_columns(lone_columns() * factor) is None
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
@@ -340,10 +351,11 @@ def test_adjoint_of_few_rows(n_factors, dtype, n_threads):
     rng = np.random.default_rng(n_factors)
     matrix, factors = rng.integers(0, 9, size=(20_000, 7)).astype(dtype), np.zeros(20_000)
     factors[rng.choice(20_000, n_factors, replace=False)] = rng.normal(size=n_factors)
-    with MemoryDesign(matrix, n_threads=n_threads) as design:
-        design.standardise_diagonal(np.full(20_000, 1 / 20_000), centred=True)
-        expected = factors @ ((matrix - design.centre) * design.inverse_spread)
-        assert_allclose(design.adjoint(factors), expected, rtol=1e-12, atol=1e-12)
+    with Threads(n_threads) as threads:
+        design = MemoryDesign(matrix, threads)
+        z = design.standardisation(np.full(20_000, 1 / 20_000), centred=True)
+        expected = factors @ ((matrix - z.mean) * z.inverse_deviation)
+        assert_allclose(design.adjoint(factors, z), expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
@@ -352,19 +364,20 @@ def test_few_rows_are_copied_right_whatever_was_asked_before(dtype, order):
     matrix = dense(dtype, order, (9000, 40), seed=2)
     rng, weights = np.random.default_rng(3), np.full(9000, 1 / 9000)
     for n_threads in (1, 2):
-        with MemoryDesign(matrix, n_threads=n_threads) as design:
-            design.standardise_diagonal(weights, centred=True)
-            standard = (matrix - design.centre) * design.inverse_spread
-            for share in (0.0, 0.02, 0.02, 0.09, 0.001, 0.3):
-                factors = np.where(rng.random(9000) < share, rng.random(9000), 0.0)
+        with Threads(n_threads) as threads:
+            design = MemoryDesign(matrix, threads)
+            z = design.standardisation(weights, centred=True)
+            standard = (matrix - z.mean) * z.inverse_deviation
+            for fraction in (0.0, 0.02, 0.02, 0.09, 0.001, 0.3):
+                factors = np.where(rng.random(9000) < fraction, rng.random(9000), 0.0)
                 wanted = np.flatnonzero(factors)
                 for _ in range(2):
                     expected = standard.T @ (factors[:, np.newaxis] * standard)
-                    assert_allclose(design.gram(factors), expected, atol=1e-9)
-                    assert_allclose(design.adjoint(factors), factors @ standard, atol=1e-9)
-                    assert_array_equal(design.rows_at(wanted), matrix[wanted])
-                    some = design.few(wanted).scores(np.eye(40), np.zeros(40))
+                    assert_allclose(design.gram(factors, z), expected, atol=1e-9)
+                    assert_allclose(design.adjoint(factors, z), factors @ standard, atol=1e-9)
+                    assert_array_equal(design.subset(wanted).matrix, matrix[wanted])
+                    some = design.cached_subset(wanted).scores(np.eye(40), np.zeros(40), z)
                     assert_allclose(some, standard[wanted], atol=1e-12)
                     factors[wanted[::3]] *= 0.5
             many = np.sort(rng.choice(9000, 8000, replace=False))  # enough for all threads
-            assert_array_equal(design.rows_at(many), matrix[many])
+            assert_array_equal(design.subset(many).matrix, matrix[many])

@@ -16,7 +16,7 @@ from sklearn.tree import DecisionTreeClassifier
 
 from marginpursuit import MarginPursuitClassifier, MDOClassifier
 from marginpursuit.bounds import projection_profile
-from marginpursuit.design import MemoryDesign
+from marginpursuit.design import MemoryDesign, Standardisation
 from marginpursuit.losses import ProjectionLoss
 from marginpursuit.solvers.sphere import SphereProblem, minimise_on_sphere
 
@@ -66,7 +66,10 @@ def test_coefficients_have_norm_one_in_standardised_columns():
 def problem_of(X, y, loss):
     design = MemoryDesign(standardised(X))
     n = len(y)
-    return SphereProblem(design, np.where(y == 1, 1.0, -1.0), np.full(n, 1 / n), loss, True, 2.0)
+    standardisation = Standardisation.identity(design.n_columns)
+    return SphereProblem(
+        design, standardisation, np.where(y == 1, 1.0, -1.0), np.full(n, 1 / n), loss, True, 2.0
+    )
 
 
 def test_gradient_equals_finite_differences_along_the_sphere():

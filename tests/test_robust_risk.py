@@ -18,7 +18,7 @@ from marginpursuit.datasets import contaminate
 from marginpursuit.design import MemoryDesign
 from marginpursuit.location import catoni_location
 from marginpursuit.losses import LogisticLoss
-from marginpursuit.solvers import SOLVERS, Problem, Status, corner
+from marginpursuit.solvers import SOLVERS, Problem, Request, Status, corner
 from marginpursuit.solvers._interior_point import InteriorPoint
 from marginpursuit.solvers.catoni_risk import catoni_estimate
 from marginpursuit.solvers.median_of_means import median_of_means
@@ -58,9 +58,8 @@ def test_near_the_corner_enough_is_the_share_stated():
     X, y = NOISY
     hinge_loss, weights = RISK_LOSSES["hinge"], np.full(len(y), 1 / len(y))
     with MemoryDesign(X) as design:
-        prepared = SOLVERS["gram"].prepare(
-            design, weights[np.newaxis], "column", fit_intercept=True
-        )
+        request = Request(design, weights[np.newaxis], (hinge_loss.loss,), "column", 1e-3, True)
+        prepared = SOLVERS["gram"].prepare(request)
         start = np.zeros((6, 1)), np.zeros(1)
         tasks = Tasks.of(Labels(y, 2), weights, hinge_loss.loss)
         penalty = np.array([1e-3 * hinge_loss.unit])
@@ -146,8 +145,9 @@ def test_newton_equals_another_minimiser_of_the_logistic_risk():
     X, y = NOISY
     weights = np.full(len(y), 1 / len(y))
     with MemoryDesign(X) as design:
-        prepare = SOLVERS["gram"].prepare
-        prepared = prepare(design, weights[np.newaxis], "absolute", fit_intercept=True)
+        loss = LogisticLoss()
+        request = Request(design, weights[np.newaxis], (loss,), "absolute", 0.01, True)
+        prepared = SOLVERS["gram"].prepare(request)
         start = np.zeros((6, 1)), np.zeros(1)
         quiet = (1000, 1e-12, lambda progress: None)
         tasks = Tasks.of(Labels(y, 2), weights, LogisticLoss())
@@ -175,9 +175,10 @@ def test_rows_near_the_corner_decide_the_minimiser(start, fit_intercept, monkeyp
     weights = rng.random(len(y)) * (rng.random(len(y)) < 0.9)
     weights /= weights.sum()
     with MemoryDesign(X) as design:
-        prepare = SOLVERS["gram"].prepare
-        prepared = prepare(design, weights[np.newaxis], "absolute", fit_intercept=fit_intercept)
         hinge_loss = RISK_LOSSES["hinge"]
+        losses = (hinge_loss.loss,)
+        request = Request(design, weights[np.newaxis], losses, "absolute", alpha, fit_intercept)
+        prepared = SOLVERS["gram"].prepare(request)
         tasks = Tasks.of(Labels(y, 2), weights, hinge_loss.loss)
         looked_at = []
 

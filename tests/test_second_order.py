@@ -21,10 +21,9 @@ from solver_problems import (
 )
 
 from marginpursuit.losses import MarginLoss
-from marginpursuit.solvers import SOLVERS, Status, _finish, _newton, _single
+from marginpursuit.solvers import SOLVERS, Status, _finish, _newton, _single, minimise
 from marginpursuit.solvers._interior_point import InteriorPoint
 from marginpursuit.solvers._newton import NearDescent, NewtonDescent, _Line, _System
-from marginpursuit.solvers._quasi_newton import minimise
 from marginpursuit.solvers._single import NearProblem, SingleProblem
 
 

@@ -11,11 +11,9 @@ from searches import GRID, fold_plan, grid_search, sparse_wide, with_policy
 from sklearn.base import clone
 
 from marginpursuit import MarginPursuitClassifierCV, _kernels
-from marginpursuit.design import MemoryDesign, MergedDesign
 from marginpursuit.selection.fold_fits import FoldFits
 from marginpursuit.selection.fold_groups import prepare_groups
 from marginpursuit.solvers import minimise
-from marginpursuit.solvers._quasi_newton import evaluate, join
 
 SPARSE_SOLVER = "lbfgs" if _kernels._compiled is None else "dual"
 
@@ -28,15 +26,15 @@ SPARSE_SOLVER = "lbfgs" if _kernels._compiled is None else "dual"
 def test_sparse_wide_rows_equal_grid_search(unit, solver, n_classes):
     """Without a factorisation, and with columns merged that have their non-zero in the same row."""
     X, y = sparse_wide(n_classes, density=0.03 if unit == "standardised" else 0.02)
-    data, plan = fold_plan(X, y, unit=unit, max_row_space_rows=50)
+    data, plan = fold_plan(X, y, unit=unit, min_dual_rows=51)
     assert plan.solver == solver
     with ExitStack() as stack:
         (group,) = prepare_groups(data, plan, stack)
-        assert isinstance(group.prepared.design, MergedDesign) == (unit != "standardised")
+        assert (group.prepared.merge is not None) == (unit != "standardised")
     model = MarginPursuitClassifierCV(
         **GRID, alpha_unit=unit, cv=4, scoring="neg_log_loss", tol=1e-9, link="exact"
     )
-    with_policy(model, max_row_space_rows=50).fit(X, y)
+    with_policy(model, solvers={"min_dual_rows": 51}).fit(X, y)
     reference = grid_search(X, y, unit=unit, cv=4, scoring="neg_log_loss")
     scores = [results.cv_results_["mean_test_score"] for results in (model, reference)]
     assert_allclose(*scores, rtol=1e-4)
@@ -47,8 +45,8 @@ def test_sparse_wide_rows_equal_grid_search(unit, solver, n_classes):
 @pytest.mark.parametrize("is_compiled", [True, False])
 def test_the_dual_is_chosen_where_it_exists(are_penalised, is_compiled, monkeypatch):
     if not is_compiled:
-        monkeypatch.setattr(MemoryDesign, "tasks_per_pass", 0)
-    _, plan = fold_plan(*sparse_wide(3), are_penalised=are_penalised, max_row_space_rows=50)
+        monkeypatch.setattr(_kernels, "_compiled", None)
+    _, plan = fold_plan(*sparse_wide(3), are_penalised=are_penalised, min_dual_rows=51)
     assert plan.solver == (SPARSE_SOLVER if is_compiled and are_penalised else "lbfgs")
 
 
@@ -56,7 +54,7 @@ def test_the_dual_is_chosen_where_it_exists(are_penalised, is_compiled, monkeypa
 def test_penalties_of_zero_are_fitted_to_sparse_wide_rows(alphas):
     X, y = sparse_wide(3)
     model = MarginPursuitClassifierCV(alphas=alphas, scales=[1.0], cv=3, refit=False)
-    with_policy(model, max_row_space_rows=50).fit(X, y)
+    with_policy(model, solvers={"min_dual_rows": 51}).fit(X, y)
     assert np.all(np.isfinite(model.cv_results_["mean_test_score"]))
 
 
@@ -64,12 +62,12 @@ def test_solver_table():
     """The solver of a single fit, except for sparse wide data in memory."""
     sparse_X, y = sparse_wide(2)
     dense_X = sparse_X.toarray()
-    few = {"max_row_space_rows": 50}
+    few = {"min_dual_rows": 51}
     assert fold_plan(dense_X, y, **few)[1].solver == "gram"
     assert fold_plan(sparse_X, y)[1].solver == "gram"  # few rows: their Gram matrix is cheap
     assert fold_plan(sparse_X, y, solver="gram", **few)[1].solver == "gram"
     assert fold_plan(sparse_X, y, unit="standardised", **few)[1].solver == "lbfgs"
-    few_problems = {"row_space_problems": 1, **few}
+    few_problems = {"min_row_space_problems": 1, **few}
     assert fold_plan(sparse_X, y, unit="standardised", **few_problems)[1].solver == "gram"
 
 
@@ -83,8 +81,10 @@ def test_fits_that_dual_ascent_leaves_unfinished_are_minimisers(fit_intercept, m
 
     def checked(self, problem, tols):
         found = solve_dual(self, problem, tols)
-        best = minimise(replace(problem, max_iter=5000, tol=1e-9), times=5, fewest=100).value
-        value, _ = evaluate(problem, join(problem, *found.linear), np.arange(len(tols)))
+        long = replace(problem, max_iter=5000, tol=1e-9)
+        best = minimise(long, n_confirmations=5, min_iter=100).value
+        points = problem.join(*found.linear)
+        value, _ = problem.value_and_gradient(points, np.arange(len(tols)))
         ends.append(found.gap > 10.0 * tols)  # after the last pass
         gaps.append((value - best) / problem.relative_to(best))
         return found
@@ -93,7 +93,7 @@ def test_fits_that_dual_ascent_leaves_unfinished_are_minimisers(fit_intercept, m
     model = MarginPursuitClassifierCV(
         scales=[1.0, 0.1], alphas=[1e-6], cv=4, refit=False, fit_intercept=fit_intercept
     )
-    policy = {"max_row_space_rows": 50, "dual_passes": 0.02, "dual_gap_ratio": 10.0}
+    policy = {"solvers": {"min_dual_rows": 51}, "dual_passes": 0.02, "dual_gap_ratio": 10.0}
     with_policy(model, **policy).fit(X, score > np.median(score))
     slow, gap = np.concatenate(ends), np.concatenate(gaps)
     assert np.any(slow)

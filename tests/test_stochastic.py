@@ -281,8 +281,8 @@ class TestClassifier:
     @pytest.mark.parametrize(
         ("changes", "seen"),
         [
-            ({"alpha": "auto"}, "one of unit 'column'"),
-            ({"alpha_unit": "common"}, "one of unit 'common'"),
+            ({"alpha": "auto"}, r".* in the unit 'column'"),
+            ({"alpha_unit": "common"}, r".* in the unit 'common'"),
             ({"alpha": 0.0}, "0"),
         ],
     )

@@ -1,19 +1,78 @@
-"""How many threads there are, and who may start them."""
+"""Worker threads of a fit, and the thread count of matrix products."""
 
 import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from typing import Any
+from threading import local
+from typing import Any, Self, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
 _controller = cache(ThreadpoolController)
+_this_thread = local()
+
+
+class Threads:
+    """A pool of worker threads, started on first use and stopped at the end of a `with` block.
+
+    Parameters
+    ----------
+    n : int, default=1
+        The number of threads; one means that the calling thread does all the work.
+
+    Examples
+    --------
+    >>> from marginpursuit._threads import Threads
+    >>> with Threads(2) as threads:
+    ...     sum(threads.map(abs, [-1, 2, -3]))
+    6
+    """
+
+    def __init__(self, n: int = 1) -> None:
+        self.n = n
+        self._pool: ThreadPoolExecutor | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+
+    def map(
+        self, function: Callable[[_Item], _Result], items: Iterable[_Item]
+    ) -> Iterator[_Result]:
+        """Apply a function to items in parallel; results come in the order of the items.
+
+        In the calling thread this is the built-in `map`, which is lazy: the caller iterates over
+        the results. It is used with one thread or item, and within a worker thread, since a worker
+        that waited for other workers of its pool could wait for ever.
+        """
+        items = list(items)
+        if self.n == 1 or len(items) < 2 or getattr(_this_thread, "is_worker", False):
+            return map(function, items)
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(
+                self.n, initializer=setattr, initargs=(_this_thread, "is_worker", True)
+            )
+        return self._pool.map(function, items)
+
+    def split(self, items: Sequence[_Item]) -> list[Sequence[_Item]]:
+        """Deal items out to the threads in turn, for functions that take several at a time."""
+        n = max(1, min(self.n, len(items)))
+        return [items[k::n] for k in range(n)]
 
 
 def usable_threads(n_threads: int | None) -> int:
-    """Count the threads that a fit uses: as asked, or one for each processor at hand.
+    """Return the number of threads of a fit: as given, or the number of usable processors.
 
-    ``OMP_NUM_THREADS`` is honoured, so that worker processes which are told to use one thread
-    (joblib tells its workers so) do not crowd each other out.
+    ``OMP_NUM_THREADS`` is an upper limit, so that worker processes that are limited to one thread
+    (as joblib limits its own) do not compete for processors.
     """
     if n_threads is not None:
         return n_threads
@@ -26,9 +85,9 @@ def usable_threads(n_threads: int | None) -> int:
 
 
 def single_threaded_blas() -> Any:
-    """Return a context in which a matrix product starts no threads of its own.
+    """Return a context in which BLAS runs in the calling thread.
 
-    Small products take longer to share out than to compute, and a hundred times longer where other
+    Starting BLAS threads costs more than a small product, and a hundred times more where other
     programs keep the processors busy.
     """
     return _controller().limit(limits=1, user_api="blas")

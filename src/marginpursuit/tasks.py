@@ -1,4 +1,8 @@
-"""What is asked of the data: which rows, which class against the rest, with which loss."""
+r"""Binary problems that share each pass over the data.
+
+A *task* is one column of all coefficients: one positive class against the rest, with the sample
+weights of one fold, and one loss. Several classes, folds and candidates are tasks of one pass.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -12,15 +16,15 @@ from marginpursuit._namespaces import to_numpy
 from marginpursuit._validation import FloatArray
 from marginpursuit.losses import MarginLoss
 
-__all__ = ["Labels", "Tasks"]
+__all__ = ["Labels", "RowRanges", "Tasks"]
 
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Which class each row has, and the problems that this poses.
+    """The class of each row, and the binary problems of one class against the rest.
 
-    A problem is named by its positive class; the rows of that class have sign +1, all others -1.
-    Two classes are one problem, K > 2 classes are K problems, one against the rest.
+    A binary problem is named by its positive class, whose rows have y = +1; all others have
+    y = -1. Two classes give one binary problem, K > 2 classes give K.
     """
 
     codes: NDArray[np.intp]
@@ -28,36 +32,41 @@ class Labels:
 
     @property
     def positive_classes(self) -> NDArray[np.intp]:
-        """The positive class of each problem."""
+        """The positive class of each binary problem."""
         return np.arange(1, 2) if self.n_classes == 2 else np.arange(self.n_classes)
 
     def take(self, rows: NDArray[np.intp] | slice) -> "Labels":
-        """Return those of some rows."""
+        """Return the labels of some rows."""
         return Labels(self.codes[rows], self.n_classes)
 
     def sign(self, problem: int) -> FloatArray:
-        """Return y in {-1, +1} for one problem."""
+        """Return y in {-1, +1} for one binary problem."""
         return np.where(self.codes == problem, 1.0, -1.0)
 
 
-# Rows of a stretch, in the mean, that are too few to be cut for.
-_SHORT_STRETCH = 256
+class RowRanges(NamedTuple):
+    """Ranges of rows in an order in which the rows that a fold holds out are contiguous.
 
+    A sweep skips the tasks of a fold in ranges where all weights of the fold are zero.
+    """
 
-class Stretches(NamedTuple):
-    """Rows in an order in which those that a part leaves out lie together."""
-
-    edges: NDArray[np.intp]  # (n_stretches + 1,)
-    busy: NDArray[np.bool_]  # (n_parts, n_stretches), whether a part has any weight there
+    edges: NDArray[np.intp]  # (n_ranges + 1,)
+    is_used: NDArray[np.bool_]  # (n_folds, n_ranges), whether a fold has non-zero weights there
 
     @classmethod
-    def of(cls, weights: FloatArray) -> "tuple[NDArray[np.intp], Stretches]":
-        """Return an order of the rows and its stretches, for weights of shape (n_parts, n_rows)."""
-        counted, n_rows = weights != 0, weights.shape[1]
-        order = np.lexsort(np.packbits(counted, axis=0))
-        ordered = counted[:, order]
+    def of(
+        cls, weights: FloatArray, min_mean_rows: int = 256
+    ) -> "tuple[NDArray[np.intp], RowRanges]":
+        """Return an order of the rows and its ranges, for weights of shape (n_folds, n_rows).
+
+        Ranges of fewer rows in the mean than `min_mean_rows` cost more calls than they save: the
+        order is then that of the data, and there is one range.
+        """
+        nonzero, n_rows = weights != 0, weights.shape[1]
+        order = np.lexsort(np.packbits(nonzero, axis=0))
+        ordered = nonzero[:, order]
         changes = np.flatnonzero(np.any(ordered[:, 1:] != ordered[:, :-1], axis=0))
-        if _SHORT_STRETCH * len(changes) > n_rows:
+        if min_mean_rows * len(changes) > n_rows:
             changes, order = changes[:0], np.arange(n_rows)
         edges = np.concatenate([[0], 1 + changes, [n_rows]])
         return order, cls(edges, np.logical_or.reduceat(ordered, edges[:-1], axis=1))
@@ -65,26 +74,26 @@ class Stretches(NamedTuple):
 
 @dataclass(frozen=True)
 class Tasks:
-    """Tasks that share each read of the data; a task is one column of all coefficients.
+    """Tasks that share each pass over the data.
 
-    A task is one problem, on one part of the rows, with one loss. A part is a set of weights that
-    sum to one: those of all rows, or zero for the rows that a fold holds out.
+    The sample weights of a fold sum to one and are zero for the rows that it holds out. A fit
+    without folds has one set of weights.
     """
 
     codes: NDArray[np.intp]  # (n_rows,), the class of each row
-    weights: FloatArray  # (n_parts, n_rows)
+    weights: FloatArray  # (n_folds, n_rows)
     positive: NDArray[np.intp]  # (n_tasks,), the positive class of each task
-    part: NDArray[np.intp]  # (n_tasks,), an index into the weights
+    fold: NDArray[np.intp]  # (n_tasks,), the row of `weights` that a task uses
     losses: tuple[MarginLoss, ...]  # (n_tasks,)
-    stretches: Stretches | None = None  # where there is something to be left out
+    ranges: RowRanges | None = None  # None: every task uses all rows
 
     @classmethod
     def of(cls, labels: Labels, weights: FloatArray, loss: MarginLoss) -> "Tasks":
-        """Pose every problem once, on all rows."""
+        """Return one task for each binary problem, on all rows."""
         positive = labels.positive_classes
-        part = np.zeros(len(positive), dtype=np.intp)
+        fold = np.zeros(len(positive), dtype=np.intp)
         weights = weights[np.newaxis, :]
-        return cls(labels.codes, weights, positive, part, (loss,) * len(positive))
+        return cls(labels.codes, weights, positive, fold, (loss,) * len(positive))
 
     def __len__(self) -> int:
         return len(self.losses)
@@ -94,15 +103,14 @@ class Tasks:
         """Margin, scale and overconfidence of each task, of shape (n_tasks, 3)."""
         return np.array([(x.margin, x.scale, x.overconfidence) for x in self.losses])
 
-    def busy(self, first: int, last: int) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
-        """Cut rows [first, last) where others are left out, and yield the tasks of each cut."""
-        if self.stretches is None:
+    def used_ranges(self, first: int, last: int) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
+        """Yield the ranges within rows [first, last), each with the tasks that use it."""
+        if self.ranges is None:
             yield first, last, np.arange(len(self))
             return
-        edges, busy = self.stretches
-        cuts = np.clip(edges, first, last).tolist()
-        for start, stop, parts in zip(cuts[:-1], cuts[1:], busy.T, strict=True):
-            which = np.flatnonzero(parts[self.part])
+        cuts = np.clip(self.ranges.edges, first, last).tolist()
+        for start, stop, folds in zip(cuts[:-1], cuts[1:], self.ranges.is_used.T, strict=True):
+            which = np.flatnonzero(folds[self.fold])
             if start < stop and len(which):
                 yield start, stop, which
 
@@ -111,19 +119,19 @@ class Tasks:
         if len(which) == len(self):
             return self
         losses = tuple(self.losses[k] for k in which)
-        return replace(self, positive=self.positive[which], part=self.part[which], losses=losses)
+        return replace(self, positive=self.positive[which], fold=self.fold[which], losses=losses)
 
     def with_loss(self, loss: MarginLoss) -> "Tasks":
         """Return the same tasks, all with another loss."""
         return replace(self, losses=(loss,) * len(self))
 
     def on_host(self) -> "Tasks":
-        """Return the same tasks with labels and weights as NumPy arrays, wherever they are."""
+        """Return the same tasks with labels and weights copied from their device to NumPy."""
         return replace(self, codes=to_numpy(self.codes), weights=to_numpy(self.weights))
 
     def sign(self, task: int) -> FloatArray:
-        """Return y in {-1, +1} for one task; not to be written to."""
-        if len(self) == 1:  # asked for in every sweep
+        """Return y in {-1, +1} for one task, as a read-only array."""
+        if len(self) == 1:  # used by every sweep
             return self._only_sign
         return np.where(self.codes == self.positive[task], 1.0, -1.0)
 

@@ -12,7 +12,7 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
 from marginpursuit._namespaces import adopted, beside, is_elsewhere, namespace, to_numpy
-from marginpursuit._threads import usable_threads
+from marginpursuit._threads import Threads, usable_threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._finite import rescaled
 from marginpursuit.classifiers._input import InputChecks, TrainingData
@@ -62,7 +62,8 @@ class LinearClassifier(InputChecks, ClassifierMixin, BaseEstimator):  # type: ig
         coef = np.ascontiguousarray(self.coef_.T, dtype=np.float64)
         with (
             np.errstate(all="ignore"),
-            design_for(matrix, n_threads=usable_threads(self.n_threads)) as design,
+            Threads(usable_threads(self.n_threads)) as threads,
+            design_for(matrix, threads) as design,
         ):
             scores = design.scores(coef, np.asarray(self.intercept_, dtype=np.float64))
         xp = namespace(scores)

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._margins import QUANTILES, Margins
-from marginpursuit.design import BlockDesign, Linear
+from marginpursuit.design import BlockDesign, Linear, Standardisation
 from marginpursuit.location import catoni_location
 from marginpursuit.losses import TRUNCATION, MarginLoss
 from marginpursuit.tasks import Labels
@@ -34,6 +34,7 @@ _Intervals: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 def block_margins(
     design: BlockDesign,
+    standardisation: Standardisation,
     linear: Linear,
     labels: Labels,
     weights: FloatArray,
@@ -52,7 +53,8 @@ def block_margins(
     """
     is_equal = bool(weights.min() == weights.max())
     vectors = (labels.codes,) if is_equal else (labels.codes, weights)
-    held = design.hold_scores(partial(_sorted_margins, labels.positive_classes), *linear, *vectors)
+    make = partial(_sorted_margins, labels.positive_classes)
+    held = design.hold_scores(make, *linear, standardisation, *vectors)
     bits = first_bits
     found: Sequence[_Cells] = held.total(partial(_cells, within=None, bits=bits))
     while True:

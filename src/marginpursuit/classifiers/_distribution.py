@@ -11,7 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 
 from marginpursuit._kernels.coordinates import Terms
-from marginpursuit._threads import single_threaded_blas, usable_threads
+from marginpursuit._threads import Threads, single_threaded_blas, usable_threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import TrainingData
 from marginpursuit.classifiers._kernel_expansion import KERNEL_PARAMETERS, KernelClassifier
@@ -30,7 +30,7 @@ from marginpursuit.classifiers._progress import (
     warn,
     with_callbacks,
 )
-from marginpursuit.design import MemoryDesign
+from marginpursuit.design import MemoryDesign, Standardisation
 from marginpursuit.solvers import Status
 from marginpursuit.solvers._machine import AugmentedRows, KernelFeatures, Machine, MachineFit
 from marginpursuit.solvers.coordinate_descent import solve_matrix, solve_rows
@@ -121,7 +121,8 @@ class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: i
     def _fit_linear(self, data: TrainingData, report: Reporter) -> list[MachineFit]:
         """Fit coefficients."""
         data = _without_zero_weights(data)
-        with MemoryDesign(data.matrix, n_threads=usable_threads(self.n_threads)) as design:
+        with Threads(usable_threads(self.n_threads)) as threads:
+            design = MemoryDesign(data.matrix, threads)
             try:
                 fits = self._fit_problems(
                     data, report, lambda machine: self._solve_linear(machine, design)
@@ -215,7 +216,9 @@ class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: i
         if machine.variance == 0 and not self._is_direct(design.n_rows <= _MOST_FACTORISED):
             return solve_rows(machine, rows, self._generator)
         # There are too many columns for a matrix of their size: make one of the rows.
-        gram = design.row_products(np.ones(design.n_columns)) + float(self.fit_intercept)
+        identity = Standardisation.identity(design.n_columns)
+        products = design.row_products(np.ones(design.n_columns), identity)
+        gram = products + float(self.fit_intercept)
         fit = self._kernel_solver(gram, n_problems=1)(machine)
         return replace(fit, coef=rows.pull(fit.coef))
 

@@ -24,7 +24,7 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import TrainingData
 from marginpursuit.classifiers._input import class_totals
 from marginpursuit.classifiers._margins import Margins
-from marginpursuit.design import Design
+from marginpursuit.design import Design, Standardisation
 
 
 def bounded_weights(
@@ -32,13 +32,14 @@ def bounded_weights(
 ) -> FloatArray:
     """Return the weights of the rows with the bound, as a NumPy array that sums to one.
 
-    Dense rows are measured in standardised coordinates, in which `design` is left; sparse ones as
-    they are, as a column that few rows have would put those far out.
+    Distances are norms of standardised rows. Sparse rows are measured as they are: a column with
+    few non-zeros would give their rows a large norm.
     """
     weights, codes = to_numpy(data.weights), to_numpy(data.labels.codes)
+    standardisation = Standardisation.identity(design.n_columns)
     if not design.is_sparse:
-        design.standardise_diagonal(data.weights, centred=centred)
-    distances = to_numpy(design.distances()).astype(np.float64, copy=False)
+        standardisation = design.standardisation(data.weights, centred=centred)
+    distances = to_numpy(design.row_norms(standardisation)).astype(np.float64, copy=False)
     if not np.all(np.isfinite(distances[weights > 0])):
         raise FloatingPointError("the rows have no finite distances")
     away = (weights > 0) & (distances > 0)

@@ -24,10 +24,11 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import cho_factor, cho_solve
 
+from marginpursuit._threads import Threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.blocks import Blocks
 from marginpursuit.classifiers._base import TrainingData
-from marginpursuit.design import Linear, MemoryDesign
+from marginpursuit.design import Linear, MemoryDesign, Standardisation
 from marginpursuit.losses import MarginLoss
 from marginpursuit.tasks import Labels, Tasks
 
@@ -47,8 +48,7 @@ class StreamPolicy:
 class Stream:
     """The state between batches, after the exact fit to the first rows."""
 
-    centre: FloatArray
-    inverse_spread: FloatArray
+    standardisation: Standardisation
     linear: Linear  # standardised coefficients and intercepts
     bound: FloatArray  # S, or its diagonal majoriser
     curvature: FloatArray  # κ of each binary problem
@@ -69,17 +69,18 @@ class Stream:
         policy: StreamPolicy,
     ) -> "Stream":
         """Begin with the first rows and their fit; their standardisation is that of all rows."""
-        with MemoryDesign(data.matrix, n_threads=threads) as design:
+        with Threads(threads) as pool:
+            design = MemoryDesign(data.matrix, pool)
             is_narrow = design.n_columns <= policy.max_columns
-            design.standardise_diagonal(data.weights, centred=fit_intercept and is_narrow)
+            first = design.standardisation(data.weights, centred=fit_intercept and is_narrow)
             # A column that is constant in these rows may vary in a later batch.
-            moving = design.inverse_spread > 0
-            design.inverse_spread = np.where(moving, design.inverse_spread, 1.0)
+            standardisation = Standardisation(
+                first.mean, np.where(first.varies, first.inverse_deviation, 1.0)
+            )
             size = design.n_columns + fit_intercept
             stream = cls(
-                design.centre,
-                design.inverse_spread,
-                design.from_data(linear),
+                standardisation,
+                standardisation.from_data(linear),
                 np.zeros((size, size) if is_narrow else size),
                 np.zeros(len(data.labels.positive_classes)),
                 0,
@@ -96,8 +97,8 @@ class Stream:
         """Step along a batch, given the penalty for a weight of one; return the data passes."""
         passes = 0
         for part in _parts(data, self.n_rows):
-            with MemoryDesign(part.matrix, n_threads=threads) as design:
-                design.centre, design.inverse_spread = self.centre, self.inverse_spread
+            with Threads(threads) as pool:
+                design = MemoryDesign(part.matrix, pool)
                 self._count(design, part, loss)
                 self._step(design, part, loss, penalty)
                 passes += design.n_passes
@@ -105,32 +106,35 @@ class Stream:
 
     def to_data(self) -> Linear:
         """Return coefficients and intercepts for X as given."""
-        coef = (self.linear[0].T * self.inverse_spread).T
-        return coef, self.linear[1] - self.centre @ coef
+        return self.standardisation.to_data(self.linear)
 
     def _count(self, design: MemoryDesign, data: TrainingData, loss: MarginLoss) -> None:
         """Add rows to S, to the mean curvature and to the totals."""
         is_positive = data.labels.codes[:, np.newaxis] == data.labels.positive_classes
-        scores = design.scores(*self.linear)
+        scores = design.scores(*self.linear, self.standardisation)
         curvature = data.weights @ loss.curvature(np.where(is_positive, scores, -scores))
         self.n_rows += design.n_rows
         self.weight += data.count
         self.curvature += (data.count / self.weight) * (curvature - self.curvature)
         weights = data.count * data.weights
         if self.bound.ndim == 1:
-            self.bound += design.absolute_products(weights, with_one=self.fit_intercept)
+            self.bound += design.absolute_products(
+                weights, self.standardisation, with_intercept=self.fit_intercept
+            )
         elif self.fit_intercept:
-            first = design.adjoint(weights)[:, np.newaxis]
-            self.bound += np.block([[design.gram(weights), first], [first.T, data.count]])
+            first = design.adjoint(weights, self.standardisation)[:, np.newaxis]
+            gram = design.gram(weights, self.standardisation)
+            self.bound += np.block([[gram, first], [first.T, data.count]])
         else:
-            self.bound += design.gram(weights)
+            self.bound += design.gram(weights, self.standardisation)
 
     def _step(
         self, design: MemoryDesign, data: TrainingData, loss: MarginLoss, penalty: FloatArray
     ) -> None:
         coef, intercept = self.linear
         weights = data.count * data.weights
-        sweep = design.sweep(coef, intercept, Tasks.of(data.labels, weights, loss))
+        tasks = Tasks.of(data.labels, weights, loss)
+        sweep = design.sweep(coef, intercept, tasks, self.standardisation)
         gradient = sweep.gradient + data.count * (coef.T * penalty).T
         if self.fit_intercept:
             gradient = np.vstack([gradient, sweep.slope])

@@ -129,7 +129,7 @@ class StreamingClassifier(LinearClassifier):
     def _update_stream(self, data: TrainingData) -> None:
         alpha, unit = self._penalty
         penalty = alpha * penalty_unit(
-            unit, self._stream.inverse_spread, np.ones((1, self.n_features_in_))
+            unit, self._stream.standardisation.inverse_deviation, np.ones((1, self.n_features_in_))
         )
         loss = self._loss(self.scale_)
         self.n_passes_ += self._stream.update(data, loss, penalty[0], self._threads)

@@ -6,13 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from marginpursuit._threads import usable_threads
+from marginpursuit._threads import Threads, usable_threads
 from marginpursuit.classifiers._base import TrainingData
 from marginpursuit.classifiers._parameters import CLASS_WEIGHT, FLAG, number, one_of, whole
 from marginpursuit.classifiers._progress import Reporter
 from marginpursuit.classifiers._separate import SeparateClassifier
 from marginpursuit.design import MemoryDesign
-from marginpursuit.solvers import SOLVERS, Progress, choose_solver
+from marginpursuit.solvers import SOLVERS, Progress, Request, plan
 from marginpursuit.solvers.corner import solve_near_corner
 from marginpursuit.solvers.newton import solve_newton
 from marginpursuit.solvers.risk import RISK_LOSSES, Risk, RobustSolution
@@ -45,18 +45,21 @@ class RobustRiskClassifier(SeparateClassifier):
     def _fit_risks(self, data: TrainingData) -> list[Any]:
         """Fit all problems; return what `_minimise` adds to the solution of each."""
         loss, automatic = RISK_LOSSES[self.loss], isinstance(self.alpha, str)
-        with MemoryDesign(data.matrix, n_threads=usable_threads(self.n_threads)) as design:
-            name = choose_solver(design)
-            solver = SOLVERS[name]
-            prepared = solver.prepare(
-                design,
+        alpha = 1.0 / data.count if automatic else float(self.alpha)
+        with Threads(usable_threads(self.n_threads)) as threads:
+            request = Request(
+                MemoryDesign(data.matrix, threads),
                 data.weights[np.newaxis],
+                (loss.loss,),
                 "column" if automatic else "absolute",
-                fit_intercept=self.fit_intercept,
+                alpha,
+                self.fit_intercept,
             )
+            name = plan(request).solver
+            solver = SOLVERS[name]
+            prepared = solver.prepare(request)
             is_small = name == "gram"
             solve = _SOLVE_SMALL[self.loss] if is_small else solver.solve
-            alpha = 1.0 / data.count if automatic else float(self.alpha)
             fits = []
             for problem in data.labels.positive_classes:
                 labels = Labels((data.labels.codes == problem).astype(np.intp), 2)

@@ -32,8 +32,10 @@ def training_margins(problem: Problem, linear: Linear, labels: Labels, count: fl
     design, tasks = problem.prepared.design, problem.tasks
     weights, loss = tasks.weights[0, :], tasks.losses[0]
     if isinstance(design, BlockDesign):
-        return block_margins(design, linear, labels, weights, count, loss)
-    scores = design.scores(*linear)
+        return block_margins(
+            *(design, problem.prepared.standardisation, linear, labels, weights, count, loss)
+        )
+    scores = design.scores(*linear, problem.prepared.standardisation)
     kind = Margins if isinstance(scores, np.ndarray) else ArrayMargins
     return kind.from_scores(scores, labels, weights, count, loss.margin)
 

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
 from marginpursuit._namespaces import adopted, beside, is_elsewhere, to_numpy
-from marginpursuit._threads import usable_threads
+from marginpursuit._threads import Threads, usable_threads
 from marginpursuit.classifiers._base import LinearClassifier, TrainingData
 from marginpursuit.classifiers._checkpoint import Checkpoint
 from marginpursuit.classifiers._input import class_totals
@@ -42,7 +42,7 @@ from marginpursuit.classifiers._scale import (
 )
 from marginpursuit.design import Design, Linear, design_for
 from marginpursuit.losses import MarginLoss
-from marginpursuit.solvers import SOLVERS, Problem, Solution, Solver, Status, choose_solver
+from marginpursuit.solvers import SOLVERS, Problem, Request, Solution, Solver, Status, plan
 from marginpursuit.tasks import Tasks
 
 __all__ = ["MarginPursuitClassifier"]
@@ -106,7 +106,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
     fit_intercept : bool, default=True
         Whether to fit b.
     solver : {"auto", "gram", "lbfgs", "steepest", "stochastic"}, default="auto"
-        How to minimise; see :func:`~marginpursuit.solvers.choose_solver`. "steepest" is the paper's
+        How to minimise; see :func:`~marginpursuit.solvers.plan`. "steepest" is the paper's
         Algorithm 1 with `max_iter` steps. "stochastic" is the learner of its experiments, with
         `max_iter` steps of one sample each and a positive `alpha` in absolute unit; all that it can
         do is offered by :func:`~marginpursuit.solvers.stochastic_margin_pursuit`.
@@ -354,7 +354,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         Raises a FloatingPointError where squares of the columns are not finite.
         """
         n_iter = 0 if checkpoint is None else checkpoint.standing.n_iter
-        with design_for(data.matrix, n_threads=self._threads) as design:
+        with Threads(self._threads) as threads, design_for(data.matrix, threads) as design:
             if self.leverage_bound is not None:
                 bound = float(self.leverage_bound)
                 weights = bounded_weights(design, data, bound, centred=self.fit_intercept)
@@ -390,22 +390,18 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         checkpoint: Checkpoint | None,
     ) -> tuple[Solver, Problem]:
         """Return the solver, and the problem at the first scale."""
-        solver = SOLVERS[choose_solver(design) if self.solver == "auto" else self.solver]
-        alpha, unit = self._penalty
-        prepared = solver.preparation(self.overconfidence)(
-            design, data.weights[np.newaxis, :], unit, fit_intercept=self.fit_intercept
-        )
         scale = self._first_scale
         if checkpoint is not None and checkpoint.standing.linear is not None:
             scale, start = checkpoint.standing.scale or scale, checkpoint.standing.linear
-        n_problems = len(data.labels.positive_classes)
-        if start is not None and start[0].shape == (data.matrix.shape[1], n_problems):
+        alpha, unit = self._penalty
+        tasks = Tasks.of(data.labels, data.weights, self._loss(scale))
+        request = Request(design, tasks.weights, tasks.losses, unit, alpha, self.fit_intercept)
+        solver = SOLVERS[plan(request, self.solver).solver]
+        prepared = solver.prepare(request)
+        if start is not None and start[0].shape == (data.matrix.shape[1], len(tasks)):
             start = prepared.from_data(start)
         else:
-            n_columns = prepared.design.n_columns  # that of the rows in their own span, if few
-            start = np.zeros((n_columns, n_problems)), np.zeros(n_problems)
-        tasks = Tasks.of(data.labels, data.weights, self._loss(scale))
-        options: dict[str, Any] = {} if checkpoint is None else {"keep": checkpoint.keep}
+            start = prepared.zeros(len(tasks))
         problem = Problem(
             prepared,
             tasks,
@@ -413,9 +409,9 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
             start,
             self.max_iter,
             self.tol,
-            report or (lambda progress: None),
+            report,
             self.random_state,
-            **options,
+            None if checkpoint is None else checkpoint.keep,
         )
         return solver, problem
 

@@ -7,7 +7,7 @@ import numpy as np
 from sklearn.base import clone
 from sklearn.utils.validation import has_fit_parameter
 
-from marginpursuit._threads import usable_threads
+from marginpursuit._threads import Threads, usable_threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import TrainingData
 from marginpursuit.classifiers._margins import Margins
@@ -154,15 +154,17 @@ class MDOClassifier(SeparateClassifier):
         self.verbose = verbose
 
     def _fit(self, data: TrainingData) -> None:
-        with MemoryDesign(data.matrix, n_threads=usable_threads(self.n_threads)) as design:
-            design.standardise_diagonal(data.weights, centred=self.fit_intercept)
-            radius = max(1.0, float(np.sqrt(np.count_nonzero(design.inverse_spread))))
-            starts = design.from_data(self._fit_start(data))
+        with Threads(usable_threads(self.n_threads)) as threads:
+            design = MemoryDesign(data.matrix, threads)
+            standardisation = design.standardisation(data.weights, centred=self.fit_intercept)
+            radius = max(1.0, float(np.sqrt(np.count_nonzero(standardisation.varies))))
+            starts = standardisation.from_data(self._fit_start(data))
             solutions, linears, rates = [], [], []
             for k, name in enumerate(data.labels.positive_classes):
                 sign = data.labels.sign(int(name))
                 problem = SphereProblem(
-                    design, sign, data.weights, ProjectionLoss(), self.fit_intercept, radius
+                    *(design, standardisation, sign, data.weights, ProjectionLoss()),
+                    *(self.fit_intercept, radius),
                 )
                 point = _unit(problem, starts[0][:, k], starts[1][k])
                 loss = self._loss(problem.margins(point), data)
@@ -177,7 +179,7 @@ class MDOClassifier(SeparateClassifier):
                 )
                 solutions.append(solution)
                 rates.append((loss.alpha, loss.beta))
-                coef, intercept = design.to_data(solution.linear)
+                coef, intercept = standardisation.to_data(solution.linear)
                 linears.append((coef / radius, intercept / radius))
         self.alpha_, self.beta_ = np.array(rates).T
         self.start_objective_ = float(sum(solution.history[0].value for solution in solutions))
@@ -226,7 +228,7 @@ def _unit(problem: SphereProblem, coef: FloatArray, intercept: float) -> FloatAr
     """
     norm = float(np.linalg.norm(coef))
     if norm == 0.0:
-        coef = problem.design.adjoint(problem.weights * problem.sign)
+        coef = problem.design.adjoint(problem.weights * problem.sign, problem.standardisation)
         norm = float(np.linalg.norm(coef))
     coef = coef / norm if norm > 0 else np.eye(1, len(coef))[0]
     furthest = problem.radius * float(np.abs(problem.margins(np.append(coef, 0.0))).max())

@@ -1,44 +1,47 @@
-"""How the data is read: the narrow waist between solvers and whatever holds X.
+"""How X is read: the narrow interface between solvers and whatever holds the data.
 
-A `Design` answers what solvers ask of the data; there is one file for each thing that may hold it.
+A `Design` answers what solvers ask of the data; there is one file for each kind of data.
 """
 
 from typing import Any
 
 from marginpursuit._namespaces import is_foreign
+from marginpursuit._threads import Threads
 from marginpursuit.blocks import Blocks
-from marginpursuit.design._base import Design, Linear, Sweep
+from marginpursuit.design._base import Design, Sweep
+from marginpursuit.design._threaded_matrix import ReadPolicy
 from marginpursuit.design.arrays import ArrayDesign
 from marginpursuit.design.blocks import BlockDesign
+from marginpursuit.design.column_merge import ColumnMerge, merge_columns
 from marginpursuit.design.memory import MemoryDesign
-from marginpursuit.design.merged import MergedDesign, merged
-from marginpursuit.design.rows import loaded, row_elements, take_rows
+from marginpursuit.design.rows import elements_per_row, loaded, take_rows
+from marginpursuit.design.standardisation import Linear, Standardisation
 
 __all__ = [
     "ArrayDesign",
     "BlockDesign",
+    "ColumnMerge",
     "Design",
     "Linear",
     "MemoryDesign",
-    "MergedDesign",
+    "ReadPolicy",
+    "Standardisation",
     "Sweep",
     "design_for",
+    "elements_per_row",
     "loaded",
-    "merged",
-    "row_elements",
+    "merge_columns",
     "take_rows",
 ]
 
 
-def design_for(matrix: Any, *, n_threads: int = 1, near: Design | None = None) -> Design:
-    """Return the design that reads what holds the data, in so many threads.
+def design_for(matrix: Any, threads: Threads | None = None) -> Design:
+    """Return the design that reads what holds the data, by the caller's threads.
 
-    Labels and weights are expected where the data is; `near` is a design whose own will serve.
+    Labels and weights are expected on the device of the data.
     """
-    if isinstance(near, ArrayDesign):
-        return near.beside(matrix)
     if isinstance(matrix, Blocks):
-        return BlockDesign(matrix, n_threads=n_threads)
+        return BlockDesign(matrix, threads)
     if is_foreign(matrix):
         return ArrayDesign(matrix)
-    return MemoryDesign(matrix, n_threads=n_threads)
+    return MemoryDesign(matrix, threads)

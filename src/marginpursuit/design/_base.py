@@ -1,279 +1,331 @@
-r"""What every design shares: the coordinates.
+r"""The interface between solvers and whatever holds X.
 
-A `Design` answers four questions, each in one read of the data and in standardised coordinates
-z = (x - centre) / spread, where a score is h(x) = z·coef + intercept:
+A `Design` answers a few questions, each in one pass over the data. They are about standardised
+rows z = (x - mean) / deviation, where a score is h(x) = z·coef + intercept; the `Standardisation`
+is an argument, since the data themselves are never centred or scaled.
 
-- `sweep`: value and gradient of a sum of losses,
+- `sweep`: value and gradient of a weighted sum of losses,
 - `scores`: h(x) for every row,
-- `adjoint`: the sum of factor times row,
+- `adjoint`: the weighted sum of rows Zᵀr,
 - `gram`: the weighted second-moment matrix of the rows.
 
-The data itself is never moved or scaled: centring and scaling are algebra on `coef` and on the
-result. `n_passes` counts the reads.
-
-Several tasks (classes, settings, folds) share each read: `coef` has shape (n_columns, n_tasks).
+Several tasks share each pass: `coef` has shape (n_columns, n_tasks). What only some designs can do
+is listed in `capabilities`, and asked for by name.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from marginpursuit._threads import Threads
 from marginpursuit._validation import FloatArray
+from marginpursuit.design.standardisation import Linear, Standardisation
 from marginpursuit.tasks import Tasks
 
-#: Coefficients (n_columns, n_tasks) and intercepts (n_tasks,).
-Linear: TypeAlias = tuple[FloatArray, FloatArray]
-
-#: Which rows are meant, (n_parts, n_rows).
+#: Which rows each fold holds out, (n_folds, n_rows).
 Flags: TypeAlias = NDArray[np.bool_]
 
-# Values without finite squares are met with FloatingPointError, not with warnings on the way there.
-_unusual = np.errstate(over="ignore", invalid="ignore")
+# Squares that overflow are reported as FloatingPointError; NumPy's warnings would come before it.
+_quiet = np.errstate(over="ignore", invalid="ignore")
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What one read yields for each task, sums weighted and without penalty."""
+    """Weighted sums over the rows for each task, without penalty."""
 
-    value: FloatArray  # (n_tasks,)
+    value: FloatArray  # (n_tasks,), the loss
     gradient: FloatArray  # (n_columns, n_tasks), in the coefficients
-    slope: FloatArray  # (n_tasks,), in the intercepts
+    slope: FloatArray  # (n_tasks,), the derivative in the intercepts
 
     def __add__(self, other: "Sweep") -> "Sweep":
-        """Join what two sets of rows yield."""
+        """Add the sums over two disjoint sets of rows."""
         return Sweep(
             self.value + other.value, self.gradient + other.gradient, self.slope + other.slope
         )
 
 
-class Design(ABC):
-    """Rows that can be read again and again, and the coordinates in which they are seen.
+@dataclass(slots=True)
+class PassCounter:
+    """Counts passes over the data, for all designs that read the same data."""
 
-    What holds the rows is known to the methods below the public ones alone. Those speak of the rows
-    as they are, with coefficients and intercepts to match, except that second moments are about
-    the centre, which the spread of a column may be far below. They count no reads.
+    n_passes: int = 0
+
+
+class Design(ABC):
+    """A matrix of rows that is read in passes.
+
+    The abstract methods, whose names begin with an underscore, are about the rows as they are,
+    except that second moments are about a given mean: the deviation of a column may be far below
+    its mean. The public methods translate between these and standardised rows, and count passes.
+
+    Parameters
+    ----------
+    n_rows, n_columns : int
+        The shape.
+    threads : Threads, optional
+        Worker threads, which belong to the caller. By default the calling thread does the work.
     """
 
-    #: Whether rows are stored as CSR, and centred after they are squared for that reason.
+    #: Optional abilities, by name: "subset" (a design of some rows is cheap), "row_access" (single
+    #: rows are in memory), "descend" (stochastic steps along rows), "dual_pass" (passes of dual
+    #: coordinate ascent).
+    capabilities: frozenset[str] = frozenset()
+
+    #: Whether rows are stored as CSR. Their second moments are centred after they are summed.
     is_sparse = False
 
-    #: The rounding of sums over rows; that of values beside the centre of their column, if it does
-    #: not come from summing them; and the least values whose squares keep their digits.
-    rounding, resolution, smallest = 1e-14, 0.0, 1e-140
+    #: Relative rounding error of a sum over rows.
+    rounding: float = 1e-14
 
-    def __init__(self, n_rows: int, n_columns: int) -> None:
+    #: Relative rounding error of a value next to the mean of its column, beyond that of summation.
+    value_rounding: float = 0.0
+
+    #: Magnitude below which the square of a value loses digits.
+    smallest_magnitude: float = 1e-140
+
+    #: Variance above which sums of squares may overflow.
+    largest_variance: ClassVar[float] = 1e280
+
+    def __init__(self, n_rows: int, n_columns: int, threads: Threads | None = None) -> None:
         self.n_rows, self.n_columns = n_rows, n_columns
-        self.centre = np.zeros(n_columns)
-        self.inverse_spread = np.ones(n_columns)
-        self.n_passes = 0
-        self._resources = ExitStack()  # what is to be given back at the end
+        self.threads = Threads() if threads is None else threads
+        self._counter = PassCounter()
+
+    @property
+    def n_passes(self) -> int:
+        """The number of passes over the data so far."""
+        return self._counter.n_passes
+
+    @n_passes.setter
+    def n_passes(self, n_passes: int) -> None:
+        self._counter.n_passes = n_passes
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        self._resources.close()
+        return None
 
     @property
-    def spread(self) -> FloatArray:
-        """The spread of each column, zero for one that takes no part."""
-        moving = self.inverse_spread > 0
-        return np.divide(1.0, self.inverse_spread, out=np.zeros(self.n_columns), where=moving)
+    def n_stored(self) -> int:
+        """The number of stored elements."""
+        return self.n_rows * self.n_columns
 
-    def to_data(self, linear: Linear) -> Linear:
-        """Translate coefficients and intercepts to those of the data as it is."""
-        coef, intercept = linear
-        raw_coef = (coef.T * self.inverse_spread).T
-        return raw_coef, intercept - self.centre @ raw_coef
-
-    def from_data(self, linear: Linear) -> Linear:
-        """Invert `to_data`; coefficients of columns that take no part become zero."""
-        coef, intercept = linear
-        return (coef.T * self.spread).T, intercept + self.centre @ coef
-
-    def sweep(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
-        """Sum loss and gradient over the rows, for each task, in one read."""
+    def sweep(
+        self,
+        coef: FloatArray,
+        intercept: FloatArray,
+        tasks: Tasks,
+        standardisation: Standardisation,
+    ) -> Sweep:
+        """Sum losses and gradients over the rows, for each task, in one pass."""
         self.n_passes += 1
-        sweep = self._sweep(*self.to_data((coef, intercept)), tasks)
-        gradient = sweep.gradient - np.outer(self.centre, sweep.slope)
-        return Sweep(sweep.value, (gradient.T * self.inverse_spread).T, sweep.slope)
+        raw = self._sweep(*standardisation.to_data((coef, intercept)), tasks)
+        return Sweep(raw.value, standardisation.gradient(raw.gradient, raw.slope), raw.slope)
 
-    def scores(self, coef: FloatArray, intercept: FloatArray) -> FloatArray:
-        """Return h(x) for every row and task, of shape (n_rows, n_tasks)."""
+    def scores(
+        self,
+        coef: FloatArray,
+        intercept: FloatArray,
+        standardisation: Standardisation | None = None,
+    ) -> FloatArray:
+        """Return h(x) for every row and task, of shape (n_rows, n_tasks).
+
+        Without a standardisation the coefficients are those of the rows as they are.
+        """
         self.n_passes += 1
-        return self._scores(*self.to_data((coef, intercept)))
+        if standardisation is not None:
+            coef, intercept = standardisation.to_data((coef, intercept))
+        return self._scores(coef, intercept)
 
-    def part_scores(
-        self, coef: FloatArray, intercept: FloatArray, chosen: Flags, part: NDArray[np.intp]
+    def held_out_scores(
+        self, coef: FloatArray, intercept: FloatArray, held_out: Flags, fold: NDArray[np.intp]
     ) -> list[FloatArray]:
-        """Return h(x) of the rows that are chosen for each part, in one read, as NumPy arrays.
+        """Return h(x) of the rows that each fold holds out, in one pass, as NumPy arrays.
 
-        `chosen` has shape (n_parts, n_rows), and `part` is an index into it for each task. A part
-        has an array of shape (n_chosen, n_tasks), with the tasks that are its own.
+        Coefficients are those of the rows as they are. `held_out` has shape (n_folds, n_rows), and
+        `fold` is the fold of each task. The result has an array of shape (n_held_out, n_tasks) for
+        each fold, with the tasks of that fold.
         """
         self.n_passes += 1
-        return self._part_scores(*self.to_data((coef, intercept)), chosen, part)
+        return self._held_out_scores(coef, intercept, held_out, fold)
 
-    def place(self, values: NDArray[Any]) -> Any:
-        """Return an array with an entry a row where the rows are, for many reads."""
-        return values
-
-    def in_threads(self, run: Callable[[int, int], None], most: int) -> None:
-        """Call run(thread, n_threads) for every thread, of which `most` would find work.
-
-        There is one, where rows are not read by threads of this process.
-        """
-        run(0, 1)
-
-    def adjoint(self, factors: FloatArray) -> FloatArray:
-        """Return the sum of factor times standardised row, of shape (n_columns,)."""
+    def adjoint(self, factors: FloatArray, standardisation: Standardisation) -> FloatArray:
+        """Return Zᵀ factors, the weighted sum of standardised rows, of shape (n_columns,)."""
         self.n_passes += 1
-        total = self._adjoint(factors)
-        return np.asarray((total - self.centre * factors.sum()) * self.inverse_spread)
+        total = self._adjoint(factors) - standardisation.mean * factors.sum()
+        return np.asarray(total * standardisation.inverse_deviation)
 
-    def gram(self, weights: FloatArray) -> FloatArray:
-        """Return the sum of weight times the outer square of the standardised row."""
+    def gram(self, weights: FloatArray, standardisation: Standardisation) -> FloatArray:
+        """Return Zᵀ diag(weights) Z of the standardised rows."""
         self.n_passes += 1
-        return self._scaled(self._gram(weights))
+        return standardisation.second_moment(self._gram(weights, standardisation.mean))
 
-    @_unusual
-    def standardise(self, weights: FloatArray, *, centred: bool) -> FloatArray:
-        """Set centre and spread from weighted moments; return the Gram matrix.
+    @_quiet
+    def standardisation(self, weights: FloatArray, *, centred: bool) -> Standardisation:
+        """Return weighted means and deviations; the weights sum to one.
 
-        Weights sum to one. Without centring, as for a fit without intercept, the spread is the
-        root mean square. A column without spread takes no part: its coefficient is zero.
+        Raises
+        ------
+        FloatingPointError
+            Where means or squares over- or underflow.
         """
-        second_moment = self._set_centre(weights, centred=centred, diagonal=False)
-        self._set_spread(np.diagonal(second_moment))
-        return self._scaled(second_moment)
+        mean, variance = self._moments(weights, centred=centred, diagonal=True)
+        return self._standardisation_of(mean, variance)
 
-    @_unusual
-    def standardise_diagonal(self, weights: FloatArray, *, centred: bool) -> None:
-        """Set centre and spread as `standardise` does, where a Gram matrix would be too large."""
-        self._set_spread(self._set_centre(weights, centred=centred, diagonal=True))
+    @_quiet
+    def standardisation_and_gram(
+        self, weights: FloatArray, *, centred: bool
+    ) -> tuple[Standardisation, FloatArray]:
+        """Return weighted means and deviations, and the Gram matrix under the same weights."""
+        mean, second_moment = self._moments(weights, centred=centred, diagonal=False)
+        standardisation = self._standardisation_of(mean, np.diagonal(second_moment))
+        return standardisation, standardisation.second_moment(second_moment)
 
-    @_unusual
-    def part_variances(self, weights: FloatArray, *, centred: bool) -> FloatArray:
-        """Return the variance of each standardised column under several sets of weights.
+    @_quiet
+    def fold_variances(
+        self, weights: FloatArray, standardisation: Standardisation, *, centred: bool
+    ) -> FloatArray:
+        """Return the variance of each standardised column under the weights of each fold.
 
-        Each set sums to one. Without centring it is the mean square.
+        Each row of `weights` sums to one. Without centring this is the mean square.
         """
         self.n_passes += 1
-        first, second = self._part_moments(weights)
+        first, second = self._fold_moments(weights, standardisation.mean)
         variance = second - first**2 if centred else second
-        return np.asarray(np.maximum(variance, 0.0) * self.inverse_spread**2)
+        return np.asarray(np.maximum(variance, 0.0) * standardisation.inverse_deviation**2)
 
-    @_unusual
+    @_quiet
     def mean_square(self, weights: FloatArray) -> float:
-        """Return the weighted mean of the squared norm of the rows, as they are."""
+        """Return the weighted mean of ‖x‖² over the rows as they are."""
         self.n_passes += 1
-        mean = float(self._squares(weights).sum())
-        vanishes = mean == 0.0 and np.any(self._largest(np.arange(self.n_columns)) > 0)
-        if vanishes or not mean < np.inf:
+        mean = float(self._squares(weights, np.zeros(self.n_columns)).sum())
+        underflows = mean == 0.0 and np.any(self._largest(np.arange(self.n_columns)) > 0)
+        if underflows or not mean < np.inf:
             raise FloatingPointError("the rows have no finite mean square")
         return mean
 
-    @_unusual
-    def distances(self) -> Any:
-        """Return the norm of every standardised row, where the rows are."""
+    @_quiet
+    def row_norms(self, standardisation: Standardisation) -> Any:
+        """Return the Euclidean norm of every standardised row, on the device of the rows."""
         self.n_passes += 1
-        return self._distances(self.inverse_spread)
+        return self._row_norms(standardisation.mean, standardisation.inverse_deviation)
 
-    def row_products(self, column_weights: FloatArray) -> FloatArray:
-        """Return the n_rows x n_rows matrix of weighted inner products of standardised rows."""
+    def row_products(
+        self, column_weights: FloatArray, standardisation: Standardisation
+    ) -> FloatArray:
+        """Return Z diag(column_weights) Zᵀ, of shape (n_rows, n_rows)."""
         self.n_passes += 1
-        return self._row_products(np.sqrt(column_weights) * self.inverse_spread)
+        factors = np.sqrt(column_weights) * standardisation.inverse_deviation
+        return self._row_products(standardisation.mean, factors)
 
-    def sample(self, rows: NDArray[np.intp]) -> "Design | None":
-        """Return a design of some rows, in rising order, as they are; None where that is costly."""
+    def place(self, values: NDArray[Any]) -> Any:
+        """Return an array with one entry per row on the device of the rows."""
+        return values
+
+    @abstractmethod
+    def like(self, rows: FloatArray) -> "Design":
+        """Return a design of other dense rows, given in NumPy, on the device of these."""
+
+    def subset(self, rows: NDArray[np.intp] | slice, threads: Threads | None = None) -> "Design":
+        """Return a design of some rows, in rising order. This is the capability "subset"."""
+        raise NotImplementedError(self._lacks("subset"))
+
+    def float32_copy(
+        self, order: NDArray[np.intp], standardisation: Standardisation
+    ) -> "Design | None":
+        """Return a float32 copy of the standardised rows in another order, which is faster to read.
+
+        None where the copy would be too large, or where rows are read where they are.
+        """
         return None
 
-    def condensed(self, order: NDArray[np.intp]) -> "Design":
-        """Return a design of the standardised rows that is quicker to sweep but has fewer digits.
+    def _lacks(self, capability: str) -> str:
+        return f"{type(self).__name__} does not support {capability!r}"
 
-        It has the rows in another order, or is the design itself where there is none.
+    def _moments(
+        self, weights: FloatArray, *, centred: bool, diagonal: bool
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the mean and the second moments about it: the matrix or its diagonal.
+
+        Without centring the mean is zero.
         """
-        return self
-
-    def _scaled(self, second_moment: FloatArray) -> FloatArray:
-        total = second_moment * self.inverse_spread
-        return np.asarray((total.T * self.inverse_spread).T)
-
-    def _set_centre(self, weights: FloatArray, *, centred: bool, diagonal: bool) -> FloatArray:
-        """Set the centre, and return the second moments about it, all or their diagonal."""
         self.n_passes += 2
         mean = self._adjoint(weights)
         if not np.all(np.isfinite(mean)):
             raise FloatingPointError("the columns have no finite mean")
-        self.centre = mean if centred else np.zeros(self.n_columns)
-        return self._squares(weights) if diagonal else self._gram(weights)
+        mean = mean if centred else np.zeros(self.n_columns)
+        return mean, (self._squares if diagonal else self._gram)(weights, mean)
 
-    def _set_spread(self, second_moment: FloatArray) -> None:
-        # A spread below the rounding of the centre is the rounding of a constant column. Sparse
-        # rows cannot be centred before they are squared, which costs half the digits.
-        summing = 1e-7 if self.is_sparse else self.n_rows * np.finfo(np.float64).eps
-        still = second_moment <= (max(summing, self.resolution) * self.centre) ** 2
-        columns, moving = np.flatnonzero(still), second_moment[~still]
-        largest = self._largest(columns) if len(columns) else np.zeros(0)
-        vanishes = np.any((largest > 0) & (largest < self.smallest))
-        vanishes |= np.any(moving < self.smallest**2)
-        if vanishes or not np.all(second_moment < 1e280):
+    def _standardisation_of(self, mean: FloatArray, variance: FloatArray) -> Standardisation:
+        # A deviation below the rounding error of the mean is that of a constant column. Sparse rows
+        # are centred after they are squared, which loses half the digits.
+        summation = 1e-7 if self.is_sparse else self.n_rows * float(np.finfo(np.float64).eps)
+        is_constant = variance <= (max(summation, self.value_rounding) * mean) ** 2
+        constant, varying = np.flatnonzero(is_constant), variance[~is_constant]
+        largest = self._largest(constant) if len(constant) else np.zeros(0)
+        underflows = np.any((largest > 0) & (largest < self.smallest_magnitude))
+        underflows |= np.any(varying < self.smallest_magnitude**2)
+        if underflows or not np.all(variance < self.largest_variance):
             raise FloatingPointError("the squares of the columns lose digits")
-        self.inverse_spread = np.zeros(self.n_columns)
-        self.inverse_spread[~still] = 1.0 / np.sqrt(moving)
+        inverse_deviation = np.zeros(self.n_columns)
+        inverse_deviation[~is_constant] = 1.0 / np.sqrt(varying)
+        return Standardisation(mean, inverse_deviation)
 
     def _scores(self, coef: FloatArray, intercept: FloatArray) -> FloatArray:
         """Return x·coef + intercept for every row and task."""
         scores = np.empty((self.n_rows, len(intercept)))
-        for span, part in self._score_chunks(coef, intercept):
-            scores[span] = part
+        for span, chunk in self._score_chunks(coef, intercept):
+            scores[span] = chunk
         return scores
 
     @abstractmethod
     def _score_chunks(
         self, coef: FloatArray, intercept: FloatArray
     ) -> Iterator[tuple[slice, FloatArray]]:
-        """Yield x·coef + intercept of some rows at a time."""
+        """Yield x·coef + intercept for chunks of rows."""
 
     @abstractmethod
-    def _part_scores(
-        self, coef: FloatArray, intercept: FloatArray, chosen: Flags, part: NDArray[np.intp]
+    def _held_out_scores(
+        self, coef: FloatArray, intercept: FloatArray, held_out: Flags, fold: NDArray[np.intp]
     ) -> list[FloatArray]:
-        """Return x·coef + intercept of the chosen rows and the tasks of each part."""
+        """Return x·coef + intercept of held-out rows for the tasks of each fold."""
 
     @abstractmethod
     def _sweep(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
-        """Sum loss and gradient over the rows, for each task."""
+        """Sum losses and gradients over the rows, for each task."""
 
     @abstractmethod
     def _adjoint(self, factors: FloatArray) -> FloatArray:
-        """Sum factor times row."""
+        """Return Xᵀ factors."""
 
     @abstractmethod
-    def _gram(self, weights: FloatArray) -> FloatArray:
-        """Sum weight times the outer square of the centred row."""
+    def _gram(self, weights: FloatArray, mean: FloatArray) -> FloatArray:
+        """Return the weighted sum of (x - mean)(x - mean)ᵀ."""
 
     @abstractmethod
-    def _squares(self, weights: FloatArray) -> FloatArray:
-        """Sum weight times the squares of the centred row: the diagonal of `_gram`."""
+    def _squares(self, weights: FloatArray, mean: FloatArray) -> FloatArray:
+        """Return the weighted sum of (x - mean)², the diagonal of `_gram`."""
 
     @abstractmethod
-    def _part_moments(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Sum the centred rows and their squares, under each of several sets of weights."""
+    def _fold_moments(self, weights: FloatArray, mean: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return sums of x - mean and of its square, under the weights of each fold."""
 
     @abstractmethod
-    def _distances(self, factors: FloatArray) -> Any:
-        """Return the norm of every row, centred and multiplied by these factors."""
+    def _row_norms(self, mean: FloatArray, factors: FloatArray) -> Any:
+        """Return ‖factors · (x - mean)‖ of every row."""
 
     @abstractmethod
     def _largest(self, columns: NDArray[np.intp]) -> FloatArray:
         """Return the largest absolute value in each of some columns."""
 
     @abstractmethod
-    def _row_products(self, factors: FloatArray) -> FloatArray:
-        """Return the inner products of all rows, centred and multiplied by these factors."""
+    def _row_products(self, mean: FloatArray, factors: FloatArray) -> FloatArray:
+        """Return the inner products of all rows factors · (x - mean)."""
+
+
+__all__ = ["Design", "Flags", "Linear", "Standardisation", "Sweep"]

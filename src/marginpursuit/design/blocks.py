@@ -1,6 +1,6 @@
-"""Rows that come in blocks: each is a design in memory for as long as it is read.
+"""Rows that come in blocks: each block is a design in memory while it is read.
 
-Results of blocks are added in their order, so that no result depends on when a block arrives.
+The results of blocks are added in order, so that no result depends on when a block arrives.
 """
 
 from collections.abc import Callable, Iterator
@@ -11,64 +11,77 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from marginpursuit._threads import Threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.blocks import Blocks, Held
 from marginpursuit.design._base import Design, Flags, Sweep
 from marginpursuit.design.memory import MemoryDesign
+from marginpursuit.design.standardisation import Standardisation
 from marginpursuit.tasks import Tasks
 
 
 @dataclass(frozen=True, slots=True)
 class _Moments:
-    """The weight of some rows, their mean, and the sum of weight times squares about it."""
+    """The weight of some rows, their mean, and the weighted sum of squares about it."""
 
     weight: float
     mean: FloatArray
     second: FloatArray  # (n_columns, n_columns), or its diagonal
 
     def __add__(self, other: "_Moments") -> "_Moments":
-        """Join the moments of two sets of rows, without the cancellation of raw moments."""
+        """Combine the moments of two sets of rows, without the cancellation of raw moments."""
         weight = self.weight + other.weight
-        share = other.weight / weight if weight > 0 else 0.0
-        apart = other.mean - self.mean
-        square = apart**2 if self.second.ndim == 1 else np.outer(apart, apart)
-        second = self.second + other.second + self.weight * share * square
-        return _Moments(weight, self.mean + share * apart, second)
+        fraction = other.weight / weight if weight > 0 else 0.0
+        difference = other.mean - self.mean
+        is_diagonal = self.second.ndim == 1
+        square = difference**2 if is_diagonal else np.outer(difference, difference)
+        second = self.second + other.second + self.weight * fraction * square
+        return _Moments(weight, self.mean + fraction * difference, second)
 
 
 class BlockDesign(Design):
-    """Blocks of rows, read one after another in as many threads as a block has work for."""
+    """Blocks of rows, read one after another, each by all threads.
 
-    def __init__(self, blocks: Blocks, *, n_threads: int = 1) -> None:
-        super().__init__(*blocks.shape)
+    Where blocks are read in parallel, as on a cluster, each is read by one thread.
+    """
+
+    def __init__(self, blocks: Blocks, threads: Threads | None = None) -> None:
+        super().__init__(*blocks.shape, threads)
         self.is_sparse = blocks.is_sparse
         self._blocks = blocks
-        self._n_threads = 1 if blocks.is_parallel else n_threads
+        self._n_threads = 1 if blocks.is_parallel else self.threads.n
+
+    def like(self, rows: FloatArray) -> MemoryDesign:
+        """Return a design of other dense rows, in memory."""
+        return MemoryDesign(rows, self.threads)
 
     def hold_scores(
         self,
         make: Callable[..., Any],
         coef: FloatArray,
         intercept: FloatArray,
+        standardisation: Standardisation,
         *vectors: NDArray[Any],
     ) -> Held:
-        """Keep what a function makes of the scores and vectors of each block, in one read."""
+        """Keep the result of a function of the scores and vectors of each block, in one pass."""
         self.n_passes += 1
-        ask = partial(_make_of_scores, make, *self.to_data((coef, intercept)))
-        return self._blocks.hold(self._in_memory(ask), *vectors)
+        linear = standardisation.to_data((coef, intercept))
+        return self._blocks.hold(self._in_memory(partial(_map_scores, make, *linear)), *vectors)
 
     def _in_memory(self, ask: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function of rows that asks a design in memory, with the centre of this one."""
-        return partial(_ask_rows, ask, self.centre, self._n_threads)
+        """Return a function of the rows of a block that calls `ask` with a design in memory."""
+        return partial(_ask_rows, ask, self._n_threads)
 
     def _total(self, ask: Callable[..., Any], *vectors: NDArray[Any]) -> Any:
         return self._blocks.total(self._in_memory(ask), *vectors)
 
-    def _set_centre(self, weights: FloatArray, *, centred: bool, diagonal: bool) -> FloatArray:
-        self.n_passes += 1  # a block is read twice while it is in memory
-        moments = self._total(partial(_moments, centred=centred, diagonal=diagonal), weights)
-        self.centre = moments.mean
-        return np.asarray(moments.second)
+    def _moments(
+        self, weights: FloatArray, *, centred: bool, diagonal: bool
+    ) -> tuple[FloatArray, FloatArray]:
+        self.n_passes += 1  # the two passes are over a block in memory
+        ask = partial(_block_moments, centred=centred, diagonal=diagonal)
+        moments = self._total(ask, weights)
+        return moments.mean, np.asarray(moments.second)
 
     def _score_chunks(
         self, coef: FloatArray, intercept: FloatArray
@@ -77,71 +90,81 @@ class BlockDesign(Design):
         for _, span, scores in self._blocks.each(run):
             yield span, scores
 
-    def _part_scores(
-        self, coef: FloatArray, intercept: FloatArray, chosen: Flags, part: NDArray[np.intp]
+    def _held_out_scores(
+        self, coef: FloatArray, intercept: FloatArray, held_out: Flags, fold: NDArray[np.intp]
     ) -> list[FloatArray]:
-        run = self._in_memory(partial(_scores_of_parts, coef, intercept, part))
-        scores = [scores for _, _, scores in self._blocks.each(run, chosen)]
-        return [np.concatenate(parts) for parts in zip(*scores, strict=True)]
+        run = self._in_memory(partial(_held_out, coef, intercept, fold))
+        scores = [scores for _, _, scores in self._blocks.each(run, held_out)]
+        return [np.concatenate(folds) for folds in zip(*scores, strict=True)]
 
     def _sweep(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
-        # What goes with the rows is handed over in pieces, and not with the question.
+        # Labels and weights go to the blocks in pieces; the rest of the tasks goes to all of them.
         question = replace(tasks, codes=tasks.codes[:0], weights=tasks.weights[:, :0])
-        ask = partial(_sweep_tasks, coef, intercept, question)
+        ask = partial(_sweep_block, coef, intercept, question)
         return self._total(ask, tasks.codes, tasks.weights)  # type: ignore[no-any-return]
 
     def _adjoint(self, factors: FloatArray) -> FloatArray:
         return np.asarray(self._total(MemoryDesign._adjoint, factors))
 
-    def _gram(self, weights: FloatArray) -> FloatArray:
-        return np.asarray(self._total(MemoryDesign._gram, weights))
+    def _gram(self, weights: FloatArray, mean: FloatArray) -> FloatArray:
+        return np.asarray(self._total(partial(_gram, mean), weights))
 
-    def _squares(self, weights: FloatArray) -> FloatArray:
-        return np.asarray(self._total(MemoryDesign._squares, weights))
+    def _squares(self, weights: FloatArray, mean: FloatArray) -> FloatArray:
+        return np.asarray(self._total(partial(_squares, mean), weights))
 
-    def _part_moments(self, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-        first, second = self._total(_stacked_moments, weights)
+    def _fold_moments(self, weights: FloatArray, mean: FloatArray) -> tuple[FloatArray, FloatArray]:
+        first, second = self._total(partial(_stacked_moments, mean), weights)
         return first, second
 
-    def _distances(self, factors: FloatArray) -> FloatArray:
-        run = self._in_memory(partial(MemoryDesign._distances, factors=factors))
-        return np.concatenate([distances for _, _, distances in self._blocks.each(run)])
+    def _row_norms(self, mean: FloatArray, factors: FloatArray) -> FloatArray:
+        run = self._in_memory(partial(MemoryDesign._row_norms, mean=mean, factors=factors))
+        return np.concatenate([norms for _, _, norms in self._blocks.each(run)])
 
     def _largest(self, columns: NDArray[np.intp]) -> FloatArray:
         run = self._in_memory(partial(MemoryDesign._largest, columns=columns))
         return np.asarray(np.max([largest for _, _, largest in self._blocks.each(run)], axis=0))
 
-    def _row_products(self, factors: FloatArray) -> FloatArray:
+    def _row_products(self, mean: FloatArray, factors: FloatArray) -> FloatArray:
         products = np.empty((self.n_rows, self.n_rows))
-        run = self._in_memory(partial(MemoryDesign.scaled_rows, factors=factors))
-        for _, span, rows in self._blocks.each(run):  # the scores of a row are its products
+        run = self._in_memory(partial(MemoryDesign.scaled_rows, mean=mean, factors=factors))
+        for _, span, rows in self._blocks.each(run):  # products with some rows are scores
             coef = (rows * factors).T
-            products[:, span] = self._scores(coef, -self.centre @ coef)
+            products[:, span] = self._scores(coef, -mean @ coef)
         return products
 
 
-# What a block is asked. These functions go to workers by name, which closures do not.
+# Functions of a block are at the top level: workers import them by name, which closures do not
+# allow.
 
 
-def _ask_rows(
-    ask: Callable[..., Any], centre: FloatArray, n_threads: int, rows: Any, *vectors: NDArray[Any]
-) -> Any:
-    """Ask a design in memory about rows and what goes with them."""
-    with np.errstate(all="ignore"), MemoryDesign(rows, n_threads=n_threads) as design:
-        design.centre = centre
-        return ask(design, *vectors)
+def _ask_rows(ask: Callable[..., Any], n_threads: int, rows: Any, *vectors: NDArray[Any]) -> Any:
+    """Call `ask` with a design of the rows in memory, and the pieces of vectors for the rows."""
+    with np.errstate(all="ignore"), Threads(n_threads) as threads:
+        return ask(MemoryDesign(rows, threads), *vectors)
 
 
-def _moments(
+def _block_moments(
     design: MemoryDesign, weights: FloatArray, *, centred: bool, diagonal: bool
 ) -> _Moments:
     weight = float(weights.sum())
-    shares = weights / weight if weight > 0 else weights
-    second = design._set_centre(shares, centred=centred, diagonal=diagonal)
-    return _Moments(weight, design.centre, weight * second)
+    relative = weights / weight if weight > 0 else weights
+    mean, second = design._moments(relative, centred=centred, diagonal=diagonal)
+    return _Moments(weight, mean, weight * second)
 
 
-def _sweep_tasks(
+def _gram(mean: FloatArray, design: MemoryDesign, weights: FloatArray) -> FloatArray:
+    return design._gram(weights, mean)
+
+
+def _squares(mean: FloatArray, design: MemoryDesign, weights: FloatArray) -> FloatArray:
+    return design._squares(weights, mean)
+
+
+def _stacked_moments(mean: FloatArray, design: MemoryDesign, weights: FloatArray) -> FloatArray:
+    return np.stack(design._fold_moments(weights, mean))
+
+
+def _sweep_block(
     coef: FloatArray,
     intercept: FloatArray,
     question: Tasks,
@@ -152,21 +175,17 @@ def _sweep_tasks(
     return design._sweep(coef, intercept, replace(question, codes=codes, weights=weights))
 
 
-def _scores_of_parts(
+def _held_out(
     coef: FloatArray,
     intercept: FloatArray,
-    part: NDArray[np.intp],
+    fold: NDArray[np.intp],
     design: MemoryDesign,
-    chosen: Flags,
+    held_out: Flags,
 ) -> list[FloatArray]:
-    return design._part_scores(coef, intercept, chosen, part)
+    return design._held_out_scores(coef, intercept, held_out, fold)
 
 
-def _stacked_moments(design: MemoryDesign, weights: FloatArray) -> FloatArray:
-    return np.stack(design._part_moments(weights))
-
-
-def _make_of_scores(
+def _map_scores(
     make: Callable[..., Any],
     coef: FloatArray,
     intercept: FloatArray,

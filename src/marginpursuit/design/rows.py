@@ -1,4 +1,4 @@
-"""Some rows of whatever holds the data."""
+"""Subsets of the rows of whatever holds the data."""
 
 from math import prod
 from typing import Any
@@ -11,14 +11,14 @@ from marginpursuit.blocks import Blocks
 
 
 def take_rows(matrix: Any, rows: NDArray[np.intp]) -> Any:
-    """Return some rows, in rising order, where they are; of blocks, they are not loaded yet."""
+    """Return some rows, in rising order, on the device of the data; blocks are not loaded yet."""
     if isinstance(matrix, Blocks):
         return matrix.take(rows)
     if is_foreign(matrix):
         xp = namespace(matrix)
         return xp.take(matrix, beside(matrix, rows, xp.int64), axis=0)
     if isinstance(matrix, np.ndarray) and matrix.flags.c_contiguous:
-        return matrix.take(rows, axis=0)  # a fifth quicker than by an index
+        return matrix.take(rows, axis=0)  # 20 % faster than indexing
     return matrix[rows]
 
 
@@ -27,9 +27,9 @@ def loaded(matrix: Any) -> Any:
     return matrix.gather() if isinstance(matrix, Blocks) else matrix
 
 
-def row_elements(matrix: Any) -> float:
-    """Return how many elements a row stores in the mean."""
+def elements_per_row(matrix: Any) -> float:
+    """Return the mean number of stored elements of a row."""
     if isinstance(matrix, Blocks):
         return matrix.row_elements
-    stored = getattr(matrix, "nnz", prod(matrix.shape))  # of a sparse matrix, or all
+    stored = getattr(matrix, "nnz", prod(matrix.shape))
     return float(stored / matrix.shape[0])

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginpursuit import MarginPursuitClassifier
-from marginpursuit._threads import usable_threads
+from marginpursuit._threads import Threads, usable_threads
 from marginpursuit.blocks import Blocks, as_blocks, from_npy, to_npy
 from marginpursuit.design import design_for
 from marginpursuit.experiments.runs import Table
@@ -174,7 +174,8 @@ def _measure(file: LargeFile, repeats: int = 3) -> Iterator[tuple[str, str]]:
     tasks = Tasks.of(Labels(file.y.astype(np.intp), 2), weights, MarginLoss())
     reading, sweep, cold = np.inf, np.inf, True
     blocks = from_npy(file.path)
-    with design_for(blocks, n_threads=usable_threads(None)) as design:
+    with Threads(usable_threads(None)) as threads:
+        design = design_for(blocks, threads)
         coef, intercept = np.full((_COLUMNS, 1), 1e-3), np.zeros(1)
         for _ in range(repeats):
             for read_ahead in (False, True):

@@ -25,12 +25,11 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from marginpursuit._validation import FloatArray
-from marginpursuit.design import Linear, MemoryDesign
+from marginpursuit.design import Linear
 from marginpursuit.losses import MarginLoss
 from marginpursuit.selection.candidates import Candidate, FoldFit, Path, Stopping
 from marginpursuit.selection.fold_groups import FitPlan, FoldData, FoldGroup, prepare_groups
-from marginpursuit.solvers import Prepared, Problem, Solution, minimise
-from marginpursuit.solvers.dual_ascent import solve_dual
+from marginpursuit.solvers import DualSolver, Prepared, Problem, Solution, minimise
 from marginpursuit.tasks import Tasks
 
 
@@ -126,7 +125,7 @@ class FoldFits:
                 solution = self._solve_dual(problem, tols)
             else:
                 # After a warm start one small estimate of the gap is not reliable: two in a row.
-                solution = minimise(problem, times=2, tols=tols)
+                solution = minimise(problem, n_confirmations=2, tol=tols)
             self.n_passes += design.n_passes - before
             coef, intercept = solution.linear
             for member, tasks in zip(members, self._task_slices(len(members)), strict=True):
@@ -151,9 +150,9 @@ class FoldFits:
             np.tile(self._positive_classes, len(members)),
             np.repeat([member.part for member in members], n_problems),
             tuple(loss for loss in losses for _ in range(n_problems)),
-            group.stretches,
+            group.ranges,
         )
-        zero = np.zeros((group.prepared.design.n_columns, n_problems)), np.zeros(n_problems)
+        zero = group.prepared.zeros(n_problems)
         alphas = np.repeat([member.path.alpha for member in members], n_problems)
         return Problem(
             group.prepared,
@@ -162,7 +161,7 @@ class FoldFits:
             _joined([fits.get(member, zero) for member in members]),
             max(stopping[member].max_iter for member in members),
             min(stopping[member].tol for member in members),
-            report=lambda progress: None,
+            policy=self._policy.solvers,
         )
 
     def _solve_dual(self, problem: Problem, tols: FloatArray) -> Solution:
@@ -173,7 +172,7 @@ class FoldFits:
         policy, allowed = self._policy, self._policy.dual_gap_ratio * tols
         max_passes = max(self._plan.loose.max_iter, int(policy.dual_passes / problem.tol))
         limited = replace(problem, max_iter=min(problem.max_iter, max_passes))
-        solution = solve_dual(limited, allowed)
+        solution = DualSolver().solve(limited, allowed)
         if not self._plan.is_final:
             return solution
         coef, intercept = solution.linear
@@ -187,7 +186,12 @@ class FoldFits:
                 alphas=problem.alphas[some],
                 start=(coef[:, some], intercept[some]),
             )
-            found = minimise(rest, times=5, fewest=policy.min_primal_iterations, tols=tols[some])
+            found = minimise(
+                rest,
+                n_confirmations=5,
+                min_iter=policy.min_primal_iterations,
+                tol=tols[some],
+            )
             coef[:, some], intercept[some] = found.linear
         return solution
 
@@ -195,8 +199,8 @@ class FoldFits:
         """Whether the tasks, of one problem and not loosely fitted, may share a Hessian."""
         design = group.prepared.design
         return (
-            group.prepared.with_hessian is not None
-            and isinstance(design, MemoryDesign)
+            group.prepared.preconditioner.allows_hessian
+            and "row_access" in design.capabilities
             and design.n_stored >= self._policy.min_hessian_elements
             and self._n_problems == 1
             and self._plan.stopping != self._plan.loose
@@ -208,18 +212,19 @@ class FoldFits:
         design, policy = prepared.design, self._policy
         some = np.arange(0, len(problem.tasks), -(-len(problem.tasks) // policy.hessian_tasks))
         tasks, curvature = problem.tasks.take(some), np.zeros(design.n_rows)
-        scores = design.scores(coef[:, some], intercept[some])
+        scores = design.scores(coef[:, some], intercept[some], prepared.standardisation)
         self.n_passes += 1
         for k, loss in enumerate(tasks.losses):
             own = loss.curvature(tasks.sign(k) * scores[:, k])
-            curvature += tasks.weights[tasks.part[k]] * own / len(tasks)
+            curvature += tasks.weights[tasks.fold[k]] * own / len(tasks)
         n_products = np.count_nonzero(curvature) * design.n_columns
         n_products_of_a_sweep = len(problem.tasks) * design.n_rows
         is_cheap = n_products <= policy.max_hessian_sweeps * n_products_of_a_sweep
-        if prepared.with_hessian is None or not is_cheap:
+        if not is_cheap:
             return prepared
         self.n_passes += 2
-        return replace(prepared.with_hessian(curvature), design=design)
+        preconditioner = prepared.preconditioner.with_hessian(curvature)
+        return replace(prepared, preconditioner=preconditioner)
 
     def _scored(
         self, group: FoldGroup, members: list[FoldPath], scale: float, fits: Fits
@@ -235,7 +240,9 @@ class FoldFits:
             some = list(zip(members, slices, strict=True))[first : first + size]
             tasks = slice(some[0][1].start, some[-1][1].stop)
             part = np.repeat([member.part for member, _ in some], self._n_problems)
-            scores = group.reader.part_scores(coef[:, tasks], intercept[tasks], group.tests, part)
+            scores = group.reader.held_out_scores(
+                coef[:, tasks], intercept[tasks], group.tests, part
+            )
             self.n_passes += self._passes_per_scoring
             # The scores of a fold have the columns of its own tasks, in their order.
             columns = [iter(slices) for _ in group.folds]

@@ -13,22 +13,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from marginpursuit._threads import Threads
 from marginpursuit._validation import FloatArray
-from marginpursuit.design import (
-    Design,
-    Linear,
-    MemoryDesign,
-    MergedDesign,
-    design_for,
-    loaded,
-    row_elements,
-    take_rows,
-)
+from marginpursuit.design import Design, Linear, design_for, elements_per_row, loaded, take_rows
+from marginpursuit.losses import MarginLoss
 from marginpursuit.selection.candidates import FitOptions, Fold, Stopping
 from marginpursuit.selection.policy import SelectionPolicy
-from marginpursuit.solvers import SOLVERS, Prepared, choose_solver
-from marginpursuit.solvers.dual_ascent import has_dual, prepare_dual
-from marginpursuit.tasks import Labels, Stretches
+from marginpursuit.solvers import SOLVERS, Prepared, Request, plan
+from marginpursuit.tasks import Labels, RowRanges
 
 
 @dataclass(frozen=True)
@@ -82,10 +74,8 @@ class FitPlan:
         is_final: bool,
     ) -> "FitPlan":
         """Choose solver and stopping rules."""
-        solver = options.solver
-        if solver == "auto":
-            with design_for(data.fitted, n_threads=options.n_threads) as design:
-                solver = _choose_solver(design, len(data.labels.positive_classes), options, policy)
+        request = _request(design_for(data.fitted), data, options, policy)
+        solver = plan(request, options.solver).solver
         loose = stopping.loosened(policy.loose_stopping[solver])
         return cls(options, solver, stopping if is_final else loose, loose, is_final, policy)
 
@@ -113,7 +103,7 @@ class FoldGroup:
     prepared: Prepared
     codes: Any  # class codes; like the weights, on the device that holds the rows
     weights: Any  # (n_folds of the group, n_rows of the design matrix)
-    stretches: Stretches | None
+    ranges: RowRanges | None
     reader: Design  # of the rows to score
     to_reader: Callable[[Linear], Linear]  # from the coordinates of `prepared`
     reads_data: bool  # whether the coordinates of the reader are those of the data
@@ -121,69 +111,60 @@ class FoldGroup:
     n_passes: int  # over the rows to fit, that the preparation took
 
 
-def prepare_groups(data: FoldData, plan: FitPlan, stack: ExitStack) -> list[FoldGroup]:
-    """Prepare the design matrices of all folds; `stack` closes them."""
+def prepare_groups(data: FoldData, fit_plan: FitPlan, stack: ExitStack) -> list[FoldGroup]:
+    """Prepare the design matrices of all folds; `stack` closes them and their threads."""
+    threads = stack.enter_context(Threads(fit_plan.options.n_threads))
     n_rows, n_columns = data.fitted.shape
-    in_row_space = plan.solver == "gram" and n_rows < n_columns
-    if in_row_space and 8 * n_rows * row_elements(data.fitted) <= plan.policy.max_state_bytes:
+    in_row_space = fit_plan.solver == "gram" and n_rows < n_columns
+    if (
+        in_row_space
+        and 8 * n_rows * elements_per_row(data.fitted) <= fit_plan.policy.max_state_bytes
+    ):
         data = data.in_memory()  # to map one task to coefficients takes a pass over the data
-    reader = _opened(data.scored, plan, stack)
+    reader = stack.enter_context(design_for(data.scored, threads))
     every = list(range(len(data.folds)))
     if in_row_space:
-        return [_prepared(data.only(fold), [fold], reader, plan, stack) for fold in every]
-    return [_prepared(data, every, reader, plan, stack)]
+        return [_prepared(data.only(fold), [fold], reader, fit_plan, stack) for fold in every]
+    return [_prepared(data, every, reader, fit_plan, stack)]
 
 
 def _prepared(
-    data: FoldData, folds: list[int], reader: Design, plan: FitPlan, stack: ExitStack
+    data: FoldData, folds: list[int], reader: Design, fit_plan: FitPlan, stack: ExitStack
 ) -> FoldGroup:
-    design, options = _opened(data.fitted, plan, stack), plan.options
+    design = stack.enter_context(design_for(data.fitted, reader.threads))
     codes, weights = data.labels.codes, data.weights
-    order, stretches = None, None
-    if plan.takes_float32 and not plan.is_dual:
-        order, stretches = Stretches.of(weights)
-    prepare = prepare_dual if plan.is_dual else SOLVERS[plan.solver].prepare
-    prepared = prepare(
-        design, weights, options.alpha_unit, fit_intercept=options.fit_intercept, order=order
-    )
+    request, ranges = _request(design, data, fit_plan.options, fit_plan.policy), None
+    if fit_plan.takes_float32 and not fit_plan.is_dual:
+        order, ranges = RowRanges.of(weights)
+        request = replace(request, order=order)
+    prepared = SOLVERS[fit_plan.solver].prepare(request)
     if prepared.order is None:
-        stretches = None
+        ranges = None
     else:
-        stack.enter_context(prepared.design)
-        codes, weights = codes[prepared.order], np.ascontiguousarray(weights[:, order])
+        codes = codes[prepared.order]
+        weights = np.ascontiguousarray(weights[:, prepared.order])
     reads_data, to_reader = True, prepared.to_data
-    if isinstance(prepared.design, MergedDesign) and isinstance(reader, MemoryDesign):
+    if prepared.merge is not None and "row_access" in reader.capabilities:
         # The merged columns of a subsample are few; the rows to score are merged likewise.
-        reader = stack.enter_context(prepared.design.rotated(reader.matrix))
-        reads_data, to_reader = False, prepared.design.to_data
+        reader = design_for(prepared.merge.apply(data.scored), reader.threads)
+        reads_data, to_reader = False, prepared.standardisation.to_data
     tests = np.zeros((len(folds), reader.n_rows), dtype=bool)
     for mask, fold in zip(tests, data.folds, strict=True):
         mask[fold.test] = True
     place = prepared.design.place
     return FoldGroup(
-        *(folds, prepared, place(codes), place(weights), stretches),
+        *(folds, prepared, place(codes), place(weights), ranges),
         *(reader, to_reader, reads_data, tests, design.n_passes),
     )
 
 
-def _choose_solver(
-    design: Design, n_problems: int, options: FitOptions, policy: SelectionPolicy
-) -> str:
-    """Return the name of the solver that suits the fits to all folds together.
-
-    It is the solver of a single fit, except for sparse data with n < d, whose folds share no
-    factorisation.
-    """
-    chosen = choose_solver(design)
-    is_wide = policy.max_row_space_rows < design.n_rows < design.n_columns
-    is_dual = options.are_penalised and has_dual(design, options.alpha_unit)
-    if is_dual and (is_wide or chosen == "lbfgs"):
-        return "dual"
-    is_sparse = design.is_sparse and isinstance(design, MemoryDesign)
-    if is_wide and is_sparse and n_problems < policy.row_space_problems:
-        return "lbfgs"
-    return chosen
-
-
-def _opened(matrix: Any, plan: FitPlan, stack: ExitStack) -> Design:
-    return stack.enter_context(design_for(matrix, n_threads=plan.options.n_threads))
+def _request(
+    design: Design, data: FoldData, options: FitOptions, policy: SelectionPolicy
+) -> Request:
+    return Request(
+        *(design, data.weights, (MarginLoss(options.margin),), options.alpha_unit),
+        *(float(options.are_penalised), options.fit_intercept),
+        n_problems=len(data.labels.positive_classes),
+        is_search=True,
+        policy=policy.solvers,
+    )

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.model_selection import ParameterGrid
 
 from marginpursuit._namespaces import adopted, beside, is_elsewhere
-from marginpursuit._threads import usable_threads
+from marginpursuit._threads import Threads, usable_threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers import MarginPursuitClassifier
 from marginpursuit.classifiers._shared import (
@@ -378,7 +378,10 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
         """Return the data with bounded weights, and the number of passes that this took."""
         if self.leverage_bound is None:
             return data, 0
-        with design_for(data.matrix, n_threads=usable_threads(self.n_threads)) as design:
+        with (
+            Threads(usable_threads(self.n_threads)) as threads,
+            design_for(data.matrix, threads) as design,
+        ):
             bound = float(self.leverage_bound)
             weights = bounded_weights(design, data, bound, centred=self.fit_intercept)
             return replace(data, weights=weights), design.n_passes

@@ -6,6 +6,7 @@ import numpy as np
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.selection.candidates import Stopping
+from marginpursuit.solvers import Policy
 
 
 @dataclass(frozen=True)
@@ -58,14 +59,8 @@ class SelectionPolicy:
     float32_tol: float = 1e-4
     float32_margins: tuple[float, float] = (1e-20, 1e20)
 
-    # Sparse wide data (n < d). The Gram matrix of the rows needs one factorisation per fold and
-    # penalty, which all classes share. Above `max_row_space_rows` rows the dual is faster: 2,500
-    # rows of 5 classes of news20 take 21 s in the dual and 180 s with the factorisations. Where
-    # the dual is not available, L-BFGS is faster for fewer than `row_space_problems` one-vs-rest
-    # problems: 3,533 rows of news20 take 15 s with L-BFGS and 47 s with factorisations for one
-    # problem, and longer with L-BFGS for 20.
-    max_row_space_rows: int = 1024
-    row_space_problems: int = 8
+    # Thresholds by which the solver of the fold fits is chosen, and by which it runs.
+    solvers: Policy = field(default_factory=Policy)
 
     # A solve of at least `slow_iterations` iterations makes the Hessian replace the Gram matrix as
     # preconditioner, if its active rows cost at most `max_hessian_sweeps` sweeps and the data have

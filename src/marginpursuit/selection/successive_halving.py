@@ -43,7 +43,7 @@ from numpy.typing import NDArray
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._shared import TrainingData
-from marginpursuit.design import loaded, row_elements, take_rows
+from marginpursuit.design import elements_per_row, loaded, take_rows
 from marginpursuit.selection.candidates import Candidate, Fold
 from marginpursuit.selection.policy import SelectionPolicy
 from marginpursuit.tasks import Labels
@@ -169,7 +169,7 @@ def with_smaller_penalties(
 
 def _max_rows(data: TrainingData, policy: SelectionPolicy) -> int:
     """Return the most rows of a subsample that are kept in memory."""
-    return int(policy.max_rung_elements / max(1.0, row_elements(data.matrix)))
+    return int(policy.max_rung_elements / max(1.0, elements_per_row(data.matrix)))
 
 
 def _stratified(

@@ -1,80 +1,80 @@
-"""Solvers: a `Problem` goes in, a `Solution` comes out; one file per algorithm.
+"""Solvers: one file per algorithm, each registered in `SOLVERS`.
 
-A solver is a pair of functions. `prepare` makes the coordinates in which it works from the data,
-once; `solve` then minimises for one loss, as often as needed.
+A solver states whether it `supports` a request, prepares the data once for every loss and penalty,
+and takes a `Problem` to a `Solution`. `plan` chooses among them.
 """
 
-from collections.abc import Callable
-from functools import partial
-from typing import NamedTuple
+from typing import Protocol
 
-from marginpursuit.design import Design
 from marginpursuit.solvers._penalty import UNITS, penalty_unit
-from marginpursuit.solvers._problem import Prepared, Problem, Progress, Solution, Status
+from marginpursuit.solvers._problem import (
+    Prepared,
+    Problem,
+    Progress,
+    Request,
+    Solution,
+    Status,
+)
 from marginpursuit.solvers._quasi_newton import minimise
-from marginpursuit.solvers.gram import prepare_gram, solve_gram
-from marginpursuit.solvers.lbfgs import prepare_lbfgs, solve_lbfgs
-from marginpursuit.solvers.steepest import prepare_steepest, solve_steepest
+from marginpursuit.solvers.dual_ascent import DualSolver
+from marginpursuit.solvers.gram import GramSolver
+from marginpursuit.solvers.lbfgs import LbfgsSolver
+from marginpursuit.solvers.plan import Plan, plan, plan_gram
+from marginpursuit.solvers.policy import LbfgsPolicy, Policy
+from marginpursuit.solvers.steepest import SteepestDescentSolver
 from marginpursuit.solvers.stochastic import (
     StochasticPath,
-    prepare_stochastic,
-    solve_stochastic,
+    StochasticSolver,
     stochastic_margin_pursuit,
 )
 
 __all__ = [
     "SOLVERS",
     "UNITS",
+    "DualSolver",
+    "LbfgsPolicy",
+    "Plan",
+    "Policy",
     "Prepared",
     "Problem",
     "Progress",
+    "Request",
     "Solution",
     "Solver",
     "Status",
     "StochasticPath",
-    "choose_solver",
     "minimise",
     "penalty_unit",
+    "plan",
+    "plan_gram",
     "stochastic_margin_pursuit",
 ]
 
 
-class Solver(NamedTuple):
-    """How a solver prepares the data, also for losses without overconfidence, and solves."""
+class Solver(Protocol):
+    """What every solver offers."""
 
-    prepare: Callable[..., Prepared]
-    solve: Callable[[Problem], Solution]
-    prepare_one_sided: Callable[..., Prepared] | None = None
+    @property
+    def name(self) -> str:
+        """The name by which users choose it."""
 
-    def preparation(self, overconfidence: float) -> Callable[..., Prepared]:
-        """Return how to prepare for losses with this overconfidence."""
-        return self.prepare_one_sided or self.prepare if overconfidence == 0 else self.prepare
+    def supports(self, request: Request) -> str | None:
+        """Return None, or the reason why the request is not supported."""
 
+    def prepare(self, request: Request) -> Prepared:
+        """Prepare the data, once for every loss and penalty of the request."""
 
-SOLVERS = {
-    "gram": Solver(prepare_gram, solve_gram, partial(prepare_gram, waits=True)),
-    "lbfgs": Solver(prepare_lbfgs, solve_lbfgs),
-    "steepest": Solver(prepare_steepest, solve_steepest),
-    "stochastic": Solver(prepare_stochastic, solve_stochastic),
-}
-
-# The Gram matrix costs about d/20 sweeps (n/20 in the space of rows, once), and saves more than a
-# hundred where columns are correlated.
-_MOST_GRAM_COLUMNS = 2048
-_MOST_GRAM_ROWS = 4096
+    def solve(self, problem: Problem) -> Solution:
+        """Minimise the objective of every task."""
 
 
-def choose_solver(design: Design) -> str:
-    """Choose what ``solver="auto"`` means for these data.
+_ALL: tuple[Solver, ...] = (
+    GramSolver(),
+    LbfgsSolver(),
+    DualSolver(),
+    SteepestDescentSolver(),
+    StochasticSolver(),
+)
 
-    ============================================  =======
-    data                                          solver
-    ============================================  =======
-    at most 2048 columns                          gram
-    at most 4096 rows, fewer than columns         gram, in the space of the rows
-    otherwise                                     lbfgs
-    ============================================  =======
-    """
-    few_columns = design.n_columns <= _MOST_GRAM_COLUMNS
-    few_rows = design.n_rows < design.n_columns and design.n_rows <= _MOST_GRAM_ROWS
-    return "gram" if few_columns or few_rows else "lbfgs"
+#: All solvers by name.
+SOLVERS: dict[str, Solver] = {solver.name: solver for solver in _ALL}

@@ -8,11 +8,10 @@ import numpy as np
 
 from marginpursuit._threads import single_threaded_blas
 from marginpursuit._validation import FloatArray
-from marginpursuit.design import Design, MemoryDesign
+from marginpursuit.design import Design
 from marginpursuit.solvers._interior_point import InteriorPoint
 from marginpursuit.solvers._newton import NearDescent, NewtonDescent
 from marginpursuit.solvers._problem import Problem, Progress, Solution, Status
-from marginpursuit.solvers._quasi_newton import join, part
 from marginpursuit.solvers._single import SingleProblem, part_of
 
 # Newton steps after which the interior-point method takes over.
@@ -26,7 +25,7 @@ def finished(problem: Problem, first: Solution, trust: float, *, near: bool = Fa
     whether rows near the curved part of the loss decide, and are looked at first. Several tasks are
     finished side by side, as many as there are threads.
     """
-    points, value, gap = join(problem, *first.linear), first.value.copy(), first.gap.copy()
+    points, value, gap = problem.join(*first.linear), first.value.copy(), first.gap.copy()
     history, n_iter = list(first.history), first.n_iter
     for task, steps in _in_turn(problem, first, points, trust, near=near):
         for step in steps:
@@ -36,13 +35,12 @@ def finished(problem: Problem, first: Solution, trust: float, *, near: bool = Fa
                 passes = problem.prepared.design.n_passes
                 last = Progress(step.iteration, passes, float(value.mean()), float(gap.max()))
                 history.append(last)
-                problem.report(last)
-                problem.keep(problem, part(problem, points))
+                problem.tell(last, points)
             n_iter = max(n_iter, step.iteration)
     status = Status.CONVERGED
     if np.any(gap > problem.tol):
         status = Status.MAX_ITER if n_iter == problem.max_iter else Status.ROUNDING
-    return Solution(part(problem, points), value, gap, status, n_iter, tuple(history))
+    return Solution(problem.split(points), value, gap, status, n_iter, tuple(history))
 
 
 class _Step(NamedTuple):
@@ -60,11 +58,11 @@ def _in_turn(
 ) -> Iterator[tuple[int, Iterable[_Step]]]:
     """Yield every task and its steps; several tasks are taken side by side by the threads."""
     design, n_tasks = problem.prepared.design, len(problem.tasks)
-    if n_tasks == 1 or not isinstance(design, MemoryDesign) or design.n_threads == 1:
+    if n_tasks == 1 or "row_access" not in design.capabilities or design.threads.n == 1:
         for task in range(n_tasks):
             yield task, _steps(problem, task, first, points[task], trust, near=near)
         return
-    alone = [part_of(problem, slice(None)) for _ in range(design.n_threads)]
+    alone = [part_of(problem, slice(None)) for _ in range(design.threads.n)]
     for begin in range(0, n_tasks, len(alone)):
         wave = range(begin, min(begin + len(alone), n_tasks))
         runs = [
@@ -80,15 +78,12 @@ def _in_turn(
 
 def _at_once(design: Design, runs: Sequence[Callable[[], Iterable[_Step]]]) -> list[list[_Step]]:
     """Return what each run yields, a thread for each."""
-    found: list[list[_Step]] = [[] for _ in runs]
-
-    def share(thread: int, n_threads: int) -> None:
-        for k in range(thread, len(runs), n_threads):
-            found[k] = list(runs[k]())
-
     with single_threaded_blas():
-        design.in_threads(share, len(runs))
-    return found
+        return list(design.threads.map(_all_steps, runs))
+
+
+def _all_steps(run: Callable[[], Iterable[_Step]]) -> list[_Step]:
+    return list(run())
 
 
 def _steps(

@@ -23,7 +23,7 @@ from scipy.linalg import cho_factor, eigh
 
 from marginpursuit._kernels.coordinates import Terms
 from marginpursuit._validation import FloatArray
-from marginpursuit.design import MemoryDesign
+from marginpursuit.design import MemoryDesign, Standardisation
 from marginpursuit.solvers._problem import Progress, Status
 
 
@@ -76,6 +76,7 @@ class AugmentedRows:
 
     def __init__(self, design: MemoryDesign, constant: bool) -> None:
         self._design, self.constant, self.matrix = design, constant, design.matrix
+        self._identity = Standardisation.identity(design.n_columns)
         self.n_rows, self.n_columns = design.n_rows, design.n_columns + constant
 
     @property
@@ -91,12 +92,12 @@ class AugmentedRows:
 
     def pull(self, factors: FloatArray) -> FloatArray:
         """Return the sum of factor times row."""
-        total = self._design.adjoint(factors)
+        total = self._design.adjoint(factors, self._identity)
         return np.append(total, factors.sum()) if self.constant else total
 
     def gram(self, weights: FloatArray) -> FloatArray:
         """Return the sum of weight times the outer square of the row."""
-        gram = self._design.gram(weights)
+        gram = self._design.gram(weights, self._identity)
         if not self.constant:
             return gram
         total = np.empty((self.n_columns, self.n_columns))
@@ -108,8 +109,8 @@ class AugmentedRows:
         """Return x·Mx for every row; without a matrix, its squared norm."""
         n_columns = self._design.n_columns
         if matrix is None:
-            return self._design.quadratic() + float(self.constant)
-        total = self._design.quadratic(np.ascontiguousarray(matrix[:n_columns, :n_columns]))
+            return self._design.quadratic_forms() + float(self.constant)
+        total = self._design.quadratic_forms(np.ascontiguousarray(matrix[:n_columns, :n_columns]))
         if self.constant:
             total += self.scores(np.append(2.0 * matrix[:n_columns, -1], matrix[-1, -1]))
         return total

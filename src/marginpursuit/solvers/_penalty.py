@@ -1,10 +1,10 @@
-"""What a penalty of one means to each column, in standardised coordinates.
+"""The unit of the penalty of each column, for standardised rows.
 
-With weights w of the data as it came, v_j the variance of column j (its mean square where there is
-no intercept) and d the number of columns that vary, the penalty of a unit is
+With coefficients w for the data as they came, v_j the variance of column j (its mean square where
+there is no intercept) and d the number of columns that are not constant, the penalty α/2 times
 
 ============  ===============================
-unit          penalty
+unit          squared norm
 ============  ===============================
 absolute      Σ_j w_j²
 column        Σ_j v_j w_j²
@@ -12,60 +12,65 @@ standardised  d Σ_j v_j w_j²
 common        (Σ_j v_j) Σ_j w_j²
 ============  ===============================
 
-The last two are those of rows that have been scaled, each column for itself or all columns alike,
-such that their squared norm is one in the mean.
+The last two are the squared norm for rows whose mean squared norm has been scaled to one: each
+column separately, or all columns by a common factor.
 """
 
 import numpy as np
 
 from marginpursuit._validation import FloatArray
-from marginpursuit.design import Design
+from marginpursuit.design import Standardisation
+from marginpursuit.solvers._problem import Request
 
 #: The units by name.
 UNITS = ("absolute", "column", "standardised", "common")
 
-#: Those that are the same for columns that have been rotated among themselves.
-ROTATABLE = ("absolute", "common")
-
-# A column whose variance in a part is below this share of its variance in all parts is constant
-# there, but for rounding.
-_CONSTANT = 1e-12
-
-# Parts that share few rows would have the mean bound them by many times as much. They are alike as
-# a rule, and the line search sees to it where they are not.
-_MOST_BOUND = 1.25
+#: Units that do not change when the columns are rotated.
+ROTATION_INVARIANT = ("absolute", "common")
 
 
-def penalty_unit(name: str, inverse_spread: FloatArray, variance: FloatArray) -> FloatArray:
-    """Return the unit of each part and column.
+def penalty_unit(name: str, inverse_deviation: FloatArray, variance: FloatArray) -> FloatArray:
+    """Return the unit of each fold and column.
 
-    `variance` is that of the standardised columns in each part. A column that is constant in a part
-    but not elsewhere has a unit of infinity there: it takes no part.
+    `variance`, of shape (n_folds, n_columns), is that of the standardised columns in each fold. A
+    column that is constant in one fold but not in all has an infinite unit there: its coefficient
+    is fixed at zero.
     """
-    moving = inverse_spread > 0
+    varies = inverse_deviation > 0
+    is_constant = variance <= 1e-12  # up to rounding, relative to the variance over all folds
     if name in ("column", "standardised"):
-        counted = np.count_nonzero(variance > _CONSTANT, axis=1) if name == "standardised" else 1
-        unit = variance * np.reshape(counted, (-1, 1))
+        n_varying = np.count_nonzero(~is_constant, axis=1) if name == "standardised" else 1
+        unit = variance * np.reshape(n_varying, (-1, 1))
     else:
-        spread = np.divide(1.0, inverse_spread, out=np.zeros_like(inverse_spread), where=moving)
-        total = variance @ spread**2 if name == "common" else np.ones(len(variance))
-        unit = np.outer(total, inverse_spread**2)
-    return np.where(moving & (variance <= _CONSTANT), np.inf, unit)
+        deviation = np.divide(
+            1.0, inverse_deviation, out=np.zeros_like(inverse_deviation), where=varies
+        )
+        total = variance @ deviation**2 if name == "common" else np.ones(len(variance))
+        unit = np.outer(total, inverse_deviation**2)
+    return np.where(varies & is_constant, np.inf, unit)
 
 
-def design_unit(design: Design, weights: FloatArray, name: str, *, centred: bool) -> FloatArray:
-    """Return the unit for a design that is in standardised coordinates already."""
-    variance = (design.inverse_spread > 0)[np.newaxis].astype(np.float64)
-    if weights.shape[0] > 1:
-        variance = design.part_variances(weights, centred=centred)
-    return penalty_unit(name, design.inverse_spread, variance)
+def request_unit(request: Request, standardisation: Standardisation) -> FloatArray:
+    """Return the unit of each fold and column of a request, for this standardisation."""
+    variance = standardisation.varies[np.newaxis].astype(np.float64)
+    if request.has_folds:
+        variance = request.design.fold_variances(
+            request.weights, standardisation, centred=request.fit_intercept
+        )
+    return penalty_unit(request.unit, standardisation.inverse_deviation, variance)
 
 
-def shared_weights(weights: FloatArray) -> tuple[FloatArray, float]:
-    """Return the mean of the weights of all parts, and about how many times it bounds each."""
-    if weights.shape[0] == 1:
+def mean_unit(unit: FloatArray) -> FloatArray:
+    """Return the mean of the unit over folds, where it is finite."""
+    return np.asarray(np.mean(np.where(np.isfinite(unit), unit, 0.0), axis=0))
+
+
+def mean_weights(request: Request) -> tuple[FloatArray, float]:
+    """Return the mean of the sample weights of all folds, and the factor that majorises each."""
+    weights = request.weights
+    if not request.has_folds:
         return weights[0, :], 1.0
     mean = weights.mean(axis=0)
-    counted = mean > 0
-    most = max(float((part[counted] / mean[counted]).max()) for part in weights)
-    return mean, min(most, _MOST_BOUND)
+    is_used = mean > 0
+    ratio = max(float((fold[is_used] / mean[is_used]).max()) for fold in weights)
+    return mean, min(ratio, request.policy.max_fold_ratio)

@@ -1,28 +1,34 @@
-r"""What goes into a solver and what comes out.
+r"""The objective, and what solvers take and return.
 
-The objective, written once. For task k (one class against the rest, on one part of the rows, with
-its loss φ and penalty α) with weights c that sum to one and margins m = y (z·w + b) in the
-coordinates z of the prepared,
+**The objective**, written once. For task k (one positive class against the rest, the sample
+weights c of one fold, which sum to one, a loss φ and a penalty α) and margins m = y (z·w + b) of
+the standardised rows z,
 
 .. math::
 
     F_k(w, b) = \sum_i c_i\, \varphi(m_i) + \frac{\alpha}{2} \sum_j u_j w_j^2 ,
 
-where u is what a penalty of one means to each column. The intercept b is never penalised. The
-coefficients of all tasks are the columns of one array.
+where u_j is the *unit* of the penalty of column j (`_penalty`). The intercept b is not penalised.
+The gradient is Zᵀ(c y φ'(m)) + α u w, and the Hessian Zᵀ diag(c φ''(m)) Z + α diag(u).
+
+**Shapes.** A `Linear` is (coef, intercept) of shapes (n_columns, n_tasks) and (n_tasks,). A *point*
+is the same as one row per task, (n_tasks, n_columns + 1), with the intercept as last entry, or
+(n_tasks, n_columns) without intercept: `Problem.join` and `Problem.split` translate.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from marginpursuit._validation import FloatArray
-from marginpursuit.design import Design, Linear
+from marginpursuit.design import ColumnMerge, Design, Linear, Standardisation
+from marginpursuit.solvers.policy import Policy
+from marginpursuit.solvers.preconditioners import Preconditioner
 from marginpursuit.tasks import Tasks
 
 
@@ -40,112 +46,177 @@ class Progress:
     """Where a solve is after an iteration."""
 
     iteration: int
-    passes: int
-    value: float  # the mean objective of the tasks
-    gap: float  # the largest estimated relative suboptimality of a task
+    passes: int  # over the data
+    value: float  # mean objective of the tasks
+    gap: float  # largest estimated relative suboptimality of a task
+
+
+class Transform(Protocol):
+    """A linear change of coordinates of models."""
+
+    def to_data(self, linear: Linear) -> Linear:
+        """Translate a model to one for the rows as they are."""
+
+    def from_data(self, linear: Linear) -> Linear:
+        """Translate a model for the rows as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a solver is asked to prepare for: data, weights, losses and penalties."""
+
+    design: Design
+    weights: FloatArray  # (n_folds, n_rows), each row sums to one
+    losses: tuple[Any, ...]  # all losses that may be fitted
+    unit: str  # of the penalty: a name in `UNITS`
+    least_alpha: float  # the smallest penalty that may be fitted
+    fit_intercept: bool
+    n_problems: int = 1  # binary problems: one, or the number of classes
+    is_search: bool = False  # whether many candidates are fitted to folds
+    #: Where few digits suffice, an order in which the rows may be copied in float32.
+    order: NDArray[np.intp] | None = None
+    policy: Policy = field(default_factory=Policy)
+
+    @property
+    def has_folds(self) -> bool:
+        """Whether several folds are fitted."""
+        return bool(self.weights.shape[0] > 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The coordinates in which a solver works; made once, used for every loss and penalty.
-
-    `precondition` applies the inverse of a matrix that bounds the Hessian from above, for a penalty
-    α, to points, one a row, with the intercept, if there is one, as last entry. `bent`, if there
-    is such a thing, returns the same coordinates with a matrix near the Hessian where the loss has
-    these curvatures, weight included, at the rows. `order` is that of the rows in the design, if it
-    is not theirs.
-    """
+    """Data prepared once by a solver, and used for every loss and penalty."""
 
     design: Design
+    standardisation: Standardisation  # of the design's rows, as they are swept
     fit_intercept: bool
-    unit: FloatArray  # (n_parts, n_columns), u; infinite for a column that a part leaves out
-    precondition: Callable[[FloatArray, float], FloatArray]
-    to_data: Callable[[Linear], Linear]  # from these coordinates to those of the data as it came
-    from_data: Callable[[Linear], Linear]
-    with_hessian: "Callable[[FloatArray], Prepared] | None" = None
-    order: NDArray[np.intp] | None = None
+    unit: FloatArray  # (n_folds, n_columns), u; infinite for a column that is constant in a fold
+    preconditioner: Preconditioner
+    transform: Transform  # to and from models for the data as they came
+    order: NDArray[np.intp] | None = None  # of the rows in the design, if it is a reordered copy
+    merge: ColumnMerge | None = None  # of the columns, if the design has merged ones
 
+    def to_data(self, linear: Linear) -> Linear:
+        """Translate a model to one for the data as they came."""
+        return self.transform.to_data(linear)
 
-def _forget(problem: "Problem", linear: Linear) -> None:
-    """Keep nothing of an iterate."""
+    def from_data(self, linear: Linear) -> Linear:
+        """Translate a model for the data as they came."""
+        return self.transform.from_data(linear)
+
+    def zeros(self, n_tasks: int) -> Linear:
+        """Return the model whose coefficients are zero."""
+        return np.zeros((self.design.n_columns, n_tasks)), np.zeros(n_tasks)
 
 
 @dataclass(frozen=True)
 class Problem:
-    """Fits to be made together."""
+    """Tasks that are minimised together."""
 
     prepared: Prepared
     tasks: Tasks
     alphas: FloatArray  # (n_tasks,)
-    start: Linear  # in the coordinates of the prepared
+    start: Linear  # in the coordinates of `prepared`
     max_iter: int
-    tol: float
-    report: Callable[[Progress], None]
-    random_state: Any = None  # seed or source, for solvers that draw
-    keep: Callable[["Problem", Linear], None] = _forget  # is handed each iterate
-    # A solver that bounds the gap may stop where that is at most this share of what it has gained.
+    tol: float  # relative suboptimality at which a task is finished
+    report: Callable[[Progress], None] | None = None
+    random_state: Any = None  # seed or generator, for stochastic solvers
+    keep: Callable[["Problem", Linear], None] | None = None  # is given each iterate
+    #: A solver that bounds the gap may stop where that is at most this multiple of the decrease.
     enough: float = 0.0
+    policy: Policy = field(default_factory=Policy)
 
-    @cached_property
-    def _still(self) -> NDArray[np.bool_] | None:
-        """The entries of each task's point that may not move, if there are any."""
-        left_out = np.isinf(self.prepared.unit)
-        if not left_out.any():
-            return None
-        still = left_out[self.tasks.part]
-        if not self.prepared.fit_intercept:
-            return still
-        return np.column_stack([still, np.zeros(len(still), dtype=bool)])
+    def value_and_gradient(
+        self, points: FloatArray, tasks: NDArray[np.intp]
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return F and its gradient at one point for each of these tasks, in one pass."""
+        coef, intercept = self.split(points)
+        sweep = self.prepared.design.sweep(
+            coef, intercept, self.tasks.take(tasks), self.prepared.standardisation
+        )
+        shrinkage = coef * self.penalty[tasks].T
+        value = sweep.value + 0.5 * np.sum(coef * shrinkage, axis=0)
+        return value, self.project(self.join(sweep.gradient + shrinkage, sweep.slope), tasks)
+
+    def join(self, coef: FloatArray, intercept: FloatArray) -> FloatArray:
+        """Return coefficients and intercepts as points, one row per task."""
+        parts = [coef, intercept[np.newaxis]] if self.prepared.fit_intercept else [coef]
+        return np.ascontiguousarray(np.concatenate(parts).T)
+
+    def split(self, points: FloatArray) -> Linear:
+        """Invert `join`."""
+        if self.prepared.fit_intercept:
+            return points[:, :-1].T, points[:, -1].copy()
+        return points.T, np.zeros(len(points))
 
     @cached_property
     def penalty(self) -> FloatArray:
-        """The penalty of each squared coefficient, of shape (n_tasks, n_columns)."""
+        """α u of each squared coefficient, of shape (n_tasks, n_columns)."""
         unit = np.where(np.isfinite(self.prepared.unit), self.prepared.unit, 0.0)
-        return np.asarray(self.alphas[:, np.newaxis] * unit[self.tasks.part])
+        return np.asarray(self.alphas[:, np.newaxis] * unit[self.tasks.fold])
+
+    @cached_property
+    def _is_fixed(self) -> NDArray[np.bool_] | None:
+        """Which entries of each task's point are fixed at zero; None where there are none."""
+        is_excluded = np.isinf(self.prepared.unit)
+        if not is_excluded.any():
+            return None
+        is_fixed = is_excluded[self.tasks.fold]
+        if not self.prepared.fit_intercept:
+            return is_fixed
+        return np.column_stack([is_fixed, np.zeros(len(is_fixed), dtype=bool)])
 
     def project(self, points: FloatArray, tasks: NDArray[np.intp]) -> FloatArray:
-        """Set the entries of these tasks' points to zero that may not move, and return them."""
-        if self._still is not None:
-            still = self._still if len(tasks) == len(self._still) else self._still[tasks]
-            np.copyto(points, 0.0, where=still)
+        """Set the fixed entries of these tasks' points to zero, in place."""
+        if self._is_fixed is not None:
+            is_fixed = (
+                self._is_fixed if len(tasks) == len(self._is_fixed) else self._is_fixed[tasks]
+            )
+            np.copyto(points, 0.0, where=is_fixed)
         return points
 
     def precondition(self, points: FloatArray, tasks: NDArray[np.intp]) -> FloatArray:
-        """Apply the preconditioner to one point (a row) for each of these tasks."""
-        alphas = self.alphas[tasks]
+        """Apply the preconditioner to one point for each of these tasks."""
+        alphas, apply = self.alphas[tasks], self.prepared.preconditioner.apply
         if np.all(alphas == alphas[0]):
-            return self.project(self.prepared.precondition(points, float(alphas[0])), tasks)
-        result, different = np.empty_like(points), np.unique(alphas)
+            return self.project(apply(points, float(alphas[0])), tasks)
+        result = np.empty_like(points)
 
-        def share(thread: int, n_threads: int) -> None:
-            for alpha in different[thread::n_threads]:
-                which = alphas == alpha
-                result[which] = self.prepared.precondition(points[which], float(alpha))
+        def run(alpha: float) -> None:
+            which = alphas == alpha
+            result[which] = apply(points[which], alpha)
 
-        self.prepared.design.in_threads(share, len(different))
+        list(self.prepared.design.threads.map(run, np.unique(alphas).tolist()))
         return self.project(result, tasks)
 
     def relative_to(self, values: FloatArray | float) -> FloatArray:
-        """Return what suboptimality is measured against: the objective itself.
+        """Return what suboptimality is measured against: the objective.
 
-        Where the data can be fitted almost exactly the objective tends to zero; it then counts as a
-        hundredth of its value without coefficients.
+        Where the data can be fitted almost exactly the objective tends to zero. It then counts as
+        1 % of its value at zero coefficients.
         """
-        return np.maximum(values, self._least)
+        return np.maximum(values, self._least_value)
 
     @cached_property
-    def _least(self) -> FloatArray:
-        without = {loss: float(loss.value(0.0)) for loss in set(self.tasks.losses)}
-        return 1e-2 * np.array([without[loss] for loss in self.tasks.losses])
+    def _least_value(self) -> FloatArray:
+        at_zero = {loss: float(loss.value(0.0)) for loss in set(self.tasks.losses)}
+        return 1e-2 * np.array([at_zero[loss] for loss in self.tasks.losses])
+
+    def tell(self, progress: Progress, points: FloatArray | None = None) -> None:
+        """Report progress and hand over the iterate, where someone listens."""
+        if self.report is not None:
+            self.report(progress)
+        if self.keep is not None and points is not None:
+            self.keep(self, self.split(points))
 
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """Fits that were made, in the coordinates of the prepared; arrays have an entry a task."""
+    """Minimisers, in the coordinates of `Prepared`; arrays have one entry per task."""
 
     linear: Linear
     value: FloatArray  # the objective
     gap: FloatArray  # estimated relative suboptimality
     status: Status  # the worst of the tasks
-    n_iter: int  # the most of the tasks
+    n_iter: int  # the largest of the tasks
     history: tuple[Progress, ...]

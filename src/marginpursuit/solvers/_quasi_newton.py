@@ -1,8 +1,8 @@
-"""Preconditioned L-BFGS for many tasks that share every read of the data.
+"""Preconditioned L-BFGS for many tasks that share every pass over the data.
 
-Each task has a row in every array of the state (point, gradient, memory, step); each read evaluates
-the trial points of all tasks that are still running. The preconditioner is the initial inverse
-Hessian, so its quality decides the number of reads.
+Each task has one row in every array of the state (point, gradient, correction pairs, step size).
+Each pass evaluates the trial points of all running tasks. The preconditioner is the initial inverse
+Hessian, so its quality decides the number of passes.
 """
 
 from typing import Any
@@ -15,105 +15,66 @@ from marginpursuit._threads import single_threaded_blas
 from marginpursuit._validation import FloatArray
 from marginpursuit.solvers._problem import Problem, Progress, Solution, Status
 
-_EPS = float(np.finfo(np.float64).eps)
-
-# Curvature pairs that are remembered. More did not lower the number of reads on the benchmark sets;
-# where tasks are many, to go through the pairs takes as long as a read, and fewer are kept.
-_MEMORY = 20
-_SHORT_MEMORY = 8
-_MANY_TASKS = 32
-
-_SUFFICIENT_DECREASE = 1e-4
-_SHORTEST_STEP = 1e-10
-
-# The share of the bound that the Hessian is taken for at least. Where rows lose their curvature on
-# the way, less than that makes steps so long that a dozen reads go into shortening them.
-_LEAST_STIFFNESS = 0.2
-
-# Steps without any decrease after which there is none to come.
-_IDLE_STEPS = 20
-
-# The share of the tolerance at which one estimate of the gap is enough.
-_FAR_BELOW = 1e-3
-
-# The fewest steps whose decreases are compared to estimate the decrease still to come.
-_SHORTEST_SPAN = 5
-
-# The share of the tasks that must have finished for the others to be moved together.
-_WORTH_MOVING = 0.25
-
 
 def minimise(
-    problem: Problem, *, times: int = 1, fewest: int = 0, tols: FloatArray | float | None = None
+    problem: Problem,
+    *,
+    n_confirmations: int = 1,
+    min_iter: int = 0,
+    tol: FloatArray | float | None = None,
 ) -> Solution:
-    """Minimise the objective of every task, sharing the reads.
+    """Minimise the objective of every task, sharing the passes.
 
-    A task is finished when its estimated gap meets the tolerance, which may be one of its own, so
-    many times in a row, after the fewest steps at least, or is far below it.
+    Parameters
+    ----------
+    problem : Problem
+        The tasks.
+    n_confirmations : int, default=1
+        Consecutive estimates of the gap that must meet the tolerance.
+    min_iter : int, default=0
+        Steps before a task is finished, unless its gap is far below the tolerance.
+    tol : float or ndarray of shape (n_tasks,), optional
+        Tolerances of the tasks; by default that of the problem.
+
+    Returns
+    -------
+    Solution
+        The minimisers.
     """
-    with single_threaded_blas():
-        return _minimise(problem, times, fewest, problem.tol if tols is None else tols)
-
-
-def _minimise(problem: Problem, times: int, fewest: int, tol: float | FloatArray) -> Solution:
-    points = join(problem, *problem.start)
-    state = _Descents(problem, points)
+    tol = problem.tol if tol is None else tol
+    points = problem.join(*problem.start)
     values, gaps = np.empty(len(points)), np.empty(len(points))
-    met = np.zeros(len(points), dtype=int)
-    finished = np.zeros(len(points), dtype=bool)
+    n_met = np.zeros(len(points), dtype=int)
+    is_finished = np.zeros(len(points), dtype=bool)
     history: list[Progress] = []
-    while True:
-        here = state.tasks
-        points[here], values[here] = state.points, state.values
-        gaps[here] = state.gaps() / problem.relative_to(values)[here]
-        passes = problem.prepared.design.n_passes
-        history.append(Progress(len(history), passes, float(values.mean()), float(gaps.max())))
-        problem.report(history[-1])
-        if history[-1].iteration > 0:
-            problem.keep(problem, part(problem, points))
-        met = np.where(gaps <= tol, met + 1, 0)
-        finished |= gaps <= _FAR_BELOW * tol
-        if history[-1].iteration >= fewest:
-            finished |= met >= times
-        finished[here] |= state.stalled
-        if finished.all() or len(history) > problem.max_iter:
-            break
-        if np.mean(finished[here]) >= _WORTH_MOVING:
-            state.keep(~finished[here])
-        state.advance()
-
+    policy = problem.policy.lbfgs
+    with single_threaded_blas():
+        state = _State(problem, points)
+        while True:
+            running = state.tasks
+            points[running], values[running] = state.points, state.values
+            gaps[running] = state.gaps() / problem.relative_to(values)[running]
+            n_passes = problem.prepared.design.n_passes
+            progress = Progress(len(history), n_passes, float(values.mean()), float(gaps.max()))
+            problem.tell(progress, points if history else None)
+            history.append(progress)
+            n_met = np.where(gaps <= tol, n_met + 1, 0)
+            is_finished |= gaps <= policy.certain_fraction * tol
+            if progress.iteration >= min_iter:
+                is_finished |= n_met >= n_confirmations
+            is_finished[running] |= state.has_stalled
+            if is_finished.all() or len(history) > problem.max_iter:
+                break
+            if np.mean(is_finished[running]) >= policy.compaction_fraction:
+                state.keep(~is_finished[running])
+            state.advance()
     status = Status.CONVERGED
-    if not finished.all():
+    if not is_finished.all():
         status = Status.MAX_ITER
     elif np.any(gaps > tol):
         status = Status.ROUNDING
-    found = part(problem, points)
-    return Solution(found, values, gaps, status, history[-1].iteration, tuple(history))
-
-
-def evaluate(
-    problem: Problem, points: FloatArray, tasks: NDArray[np.intp]
-) -> tuple[FloatArray, FloatArray]:
-    """Return the objective and its gradient at one point (a row) for each of these tasks."""
-    prepared = problem.prepared
-    coef, intercept = part(problem, points)
-    sweep = prepared.design.sweep(coef, intercept, problem.tasks.take(tasks))
-    pull = coef * problem.penalty[tasks].T
-    value = sweep.value + 0.5 * np.sum(coef * pull, axis=0)
-    return value, problem.project(join(problem, sweep.gradient + pull, sweep.slope), tasks)
-
-
-def join(problem: Problem, coef: FloatArray, intercept: FloatArray) -> FloatArray:
-    """Put coefficients and intercepts into points, one a row."""
-    parts = [coef, intercept[np.newaxis]] if problem.prepared.fit_intercept else [coef]
-    return np.ascontiguousarray(np.concatenate(parts).T)
-
-
-def part(problem: Problem, points: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Invert `join`."""
-    if problem.prepared.fit_intercept:
-        return points[:, :-1].T, points[:, -1].copy()
-    return points.T, np.zeros(len(points))
+    found, n_iter = problem.split(points), history[-1].iteration
+    return Solution(found, values, gaps, status, n_iter, tuple(history))
 
 
 def _dot(a: FloatArray, b: FloatArray) -> FloatArray:
@@ -121,113 +82,120 @@ def _dot(a: FloatArray, b: FloatArray) -> FloatArray:
     return np.asarray(np.einsum("kj,kj->k", a, b))
 
 
-class _Descents:
-    """The running tasks, a row each."""
+class _State:
+    """The running tasks, one row each."""
 
     def __init__(self, problem: Problem, points: FloatArray) -> None:
-        self._problem = problem
+        self._problem, self._policy = problem, problem.policy.lbfgs
+        self._eps = float(np.finfo(np.float64).eps)
         self.tasks = np.arange(len(points))
         self.points = points.copy()
-        self.values, self.gradients = evaluate(problem, points, self.tasks)
-        self.stalled = np.zeros(len(points), dtype=bool)
-        self._past = [self.values]
+        self.values, self.gradients = problem.value_and_gradient(points, self.tasks)
+        self.has_stalled = np.zeros(len(points), dtype=bool)
+        self._past_values = [self.values]
         self._pairs: list[tuple[FloatArray, FloatArray, FloatArray]] = []
-        self._stiffness = np.ones(len(points))  # of the last pair, as the preconditioner sees it
-        self._steps = np.ones(len(points))
-        self._directions = self._turn()
+        self._hessian_scaling = np.ones(len(points))  # yᵀP⁻¹y / yᵀs of the last pair
+        self._step_sizes = np.ones(len(points))
+        self._directions = self._search_directions()
 
     def keep(self, which: NDArray[np.bool_]) -> None:
-        """Forget all tasks but these."""
-        self.tasks, self.points, self.values = (
-            self.tasks[which],
-            self.points[which],
-            self.values[which],
-        )
-        self.gradients, self.stalled = self.gradients[which], self.stalled[which]
-        self._past = [values[which] for values in self._past]
+        """Drop all tasks but these."""
+        for name in ("tasks", "points", "values", "gradients", "has_stalled"):
+            setattr(self, name, getattr(self, name)[which])
+        self._past_values = [values[which] for values in self._past_values]
         self._pairs = [(a[which], b[which], c[which]) for a, b, c in self._pairs]
-        self._stiffness, self._steps = self._stiffness[which], self._steps[which]
+        self._hessian_scaling, self._step_sizes = (
+            self._hessian_scaling[which],
+            self._step_sizes[which],
+        )
         self._directions = self._directions[which]
 
     def gaps(self) -> FloatArray:
-        """Estimate the suboptimality: the largest of several estimates but not above the value.
+        """Estimate the suboptimality: the largest of several estimates, at most the value.
 
-        Half the squared Newton decrement under the quasi-Newton model, exact for a quadratic that
-        the model has learnt; and what is still to come if the decrease of the last 5, 10, 20, ...
-        steps goes on at its rate (Aitken's extrapolation), which notices where the model is too
-        stiff, and at the longer spans where the rate itself falls.
+        One is half the squared Newton decrement under the L-BFGS model, exact for a quadratic that
+        the model has learnt. The others extrapolate the decrease of the last 5, 10, 20, ... steps
+        geometrically (Aitken). They detect a model that is too stiff and, over the longer spans, a
+        falling rate of decrease.
         """
         estimates = -0.5 * _dot(self.gradients, self._directions)
-        span = _SHORTEST_SPAN
-        while 2 * span < len(self._past):
-            start, middle, end = self._past[-1 - 2 * span :: span]
+        span = self._policy.rate_span
+        while 2 * span < len(self._past_values):
+            start, middle, end = self._past_values[-1 - 2 * span :: span]
             before, after = start - middle, middle - end
             with np.errstate(divide="ignore", invalid="ignore"):
-                rates = np.where(after < before, after**2 / (before - after), np.inf)
-            falling = after > 4 * _EPS * self.values
-            estimates = np.where(falling, np.maximum(estimates, rates), estimates)
+                remaining = np.where(after < before, after**2 / (before - after), np.inf)
+            is_falling = after > 4 * self._eps * self.values
+            estimates = np.where(is_falling, np.maximum(estimates, remaining), estimates)
             span *= 2
         return np.minimum(estimates, self.values)
 
     def advance(self) -> None:
-        """Evaluate all trial points: move there, or shorten the step."""
-        change = self._steps[:, np.newaxis] * self._directions
-        values, gradients = evaluate(self._problem, self.points + change, self.tasks)
+        """Evaluate the trial points of all tasks: accept them, or shorten the step."""
+        policy = self._policy
+        change = self._step_sizes[:, np.newaxis] * self._directions
+        values, gradients = self._problem.value_and_gradient(self.points + change, self.tasks)
         slopes = _dot(self.gradients, self._directions)
-        enough = values <= self.values + _SUFFICIENT_DECREASE * self._steps * slopes
-        # Where rounding hides the decrease, the slope still shows it: the function is convex.
-        same = values <= self.values + 4 * _EPS * np.abs(self.values)
-        moved = enough | (
-            same & (np.abs(_dot(gradients, self._directions)) <= 0.9 * np.abs(slopes))
-        )
-        self._shorten(~moved, values, slopes)
-        if moved.any():
-            self._remember(moved, change, gradients - self.gradients)
-            # As a rule all tasks move, and nothing needs copying.
-            here: Any = slice(None) if moved.all() else moved
-            self.points[here] += change[here]
-            self.values = np.where(moved, values, self.values)
-            self.gradients[here] = gradients[here]
-            self._steps[here] = 1.0
-            self._directions[here] = self._turn()[here]
-        self._past.append(self.values)
-        if len(self._past) > _IDLE_STEPS:
-            self.stalled |= self._past[-1 - _IDLE_STEPS] <= self.values
+        decreases = values <= self.values + policy.sufficient_decrease * self._step_sizes * slopes
+        # Where rounding hides the decrease, the slope along the step shows it: F is convex.
+        is_equal = values <= self.values + 4 * self._eps * np.abs(self.values)
+        is_flatter = np.abs(_dot(gradients, self._directions)) <= 0.9 * np.abs(slopes)
+        accepted = decreases | (is_equal & is_flatter)
+        self._backtrack(~accepted, values, slopes)
+        if accepted.any():
+            self._add_pair(accepted, change, gradients - self.gradients)
+            # Usually all tasks move, and slices avoid copies.
+            moved: Any = slice(None) if accepted.all() else accepted
+            self.points[moved] += change[moved]
+            self.values = np.where(accepted, values, self.values)
+            self.gradients[moved] = gradients[moved]
+            self._step_sizes[moved] = 1.0
+            self._directions[moved] = self._search_directions()[moved]
+        self._past_values.append(self.values)
+        if len(self._past_values) > policy.max_idle_steps:
+            self.has_stalled |= self._past_values[-1 - policy.max_idle_steps] <= self.values
 
-    def _remember(self, moved: NDArray[np.bool_], change: FloatArray, bend: FloatArray) -> None:
-        """Keep what a step has shown of the Hessian; nothing, of a task that has not moved."""
-        product = _dot(change, bend)
-        size = np.linalg.norm(change, axis=1) * np.linalg.norm(bend, axis=1)
-        usable = moved & (product > _EPS * size)
+    def _add_pair(
+        self, accepted: NDArray[np.bool_], change: FloatArray, gradient_change: FloatArray
+    ) -> None:
+        """Keep a correction pair; it is zero for tasks that have not moved."""
+        policy, product = self._policy, _dot(change, gradient_change)
+        size = np.linalg.norm(change, axis=1) * np.linalg.norm(gradient_change, axis=1)
+        usable = accepted & (product > self._eps * size)
         if not usable.any():
             return
         inverse = np.divide(1.0, product, out=np.zeros_like(product), where=usable)
-        memory = _MEMORY if len(self.tasks) < _MANY_TASKS else _SHORT_MEMORY
-        self._pairs = [*self._pairs[1 - memory :], (change, bend, inverse)]
-        stiffness = inverse * _dot(bend, self._problem.precondition(bend, self.tasks))
-        stiffness = np.maximum(stiffness, _LEAST_STIFFNESS)
-        self._stiffness = np.where(usable, stiffness, self._stiffness)
+        is_small = len(self.tasks) < policy.many_tasks
+        memory = policy.memory if is_small else policy.memory_of_many_tasks
+        self._pairs = [*self._pairs[1 - memory :], (change, gradient_change, inverse)]
+        conditioned = self._problem.precondition(gradient_change, self.tasks)
+        scaling = np.maximum(
+            inverse * _dot(gradient_change, conditioned), policy.min_hessian_scaling
+        )
+        self._hessian_scaling = np.where(usable, scaling, self._hessian_scaling)
 
-    def _turn(self) -> FloatArray:
-        """Return the directions at the current points, by the two-loop recursion."""
+    def _search_directions(self) -> FloatArray:
+        """Return the L-BFGS directions at the current points, by the two-loop recursion."""
         changes = [change for change, _, _ in self._pairs]
-        bends = [bend for _, bend, _ in self._pairs]
+        gradient_changes = [change for _, change, _ in self._pairs]
         inverse = np.array([inverse for _, _, inverse in self._pairs]).reshape(-1, len(self.tasks))
         directions, factors = -self.gradients, np.zeros_like(inverse)
         newest_first = np.ascontiguousarray(inverse[::-1])
-        _kernels.lbfgs_loop(changes[::-1], bends[::-1], newest_first, factors, directions)
+        _kernels.lbfgs_loop(
+            changes[::-1], gradient_changes[::-1], newest_first, factors, directions
+        )
         directions = self._problem.precondition(directions, self.tasks)
-        directions /= self._stiffness[:, np.newaxis]
+        directions /= self._hessian_scaling[:, np.newaxis]
         factors = np.negative(factors[::-1])
-        _kernels.lbfgs_loop(bends, changes, inverse, factors, directions)
+        _kernels.lbfgs_loop(gradient_changes, changes, inverse, factors, directions)
         return directions
 
-    def _shorten(self, which: NDArray[np.bool_], values: FloatArray, slopes: FloatArray) -> None:
-        """Shorten steps to the minimiser of the parabola through what is known, within bounds."""
-        excess = values - self.values - self._steps * slopes
+    def _backtrack(self, which: NDArray[np.bool_], values: FloatArray, slopes: FloatArray) -> None:
+        """Shorten steps to the minimiser of the interpolating parabola, by a factor of 2 to 10."""
+        steps = self._step_sizes
+        excess = values - self.values - steps * slopes
         best = np.divide(
-            -0.5 * slopes * self._steps**2, excess, out=np.zeros_like(excess), where=excess > 0
+            -0.5 * slopes * steps**2, excess, out=np.zeros_like(excess), where=excess > 0
         )
-        shorter = np.clip(best, 0.1 * self._steps, 0.5 * self._steps)
-        self._steps = np.where(which, shorter, self._steps)
-        self.stalled |= self._steps < _SHORTEST_STEP
+        self._step_sizes = np.where(which, np.clip(best, 0.1 * steps, 0.5 * steps), steps)
+        self.has_stalled |= self._step_sizes < self._policy.min_step_size

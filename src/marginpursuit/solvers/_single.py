@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy.linalg import cho_factor
 
 from marginpursuit._namespaces import to_numpy
-from marginpursuit._threads import single_threaded_blas
+from marginpursuit._threads import Threads, single_threaded_blas
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Design, MemoryDesign
 from marginpursuit.losses import INFLUENCE_BOUND, TRUNCATION, influence_inverse, rho
@@ -32,16 +32,11 @@ from marginpursuit.solvers._problem import Problem
 _WIDE, _FEW_CURVED = 256, 0.1
 
 
-def part_of(problem: Problem, rows: NDArray[np.intp] | slice, *, n_threads: int = 1) -> Problem:
+def part_of(
+    problem: Problem, rows: NDArray[np.intp] | slice, *, threads: Threads | None = None
+) -> Problem:
     """Return the problem with some of its rows, which are in memory, in the same coordinates."""
-    whole, tasks = problem.prepared.design, problem.tasks
-    assert isinstance(whole, MemoryDesign)
-    if isinstance(rows, slice) or whole.is_sparse:
-        matrix = whole.matrix[rows]
-    else:
-        matrix = whole.rows_at(rows)
-    design = MemoryDesign(matrix, n_threads=n_threads)
-    design.centre, design.inverse_spread = whole.centre, whole.inverse_spread
+    tasks, design = problem.tasks, problem.prepared.design.subset(rows, threads)
     fewer = replace(tasks, codes=tasks.codes[rows], weights=tasks.weights[:, rows])
     return replace(problem, prepared=replace(problem.prepared, design=design), tasks=fewer)
 
@@ -51,7 +46,7 @@ class SmoothProblem:
 
     def __init__(self, problem: Problem, task: int) -> None:
         prepared, tasks = problem.prepared, problem.tasks.on_host()
-        weights = tasks.weights[tasks.part[task]]
+        weights = tasks.weights[tasks.fold[task]]
         self.loss = tasks.losses[task]
         self.rows = np.flatnonzero(weights)
         self.weights = weights[self.rows]
@@ -78,7 +73,7 @@ class SmoothProblem:
         n_columns, total = self._design.n_columns, self._weighted(curvature)
         # As in the preconditioner, what is added is below the rounding of the sums.
         matrix = np.diag(self.penalty + self._design.rounding * n_columns * total.sum())
-        matrix[:n_columns, :n_columns] += self._design.gram(total)
+        matrix[:n_columns, :n_columns] += self._design.gram(total, self._prepared.standardisation)
         if self._prepared.fit_intercept:
             matrix[-1] += self._adjoint(total)
             matrix[:-1, -1] = matrix[-1, :-1]
@@ -99,7 +94,10 @@ class SmoothProblem:
             return None
         if len(curved) > _FEW_CURVED * design.n_rows:
             return None
-        some, factors = design.few(self.rows[curved]), self.weights[curved] * curvature[curved]
+        some, factors = (
+            design.cached_subset(self.rows[curved]),
+            self.weights[curved] * curvature[curved],
+        )
 
         def product(point: FloatArray) -> FloatArray:
             bends = factors * self._scores(some, point)
@@ -124,11 +122,12 @@ class SmoothProblem:
     def _scores(self, design: Design, point: FloatArray) -> FloatArray:
         n_columns = design.n_columns
         intercept = point[n_columns:] if self._prepared.fit_intercept else np.zeros(1)
-        scores = design.scores(point[:n_columns, np.newaxis], intercept)
+        z = self._prepared.standardisation
+        scores = design.scores(point[:n_columns, np.newaxis], intercept, z)
         return np.asarray(to_numpy(scores)[:, 0], dtype=np.float64)
 
     def _pulled(self, design: Design, factors: FloatArray) -> FloatArray:
-        total = design.adjoint(factors)
+        total = design.adjoint(factors, self._prepared.standardisation)
         return np.append(total, factors.sum()) if self._prepared.fit_intercept else total
 
     def _project(self, point: FloatArray) -> FloatArray:

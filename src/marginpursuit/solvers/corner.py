@@ -13,7 +13,6 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.losses import TRUNCATION
 from marginpursuit.solvers._interior_point import InteriorPoint
 from marginpursuit.solvers._problem import Problem, Progress, Solution, Status
-from marginpursuit.solvers._quasi_newton import join, part
 from marginpursuit.solvers._single import NearProblem, SingleProblem
 
 __all__ = ["solve_near_corner"]
@@ -44,7 +43,7 @@ def solve_near_corner(problem: Problem) -> Solution:
     Solution
         The minimiser.
     """
-    single, point = SingleProblem(problem, 0), join(problem, *problem.start)[0]
+    single, point = SingleProblem(problem, 0), problem.join(*problem.start)[0]
     scores = single.score(point)
     value, bound = single.value(point, scores), 0.0
     first = value
@@ -54,7 +53,7 @@ def solve_near_corner(problem: Problem) -> Solution:
         gap = (value - bound) / unit
         passes = problem.prepared.design.n_passes
         history.append(Progress(len(history), passes, value, gap))
-        problem.report(history[-1])
+        problem.tell(history[-1])
         is_enough = value - bound <= problem.enough * (first - value)
         if stuck or is_enough or gap <= problem.tol or len(history) > problem.max_iter:
             break
@@ -82,7 +81,7 @@ def solve_near_corner(problem: Problem) -> Solution:
     if gap > problem.tol and not is_enough:
         status = Status.ROUNDING if stuck else Status.MAX_ITER
     arrays = np.array([value]), np.array([gap])
-    found = part(problem, point[np.newaxis])
+    found = problem.split(point[np.newaxis])
     return Solution(found, *arrays, status, history[-1].iteration, tuple(history))
 
 

@@ -1,148 +1,149 @@
-r"""Coordinate ascent in the dual, for many fits to sparse rows with many columns.
+r"""Dual coordinate ascent, for sparse rows with many columns.
 
-With rows x as they came, one penalty p for all coefficients and forces f_i = -c_i φ'(m_i), the
-minimiser is w = Σ y_i f_i x_i / p. The rows are visited in a random order, and the force of each is
-set to what suits its margin with all other forces held (`_kernels/visits.h`). A pass over all rows
-takes about as long as a sweep, and gets as far as ten and more of a quasi-Newton method whose
-preconditioner is a diagonal: texts need a dozen passes.
+With rows x as they came, one penalty p for all coefficients and dual variables a_i = -c_i φ'(m_i),
+the minimiser is w = Σ y_i a_i x_i / p. A pass visits the rows in random order and maximises the
+dual objective in the dual variable of each, with all others fixed (`_kernels/dual_pass.h`). It
+costs about one sweep, and text needs a dozen passes, where L-BFGS with a diagonal preconditioner
+needs ten times as many.
 
-The intercept is the coefficient of a column of constants, whose penalty is on its distance to where
-it was after the last pass: the method of multipliers, for the constraint that the forces of both
-sides are in balance. Passes end where the gap between the primal and the dual objective, summed up
-as rows are visited, meets the tolerance.
+The intercept is the coefficient of a constant feature, whose penalty is on its distance to its
+value after the last pass: the method of multipliers, for the constraint Σ y_i a_i = 0. Passes end
+where the duality gap, summed as rows are visited, meets the tolerance.
 
-Tasks on the same part of the rows are visited in teams, a lane of a vector each; a team has its
-coefficients, and its rows, to itself.
+Tasks of the same fold share a pass, as many as `tasks_per_pass`. Each group of tasks has its
+coefficients, and its order of rows, to itself.
 """
 
 from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from marginpursuit._validation import FloatArray
-from marginpursuit.design import Design, MemoryDesign, merged
-from marginpursuit.solvers._penalty import ROTATABLE, design_unit, shared_weights
-from marginpursuit.solvers._problem import Prepared, Problem, Solution, Status
+from marginpursuit.design import MemoryDesign, Standardisation
+from marginpursuit.losses import MarginLoss
+from marginpursuit.solvers._penalty import ROTATION_INVARIANT, mean_weights, request_unit
+from marginpursuit.solvers._problem import Prepared, Problem, Progress, Request, Solution, Status
+from marginpursuit.solvers.lbfgs import merge_request
+from marginpursuit.solvers.preconditioners import CentredDiagonalPreconditioner
 
-__all__ = ["has_dual", "prepare_dual", "solve_dual"]
-
-# The square of the constant that stands for the intercept, in median squared norms of the rows. Ten
-# times as much couples the rows more than their columns do.
-_CONSTANT = 0.1
-
-
-def has_dual(design: Design, unit: str) -> bool:
-    """Whether rows can be visited, and there is one penalty for all coefficients."""
-    return isinstance(design, MemoryDesign) and design.tasks_per_pass > 0 and unit in ROTATABLE
+__all__ = ["DualSolver"]
 
 
-def prepare_dual(
-    design: Design,
-    weights: FloatArray,
-    unit: str,
-    *,
-    fit_intercept: bool,
-    order: NDArray[np.intp] | None = None,
-) -> Prepared:
-    """Find the unit of the penalty; rows stay as they came, but for columns that one row has.
+class DualSolver:
+    """Dual coordinate ascent over CSR rows in memory."""
 
-    Parameters and result are those of `prepare_gram`; sparse rows are not copied in any order.
-    """
-    assert isinstance(design, MemoryDesign)
-    fewer = merged(design)
-    rows = design if fewer is None else fewer
-    everywhere, bound = shared_weights(weights)
-    rows.standardise_diagonal(everywhere, centred=fit_intercept)
-    units = design_unit(rows, weights, unit, centred=fit_intercept) * rows.spread**2
-    unit_of_part = np.max(units, axis=1, where=np.isfinite(units), initial=0.0)
-    unit_of_part[unit_of_part == 0.0] = 1.0  # no column takes part
-    mean_unit, mean, variance = unit_of_part.mean(), rows.centre, rows.spread**2
-    rows.centre, rows.inverse_spread = np.zeros(rows.n_columns), np.ones(rows.n_columns)
+    name: ClassVar[str] = "dual"
 
-    def precondition(points: FloatArray, alpha: float) -> FloatArray:
-        """Divide by the diagonal, in coordinates in which columns are centred."""
-        diagonal = bound * variance + alpha * mean_unit
-        if not fit_intercept:
-            return np.asarray(points / diagonal)
-        slope = points[:, -1:]
-        coef = (points[:, :-1] - slope * mean) / diagonal
-        return np.hstack([coef, slope / bound - (coef @ mean)[:, np.newaxis]])
+    def supports(self, request: Request) -> str | None:
+        """Return None, or why the request is not supported."""
+        if "dual_pass" not in request.design.capabilities:
+            return "it needs a CSR matrix in memory and the compiled kernels"
+        if request.unit not in ROTATION_INVARIANT:
+            return (
+                f"it needs one penalty for all coefficients: alpha_unit in {ROTATION_INVARIANT}, "
+                f"with a number for alpha; got the unit {request.unit!r}"
+            )
+        if not request.least_alpha > 0:
+            return f"it needs a penalty alpha > 0; got {request.least_alpha:g}"
+        lacking = [loss for loss in request.losses if not isinstance(loss, MarginLoss)]
+        if lacking:
+            return f"it needs a conjugate; {type(lacking[0]).__name__} has none"
+        return None
 
-    return Prepared(
-        rows,
-        fit_intercept,
-        np.repeat(unit_of_part[:, np.newaxis], rows.n_columns, axis=1),
-        precondition,
-        rows.to_data if fewer is None else fewer.expanded,
-        rows.from_data if fewer is None else fewer.contracted,
-    )
+    def prepare(self, request: Request) -> Prepared:
+        """Compute the unit of the penalty; rows are read as they came, with merged columns."""
+        request, merge = merge_request(request)
+        design = request.design
+        weights, fold_ratio = mean_weights(request)
+        standardisation = design.standardisation(weights, centred=request.fit_intercept)
+        variance = standardisation.deviation**2
+        units = request_unit(request, standardisation) * variance
+        unit_of_fold = np.max(units, axis=1, where=np.isfinite(units), initial=0.0)
+        unit_of_fold[unit_of_fold == 0.0] = 1.0  # all columns are constant
+        identity = Standardisation.identity(design.n_columns)
+        preconditioner = CentredDiagonalPreconditioner(
+            *(fold_ratio, float(unit_of_fold.mean()), standardisation.mean, variance),
+            request.fit_intercept,
+        )
+        return Prepared(
+            *(design, identity, request.fit_intercept),
+            np.repeat(unit_of_fold[:, np.newaxis], design.n_columns, axis=1),
+            preconditioner,
+            identity if merge is None else merge,
+            merge=merge,
+        )
+
+    def solve(self, problem: Problem, tol: FloatArray | None = None) -> Solution:
+        """Maximise the dual, from dual variables of zero, wherever the problem starts.
+
+        Parameters
+        ----------
+        problem : Problem
+            What to minimise, with positive penalties.
+        tol : ndarray of shape (n_tasks,), optional
+            The relative duality gap of each task at which passes end; by default `problem.tol`.
+
+        Returns
+        -------
+        Solution
+            The minimisers. Values and gaps are those of the last pass.
+        """
+        design, tasks = problem.prepared.design, problem.tasks
+        assert isinstance(design, MemoryDesign)
+        n_tasks = len(tasks)
+        tols = np.full(n_tasks, problem.tol) if tol is None else tol
+        coef, intercept = np.empty((design.n_columns, n_tasks)), np.empty(n_tasks)
+        value, gap = np.empty(n_tasks), np.empty(n_tasks)
+        squares = design.quadratic_forms()
+        groups = list(_task_groups(tasks.fold, design.tasks_per_pass))
+
+        def run(group: NDArray[np.intp]) -> int:
+            ascent = _Ascent(problem, group, squares)
+            ascent.run(tols[group])
+            n = len(group)
+            coef[:, group], intercept[group] = ascent.coef[:, :n], ascent.intercept[:n]
+            value[group], gap[group] = ascent.value[:n], ascent.gap[:n]
+            return ascent.n_passes
+
+        n_passes = max(design.threads.map(run, groups))
+        design.n_passes += n_passes
+        status = Status.CONVERGED if np.all(gap <= tols) else Status.MAX_ITER
+        end = Progress(n_passes, design.n_passes, float(value.mean()), float(gap.max()))
+        problem.tell(end, problem.join(coef, intercept) if problem.keep is not None else None)
+        return Solution((coef, intercept), value, gap, status, n_passes, (end,))
 
 
-def solve_dual(problem: Problem, tols: FloatArray | None = None) -> Solution:
-    """Minimise by passes over the rows, from forces of zero, wherever the problem starts.
-
-    Parameters
-    ----------
-    problem : Problem
-        What to minimise, with a prepared from `prepare_dual` and positive penalties.
-    tols : ndarray of shape (n_tasks,), optional
-        The tolerance of each task, if they differ.
-
-    Returns
-    -------
-    Solution
-        The minimiser.
-    """
-    design, tasks = problem.prepared.design, problem.tasks
-    assert isinstance(design, MemoryDesign)
-    coef, intercept = np.empty((design.n_columns, len(tasks))), np.empty(len(tasks))
-    value, gap, passes = np.empty(len(tasks)), np.empty(len(tasks)), np.empty(len(tasks), int)
-    allowed = np.full(len(tasks), problem.tol) if tols is None else tols
-    squares = design.quadratic()
-    teams = iter(list(_teams(tasks.part, design.tasks_per_pass)))
-
-    def share(thread: int, n_threads: int) -> None:
-        for team in teams:  # each goes to the thread that asks first
-            ascent = _Ascent(problem, team, squares)
-            ascent.run(allowed[team])
-            n = len(team)
-            coef[:, team], intercept[team] = ascent.coef[:, :n], ascent.intercept[:n]
-            value[team], gap[team] = ascent.value[:n], ascent.gap[:n]
-            passes[team] = ascent.n_passes
-
-    design.in_threads(share, len(tasks))
-    design.n_passes += int(passes.max())
-    status = Status.CONVERGED if np.all(gap <= allowed) else Status.MAX_ITER
-    return Solution((coef, intercept), value, gap, status, int(passes.max()), ())
-
-
-def _teams(part: NDArray[np.intp], size: int) -> Iterator[NDArray[np.intp]]:
-    """Yield tasks that are visited together: as many as a team has, of the same part."""
-    for which in np.unique(part):
-        own = np.flatnonzero(part == which)
+def _task_groups(fold: NDArray[np.intp], size: int) -> Iterator[NDArray[np.intp]]:
+    """Yield groups of at most `size` tasks of the same fold."""
+    for which in np.unique(fold):
+        own = np.flatnonzero(fold == which)
         for first in range(0, len(own), size):
             yield own[first : first + size]
 
 
 class _Ascent:
-    """The state of a team; lanes without a task do the first one's."""
+    """The state of a group of tasks; a group that is not full repeats its first task."""
 
-    def __init__(self, problem: Problem, team: NDArray[np.intp], squares: FloatArray) -> None:
-        design, tasks = problem.prepared.design, problem.tasks
+    def __init__(self, problem: Problem, group: NDArray[np.intp], squares: FloatArray) -> None:
+        prepared, tasks = problem.prepared, problem.tasks
+        design = prepared.design
         assert isinstance(design, MemoryDesign)
         size = design.tasks_per_pass
-        lanes = np.append(team, np.repeat(team[0], size - len(team)))
-        part = tasks.part[team[0]]
-        self._problem, self._lanes, self._design = problem, lanes, design
-        self._losses = tasks.loss_parameters[lanes]
-        self._positive, self._codes = tasks.positive[lanes], tasks.codes
-        self._penalty = problem.alphas[lanes] * problem.prepared.unit[part, 0]
-        self._least = problem.relative_to(np.zeros(len(tasks)))[lanes]
-        self._weights = np.ascontiguousarray(tasks.weights[part])
+        padded = np.append(group, np.repeat(group[0], size - len(group)))
+        fold = tasks.fold[group[0]]
+        self._max_iter, self._design = problem.max_iter, design
+        self._losses = tasks.loss_parameters[padded]
+        self._levels = np.array([tasks.losses[k].margin for k in padded])
+        self._positive, self._codes = tasks.positive[padded], tasks.codes
+        self._penalty = problem.alphas[padded] * prepared.unit[fold, 0]
+        self._least = problem.relative_to(np.zeros(len(tasks)))[padded]
+        self._weights = np.ascontiguousarray(tasks.weights[fold])
         self._rows = np.flatnonzero(self._weights > 0)
-        usual = float(np.median(squares[self._rows]))
-        self._constant = _CONSTANT * (usual or 1.0) if problem.prepared.fit_intercept else 0.0
+        median = float(np.median(squares[self._rows])) or 1.0
+        constant = problem.policy.dual_intercept_square * median
+        self._constant = constant if prepared.fit_intercept else 0.0
         self._squares = squares + self._constant
         self._residual = np.zeros((design.n_rows, size))
         self.coef, self.intercept = np.zeros((design.n_columns, size)), np.zeros(size)
@@ -151,8 +152,8 @@ class _Ascent:
     def run(self, tols: FloatArray) -> None:
         """Pass over the rows until the gap of every task meets its tolerance."""
         random = np.random.default_rng(0)
-        sums = np.zeros((3, len(self._lanes)))
-        while self.n_passes < self._problem.max_iter and np.any(self.gap[: len(tols)] > tols):
+        sums = np.zeros((3, len(self._penalty)))
+        while self.n_passes < self._max_iter and np.any(self.gap[: len(tols)] > tols):
             self.intercept += self._constant * sums[2] / self._penalty
             self._design.dual_pass(
                 *(self._losses, random.permutation(self._rows), self._codes, self._weights),
@@ -160,7 +161,8 @@ class _Ascent:
                 *(self.coef, self.intercept, sums),
             )
             self.n_passes += 1
-            self.value, gap, balance = sums
-            # The slope in the intercept, which is not a level away from where it belongs.
-            missing = np.abs(balance) * self._losses[:, 0] if self._constant > 0 else 0.0
+            self.value, gap, constraint = sums
+            # The violated constraint is the derivative in the intercept, whose distance to its
+            # minimiser is at most the level.
+            missing = np.abs(constraint) * self._levels if self._constant > 0 else 0.0
             self.gap = (gap + missing) / np.maximum(self.value, self._least)

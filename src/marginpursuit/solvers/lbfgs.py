@@ -1,71 +1,90 @@
-"""The solver for data with many rows and many columns, sparse as a rule.
+"""The solver for data with many rows and many columns, usually sparse.
 
-No matrix of the size of the Gram matrix is made: its diagonal, which standardised columns have
-equal to one, preconditions the same quasi-Newton method. Columns that one row alone has are merged
-first, where the penalty permits.
+No matrix of the size of the Gram matrix is computed: its diagonal, which is one for standardised
+columns, preconditions L-BFGS. Sparse columns with one non-zero are merged first, where the penalty
+is rotation-invariant.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
-from marginpursuit._validation import FloatArray
-from marginpursuit.design import Design, MemoryDesign, merged
-from marginpursuit.solvers._penalty import ROTATABLE, design_unit, shared_weights
-from marginpursuit.solvers._problem import Prepared, Problem, Solution
+from marginpursuit.design import ColumnMerge, Linear, MemoryDesign, Standardisation, merge_columns
+from marginpursuit.solvers._penalty import (
+    ROTATION_INVARIANT,
+    mean_unit,
+    mean_weights,
+    request_unit,
+)
+from marginpursuit.solvers._problem import Prepared, Problem, Request, Solution
 from marginpursuit.solvers._quasi_newton import minimise
+from marginpursuit.solvers.preconditioners import DiagonalPreconditioner
 
-__all__ = ["prepare_lbfgs", "solve_lbfgs"]
-
-
-def prepare_lbfgs(
-    design: Design,
-    weights: FloatArray,
-    unit: str,
-    *,
-    fit_intercept: bool,
-    order: NDArray[np.intp] | None = None,
-) -> Prepared:
-    """Standardise the columns. Parameters and result are those of `prepare_gram`."""
-    if unit in ROTATABLE and isinstance(design, MemoryDesign) and design.is_sparse:
-        fewer = merged(design)
-        if fewer is not None:
-            return replace(
-                _standardised(fewer, weights, unit, fit_intercept),
-                to_data=lambda linear: fewer.expanded(fewer.to_data(linear)),
-                from_data=lambda linear: fewer.from_data(fewer.contracted(linear)),
-            )
-    prepared = _standardised(design, weights, unit, fit_intercept)
-    reader = design if order is None else design.condensed(order)
-    return prepared if reader is design else replace(prepared, design=reader, order=order)
+__all__ = ["LbfgsSolver"]
 
 
-def _standardised(design: Design, weights: FloatArray, unit: str, fit_intercept: bool) -> Prepared:
-    everywhere, bound = shared_weights(weights)
-    design.standardise_diagonal(everywhere, centred=fit_intercept)
-    units = design_unit(design, weights, unit, centred=fit_intercept)
-    mean_unit = np.mean(np.where(np.isfinite(units), units, 0.0), axis=0)
+class LbfgsSolver:
+    """L-BFGS preconditioned by the diagonal of the Gram matrix."""
 
-    def precondition(points: FloatArray, alpha: float) -> FloatArray:
-        diagonal = np.append(bound + alpha * mean_unit, [bound] * int(fit_intercept))
-        return np.asarray(points / diagonal)
+    name: ClassVar[str] = "lbfgs"
 
-    return Prepared(design, fit_intercept, units, precondition, design.to_data, design.from_data)
+    def supports(self, request: Request) -> str | None:
+        """Return None: every request is supported."""
+        return None
+
+    def prepare(self, request: Request) -> Prepared:
+        """Standardise the columns, merged where possible."""
+        request, merge = merge_request(request)
+        design = request.design
+        weights, fold_ratio = mean_weights(request)
+        standardisation = design.standardisation(weights, centred=request.fit_intercept)
+        unit = request_unit(request, standardisation)
+        preconditioner = DiagonalPreconditioner(fold_ratio, mean_unit(unit), request.fit_intercept)
+        transform = standardisation if merge is None else MergedColumns(standardisation, merge)
+        prepared = Prepared(
+            *(design, standardisation, request.fit_intercept, unit, preconditioner, transform),
+            merge=merge,
+        )
+        if request.order is None:
+            return prepared
+        copy = design.float32_copy(request.order, standardisation)
+        if copy is None:
+            return prepared
+        identity = Standardisation.identity(design.n_columns)
+        return replace(prepared, design=copy, standardisation=identity, order=request.order)
+
+    def solve(self, problem: Problem) -> Solution:
+        """Minimise by L-BFGS.
+
+        The diagonal is far from the Hessian, and the first small estimates of the gap may be wrong:
+        five in a row must meet the tolerance.
+        """
+        return minimise(problem, n_confirmations=5)
 
 
-def solve_lbfgs(problem: Problem) -> Solution:
-    """Minimise by the quasi-Newton method.
+@dataclass(frozen=True, slots=True)
+class MergedColumns:
+    """Standardisation of merged columns."""
 
-    Parameters
-    ----------
-    problem : Problem
-        What to minimise, with a prepared from `prepare_lbfgs`.
+    standardisation: Standardisation
+    merge: ColumnMerge
 
-    Returns
-    -------
-    Solution
-        The minimiser.
-    """
-    # The diagonal is far from the Hessian, and the first estimates that are small may not know it.
-    return minimise(problem, times=5)
+    def to_data(self, linear: Linear) -> Linear:
+        """Translate a model to one for all columns as they are."""
+        return self.merge.to_data(self.standardisation.to_data(linear))
+
+    def from_data(self, linear: Linear) -> Linear:
+        """Translate a model for all columns, up to what merged columns can represent."""
+        return self.standardisation.from_data(self.merge.from_data(linear))
+
+
+def merge_request(request: Request) -> tuple[Request, ColumnMerge | None]:
+    """Return the request for merged columns, and the merge, where it pays and is lossless."""
+    design = request.design
+    is_invariant = request.unit in ROTATION_INVARIANT
+    if not (is_invariant and design.is_sparse and "row_access" in design.capabilities):
+        return request, None
+    assert isinstance(design, MemoryDesign)
+    merge = merge_columns(design.matrix)
+    if merge is None:
+        return request, None
+    return replace(request, design=design.with_matrix(merge.matrix), order=None), merge

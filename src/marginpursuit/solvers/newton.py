@@ -8,7 +8,6 @@ from scipy.linalg import cho_solve
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.solvers._problem import Problem, Progress, Solution, Status
-from marginpursuit.solvers._quasi_newton import join, part
 from marginpursuit.solvers._single import SmoothProblem
 
 __all__ = ["solve_newton"]
@@ -31,7 +30,7 @@ def solve_newton(problem: Problem) -> Solution:
     Solution
         The minimiser.
     """
-    points = join(problem, *problem.start)
+    points = problem.join(*problem.start)
     value, gap = np.zeros(len(points)), np.zeros(len(points))
     history: list[Progress] = []
     n_iter, stalled = 0, False
@@ -47,7 +46,7 @@ def solve_newton(problem: Problem) -> Solution:
             gap[k] = -0.5 * slope / float(problem.relative_to(value)[k])
             passes = problem.prepared.design.n_passes
             history.append(Progress(iteration, passes, float(value[k]), float(gap[k])))
-            problem.report(history[-1])
+            problem.tell(history[-1])
             if gap[k] <= problem.tol or iteration == problem.max_iter:
                 break
             change = single.score(direction)
@@ -62,7 +61,7 @@ def solve_newton(problem: Problem) -> Solution:
     status = Status.CONVERGED
     if np.any(gap > problem.tol):
         status = Status.ROUNDING if stalled and n_iter < problem.max_iter else Status.MAX_ITER
-    return Solution(part(problem, points), value, gap, status, n_iter, tuple(history))
+    return Solution(problem.split(points), value, gap, status, n_iter, tuple(history))
 
 
 def _search(

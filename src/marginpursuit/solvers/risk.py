@@ -87,7 +87,10 @@ class Risk:
 
     def at(self, linear: Linear) -> Point:
         """Look at coefficients, in one read."""
-        margins = self.labels.sign(1) * self.prepared.design.scores(*linear)[:, 0]
+        margins = (
+            self.labels.sign(1)
+            * self.prepared.design.scores(*linear, self.prepared.standardisation)[:, 0]
+        )
         return self._point(linear, margins)
 
     def between(self, start: Point, end: Point, share: float) -> Point:
@@ -129,7 +132,6 @@ class Risk:
             start.linear,
             _INNER_ITERATIONS,
             tol if self.is_bounded else EXACT,
-            lambda progress: None,
             enough=enough,
         )
         counted = np.flatnonzero(weights)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from marginpursuit._validation import FloatArray
-from marginpursuit.design import Design
+from marginpursuit.design import Design, Standardisation
 from marginpursuit.losses import Loss
 from marginpursuit.solvers._problem import Progress, Solution, Status
 
@@ -37,6 +37,7 @@ class SphereProblem:
     """The mean of a loss of one class against the rest."""
 
     design: Design
+    standardisation: Standardisation
     sign: FloatArray
     weights: FloatArray  # (n_rows,), sum one
     loss: Loss
@@ -45,7 +46,8 @@ class SphereProblem:
 
     def margins(self, point: FloatArray) -> FloatArray:
         """Return the margins of a point, coefficients and intercept, in one read."""
-        scores = self.design.scores(point[:-1, np.newaxis], point[-1:])[:, 0]
+        scores = self.design.scores(point[:-1, np.newaxis], point[-1:], self.standardisation)
+        scores = scores[:, 0]
         return np.asarray(self.sign * scores / self.radius)
 
     def value(self, margins: FloatArray) -> float:
@@ -56,7 +58,9 @@ class SphereProblem:
         """Return the gradient, tangent to the sphere, in one read."""
         factors = self.weights * self.sign * self.loss.derivative(margins) / self.radius
         slope = factors.sum() if self.fit_intercept else 0.0
-        return self.tangent(point, np.append(self.design.adjoint(factors), slope))
+        return self.tangent(
+            point, np.append(self.design.adjoint(factors, self.standardisation), slope)
+        )
 
     @staticmethod
     def tangent(point: FloatArray, vector: FloatArray) -> FloatArray:

@@ -1,4 +1,4 @@
-r"""The paper's Algorithm 1, verbatim: the reference that the other solvers are tested against.
+r"""Algorithm 1 of the paper as printed: the reference that the other solvers are tested against.
 
 .. math::
 
@@ -8,76 +8,89 @@ r"""The paper's Algorithm 1, verbatim: the reference that the other solvers are 
 for T steps of one size a, without stopping rule or projection. The step must be below
 2/(κ + v), v the mean of ‖x‖² and κ the strong convexity, a condition that the paper states only in
 a proof (E17). Every κ ≥ 0 permits a < 2/v at most; the default 1/v is admissible for all, since
-κ ≤ v. With an intercept or a penalty the same is done to their gradient, and v grows by 1 and by
-the penalty.
+κ ≤ v. With an intercept or a penalty the gradient includes their terms, and v grows by 1 and by the
+penalty.
 """
+
+from typing import ClassVar
 
 import numpy as np
 
-from marginpursuit._validation import FloatArray
-from marginpursuit.design import Design
-from marginpursuit.solvers._penalty import shared_weights
-from marginpursuit.solvers._problem import Prepared, Problem, Progress, Solution, Status
-from marginpursuit.solvers._quasi_newton import evaluate, join, part
+from marginpursuit.design import Standardisation
+from marginpursuit.solvers._penalty import mean_weights
+from marginpursuit.solvers._problem import Prepared, Problem, Progress, Request, Solution, Status
+from marginpursuit.solvers.preconditioners import ScalarPreconditioner
 
-__all__ = ["prepare_steepest", "solve_steepest"]
+__all__ = ["SteepestDescentSolver", "prepare_raw"]
 
 
-def prepare_steepest(
-    design: Design, weights: FloatArray, unit: str, *, fit_intercept: bool
-) -> Prepared:
-    """Leave the data as it is. Parameters and result are those of `prepare_gram`.
+def prepare_raw(request: Request) -> Prepared:
+    """Prepare to read the rows as they are, for penalties in the absolute unit.
 
-    A unit other than the absolute is left out, penalty and all, as the paper has none.
+    The negligible default penalty, in the unit "column", counts as none, as in the paper.
     """
-    everywhere, _ = shared_weights(weights)
-    units = np.full((weights.shape[0], design.n_columns), 1.0 if unit == "absolute" else 0.0)
-    mean_square = design.mean_square(everywhere)
-
-    def precondition(points: FloatArray, alpha: float) -> FloatArray:
-        smoothness = mean_square + float(fit_intercept) + alpha * float(units.max())
-        # Any step will do where nothing moves.
-        return points / (smoothness if smoothness > 0 else 1.0)
-
-    return Prepared(design, fit_intercept, units, precondition, design.to_data, design.from_data)
+    design = request.design
+    weights, _ = mean_weights(request)
+    unit = 1.0 if request.unit == "absolute" else 0.0
+    identity = Standardisation.identity(design.n_columns)
+    preconditioner = ScalarPreconditioner(design.mean_square(weights), unit, request.fit_intercept)
+    units = np.full((request.weights.shape[0], design.n_columns), unit)
+    return Prepared(*(design, identity, request.fit_intercept, units, preconditioner, identity))
 
 
-def solve_steepest(problem: Problem, step: float | None = None) -> Solution:
-    """Take `max_iter` steps of steepest descent.
+class SteepestDescentSolver:
+    """Steepest descent with a constant step size, for `max_iter` steps."""
 
-    Parameters
-    ----------
-    problem : Problem
-        What to minimise.
-    step : float, optional
-        The step size a > 0; by default 1/v.
+    name: ClassVar[str] = "steepest"
 
-    Returns
-    -------
-    Solution
-        The last iterate.
+    def supports(self, request: Request) -> str | None:
+        """Return None, or why the request is not supported."""
+        if request.unit in ("absolute", "column"):
+            return None
+        return f"it takes alpha_unit='absolute', as rows are not standardised; got {request.unit!r}"
 
-    Raises
-    ------
-    ValueError
-        If no strong convexity makes the step admissible.
-    """
-    tasks = np.arange(len(problem.tasks))
-    points = join(problem, *problem.start)
-    longest = 2.0 * float(problem.precondition(np.ones_like(points), tasks).min())
-    size = 0.5 * longest if step is None else step
-    if not 0.0 < size < longest:
-        raise ValueError(f"step must be in (0, {longest:g}), 2 over the mean of |x|²; got {step:g}")
-    history: list[Progress] = []
-    for iteration in range(problem.max_iter + 1):
-        values, gradients = evaluate(problem, points, tasks)
-        passes = problem.prepared.design.n_passes
-        history.append(Progress(iteration, passes, float(values.mean()), float("nan")))
-        problem.report(history[-1])
-        if iteration < problem.max_iter:
-            points = points - size * gradients
-            problem.keep(problem, part(problem, points))
-    gaps = np.full(len(tasks), np.nan)
-    return Solution(
-        part(problem, points), values, gaps, Status.ALL_STEPS, problem.max_iter, tuple(history)
-    )
+    def prepare(self, request: Request) -> Prepared:
+        """Read the rows as they are."""
+        return prepare_raw(request)
+
+    def solve(self, problem: Problem, step: float | None = None) -> Solution:
+        """Take `max_iter` steps of steepest descent.
+
+        Parameters
+        ----------
+        problem : Problem
+            What to minimise.
+        step : float, optional
+            The step size a > 0; by default 1/v.
+
+        Returns
+        -------
+        Solution
+            The last iterate.
+
+        Raises
+        ------
+        ValueError
+            If no strong convexity makes the step admissible.
+        """
+        tasks = np.arange(len(problem.tasks))
+        points = problem.join(*problem.start)
+        limit = 2.0 * float(problem.precondition(np.ones_like(points), tasks).min())
+        size = 0.5 * limit if step is None else step
+        if not 0.0 < size < limit:
+            raise ValueError(
+                f"step must be in (0, {limit:g}), 2 over the mean of |x|²; got {step:g}"
+            )
+        history: list[Progress] = []
+        for iteration in range(problem.max_iter + 1):
+            values, gradients = problem.value_and_gradient(points, tasks)
+            passes = problem.prepared.design.n_passes
+            history.append(Progress(iteration, passes, float(values.mean()), float("nan")))
+            is_last = iteration == problem.max_iter
+            points = points if is_last else points - size * gradients
+            problem.tell(history[-1], None if is_last else points)
+        gaps = np.full(len(tasks), np.nan)
+        return Solution(
+            *(problem.split(points), values, gaps, Status.ALL_STEPS),
+            *(problem.max_iter, tuple(history)),
+        )

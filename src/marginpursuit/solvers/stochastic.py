@@ -17,7 +17,7 @@ Rows are drawn with replacement, a row as often as its weight says.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,19 +28,17 @@ from marginpursuit._validation import FloatArray, between, count, inside, positi
 from marginpursuit.design import Design, MemoryDesign
 from marginpursuit.location import consistent_quantile_scale, quantile_scale
 from marginpursuit.losses import MarginLoss
-from marginpursuit.solvers._problem import Prepared, Problem, Progress, Solution, Status
-from marginpursuit.solvers._quasi_newton import evaluate, join, part
-from marginpursuit.solvers.steepest import prepare_steepest
+from marginpursuit.solvers._problem import Prepared, Problem, Progress, Request, Solution, Status
+from marginpursuit.solvers.steepest import prepare_raw
 
 __all__ = [
     "Draws",
     "Settling",
     "StochasticPath",
+    "StochasticSolver",
     "checked_counts",
     "descend",
     "doublings",
-    "prepare_stochastic",
-    "solve_stochastic",
     "stochastic_margin_pursuit",
 ]
 
@@ -146,50 +144,83 @@ class Settling:
         return self._calm >= _CALM_DOUBLINGS
 
 
-def prepare_stochastic(
-    design: Design, weights: FloatArray, unit: str, *, fit_intercept: bool
-) -> Prepared:
-    """Leave the data as it is. Parameters and result are those of `prepare_gram`.
+class StochasticSolver:
+    """Stochastic gradient steps of one row each, with projection."""
 
-    The penalty decides the length of the steps, so the unit must be the absolute one.
-    """
-    if unit != "absolute":
-        raise ValueError(
-            "solver='stochastic' needs a positive number for alpha, in absolute unit, from which "
-            f"the length of its steps follows; got one of unit {unit!r}"
-        )
-    return prepare_steepest(design, weights, unit, fit_intercept=fit_intercept)
+    name: ClassVar[str] = "stochastic"
+
+    def supports(self, request: Request) -> str | None:
+        """Return None, or why the request is not supported."""
+        if "descend" not in request.design.capabilities:
+            return "it needs the rows in memory"
+        if request.unit != "absolute" or not request.least_alpha > 0:
+            return (
+                "it needs a positive number for alpha with alpha_unit='absolute', since the step "
+                f"size follows from it; got {request.least_alpha:g} in the unit {request.unit!r}"
+            )
+        lacking = [loss for loss in request.losses if not isinstance(loss, MarginLoss)]
+        if lacking:
+            return f"its step size needs a scale; {type(lacking[0]).__name__} has none"
+        return None
+
+    def prepare(self, request: Request) -> Prepared:
+        """Read the rows as they are."""
+        return prepare_raw(request)
+
+    def solve(self, problem: Problem) -> Solution:
+        """Take `max_iter` steps; progress is reported after 1, 2, 4, ... of them.
+
+        The steps end earlier where the objectives have settled to the tolerance. A start at zero is
+        replaced by a random one, as in the paper.
+
+        Parameters
+        ----------
+        problem : Problem
+            What to minimise.
+
+        Returns
+        -------
+        Solution
+            The last iterate.
+        """
+        design, tasks = problem.prepared.design, problem.tasks
+        assert isinstance(design, MemoryDesign)
+        random = random_source(problem.random_state)
+        descents = _descents(problem, random)
+        order = own_order(design, tasks.codes, random)
+        folds = [
+            (
+                Draws(weights, random, order),
+                [descents[k] for k in np.flatnonzero(tasks.fold == fold)],
+            )
+            for fold, weights in enumerate(tasks.weights)
+        ]
+        history: list[Progress] = []
+        n_taken, status, settling = 0, Status.ALL_STEPS, Settling(problem.tol, design.n_rows)
+        for n_steps in doublings(problem.max_iter):
+            for draws, of_fold in folds:
+                descend(design, of_fold, draws, n_steps)
+            n_taken += n_steps
+            points = problem.join(
+                np.column_stack([descent.coef for descent in descents]),
+                np.array([descent.intercept for descent in descents]),
+            )
+            values, _ = problem.value_and_gradient(points, np.arange(len(tasks)))
+            history.append(Progress(n_taken, design.n_passes, float(values.mean()), float("nan")))
+            problem.tell(history[-1])
+            if settling.look(n_taken, values):
+                status = Status.CONVERGED
+                break
+        gaps = np.full(len(values), np.nan)
+        return Solution(problem.split(points), values, gaps, status, n_taken, tuple(history))
 
 
-def solve_stochastic(problem: Problem) -> Solution:
-    """Take `max_iter` steps of one row each; progress is told after 1, 2, 4, ... of them.
-
-    It stops before where objectives have settled to the tolerance. A start at zero means none: it
-    is then random, as in the paper.
-
-    Parameters
-    ----------
-    problem : Problem
-        What to minimise.
-
-    Returns
-    -------
-    Solution
-        The last iterate.
-    """
-    if not np.all(problem.alphas > 0):
-        raise ValueError(
-            "solver='stochastic' needs a positive number for alpha, from which the length of its "
-            f"steps follows; got {problem.alphas.min():g}"
-        )
-    design, tasks = problem.prepared.design, problem.tasks
-    if not isinstance(design, MemoryDesign):
-        raise TypeError("stochastic steps need rows in memory, one after another")
-    random = random_source(problem.random_state)
-    coef, intercept = problem.start
+def _descents(problem: Problem, random: Any) -> list[Descent]:
+    """Return the descent of each task at its start."""
+    tasks, (coef, intercept) = problem.tasks, problem.start
     if not np.any(coef):
         coef = _random_start(random, coef.shape)
-    descents = [
+    return [
         replace(
             _margin_descent(loss, float(problem.alphas[k]), tasks.sign(k)),
             coef=coef[:, k].copy(),
@@ -198,30 +229,6 @@ def solve_stochastic(problem: Problem) -> Solution:
         )
         for k, loss in enumerate(tasks.losses)
     ]
-    order = own_order(design, tasks.codes, random)
-    parts = [
-        (Draws(weights, random, order), [descents[k] for k in np.flatnonzero(tasks.part == part)])
-        for part, weights in enumerate(tasks.weights)
-    ]
-    history: list[Progress] = []
-    taken, status, settling = 0, Status.ALL_STEPS, Settling(problem.tol, design.n_rows)
-    for n_steps in doublings(problem.max_iter):
-        for draws, of_part in parts:
-            descend(design, of_part, draws, n_steps)
-        taken += n_steps
-        linear = (
-            np.column_stack([descent.coef for descent in descents]),
-            np.array([descent.intercept for descent in descents]),
-        )
-        points = join(problem, *linear)
-        values, _ = evaluate(problem, points, np.arange(len(tasks)))
-        history.append(Progress(taken, design.n_passes, float(values.mean()), float("nan")))
-        problem.report(history[-1])
-        if settling.look(taken, values):
-            status = Status.CONVERGED
-            break
-    gaps = np.full(len(values), np.nan)
-    return Solution(part(problem, points), values, gaps, status, taken, tuple(history))
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,87 @@
+r"""Lossless reduction of sparse columns.
+
+Let row i be the only one with non-zeros in some columns, with the values v there. An orthogonal
+rotation of these columns maps v to (‖v‖, 0, 0, ...), and all other rows to zero: one column that
+holds ‖v‖ replaces them. Scores, inner products, Euclidean norms of coefficients and the sum of the
+column variances do not change. About half the columns of a text corpus are of this kind.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import sparse
+
+from marginpursuit.design.standardisation import Linear
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnMerge:
+    """A matrix with merged columns, and the rotation (n_columns, n_kept) that merges them."""
+
+    matrix: Any
+    rotation: Any
+
+    def apply(self, matrix: Any) -> Any:
+        """Merge the columns of other rows of the same data; columns that vanish are dropped."""
+        return sparse.csr_matrix(matrix @ self.rotation)
+
+    def to_data(self, linear: Linear) -> Linear:
+        """Translate a model for merged columns to one for all columns."""
+        return self.rotation @ linear[0], linear[1]
+
+    def from_data(self, linear: Linear) -> Linear:
+        """Project a model for all columns onto the models that merged columns can represent."""
+        return self.rotation.T @ linear[0], linear[1]
+
+
+def merge_columns(
+    matrix: Any,
+    min_fraction: float = 0.125,
+    magnitudes: tuple[float, float] = (1e-100, 1e100),
+) -> ColumnMerge | None:
+    """Merge the columns of a CSR matrix that have non-zeros in one row only.
+
+    Parameters
+    ----------
+    matrix : CSR matrix
+        The rows.
+    min_fraction : float, default=0.125
+        The fraction of the columns that must disappear: below it, the copy costs more than the
+        passes it speeds up (news20, one class: 5.7 s to 3.3 s with half the columns merged).
+    magnitudes : tuple of float
+        The range of values whose squares neither over- nor underflow.
+
+    Returns
+    -------
+    ColumnMerge or None
+        None where too few columns disappear, or values are outside the range.
+    """
+    n_columns = matrix.shape[1]
+    values = matrix.data.astype(np.float64)
+    counts = np.bincount(matrix.indices[values != 0], minlength=n_columns)
+    single = np.flatnonzero((counts[matrix.indices] == 1) & (values != 0))
+    shared = np.flatnonzero(counts > 1)
+    # Frequent columns come first, so that their coefficients are contiguous in memory.
+    shared = shared[np.argsort(-counts[shared], kind="stable")]
+    owners = np.searchsorted(matrix.indptr, single, side="right") - 1
+    merged_rows, place = np.unique(owners, return_inverse=True)
+    n_kept = len(shared) + len(merged_rows)
+    sizes, (least, most) = np.abs(values[single]), magnitudes
+    is_out_of_range = np.any((sizes < least) | (sizes > most))
+    if n_kept > (1.0 - min_fraction) * n_columns or n_kept == 0 or is_out_of_range:
+        return None
+    norms = np.sqrt(np.bincount(place, values[single] ** 2))
+    rotation = sparse.csr_matrix(
+        (
+            np.concatenate([np.ones(len(shared)), values[single] / norms[place]]),
+            (
+                np.concatenate([shared, matrix.indices[single]]),
+                np.concatenate([np.arange(len(shared)), len(shared) + place]),
+            ),
+        ),
+        shape=(n_columns, n_kept),
+    )
+    rows = sparse.csr_matrix(matrix @ rotation)
+    rows.sort_indices()
+    return ColumnMerge(rows, rotation)

@@ -1,0 +1,147 @@
+"""Which solver runs, and how it combines its methods: a plan that can be printed and tested."""
+
+from dataclasses import dataclass
+from math import ceil
+
+from marginpursuit.losses import MarginLoss
+from marginpursuit.solvers._problem import Problem, Request, Solution, Status
+from marginpursuit.solvers.policy import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The solver for a request and why."""
+
+    solver: str  # a name in `SOLVERS`
+    reason: str
+
+    def __str__(self) -> str:
+        return f"solver {self.solver}: {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class GramPlan:
+    """How the solver "gram" combines L-BFGS with Newton's method."""
+
+    fits_subsample: bool  # fit a subsample first; with few active rows continue by Newton
+    max_steps: int  # of L-BFGS
+    min_steps: int
+    tol: float  # to which L-BFGS runs
+    trusted_steps: int  # up to which the L-BFGS estimate of the gap is not verified
+    trusts_estimate: bool  # whether it is trusted after any number of steps
+    uses_active_set: bool  # whether Newton's method restricts itself to rows close to active ones
+    gap_weight: float  # of the proven gap, against the Newton decrement
+
+    def accepts(self, solution: Solution, max_iter: int) -> bool:
+        """Whether the L-BFGS solution needs no refinement, or no iterations are left for it."""
+        is_trusted = self.trusts_estimate and solution.status is Status.CONVERGED
+        is_short = solution.n_iter < self.trusted_steps
+        return is_trusted or is_short or solution.n_iter == max_iter
+
+    def __str__(self) -> str:
+        steps = ["fit a subsample, then Newton where few rows are active"] * self.fits_subsample
+        steps.append(f"L-BFGS, at most {self.max_steps} steps, to {self.tol:.0e}")
+        if not self.trusts_estimate:
+            steps.append(f"Newton refinement, unless within {self.trusted_steps} steps")
+        return "; else ".join(steps[:2]) + "".join(f"; {step}" for step in steps[2:])
+
+
+def plan(request: Request, solver: str = "auto") -> Plan:
+    """Choose a solver for a request.
+
+    Parameters
+    ----------
+    request : Request
+        Data, losses and penalties.
+    solver : str, default="auto"
+        A name in `SOLVERS`, or "auto":
+
+        =====================================================  ==============================
+        data                                                   solver
+        =====================================================  ==============================
+        folds of sparse rows, wide or many, where the penalty  dual
+        is rotation-invariant and positive
+        folds of other sparse wide rows, few binary problems   lbfgs
+        at most 2048 columns                                   gram
+        at most 4096 rows, fewer than columns                  gram, in the space of the rows
+        otherwise                                              lbfgs
+        =====================================================  ==============================
+
+    Returns
+    -------
+    Plan
+        The solver, with the reason.
+
+    Raises
+    ------
+    ValueError
+        If the named solver does not support the request.
+    """
+    from marginpursuit.solvers import SOLVERS
+
+    if solver != "auto":
+        reason = SOLVERS[solver].supports(request)
+        if reason is not None:
+            raise ValueError(f"solver={solver!r} cannot be used here: {reason}")
+        return Plan(solver, "as requested")
+    design, policy = request.design, request.policy
+    shape = f"{design.n_rows} rows × {design.n_columns} columns"
+    default = _dense_default(request, shape)
+    is_wide = design.n_columns > design.n_rows >= policy.min_dual_rows
+    if request.is_search and design.is_sparse and (is_wide or default.solver == "lbfgs"):
+        if SOLVERS["dual"].supports(request) is None:
+            return Plan("dual", f"folds of sparse rows, {shape}: a dual pass costs one sweep")
+        is_in_memory = "row_access" in design.capabilities
+        if is_wide and is_in_memory and request.n_problems < policy.min_row_space_problems:
+            return Plan("lbfgs", f"folds of sparse wide rows, {shape}: few problems share a factor")
+    return default
+
+
+def _dense_default(request: Request, shape: str) -> Plan:
+    design, policy = request.design, request.policy
+    if design.n_columns <= policy.max_gram_columns:
+        return Plan("gram", f"{shape}: the Gram matrix saves more sweeps than it costs")
+    if design.n_rows < design.n_columns and design.n_rows <= policy.max_gram_rows:
+        return Plan("gram", f"{shape}: the Gram matrix of the rows is small")
+    return Plan("lbfgs", f"{shape}: a Gram matrix is too large")
+
+
+def plan_gram(problem: Problem) -> GramPlan:
+    """Plan how the solver "gram" solves a problem.
+
+    With an overconfidence near zero few rows have curvature, and the Gram matrix majorises the
+    Hessian poorly. The tables of `tests/test_plan.py` list the cases.
+    """
+    policy, design = problem.policy, problem.prepared.design
+    n_columns, n_tasks = design.n_columns, len(problem.tasks)
+    is_overdetermined = design.n_rows >= policy.overdetermined_ratio * n_columns
+    overconfidences = [_overconfidence(loss) for loss in problem.tasks.losses]
+    is_curved = min(overconfidences) >= policy.min_overconfidence
+    limit = policy.max_lbfgs_steps_overdetermined if is_overdetermined else policy.max_lbfgs_steps
+    per_column = min(int(policy.max_lbfgs_steps_per_column * n_columns), problem.max_iter - limit)
+    is_shared = n_tasks > 1 and not (is_overdetermined or is_curved)
+    trusted = max(policy.trusted_steps, ceil(policy.trusted_steps_per_column * n_columns))
+    is_one_sided = max(overconfidences) == 0.0
+    return GramPlan(
+        fits_subsample=n_tasks == 1 and is_one_sided and can_subsample(problem, policy),
+        max_steps=min(problem.max_iter, max(limit, per_column)),
+        min_steps=policy.min_lbfgs_steps if is_overdetermined and not is_curved else 0,
+        tol=problem.tol * (policy.shared_tol if is_shared else 1.0),
+        trusted_steps=trusted if is_curved else 0,
+        trusts_estimate=is_overdetermined,
+        uses_active_set=is_overdetermined,
+        gap_weight=policy.gap_weight_overdetermined if is_overdetermined else 1.0,
+    )
+
+
+def can_subsample(source: Problem | Request, policy: Policy) -> bool:
+    """Whether a subsample of the rows, dense and in memory, is informative about all of them."""
+    design = source.prepared.design if isinstance(source, Problem) else source.design
+    enough = policy.start_sampling * policy.min_start_rows_per_column * design.n_columns
+    is_dense = "row_access" in design.capabilities and not design.is_sparse
+    return is_dense and design.n_rows >= enough
+
+
+def _overconfidence(loss: object) -> float:
+    """Return the weight of the curvature above the level; losses without a level have one."""
+    return loss.overconfidence if isinstance(loss, MarginLoss) else 1.0

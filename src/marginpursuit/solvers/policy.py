@@ -1,0 +1,103 @@
+"""The thresholds of the solvers, each with its unit and the measurement that set it.
+
+Tests and experiments pass another `Policy` instead of changing these numbers. "Step" means one
+iteration of L-BFGS, which takes one pass over the data. Unless another source is named, a number
+was chosen on the sets cov, protein, digit5 and news20_minilm by `benchmarks/fits.py` and
+`benchmarks/selection.py`.
+"""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class LbfgsPolicy:
+    """Thresholds of the L-BFGS method that all tasks share."""
+
+    #: Correction pairs that are kept; more did not lower the number of passes. From `many_tasks`
+    #: tasks on, the two-loop recursion takes as long as a pass, and fewer pairs are kept.
+    memory: int = 20
+    many_tasks: int = 32
+    memory_of_many_tasks: int = 8
+    #: Armijo's constant, and the step size at which backtracking gives up.
+    sufficient_decrease: float = 1e-4
+    min_step_size: float = 1e-10
+    #: Floor on the initial Hessian scaling; smaller values caused about 12 backtracks where rows
+    #: lose their curvature on the way.
+    min_hessian_scaling: float = 0.2
+    #: Steps without any decrease after which the value has reached its rounding error.
+    max_idle_steps: int = 20
+    #: Fraction of the tolerance at which a single estimate of the gap is accepted.
+    certain_fraction: float = 1e-3
+    #: Steps of the shortest span over which the rate of decrease is estimated.
+    rate_span: int = 5
+    #: Fraction of the running tasks that must have finished before the arrays are compacted.
+    compaction_fraction: float = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Thresholds by which solvers are chosen and combined."""
+
+    lbfgs: LbfgsPolicy = field(default_factory=LbfgsPolicy)
+
+    #: Columns, or rows where these are fewer, up to which "auto" takes the Gram matrix. It costs
+    #: about n_columns/20 sweeps, and saves more than 100 where columns are correlated.
+    max_gram_columns: int = 2048
+    max_gram_rows: int = 4096
+    #: Rows from which folds of sparse wide data are fitted by dual passes: 2,500 rows of 5 classes
+    #: of news20 take 21 s by dual passes and 180 s with the n_rows × n_rows matrix of each fold.
+    min_dual_rows: int = 1025
+    #: Binary problems from which that matrix pays where dual passes are not possible: 3,533 rows
+    #: take 15 s without and 47 s with it for one class, and longer without it for 20.
+    min_row_space_problems: int = 8
+
+    #: n_rows / n_columns from which the L-BFGS estimate of the gap is reliable.
+    overdetermined_ratio: float = 100.0
+    #: Steps after which the estimate of the gap is verified by the Hessian: a constant, and a
+    #: multiple of n_columns, since verifying costs about n_columns/20 sweeps.
+    trusted_steps: int = 20
+    trusted_steps_per_column: float = 0.1
+    #: Steps after which L-BFGS hands over to Newton's method, likewise; a Newton step on cov costs
+    #: as much as many sweeps, so overdetermined problems take more.
+    max_lbfgs_steps: int = 50
+    max_lbfgs_steps_per_column: float = 0.05
+    max_lbfgs_steps_overdetermined: int = 150
+    #: Overconfidence below which rows above the level have too little curvature for the estimate
+    #: of the gap to notice what the penalty alone decides.
+    min_overconfidence: float = 0.1
+    #: Steps before the rate of decrease is known well enough to stop, with little overconfidence.
+    min_lbfgs_steps: int = 12
+    #: Multiple of `tol` to which several tasks are solved together before each is refined alone:
+    #: on news20_minilm a shared step for 20 classes costs a third of a Newton step of one.
+    shared_tol: float = 1e-2
+
+    #: Rows per column of the subsample whose Gram matrix preconditions, which is then a few per
+    #: cent off, and how many times as many rows there must be (cov: 0.31 s to 0.22 s).
+    gram_rows_per_column: int = 1000
+    gram_sampling_ratio: int = 4
+    #: The subsample that is fitted first where few rows are active: one row of `start_sampling`,
+    #: between these numbers of rows per column, to this tolerance. The minimiser for all rows is
+    #: some per cent away from its own.
+    start_sampling: int = 4
+    min_start_rows_per_column: int = 15
+    max_start_rows_per_column: int = 200
+    start_tol: float = 1e-2
+    #: Fraction of active rows up to which Newton's method continues from there: with 2 %, as on
+    #: digit5 and protein, it saves L-BFGS ten steps or more; with 20 %, as on cov, it saves none.
+    max_active_fraction: float = 0.08
+    #: Weight of the proven gap, which can be 100 times too pessimistic for overdetermined problems.
+    gap_weight_overdetermined: float = 0.01
+
+    #: Multiple of the majoriser that is added to a Hessian, since rows may become active.
+    hessian_regularisation: float = 0.03
+    #: Columns per point up to which the preconditioner is inverted instead of solved with.
+    max_columns_per_inverse: int = 8
+    #: Cap on the factor by which the mean Gram matrix majorises that of each fold; beyond it the
+    #: line search protects.
+    max_fold_ratio: float = 1.25
+    #: Pivots below this multiple of the rounding error of inner products are zero.
+    rank_tolerance: float = 64.0
+
+    #: Square of the constant feature that stands for the intercept in dual passes, in median
+    #: squared row norms; ten times as much couples rows more than their columns do (news20).
+    dual_intercept_square: float = 0.1
