@@ -1,4 +1,4 @@
-"""The bound on how hard a row that lies far out may pull."""
+"""The leverage bound: weights that limit the influence of rows with a large norm."""
 
 import numpy as np
 import pytest
@@ -19,22 +19,23 @@ from marginpursuit.tasks import Labels
 
 
 def distances_by_hand(X, weights, *, centred=True):
-    """Norms of standardised rows, straight from the definition."""
+    """Return the norms of the standardised rows, by the definition."""
     X = np.asarray(X, dtype=np.float64)
-    centre = weights @ X if centred else np.zeros(X.shape[1])
-    spread = np.sqrt(weights @ (X - centre) ** 2)
+    mean = weights @ X if centred else np.zeros(X.shape[1])
+    deviation = np.sqrt(weights @ (X - mean) ** 2)
     with np.errstate(divide="ignore", invalid="ignore"):
-        return np.linalg.norm(np.nan_to_num((X - centre) / spread, posinf=0, neginf=0), axis=1)
+        return np.linalg.norm(np.nan_to_num((X - mean) / deviation, posinf=0, neginf=0), axis=1)
 
 
 def weights_by_hand(distances, y, weights, bound):
-    """What the weights become, for weights that are whole numbers before they are shares."""
+    """Return the bounded weights, for weights that are multiples of the smallest one."""
     counts = np.rint(weights / weights[weights > 0].min()).astype(int)
-    middle = np.median(np.repeat(distances, counts)[np.repeat(distances, counts) > 0])
-    lighter = weights * np.minimum(1.0, bound * middle / np.maximum(distances, 1e-300))
+    repeated = np.repeat(distances, counts)
+    median = np.median(repeated[repeated > 0])
+    bounded = weights * np.minimum(1.0, bound * median / np.maximum(distances, 1e-300))
     for label in np.unique(y):
-        lighter[y == label] *= weights[y == label].sum() / lighter[y == label].sum()
-    return lighter
+        bounded[y == label] *= weights[y == label].sum() / bounded[y == label].sum()
+    return bounded
 
 
 def found(X, y, weights, bound, *, centred=True):
@@ -50,8 +51,8 @@ def heavy_tailed(seed=0, n_classes=2):
     return X, rng.integers(0, n_classes, 300), counts / counts.sum()
 
 
-def share_correct(model, X, y, sample_weight=None):
-    """Score without the weights that scikit-learn hands to scorers."""
+def unweighted_accuracy(model, X, y, sample_weight=None):
+    """Return the accuracy without the weights that scikit-learn passes to scorers."""
     return np.mean(model.predict(X) == y)
 
 
@@ -67,7 +68,7 @@ def blocks(X):
 @pytest.mark.parametrize("kind", [np.asarray, np.asfortranarray, blocks, elsewhere])
 @pytest.mark.parametrize("bound", [0.5, 1.0, 3.0])
 @pytest.mark.parametrize("centred", [True, False])
-def test_dense_rows_are_measured_in_standardised_columns(kind, bound, centred):
+def test_norms_of_dense_rows_are_those_of_standardised_columns(kind, bound, centred):
     X, y, weights = heavy_tailed(n_classes=3)
     distances = distances_by_hand(X, weights, centred=centred)
     expected = weights_by_hand(distances, y, weights, bound)
@@ -75,14 +76,14 @@ def test_dense_rows_are_measured_in_standardised_columns(kind, bound, centred):
 
 
 @pytest.mark.parametrize("kind", [sparse.csr_matrix, lambda X: blocks(sparse.csr_matrix(X))])
-def test_sparse_rows_are_measured_as_they_are(kind):
+def test_norms_of_sparse_rows_are_not_standardised(kind):
     X, y, weights = heavy_tailed()
     X = np.where(np.abs(X - 7.0) > 1.0, X, 0.0)
     expected = weights_by_hand(np.linalg.norm(X, axis=1), y, weights, 1.0)
     assert_allclose(found(kind(X), y, weights, 1.0), expected, rtol=1e-10)
 
 
-def test_distances_of_sparse_rows_about_a_centre():
+def test_distances_of_sparse_rows_from_the_mean():
     X, _, weights = heavy_tailed()
     X = np.where(np.abs(X - 7.0) > 1.0, X, 0.0)
     with design_for(sparse.csr_matrix(X)) as design:
@@ -91,7 +92,7 @@ def test_distances_of_sparse_rows_about_a_centre():
 
 
 @given(seed=st.integers(0, 1000), bound=st.floats(1e-3, 1e3), n_classes=st.integers(2, 4))
-def test_no_row_pulls_harder_than_the_bound_allows(seed, bound, n_classes):
+def test_the_influence_of_every_row_is_bounded(seed, bound, n_classes):
     X, y, weights = heavy_tailed(seed, n_classes)
     ours = found(X, y, weights, bound)
     distances = distances_by_hand(X, weights)
@@ -100,47 +101,47 @@ def test_no_row_pulls_harder_than_the_bound_allows(seed, bound, n_classes):
     for label in range(n_classes):
         own = (y == label) & (weights > 0)
         assert_allclose(ours[own].sum(), weights[own].sum(), rtol=1e-12)
-        shares = ours[own] / weights[own]  # one for the nearest, but for what the class gets back
-        pull = shares * distances[own] / shares.max()
-        assert np.all(pull <= max(limit, distances[own].min()) * (1 + 1e-9))
+        factors = ours[own] / weights[own]  # largest for the closest rows, up to the class total
+        influence = factors * distances[own] / factors.max()
+        assert np.all(influence <= max(limit, distances[own].min()) * (1 + 1e-9))
     assert np.all(ours[weights == 0] == 0)
 
 
-def test_a_bound_that_no_row_reaches_changes_nothing():
+def test_a_bound_above_all_norms_changes_nothing():
     X, y, weights = heavy_tailed()
     assert_array_equal(found(X, y, weights, 1e6), weights)
     with_it, without = (MarginPursuitClassifier(leverage_bound=b).fit(X, y) for b in (1e6, None))
     assert_array_equal(with_it.coef_, without.coef_)
 
 
-def test_rows_without_any_distance_keep_their_weight():
+def test_rows_of_norm_zero_keep_their_weight():
     X, y = np.ones((6, 2)), np.array([0, 1, 0, 1, 0, 1])
     equal = np.full(6, 1 / 6)
     assert_array_equal(found(X, y, equal, 1.0), equal)
-    # More than half of the rows are empty: the median is that of the others.
+    # More than half of the rows are zero: the median is that of the others.
     X = sparse.csr_matrix(np.vstack([np.zeros((4, 2)), [[3.0, 4.0], [30.0, 40.0]]]))
     weights = found(X, np.array([0, 1, 0, 1, 0, 0]), equal, 1.0)
     assert_allclose(weights[5] / weights[0], 27.5 / 50.0)
     assert_allclose(weights[4], weights[0])
 
 
-def test_the_fit_is_that_with_these_weights():
+def test_the_fit_uses_the_bounded_weights():
     X, y, weights = heavy_tailed(n_classes=3)
     ours = MarginPursuitClassifier(leverage_bound=1.0).fit(X, y, sample_weight=weights)
     bounded = weights_by_hand(distances_by_hand(X, weights), y, weights, 1.0)
     reference = MarginPursuitClassifier(scale=ours.scale_).fit(X, y, sample_weight=bounded)
     assert_allclose(ours.coef_, reference.coef_, rtol=2e-3, atol=1e-6 * abs(ours.coef_).max())
-    assert ours.n_passes_ > reference.n_passes_  # the distances are reads too
+    assert ours.n_passes_ > reference.n_passes_  # the distances take passes
 
 
 def test_the_search_equals_a_grid_search_with_these_weights():
-    """Fits are weighted, and scores are not."""
+    """The fits are weighted, the scores are not."""
     X, y = load_breast_cancer(return_X_y=True)
     X, y = X[:200], y[:200]
     cv = StratifiedKFold(4, shuffle=True, random_state=0)
-    settings = {"alpha": [1e-1, 1e-3], "overconfidence": [0.0, 1.0], "scale": [2.0, 0.5]}
+    grid = {"alpha": [1e-1, 1e-3], "overconfidence": [0.0, 1.0], "scale": [2.0, 0.5]}
     ours = MarginPursuitClassifierCV(
-        **{f"{name}s": values for name, values in settings.items()},
+        **{f"{name}s": values for name, values in grid.items()},
         cv=cv,
         threshold="zero",
         tol=1e-9,
@@ -148,7 +149,7 @@ def test_the_search_equals_a_grid_search_with_these_weights():
     equal = np.full(200, 1 / 200)
     weights = weights_by_hand(distances_by_hand(X, equal), y, equal, 1.0)
     model = MarginPursuitClassifier(alpha_unit="standardised", tol=1e-9)
-    reference = GridSearchCV(model, settings, cv=cv, scoring=share_correct).fit(
+    reference = GridSearchCV(model, grid, cv=cv, scoring=unweighted_accuracy).fit(
         X, y, sample_weight=weights
     )
     assert_allclose(
@@ -159,18 +160,18 @@ def test_the_search_equals_a_grid_search_with_these_weights():
 
 
 @pytest.mark.parametrize("convert", [np.asarray, sparse.csr_matrix])
-def test_leverage_outliers_hardly_hurt(convert):
-    """Errors in per cent, with 5 % of the training rows times ten and labelled wrongly."""
+def test_leverage_outliers_cost_little(convert):
+    """Test errors in per cent; 5 % of the training rows are scaled by ten and mislabelled."""
     errors = []
     for seed in range(4):
         X, y = make_classification(6000, 10, n_informative=6, flip_y=0.05, random_state=seed)
         X, X_test, y, y_test = train_test_split(X, y, random_state=0, train_size=2000)
-        spoilt = contaminate(X, y, leverage=0.05, factor=10.0, random_state=0)
+        corrupted = contaminate(X, y, leverage=0.05, factor=10.0, random_state=0)
         models = [
             MarginPursuitClassifierCV(cv=3, leverage_bound=bound, threshold="zero").fit(
                 convert(rows), labels
             )
-            for rows, labels in ((X, y), (spoilt.X, spoilt.y))
+            for rows, labels in ((X, y), (corrupted.X, corrupted.y))
             for bound in (None, 1.0)
         ]
         errors.append([100 * (1 - model.score(convert(X_test), y_test)) for model in models])
@@ -180,8 +181,8 @@ def test_leverage_outliers_hardly_hurt(convert):
     assert leverage_bounded < clean + 0.8
 
 
-def test_rows_a_thousand_times_as_far_and_where_it_ends():
-    """One row in twenty, labelled wrongly. Much further out they set the unit of the columns."""
+def test_the_largest_norms_that_the_bound_withstands():
+    """5 % mislabelled rows; with a norm above 1000 medians they determine the standardisation."""
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2000, 5))
     y = (X[:, 0] + 0.5 * rng.normal(size=2000) > 0).astype(int)
@@ -198,7 +199,7 @@ def test_rows_a_thousand_times_as_far_and_where_it_ends():
     assert correct(1e4) < 0.6
 
 
-def test_a_class_that_spreads_wider_is_not_made_lighter():
+def test_a_class_with_larger_variance_keeps_its_weight():
     rng = np.random.default_rng(0)
     y = (rng.random(8000) < 0.3).astype(int)
     X = rng.normal(size=(8000, 20)) * np.where(y, 3.0, 1.0)[:, np.newaxis]
@@ -223,8 +224,8 @@ def test_columns_of_any_unit(factor):
 
 
 @pytest.mark.parametrize("factor", [1e-170, 1e170])
-def test_norms_of_sparse_rows_have_a_unit(factor):
-    """Columns that were brought to another unit, one by one, would have other norms."""
+def test_norms_of_sparse_rows_depend_on_the_unit(factor):
+    """Columns that are rescaled one by one would change the norms."""
     X, y, _ = heavy_tailed()
     with pytest.raises(OverflowError, match=r"leverage_bound=1\.0 depends on the unit"):
         MarginPursuitClassifier(leverage_bound=1.0).fit(sparse.csr_matrix(X * factor), y)
