@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from itertools import product
 from time import perf_counter
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.model_selection import ParameterGrid
 
 from marginpursuit._namespaces import adopted, beside, is_elsewhere
 from marginpursuit._threads import Threads, usable_threads
@@ -324,13 +324,10 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
         policy = self._policy
         data, n_passes = self._bounded(data)
         default = policy.sparse_alphas if data.is_sparse else policy.dense_alphas
-        grid = {
-            "alpha": default if self.alphas is None else self.alphas,
-            "overconfidence": self.overconfidences,
-            "scale": self.scales,
-        }
-        params = list(ParameterGrid({name: list(values) for name, values in grid.items()}))
-        candidates = [Candidate(*(float(p[name]) for name in Candidate._fields)) for p in params]
+        alphas = default if self.alphas is None else self.alphas
+        grid = product(alphas, self.overconfidences, self.scales)
+        params = [dict(zip(Candidate._fields, values, strict=True)) for values in grid]
+        candidates = [Candidate(*map(float, values.values())) for values in params]
         scorer = HeldOutScorer(
             self.scorer_,
             data.matrix,
@@ -405,8 +402,7 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
         self.best_estimator_ = model.set_params(**own)
         self.refit_time_ = perf_counter() - begin
         self.n_passes_ += model.n_passes_
-        for name in ("coef_", "scale_", "n_iter_", "objective_"):
-            setattr(self, name, getattr(model, name))
-        for name in ("margin_location_", "margin_statistics_"):
+        names = ("coef_", "scale_", "n_iter_", "objective_", "margin_location_")
+        for name in (*names, "margin_statistics_"):
             setattr(self, name, getattr(model, name))
         self.intercept_ = model.intercept_ - self.threshold_
