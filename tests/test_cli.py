@@ -192,7 +192,11 @@ def test_reproduce(run):
     [
         (["compare", "nothing"], 3, "'nothing' is neither a file nor a data set"),
         (["compare", "absent.csv", "-t", "y"], 3, "No such file"),
-        (["compare", "bad.csv", "-t", "y"], 3, "bad.csv: line 3, column 'a': 'x' is no number"),
+        (
+            ["compare", "bad.csv", "-t", "y"],
+            3,
+            "bad.csv: line 3, column 'a': expected a number, found 'x'",
+        ),
         (["compare", "bad.csv", "-t", "z"], 3, "no column 'z'"),
         (["compare", "good.csv"], 2, "--target"),
         (["compare", "good.csv", "-t", "y", "--method", "Nothing"], 2, "must be among"),

@@ -1,4 +1,4 @@
-"""scikit-learn's own checks of an estimator, for several settings, with no expected failure."""
+"""scikit-learn's checks of an estimator: with default parameters, and for several settings."""
 
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -7,6 +7,7 @@ from marginpursuit import (
     CatoniRiskClassifier,
     LDMClassifier,
     MarginPursuitClassifier,
+    MarginPursuitClassifierCV,
     MDOClassifier,
     MedianOfMeansClassifier,
     ODMClassifier,
@@ -14,7 +15,6 @@ from marginpursuit import (
 )
 
 PURSUIT = [
-    {},
     {"scale": "confidence", "warm_start": True, "n_threads": 1, "tol": 1e-10},
     # One check compares fits to seven digits on fewer rows than columns, where a negligible penalty
     # and a loss that is not strictly convex leave less certain.
@@ -27,29 +27,64 @@ PURSUIT = [
     {"solver": "stochastic", "scale": 1.0, "alpha": 1.0},
 ]
 PEGASOS = [
-    {},
     {"alpha": 0.1, "project": True},
     {"alpha": 0.1, "batch_size": 5, "average": True, "penalise_intercept": False},
     {"alpha": 0.1, "kernel": "rbf", "max_iter": 1000},
     {"alpha": 0.1, "penalise_intercept": False, "search_intercept": "inner"},
 ]
 MACHINES = [{}, {"kernel": "rbf"}]
-CATONI = [{}, {"loss": "logistic", "influence": "wide", "class_weight": "balanced"}]
-MEDIAN = [{}, {"n_blocks": 1, "loss": "hinge", "alpha": 0.01}]
-ESTIMATORS = [
+CATONI = [{"loss": "logistic", "influence": "wide", "class_weight": "balanced"}]
+MEDIAN = [{"n_blocks": 1, "loss": "hinge", "alpha": 0.01}]
+DEFAULTS = [
+    CatoniRiskClassifier(),
+    LDMClassifier(),
+    MDOClassifier(),
+    MarginPursuitClassifier(),
+    MarginPursuitClassifierCV(),
+    MedianOfMeansClassifier(),
+    ODMClassifier(),
+    PegasosClassifier(),
+]
+SETTINGS = [
     *(MarginPursuitClassifier(**setting) for setting in PURSUIT),
     *(PegasosClassifier(**setting) for setting in PEGASOS),
-    # The gap bounds the square of the error in the scores.
+    # The duality gap bounds the square of the error in the scores.
     *(LDMClassifier(tol=1e-13, random_state=0, **setting) for setting in MACHINES),
     *(ODMClassifier(tol=1e-13, random_state=0, **setting) for setting in MACHINES),
     *(CatoniRiskClassifier(**setting) for setting in CATONI),
     *(MedianOfMeansClassifier(**setting) for setting in MEDIAN),
-    MDOClassifier(),
 ]
+
+# Checks that fail with default parameters, and why.
+EXPECTED_FAILURES = {
+    LDMClassifier: dict.fromkeys(
+        (
+            "check_sample_weight_equivalence_on_dense_data",
+            "check_sample_weight_equivalence_on_sparse_data",
+        ),
+        "tol bounds the duality gap, whose square root is the error that the check compares with "
+        "1e-7; it passes with tol=1e-13, among the settings below",
+    ),
+    MarginPursuitClassifierCV: {
+        "check_sample_weight_equivalence_on_dense_data": (
+            "a row of weight 2 is in one fold; two copies of it may be in two"
+        ),
+    },
+}
+
+
+def expected_failures(estimator):
+    return EXPECTED_FAILURES.get(type(estimator), {})
 
 
 # Some checks fit classes of a single sample, which is warned of.
 @pytest.mark.filterwarnings("ignore:a single sample:UserWarning")
-@parametrize_with_checks(ESTIMATORS)
-def test_scikit_learn_check(estimator, check):
+@parametrize_with_checks(DEFAULTS, expected_failed_checks=expected_failures)
+def test_with_default_parameters(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.filterwarnings("ignore:a single sample:UserWarning")
+@parametrize_with_checks(SETTINGS)
+def test_with_other_parameters(estimator, check):
     check(estimator)

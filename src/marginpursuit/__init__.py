@@ -1,6 +1,6 @@
-"""Linear classifiers that pursue a margin level: robust, tuning-free, with probabilities.
+"""Linear classifiers whose margins concentrate at a level: robust, no tuning, probabilities.
 
-The estimators are here; the mathematics is in `losses`, `location`, `calibration` and `bounds`.
+The estimators are exported here; `losses`, `location`, `calibration` and `bounds` are the theory.
 """
 
 from importlib import import_module as _import_module
@@ -49,7 +49,7 @@ __version__: str
 
 
 def __getattr__(name: str) -> _Any:
-    """Get what few ask for, and takes time at import: the version is in a file to be parsed."""
+    """Lazy attributes: reading the version parses package metadata."""
     if name == "__version__":
         return _version("marginpursuit")
     if name == "bounds":

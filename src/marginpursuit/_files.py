@@ -1,4 +1,4 @@
-"""Writing files so that a reader never sees half of one."""
+"""Atomic writes: a reader sees the old file or the whole new one."""
 
 import os
 import tempfile
@@ -9,10 +9,9 @@ from typing import BinaryIO
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes) -> Path:
-    """Write a file under another name, make it safe on disk, then give it its name.
+    """Write a temporary file, flush it to disk, then rename it.
 
-    Whatever goes wrong on the way (no space, a kill, no permission), a file of that name that was
-    there before is still there, whole.
+    If any step fails (no space, a kill, no permission), an existing file of that name is unchanged.
     """
     with atomic_stream(path) as stream:
         stream.write(content)
@@ -21,7 +20,7 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> Path:
 
 @contextmanager
 def atomic_stream(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open what `write_atomically` writes, for content that comes piece by piece."""
+    """Open a stream whose content replaces the file when the context ends without an error."""
     path = Path(path)
     handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
     try:
@@ -31,7 +30,7 @@ def atomic_stream(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             os.fsync(stream.fileno())
         mask = os.umask(0)
         os.umask(mask)
-        os.chmod(partial, 0o666 & ~mask)  # as open() would have; mkstemp lets the owner alone in
+        os.chmod(partial, 0o666 & ~mask)  # the mode of open(); mkstemp sets 0o600
         os.replace(partial, path)
     except BaseException:
         Path(partial).unlink(missing_ok=True)

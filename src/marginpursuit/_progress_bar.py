@@ -1,4 +1,4 @@
-"""A line on the terminal that says how far something has come and how long it will take."""
+"""A progress bar on the terminal, with the estimated time left."""
 
 import sys
 import time
@@ -7,24 +7,21 @@ from typing import TextIO, TypeAlias
 
 __all__ = ["ProgressBar", "Reached"]
 
-#: What long tasks tell their caller: how much is done, and of how much (None: not known).
+#: A callback for long tasks: the amount done, and the total (None if unknown).
 Reached: TypeAlias = Callable[[int, int | None], None]
-
-_WIDTH = 24
-_INTERVAL = 0.1  # seconds between two drawings
 
 
 class ProgressBar:
-    """Draws one line, again and again; draws nothing where the stream is no terminal.
+    """Redraws one line; draws nothing if the stream is not a terminal.
 
     Parameters
     ----------
     label : str
-        What is being done.
+        The task.
     unit : str, default=""
-        What is counted; "B" counts bytes and is written in megabytes.
+        The unit of the amount; "B" is bytes, written in megabytes.
     stream : text stream, optional
-        Where to draw; by default standard error.
+        The terminal; by default standard error.
 
     Examples
     --------
@@ -34,11 +31,14 @@ class ProgressBar:
     ...         reached(done + 1, 10)
     """
 
+    width = 24  # characters of the bar
+    interval = 0.1  # seconds between two drawings
+
     def __init__(self, label: str, unit: str = "", stream: TextIO | None = None) -> None:
         self._label = label
         self._unit = unit
         self._stream = sys.stderr if stream is None else stream
-        self._drawn = -_INTERVAL
+        self._drawn = -self.interval
         self._begin: tuple[float, int] | None = None
 
     def __enter__(self) -> "ProgressBar":
@@ -50,11 +50,11 @@ class ProgressBar:
             self._stream.flush()
 
     def __call__(self, done: int, total: int | None = None) -> None:
-        """Draw that `done` of `total` has been reached."""
+        """Draw the bar at `done` of `total`."""
         now = time.monotonic()
         if self._begin is None:
             self._begin = (now, done)
-        if self._stream.isatty() and (done == total or now - self._drawn >= _INTERVAL):
+        if self._stream.isatty() and (done == total or now - self._drawn >= self.interval):
             self._drawn = now
             self._stream.write(f"\r\x1b[K{self._line(now, done, total)}")
             self._stream.flush()
@@ -62,12 +62,12 @@ class ProgressBar:
     def _line(self, now: float, done: int, total: int | None) -> str:
         if not total:
             return f"{self._label}  {self._amount(done)}"
-        filled = min(_WIDTH, _WIDTH * done // total)
-        bar = "█" * filled + "░" * (_WIDTH - filled)
+        filled = min(self.width, self.width * done // total)
+        bar = "█" * filled + "░" * (self.width - filled)
         line = f"{self._label}  {bar} {100 * done // total:3d} %  "
         line += f"{self._amount(done)} of {self._amount(total)}"
         start, first = self._begin or (now, done)
-        # What was there before this run (a resumed task) says nothing about its speed.
+        # The amount done before this run, in a resumed task, does not count for the speed.
         if first < done < total:
             line += f"  {_clock((now - start) / (done - first) * (total - done))} left"
         return line

@@ -1,7 +1,7 @@
-"""Checks that every public function shares: what came in, and what goes back out.
+"""Checks of arguments that the public functions share, and the type of their results.
 
-Functions compute in float64 whatever came in, and return the kind that came in: float32 stays
-float32, a scalar stays a scalar. An error names the argument, the value seen and what is allowed.
+Functions compute in float64 and return the type of their arguments: float32 for float32, a scalar
+for a scalar. An error names the argument, the values allowed and the value given.
 """
 
 from reprlib import repr as short
@@ -12,12 +12,12 @@ from numpy.typing import ArrayLike, NDArray
 
 FloatArray: TypeAlias = NDArray[np.float64]
 
-#: What an elementwise function returns: an array, or a NumPy scalar where every input is a scalar.
+#: The result of an elementwise function: an array, or a NumPy scalar if every input is a scalar.
 Elementwise: TypeAlias = Any
 
 
 def real(name: str, value: ArrayLike) -> FloatArray:
-    """Return `value` as a float64 array; refuse what is not a real number, and NaN."""
+    """Return `value` as a float64 array; refuse values other than real numbers, and NaN."""
     if isinstance(value, np.ma.MaskedArray):
         raise TypeError(f"{name} must not be a masked array: its mask would be ignored")
     try:
@@ -32,7 +32,7 @@ def real(name: str, value: ArrayLike) -> FloatArray:
 
 
 def scalar(name: str, value: ArrayLike) -> float:
-    """Return `value` as a float; refuse what is not a single real number."""
+    """Return `value` as a float; refuse all but a single real number."""
     floats = real(name, value)
     if floats.ndim:
         raise ValueError(f"{name} must be a single number; got an array of shape {floats.shape}")
@@ -40,14 +40,14 @@ def scalar(name: str, value: ArrayLike) -> float:
 
 
 def positive(name: str, value: ArrayLike) -> FloatArray:
-    """Return `value` as float64; refuse what is not in (0, inf)."""
+    """Return `value` as float64; refuse numbers outside (0, inf)."""
     floats = real(name, value)
     _refuse(~((floats > 0) & (floats < np.inf)), name, floats, "must be positive and finite")
     return floats
 
 
 def between(name: str, value: ArrayLike, low: float, high: float) -> FloatArray:
-    """Return `value` as float64; refuse what is not in [low, high]."""
+    """Return `value` as float64; refuse numbers outside [low, high]."""
     floats = real(name, value)
     rule = f"must be in [{_text(low)}, {_text(high)}]"
     _refuse(~((floats >= low) & (floats <= high)), name, floats, rule)
@@ -55,7 +55,7 @@ def between(name: str, value: ArrayLike, low: float, high: float) -> FloatArray:
 
 
 def inside(name: str, value: ArrayLike, low: float, high: float) -> FloatArray:
-    """Return `value` as float64; refuse what is not in the open interval (low, high)."""
+    """Return `value` as float64; refuse numbers outside the open interval (low, high)."""
     floats = real(name, value)
     rule = f"must be strictly between {_text(low)} and {_text(high)}"
     _refuse(~((floats > low) & (floats < high)), name, floats, rule)
@@ -63,7 +63,7 @@ def inside(name: str, value: ArrayLike, low: float, high: float) -> FloatArray:
 
 
 def count(name: str, value: ArrayLike, least: int = 1) -> int:
-    """Return `value` as an int; refuse what is not a single whole number of at least `least`."""
+    """Return `value` as an int; refuse all but a single integer of at least `least`."""
     number = scalar(name, value)
     if not number.is_integer() or number < least:
         raise ValueError(f"{name} must be a whole number of at least {least}; got {_text(number)}")
@@ -71,10 +71,10 @@ def count(name: str, value: ArrayLike, least: int = 1) -> int:
 
 
 def like(result: FloatArray, *inputs: ArrayLike) -> Elementwise:
-    """Give `result` the kind of its `inputs`: float32 if none is wider, a scalar if all are."""
+    """Return `result` as float32 if no input is wider, and as a scalar if all inputs are."""
     kinds = [x if isinstance(x, int | float) else np.asarray(x).dtype for x in inputs]
     narrow = np.result_type(*kinds) in (np.float32, np.float16)
-    # A float32 result beyond its range is inf or 0, as in NumPy.
+    # A result out of the range of float32 becomes inf or 0, as in NumPy.
     with np.errstate(over="ignore", under="ignore"):
         return result.astype(np.float32 if narrow else np.float64, copy=False)[()]
 
@@ -87,5 +87,5 @@ def _refuse(bad: NDArray[np.bool_], name: str, values: FloatArray, rule: str) ->
 
 
 def _text(number: float) -> str:
-    """Write every digit that tells `number` from its neighbours, and 1 for 1.0."""
+    """Return the shortest text that is parsed as `number`, and 1 for 1.0."""
     return repr(float(number)).removesuffix(".0")

@@ -1,18 +1,19 @@
-"""What is installed here: for bug reports, and to see which kernels serve."""
+"""Installed versions and the active kernels, for bug reports."""
 
 import platform
 import sys
+from collections.abc import Sequence
 from importlib import metadata
 
 from marginpursuit import _kernels
 from marginpursuit._threads import usable_threads
 
-_REQUIRED = ("numpy", "scipy", "scikit-learn")
-_OPTIONAL = ("matplotlib", "typer", "jinja2", "polars", "pyarrow", "dask", "distributed", "torch")
+#: Packages without which the library works, but some of its features do not.
+OPTIONAL = ("matplotlib", "typer", "jinja2", "polars", "pyarrow", "dask", "distributed", "torch")
 
 
-def versions() -> dict[str, str]:
-    """Return versions, active kernels, threads and optional packages, by name."""
+def versions(optional: Sequence[str] = OPTIONAL) -> dict[str, str]:
+    """Return versions, active kernels, number of threads and optional packages, by name."""
     found = {
         "marginpursuit": metadata.version("marginpursuit"),
         "python": sys.version.split()[0],
@@ -20,8 +21,8 @@ def versions() -> dict[str, str]:
         "kernels": _kernels.active(),
         "threads": str(usable_threads(None)),
     }
-    found |= {name: metadata.version(name) for name in _REQUIRED}
-    for name in _OPTIONAL:
+    found |= {name: metadata.version(name) for name in ("numpy", "scipy", "scikit-learn")}
+    for name in optional:
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
@@ -30,7 +31,7 @@ def versions() -> dict[str, str]:
 
 
 def show_versions() -> None:
-    """Print versions, active kernels, threads and optional packages.
+    """Print versions, active kernels, number of threads and optional packages.
 
     Examples
     --------

@@ -1,6 +1,6 @@
 """Tables from files: CSV, Parquet, or an archive of NumPy arrays.
 
-What cannot be read is refused with the line and the column where it stands.
+An error names the line and the column of the value that cannot be read.
 """
 
 import csv
@@ -12,7 +12,6 @@ from array import array
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
@@ -24,25 +23,23 @@ from marginpursuit._validation import FloatArray
 
 __all__ = ["Table", "TableError", "read_table"]
 
-_DELIMITERS = ",;\t"
-
 
 class TableError(ValueError):
-    """A file holds no table, or one that cannot be learned from."""
+    """A file holds no table of numbers with labels."""
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Samples, and their classes where a target was asked for.
+    """Samples, and their classes if a target is named.
 
     Attributes
     ----------
     name : str
-        The name of the file, without folder and ending.
+        The name of the file, without directory and suffix.
     X : ndarray or sparse array of shape (n_samples, n_features)
         The samples.
     y : ndarray of shape (n_samples,) or None
-        The target, as whole numbers or floats where it is numbers, as text otherwise.
+        The target, as integers or floats if all values are numbers, otherwise as text.
     columns : tuple of str
         The names of the columns of X.
     sha256 : str
@@ -57,7 +54,7 @@ class Table:
 
     @property
     def has_names(self) -> bool:
-        """Whether the columns have names of their own."""
+        """Whether the file names its columns."""
         return self.columns != _numbered(len(self.columns))
 
 
@@ -73,14 +70,15 @@ def read_table(
     Parameters
     ----------
     path : path-like
-        A ``.csv`` file (separated by comma, semicolon or tab; a first line that is not all numbers
-        holds the names), a ``.parquet`` file (needs polars), or an ``.npz`` archive with the arrays
-        ``X``, or ``data``, ``indices``, ``indptr`` and ``shape`` of a sparse matrix, and ``y``.
+        A ``.csv`` file (separated by comma, semicolon or tab; the first line holds the names unless
+        all its cells are numbers), a ``.parquet`` file (needs polars), or an ``.npz`` archive with
+        the arrays ``X``, or ``data``, ``indices``, ``indptr`` and ``shape`` of a sparse matrix, and
+        ``y``.
     target : str, optional
-        The column to be predicted, by its name; columns without names are called 1, 2, and so on.
-        In an archive, the name of the array; ``y`` if not given.
+        The name of the column to predict; columns without names are called 1, 2, and so on. In an
+        archive, the name of the array, by default ``y``.
     drop : sequence of str, optional
-        Columns to leave out.
+        Columns to omit.
     only : sequence of str, optional
         The columns to read, in this order; by default all but the target.
 
@@ -92,7 +90,7 @@ def read_table(
     Raises
     ------
     TableError
-        If the file is no table of numbers; the error names line and column.
+        If the file is not a table of numbers; the error names line and column.
     OSError
         If the file cannot be read.
 
@@ -111,11 +109,11 @@ def read_table(
     readers = {".csv": _read_csv, ".tsv": _read_csv, ".parquet": _read_parquet, ".npz": _read_npz}
     if path.suffix.lower() not in readers:
         raise TableError(
-            f"{path}: the ending of the file must be one of {sorted(readers)}; got {path.suffix!r}"
+            f"{path}: the suffix of the file must be one of {sorted(readers)}; got {path.suffix!r}"
         )
     content = path.read_bytes()
     try:
-        X, y, columns = readers[path.suffix.lower()](content, _Wanted(target, drop, only))
+        X, y, columns = readers[path.suffix.lower()](content, _Selection(target, drop, only))
     except TableError as error:
         raise TableError(f"{path}: {error}") from error.__cause__
     if 0 in X.shape:
@@ -126,18 +124,18 @@ def read_table(
 _Parts = tuple[Any, NDArray[Any] | None, tuple[str, ...]]
 
 
-class _Wanted(NamedTuple):
-    """Which columns are wanted."""
+class _Selection(NamedTuple):
+    """The columns to read, by name."""
 
     target: str | None
     drop: Sequence[str]
     only: Sequence[str] | None
 
     def columns(self, names: Sequence[str]) -> tuple[str, ...]:
-        """Return the columns of X among those that a file has; refuse what it does not have."""
-        name, times = Counter(names).most_common(1)[0] if names else ("", 0)
-        if times > 1:
-            raise TableError(f"the column {name!r} is there {times} times")
+        """Return the columns of X among those of a file; refuse names that the file lacks."""
+        name, count = Counter(names).most_common(1)[0] if names else ("", 0)
+        if count > 1:
+            raise TableError(f"the column {name!r} is there {count} times")
         target = [] if self.target is None else [self.target]
         for name in [*target, *self.drop, *(self.only or ())]:
             if name not in names:
@@ -148,46 +146,73 @@ class _Wanted(NamedTuple):
         )
 
 
-def _read_csv(content: bytes, wanted: _Wanted) -> _Parts:
-    try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise TableError(f"line {line}: byte {content[error.start]:#04x} is no UTF-8") from error
-    first = text[: text.find("\n")] if "\n" in text else text
-    delimiter = max(_DELIMITERS, key=first.count)
+def _read_csv(content: bytes, selection: _Selection) -> _Parts:
+    text = _decoded(content)
+    first_line = text[: text.find("\n")] if "\n" in text else text
+    delimiter = max(",;\t", key=first_line.count)
     rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
-        head = next((row for row in rows if row), None)
-        if head is None:
+        first = next((row for row in rows if row), None)
+        if first is None:
             raise TableError("the file is empty")
-        named = not all(_is_number(cell) for cell in head)
-        names = [cell.strip() for cell in head] if named else list(_numbered(len(head)))
-        columns = wanted.columns(names)
-        places = [names.index(column) for column in columns]
-        labelled = None if wanted.target is None else names.index(wanted.target)
-        numbers, labels, lines = array("d"), [], array("q")
-        for row in chain([] if named else [head], rows):
-            if not row:
-                continue
-            if len(row) != len(names):
-                raise TableError(f"line {rows.line_num}: {len(row)} cells, not {len(names)}")
-            lines.append(rows.line_num)
-            if labelled is not None:
-                labels.append(row[labelled].strip())
-            cells = [row[place] for place in places]
-            try:
-                numbers.extend(map(float, cells))
-            except ValueError:
-                _refuse_cell(cells, columns, rows.line_num)
+        is_named = not all(_is_number(cell) for cell in first)
+        names = [cell.strip() for cell in first] if is_named else list(_numbered(len(first)))
+        columns = selection.columns(names)
+        cells = _Cells(names, columns, selection.target)
+        if not is_named:
+            cells.append(first, rows.line_num)
+        for row in rows:
+            if row:
+                cells.append(row, rows.line_num)
     except csv.Error as error:
         raise TableError(f"line {rows.line_num}: {error}") from error
-    X = np.frombuffer(numbers, dtype=np.float64).reshape(len(lines), len(columns))
-    _refuse_not_finite(X, columns, "line", lines)
-    if "" in labels:
-        where = lines[labels.index("")]
-        raise TableError(f"line {where}, column {wanted.target!r}: the target is missing")
-    return X, None if labelled is None else _labels(labels), columns
+    return *cells.table(), columns
+
+
+def _decoded(content: bytes) -> str:
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content[: error.start].count(b"\n") + 1
+        byte = content[error.start]
+        raise TableError(f"line {line}: expected UTF-8, found byte {byte:#04x}") from error
+
+
+class _Cells:
+    """The selected cells of a CSV file, as numbers and labels."""
+
+    def __init__(self, names: list[str], columns: tuple[str, ...], target: str | None) -> None:
+        self._n_cells = len(names)
+        self._columns = columns
+        self._places = [names.index(column) for column in columns]
+        self._target = target
+        self._target_place = None if target is None else names.index(target)
+        self._numbers = array("d")
+        self._labels: list[str] = []
+        self._lines = array("q")
+
+    def append(self, row: list[str], line: int) -> None:
+        """Add the cells of one line."""
+        if len(row) != self._n_cells:
+            raise TableError(f"line {line}: {len(row)} cells, not {self._n_cells}")
+        self._lines.append(line)
+        if self._target_place is not None:
+            self._labels.append(row[self._target_place].strip())
+        cells = [row[place] for place in self._places]
+        try:
+            self._numbers.extend(map(float, cells))
+        except ValueError:
+            _refuse_cell(cells, self._columns, line)
+
+    def table(self) -> tuple[FloatArray, NDArray[Any] | None]:
+        """Return X and y."""
+        X = np.frombuffer(self._numbers, dtype=np.float64)
+        X = X.reshape(len(self._lines), len(self._columns))
+        _refuse_not_finite(X, self._columns, "line", self._lines)
+        if "" in self._labels:
+            line = self._lines[self._labels.index("")]
+            raise TableError(f"line {line}, column {self._target!r}: the target is missing")
+        return X, None if self._target is None else _labels(self._labels)
 
 
 def _is_number(cell: str) -> bool:
@@ -202,12 +227,12 @@ def _refuse_cell(row: list[str], columns: tuple[str, ...], line: int) -> NoRetur
     cell, column = next(
         (cell, column) for cell, column in zip(row, columns, strict=True) if not _is_number(cell)
     )
-    what = f"{cell[:40]!r} is no number" if cell.strip() else "a value is missing"
-    raise TableError(f"line {line}, column {column!r}: {what}")
+    found = repr(cell[:40]) if cell.strip() else "a missing value"
+    raise TableError(f"line {line}, column {column!r}: expected a number, found {found}")
 
 
 def _labels(cells: list[str]) -> NDArray[Any]:
-    """Return whole numbers if all are, else floats if all are, else text."""
+    """Return integers if all cells are integers, else floats if all are numbers, else text."""
     for kind in (np.int64, np.float64):
         try:
             labels = np.array([kind(cell) for cell in cells])
@@ -218,37 +243,54 @@ def _labels(cells: list[str]) -> NDArray[Any]:
     return np.array(cells)
 
 
-def _read_parquet(content: bytes, wanted: _Wanted) -> _Parts:
+def _read_parquet(content: bytes, selection: _Selection) -> _Parts:
     try:
         import polars
     except ImportError as error:
         raise TableError("reading Parquet needs polars: pip install polars") from error
     try:
         frame = polars.read_parquet(io.BytesIO(content))
-    except Exception as error:  # polars has errors of many kinds for broken files
+    except Exception as error:  # polars raises many types for broken files
         raise TableError(f"no Parquet file, or a damaged one: {error}") from error
-    columns = wanted.columns(frame.columns)
+    columns = selection.columns(frame.columns)
     for column in columns:
         if not (frame[column].dtype.is_numeric() or frame[column].dtype == polars.Boolean):
-            raise TableError(f"column {column!r}: {frame[column].dtype} is no type of numbers")
-    for column in (*columns, *([] if wanted.target is None else [wanted.target])):
+            raise TableError(f"column {column!r}: expected numbers, found {frame[column].dtype}")
+    for column in (*columns, *([] if selection.target is None else [selection.target])):
         missing = frame[column].is_null()
         if missing.any():
-            raise TableError(f"row {missing.arg_max()}, column {column!r}: a value is missing")
+            raise TableError(f"row {missing.arg_max()}, column {column!r}: a missing value")
     X = frame.select(columns).to_numpy().astype(np.float64)
     _refuse_not_finite(X, columns, "row", range(len(X)))
-    return X, None if wanted.target is None else frame[wanted.target].to_numpy(), columns
+    return X, None if selection.target is None else frame[selection.target].to_numpy(), columns
 
 
-def _read_npz(content: bytes, wanted: _Wanted) -> _Parts:
+def _read_npz(content: bytes, selection: _Selection) -> _Parts:
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
-    except Exception as error:  # as many kinds as there are ways to break an archive
+    except Exception as error:  # NumPy and zipfile raise many types for broken archives
         raise TableError(f"no archive of arrays, or a damaged one: {error}") from error
+    X = _matrix(arrays)
+    columns = _numbered(X.shape[1])
+    if selection.drop or selection.only:
+        raise TableError("columns of an archive have no names to choose them by")
+    if not sparse.issparse(X):
+        _refuse_not_finite(X, columns, "row", range(len(X)))
+    name = "y" if selection.target is None else selection.target
+    if selection.target is not None and name not in arrays:
+        raise TableError(f"there is no array {name!r}; there are {sorted(arrays)}")
+    y = arrays.get(name)
+    if y is not None and y.shape != (X.shape[0],):
+        raise TableError(f"{name} must have a label for each of {X.shape[0]} rows; got {y.shape}")
+    return X, y, columns
+
+
+def _matrix(arrays: dict[str, NDArray[Any]]) -> Any:
+    """Return the array X, or the sparse matrix that the arrays describe."""
     parts = ("data", "indices", "indptr", "shape")
     if "X" in arrays:
-        X = arrays["X"]
+        X: Any = arrays["X"]
     elif all(part in arrays for part in parts):
         try:
             shape = tuple(arrays["shape"].tolist())
@@ -260,22 +302,11 @@ def _read_npz(content: bytes, wanted: _Wanted) -> _Parts:
         raise TableError(f"there must be an array X, or {parts}; there are {sorted(arrays)}")
     if X.ndim != 2 or X.dtype.kind not in "biuf":
         raise TableError(f"X must be a matrix of numbers; got shape {X.shape}, dtype {X.dtype}")
-    columns = _numbered(X.shape[1])
-    if wanted.drop or wanted.only:
-        raise TableError("columns of an archive have no names to choose them by")
-    if not sparse.issparse(X):
-        _refuse_not_finite(X, columns, "row", range(len(X)))
-    name = "y" if wanted.target is None else wanted.target
-    if wanted.target is not None and name not in arrays:
-        raise TableError(f"there is no array {name!r}; there are {sorted(arrays)}")
-    y = arrays.get(name)
-    if y is not None and y.shape != (X.shape[0],):
-        raise TableError(f"{name} must have a label for each of {X.shape[0]} rows; got {y.shape}")
-    return X, y, columns
+    return X
 
 
 def _numbered(count: int) -> tuple[str, ...]:
-    """Return the names of columns without names."""
+    """Return the names 1, 2, ... of columns without names."""
     return tuple(str(number + 1) for number in range(count))
 
 
@@ -284,5 +315,6 @@ def _refuse_not_finite(X: FloatArray, columns: tuple[str, ...], word: str, where
     if not finite.all():
         row, column = np.unravel_index(finite.argmin(), X.shape)
         value = float(X[row, column])
-        what = "a value is missing (NaN)" if math.isnan(value) else f"{value} is not finite"
-        raise TableError(f"{word} {where[row]}, column {columns[column]!r}: {what}")
+        found = "NaN, a missing value" if math.isnan(value) else str(value)
+        place = f"{word} {where[row]}, column {columns[column]!r}"
+        raise TableError(f"{place}: expected a finite number, found {found}")

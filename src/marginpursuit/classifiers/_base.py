@@ -34,11 +34,6 @@ class LinearClassifier(InputChecks, ClassifierMixin, BaseEstimator):  # type: ig
 
     coef_: FloatArray
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        return tags
-
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "coef_")
 

@@ -73,6 +73,11 @@ class InputChecks:
     # Private attributes that a fit sets; `_forget` removes them.
     _private_state: tuple[str, ...] = ()
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()  # type: ignore[misc]
+        tags.input_tags.sparse = True
+        return tags
+
     def _forget(self) -> None:
         """Remove the fitted attributes, so that a fit that fails leaves none of an earlier fit."""
         fitted = [name for name in vars(self) if name[-1] == "_" != name[0]]

@@ -1,0 +1,261 @@
+"""Fitted classifiers as JSON and a list of numeric arrays, and back.
+
+Numbers, text and None are JSON values. Every other value is a JSON object with a tag: ``array`` is
+the index of a numeric array, ``text`` an array of text, ``model`` a classifier, ``record`` a
+dataclass, ``list``, ``tuple`` and ``dict`` a container. Every value of a file is checked before it
+is used.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marginpursuit import classifiers, selection
+from marginpursuit.classifiers._shared import LinearClassifier, MarginStatistics
+from marginpursuit.selection.link import FittedLink
+
+#: The classes that a file may name.
+CLASSES: dict[str, type[LinearClassifier]] = {
+    name: getattr(package, name)
+    for package in (classifiers, selection)
+    for name in package.__all__
+    if issubclass(getattr(package, name), LinearClassifier)
+}
+
+# The dataclasses that a fitted attribute may be; files store their fields in order.
+_RECORDS: dict[str, Any] = {kind.__name__: kind for kind in (MarginStatistics, FittedLink)}
+
+
+class ModelFileError(ValueError):
+    """A file is not a model file or is damaged, or a model cannot be stored in one."""
+
+
+class _UnsupportedValueError(Exception):
+    """A value that a model file cannot hold."""
+
+
+def encode_model(model: Any, arrays: list[NDArray[Any]]) -> dict[str, Any]:
+    """Return class, parameters and fitted attributes; numeric arrays are appended to `arrays`."""
+    name = type(model).__name__
+    if CLASSES.get(name) is not type(model):
+        raise ModelFileError(
+            f"a model file holds a classifier of this library, one of {sorted(CLASSES)}; got {name}"
+        )
+    if not hasattr(model, "coef_"):
+        raise ModelFileError(
+            f"this {name} has no coefficients: call fit before save_model; a model with a kernel "
+            "other than 'linear' cannot be stored in a model file"
+        )
+    parameters = {}
+    for key, value in model.get_params(deep=False).items():
+        try:
+            parameters[key] = _encode(value, arrays)
+        except _UnsupportedValueError as error:
+            raise ModelFileError(f"the parameter {key!r} does not fit in a file: {error}") from None
+    fitted = {}
+    for key, value in vars(model).items():
+        if _is_fitted_name(key):
+            n_arrays = len(arrays)
+            try:
+                fitted[key] = _encode(value, arrays)
+            except _UnsupportedValueError:
+                del arrays[n_arrays:]
+    return {"class": name, "parameters": parameters, "fitted": fitted}
+
+
+def _is_fitted_name(name: str) -> bool:
+    """Whether this is the name of a public fitted attribute."""
+    return re.fullmatch(r"[a-z][a-z0-9_]*_", name) is not None
+
+
+def _is_json_value(value: Any) -> bool:
+    return value is None or isinstance(value, bool | int | float | str)
+
+
+def _encode(value: Any, arrays: list[NDArray[Any]]) -> Any:
+    """Return `value` as JSON; numeric arrays are appended to `arrays`."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if _is_json_value(value):
+        return value
+    for kind, encode in _ENCODERS.items():
+        if isinstance(value, kind):
+            return encode(value, arrays)
+    raise _UnsupportedValueError(f"it is of type {type(value).__name__}")
+
+
+def _encode_array(array: NDArray[Any], arrays: list[NDArray[Any]]) -> dict[str, Any]:
+    if np.ma.is_masked(array):
+        raise _UnsupportedValueError("it is an array with masked values")
+    if array.dtype.kind in "biuf" and array.dtype.itemsize <= 8:
+        arrays.append(array)
+        return {"array": len(arrays) - 1}
+    values = array.tolist()
+    if array.ndim != 1 or not all(isinstance(value, str) for value in values):
+        raise _UnsupportedValueError(f"it is an array of dtype {array.dtype}")
+    return {"text": values, "object": array.dtype.kind == "O"}
+
+
+def _encode_record(record: Any, arrays: list[NDArray[Any]]) -> dict[str, Any]:
+    fields = [_encode(getattr(record, field), arrays) for field in record.__slots__]
+    return {"record": type(record).__name__, "fields": fields}
+
+
+def _encode_items(items: Any, arrays: list[NDArray[Any]]) -> dict[str, Any]:
+    tag = "list" if isinstance(items, list) else "tuple"
+    return {tag: [_encode(item, arrays) for item in items]}
+
+
+def _encode_dict(mapping: Any, arrays: list[NDArray[Any]]) -> dict[str, Any]:
+    return {"dict": [[_encode(part, arrays) for part in item] for item in mapping.items()]}
+
+
+# The encoder of each type that is not a JSON value.
+_ENCODERS: dict[Any, Callable[[Any, list[NDArray[Any]]], dict[str, Any]]] = {
+    np.ndarray: _encode_array,
+    LinearClassifier: lambda model, arrays: {"model": encode_model(model, arrays)},
+    tuple(_RECORDS.values()): _encode_record,
+    (list, tuple): _encode_items,
+    Mapping: _encode_dict,
+}
+
+
+def _decode(value: Any, arrays: list[NDArray[Any]]) -> Any:
+    """Invert `_encode`; raise a ModelFileError for a value that `_encode` does not return."""
+    if _is_json_value(value):
+        return value
+    tags = _DECODERS.keys() & value.keys() if isinstance(value, dict) else set()
+    _require(len(tags) == 1)
+    return _DECODERS[tags.pop()](value, arrays)
+
+
+def _require(is_valid: bool) -> None:
+    if not is_valid:
+        raise ModelFileError("its header holds a value that no model file has")
+
+
+def _decode_array(value: dict[str, Any], arrays: list[NDArray[Any]]) -> NDArray[Any]:
+    number = value["array"]
+    _require(len(value) == 1 and isinstance(number, int) and 0 <= number < len(arrays))
+    return arrays[number]
+
+
+def _decode_text(value: dict[str, Any], arrays: list[NDArray[Any]]) -> NDArray[Any]:
+    texts, as_objects = value["text"], value.get("object")
+    _require(isinstance(texts, list) and all(isinstance(text, str) for text in texts))
+    _require(isinstance(as_objects, bool))
+    return np.array(texts, dtype=object if as_objects else np.str_)
+
+
+def _decode_record(value: dict[str, Any], arrays: list[NDArray[Any]]) -> Any:
+    name, fields = value["record"], value.get("fields")
+    _require(isinstance(name, str) and name in _RECORDS and isinstance(fields, list))
+    kind = _RECORDS[name]
+    _require(len(value["fields"]) == len(kind.__slots__))
+    return kind(*(_decode(field, arrays) for field in value["fields"]))
+
+
+def _decode_list(value: dict[str, Any], arrays: list[NDArray[Any]]) -> list[Any]:
+    items = value.get("list", value.get("tuple"))
+    _require(isinstance(items, list))
+    return list(map(_decode, items or (), repeat(arrays)))
+
+
+def _decode_tuple(value: dict[str, Any], arrays: list[NDArray[Any]]) -> tuple[Any, ...]:
+    return tuple(_decode_list(value, arrays))
+
+
+def _decode_dict(value: dict[str, Any], arrays: list[NDArray[Any]]) -> dict[Any, Any]:
+    items = value["dict"]
+    _require(isinstance(items, list))
+    _require(all(isinstance(item, list) and len(item) == 2 for item in items))
+    pairs = [[_decode(part, arrays) for part in item] for item in items]
+    try:
+        return dict(pairs)
+    except TypeError as error:  # a key that is not hashable
+        raise ModelFileError("its header holds a value that no model file has") from error
+
+
+# The decoder of each tag.
+_DECODERS: dict[str, Callable[[dict[str, Any], list[NDArray[Any]]], Any]] = {
+    "array": _decode_array,
+    "text": _decode_text,
+    "model": lambda value, arrays: decode_model(value["model"], arrays),
+    "record": _decode_record,
+    "list": _decode_list,
+    "tuple": _decode_tuple,
+    "dict": _decode_dict,
+}
+
+
+def decode_model(about: Any, arrays: list[NDArray[Any]]) -> Any:
+    """Invert `encode_model`."""
+    kinds = {"class": str, "parameters": dict, "fitted": dict}
+    if not isinstance(about, dict) or any(
+        not isinstance(about.get(key), kind) for key, kind in kinds.items()
+    ):
+        raise ModelFileError("its header does not describe a model")
+    name, parameters, fitted = (about[key] for key in kinds)
+    if name not in CLASSES:
+        raise ModelFileError(
+            f"it holds a {name!r}, which this version of the library does not have; it has "
+            f"{sorted(CLASSES)}"
+        )
+    model = CLASSES[name]()
+    unknown = sorted(set(parameters) - set(model.get_params(deep=False)))
+    if unknown:
+        raise ModelFileError(f"it has parameters that {name} does not have: {unknown}")
+    for key, value in parameters.items():
+        setattr(model, key, _decode(value, arrays))
+    for key, value in fitted.items():
+        if not _is_fitted_name(key) or hasattr(type(model), key):
+            raise ModelFileError(f"{key!r} is no fitted attribute of {name}")
+        setattr(model, key, _decode(value, arrays))
+    error = _model_error(model)
+    if error is not None:
+        raise ModelFileError(f"it holds no fitted {name}: {error}")
+    return model
+
+
+def _model_error(model: Any) -> str | None:
+    """Return the reason why a model cannot predict; None if it can."""
+    names = ("classes_", "coef_", "intercept_")
+    classes, coef, intercept = (getattr(model, name, None) for name in names)
+    if not all(isinstance(part, np.ndarray) for part in (classes, coef, intercept)):
+        return "classes, coefficients or intercept are missing"
+    if classes.ndim != 1 or len(classes) < 2 or not np.all(classes[:-1] < classes[1:]):
+        return "its classes are not at least two different labels in order"
+    n_columns = getattr(model, "n_features_in_", None)
+    return _shape_error(len(classes), n_columns, coef, intercept) or _value_error(
+        n_columns, coef, intercept, getattr(model, "feature_names_in_", None)
+    )
+
+
+def _shape_error(
+    n_classes: int, n_columns: Any, coef: NDArray[Any], intercept: NDArray[Any]
+) -> str | None:
+    n_problems = 1 if n_classes == 2 else n_classes
+    if type(n_columns) is not int or coef.shape != (n_problems, n_columns) or n_columns < 1:
+        return (
+            f"its coefficients have shape {coef.shape}, for {n_classes} classes and {n_columns!r} "
+            "columns"
+        )
+    if intercept.shape != (n_problems,):
+        return f"its intercept has shape {intercept.shape}"
+    return None
+
+
+def _value_error(
+    n_columns: Any, coef: NDArray[Any], intercept: NDArray[Any], names: Any
+) -> str | None:
+    if not (coef.dtype.kind == intercept.dtype.kind == "f"):
+        return "its coefficients are no floats"
+    if not (np.all(np.isfinite(coef)) and np.all(np.isfinite(intercept))):
+        return "its coefficients are not finite"
+    if names is not None and (not isinstance(names, np.ndarray) or names.shape != (n_columns,)):
+        return "its feature names do not suit its columns"
+    return None
