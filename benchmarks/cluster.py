@@ -1,7 +1,7 @@
-"""Fits on a Dask cluster of this machine: against memory, two workers against one, and dask-ml's.
+"""Fits on a local Dask cluster: against memory, two workers against one, and against dask-ml.
 
-The size in GB is found in MARGINPURSUIT_CLUSTER_GB. The machine should be idle: two workers cannot
-be faster than one where there is no second processor to spare.
+MARGINPURSUIT_CLUSTER_GB sets the size in GB. The machine should be idle: two workers need two free
+processors to be faster than one.
 """
 
 import os
@@ -26,7 +26,7 @@ GIGABYTES = float(os.environ.get("MARGINPURSUIT_CLUSTER_GB", "2.2"))
 
 
 def run() -> Iterator[str]:
-    """Compare places, then the peer on the same cluster."""
+    """Compare fits in memory, in blocks and on a cluster, then dask-ml on the same cluster."""
     with large_file(GIGABYTES) as file:
         yield compare_places(file).markdown(level=2)
         if has_dask():
@@ -34,7 +34,7 @@ def run() -> Iterator[str]:
 
 
 def _peer(file: LargeFile) -> str:
-    """Fit dask-ml's logistic regression, where it is installed and works."""
+    """Fit dask-ml's logistic regression, if it is installed and works."""
     title = "dask-ml: LogisticRegression, lbfgs, at most 100 iterations; two workers, blocks held"
     try:
         import dask.array as da

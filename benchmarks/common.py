@@ -1,4 +1,4 @@
-"""What the benchmarks share: data, timing, tables and result files."""
+"""Shared parts of the benchmarks: data, timing, tables and result files."""
 
 import contextlib
 import datetime
@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from scipy import sparse
+
 import marginpursuit
 from marginpursuit import datasets
 
@@ -19,7 +22,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def load(name: str) -> tuple[Any, Any] | None:
-    """Return X and binary y in {0, 1} of a real data set, or None where it is absent."""
+    """Return X and binary y in {0, 1} of a real data set, or None if it is missing."""
     try:
         data = datasets.load(name, original_labels=True, fetch=False)
     except datasets.DatasetError:
@@ -28,11 +31,24 @@ def load(name: str) -> tuple[Any, Any] | None:
     return data.X, (data.y == positive).astype(int)
 
 
-def least_time(call: Callable[[], Any], *, repeats: int = 15, most_seconds: float = 20.0) -> float:
-    """Return the least time of several calls, in seconds."""
+def standardised(X: Any) -> Any:
+    """Return a float64 copy of standardised columns; sparse ones are divided by their RMS."""
+    X = X.astype(np.float64)
+    if sparse.issparse(X):
+        root = np.sqrt(np.asarray(X.multiply(X).mean(axis=0)).ravel())
+        return (X @ sparse.diags_array(1.0 / np.where(root > 0, root, 1.0))).tocsr()
+    X -= X.mean(axis=0)
+    deviation = X.std(axis=0)
+    return X / np.where(deviation > 0, deviation, 1.0)
+
+
+def shortest_time(
+    call: Callable[[], Any], *, repeats: int = 15, max_seconds: float = 20.0
+) -> float:
+    """Return the shortest time of several calls, in seconds; stop after `max_seconds`."""
     times: list[float] = []
     started = time.perf_counter()
-    while len(times) < repeats and (not times or time.perf_counter() - started < most_seconds):
+    while len(times) < repeats and (not times or time.perf_counter() - started < max_seconds):
         start = time.perf_counter()
         call()
         times.append(time.perf_counter() - start)
@@ -40,15 +56,15 @@ def least_time(call: Callable[[], Any], *, repeats: int = 15, most_seconds: floa
 
 
 def table(title: str, header: Iterable[str], rows: Iterable[Iterable[Any]], note: str = "") -> str:
-    """Lay a table out in Markdown."""
+    """Return a table as Markdown."""
     head = list(header)
     lines = [f"## {title}", "", f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     lines += [f"| {' | '.join(str(cell) for cell in row)} |" for row in rows]
     return "\n".join([*lines, *(["", note] if note else [])])
 
 
-def keep(name: str, tables: Iterable[str]) -> None:
-    """Print tables as they come, after what they were made with, and keep them in a dated file."""
+def write_results(name: str, tables: Iterable[str]) -> None:
+    """Print versions and tables as they are computed, and write them to a dated file."""
     versions = io.StringIO()
     with contextlib.redirect_stdout(versions):
         marginpursuit.show_versions()
@@ -67,7 +83,7 @@ def keep(name: str, tables: Iterable[str]) -> None:
     partial = path.with_suffix(".partial")
     partial.write_text("\n\n".join(text) + "\n")
     os.replace(partial, path)
-    print(f"\nkept as {path}")
+    print(f"\nwritten to {path}")
 
 
 def _processor() -> str:

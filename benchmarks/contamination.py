@@ -1,8 +1,8 @@
-"""Test error of all methods of the library, and of peers, on clean and on spoilt training data.
+"""Test error of all methods of the library, and of peers, on clean and contaminated data.
 
     python benchmarks/contamination.py --sets spambase --seeds 3
 
-All are tuned by cross-validation on the spoilt data. Jobs run as those of `table.py` do.
+All are tuned by cross-validation on the contaminated data. Jobs run as in `table.py`.
 """
 
 import sys
@@ -13,16 +13,15 @@ from typing import Any
 import jobs
 import numpy as np
 import problems
-from common import RESULTS, keep, table
+from common import RESULTS, table, write_results
 from methods import OURS_CV, OWN, PEERS, Method, seeded, tuned
 
 from marginpursuit import classifiers
 
 SETS = ["spambase", "a9a", "cov", "protein, balanced"]
-MOST_ROWS = 50_000
+MAX_ROWS = 50_000
 
-# What is searched; a classifier that is not named is taken as it comes. The slower a method, the
-# coarser its grid.
+# Grids of the searches, coarser for slower methods; others have default parameters.
 GRIDS: dict[str, dict[str, Any]] = {
     "MarginPursuitClassifier": {"overconfidence": [0.0, 0.3, 1.0]},
     "PegasosClassifier": {"alpha": np.logspace(-6, 0, 7)},
@@ -35,17 +34,18 @@ GRIDS: dict[str, dict[str, Any]] = {
 
 
 def run(arguments: Sequence[str] = ()) -> Iterator[str]:
-    """Run what is not in the store yet; lay out a table for each set."""
+    """Run the jobs that are not in the store; yield a table per data set."""
     store = RESULTS / "contamination.jsonl"
-    parser = jobs.options(__doc__, sets=SETS, damage=list(problems.DAMAGE), seeds=10, store=store)
-    parser.set_defaults(rows=MOST_ROWS)
+    kinds = list(problems.CONTAMINATIONS)
+    parser = jobs.options(__doc__, sets=SETS, contamination=kinds, seeds=10, store=store)
+    parser.set_defaults(rows=MAX_ROWS)
     chosen = parser.parse_args(arguments)
     methods = _methods()
-    rows, absent = jobs.results(chosen, dict.fromkeys(problems.DAMAGE, methods))
+    rows, missing = jobs.results(chosen, dict.fromkeys(problems.CONTAMINATIONS, methods))
     for name in chosen.sets:
         yield _one_set(name, [row for row in rows if row["set"] == name], list(methods), chosen)
     yield "Searched: " + "; ".join(f"{name}, {_grid(grid)}" for name, grid in GRIDS.items()) + "."
-    for name, why in absent.items():
+    for name, why in missing.items():
         yield f"{name}: not run. {why}"
 
 
@@ -58,27 +58,27 @@ def _grid(grid: dict[str, Any]) -> str:
 def _one_set(name: str, rows: list[jobs.Row], methods: list[str], chosen: Any) -> str:
     cells: dict[tuple[str, str], list[jobs.Row]] = defaultdict(list)
     for row in rows:
-        cells[row["method"], row["damage"]].append(row)
+        cells[row["method"], row["contamination"]].append(row)
     lines = [
         (
             method,
-            *(_cell(cells[method, damage], chosen) for damage in chosen.damage),
-            _seconds(cells[method, chosen.damage[0]]),
+            *(_cell(cells[method, kind], chosen) for kind in chosen.contamination),
+            _seconds(cells[method, chosen.contamination[0]]),
         )
         for method in methods
     ]
-    damage = [
-        f"{name}: {', '.join(f'{key} = {value:g}' for key, value in what.items())}"
-        for name, what in problems.DAMAGE.items()
-        if what
+    kinds = [
+        f"{kind}: {', '.join(f'{key} = {value:g}' for key, value in arguments.items())}"
+        for kind, arguments in problems.CONTAMINATIONS.items()
+        if arguments
     ]
     return table(
-        f"{name}: test error in %, by what is done to the training part",
-        ("method", *chosen.damage, f"seconds, {chosen.damage[0]}"),
+        f"{name}: test error in %, by contamination of the training rows",
+        ("method", *chosen.contamination, f"seconds, {chosen.contamination[0]}"),
         lines,
-        f"Means over {chosen.seeds} seeds ± standard error, or over as many as a cell says; at "
+        f"Means over {chosen.seeds} seeds, or the number given in a cell, ± standard error; at "
         f"most {chosen.rows:,} training rows. "
-        f"Parameters of `contaminate`: {'; '.join(damage)}. Seconds of processor time, with the "
+        f"Arguments of `contaminate`: {'; '.join(kinds)}. Seconds of processor time, including the "
         "search.",
     )
 
@@ -86,14 +86,14 @@ def _one_set(name: str, rows: list[jobs.Row], methods: list[str], chosen: Any) -
 def _methods() -> dict[str, Method]:
     library = {name: getattr(classifiers, name)() for name in classifiers.__all__}
     own = {
-        name: tuned(estimator, GRIDS[name]) if name in GRIDS else _as_it_comes(estimator)
+        name: tuned(estimator, GRIDS[name]) if name in GRIDS else _with_defaults(estimator)
         for name, estimator in library.items()
     }
     peers = ("logistic lbfgs, tuned", "SVC primal, tuned", "ridge, tuned")
     return {OURS_CV: OWN[OURS_CV], **own, **{name: PEERS[name] for name in peers}}
 
 
-def _as_it_comes(estimator: Any) -> Method:
+def _with_defaults(estimator: Any) -> Method:
     return Method(lambda cv, seed: seeded(estimator, seed))
 
 
@@ -112,4 +112,4 @@ def _seconds(rows: list[jobs.Row]) -> str:
 
 
 if __name__ == "__main__":
-    keep("contamination", run(sys.argv[1:]))
+    write_results("contamination", run(sys.argv[1:]))

@@ -1,9 +1,9 @@
-"""Sweeps and fits on a CUDA device, kept as a dated file in `results/`.
+"""Sweeps and fits on a CUDA device; writes a dated file in `results/`.
 
     python3 benchmarks/gpu.py [--profile] [--results FOLDER] [section ...]
 
-Needs torch with CUDA, Triton, and 80 GB of device memory; marginpursuit is installed, or its wheel
-unpacked on PYTHONPATH.
+Needs torch with CUDA, Triton, 80 GB of device memory, and marginpursuit, installed or unpacked from
+its wheel on PYTHONPATH.
 """
 
 import argparse
@@ -39,8 +39,8 @@ PROFILE = False
 
 
 def check() -> Iterator[str]:
-    """Compare fits on the device with those of NumPy, and with themselves."""
-    torch.set_float32_matmul_precision("high")  # which a fit is not to heed
+    """Compare fits on the device with fits of NumPy, and repeated fits with each other."""
+    torch.set_float32_matmul_precision("high")  # fits must ignore this setting
     rng = np.random.default_rng(0)
     X = rng.normal(size=(20_000, 40)) @ rng.normal(size=(40, 40)) + rng.normal(size=40)
     y = np.argmax(X[:, :4] + 3 * rng.normal(size=(len(X), 4)), axis=1)
@@ -49,15 +49,19 @@ def check() -> Iterator[str]:
         tensor = torch.asarray(X, device=CUDA).to(dtype)
         exact = tensor.double().cpu().numpy()
         for labels in (y, y % 2):
-            near = MarginPursuitClassifier().fit(exact, labels)
+            reference = MarginPursuitClassifier().fit(exact, labels)
             fits = [
                 MarginPursuitClassifier().fit(tensor, torch.asarray(labels, device=CUDA))
                 for _ in range(3)
             ]
             same = all(np.array_equal(fit.coef_, fits[0].coef_) for fit in fits)
-            score = np.abs(near.decision_function(exact) - fits[0].decision_function(exact)).max()
-            quantiles = near.margin_statistics_.quantiles - fits[0].margin_statistics_.quantiles
-            cells = (fits[0].objective_ / near.objective_ - 1, score, np.abs(quantiles).max())
+            score = np.abs(
+                reference.decision_function(exact) - fits[0].decision_function(exact)
+            ).max()
+            quantiles = (
+                reference.margin_statistics_.quantiles - fits[0].margin_statistics_.quantiles
+            )
+            cells = (fits[0].objective_ / reference.objective_ - 1, score, np.abs(quantiles).max())
             rows.append([str(dtype)[6:], labels.max() + 1, *(f"{x:.1e}" for x in cells), same])
     torch.set_float32_matmul_precision("highest")
     yield table(
@@ -75,17 +79,17 @@ def _check_cupy(X: Any, y: Any) -> str:
     except ImportError:
         return "CuPy is not installed."
     model = MarginPursuitClassifier().fit(cupy.asarray(X), cupy.asarray(y))
-    chances = model.predict_proba(cupy.asarray(X))
-    near = MarginPursuitClassifier().fit(X, y)
-    gap = float(abs(chances - cupy.asarray(near.predict_proba(X))).max())
+    proba = model.predict_proba(cupy.asarray(X))
+    reference = MarginPursuitClassifier().fit(X, y)
+    gap = float(abs(proba - cupy.asarray(reference.predict_proba(X))).max())
     return (
-        f"CuPy {cupy.__version__}: probabilities come back as {type(chances).__module__}."
-        f"{type(chances).__name__}, at most {gap:.1e} from those of NumPy."
+        f"CuPy {cupy.__version__}: probabilities are {type(proba).__module__}."
+        f"{type(proba).__name__}, with differences of at most {gap:.1e} from NumPy."
     )
 
 
 def sweeps() -> Iterator[str]:
-    """Time the sweep for one task against reading the data once."""
+    """Time the sweep for one task, relative to reading the data once."""
     shapes = (
         (40_000_000, 54, torch.float32),
         (10_000_000, 256, torch.float32),
@@ -99,21 +103,21 @@ def sweeps() -> Iterator[str]:
         (8_000_000, 784, torch.uint8),
     )
     yield table(
-        "Sweep for one task against reading X once",
+        "Sweep for one task, relative to reading X once",
         [
             "X",
             "dtype",
             "read GB/s",
             "read ms",
             "kernel ms",
-            "of the rate",
+            "relative rate",
             "from NumPy to NumPy ms",
-            "of the rate",
+            "relative rate",
         ],
         [_sweep(*shape) for shape in shapes],
-        "The kernel with the sum over its programs, as the device is busy; `design.sweep` from "
-        "coefficients in NumPy to gradient in NumPy, launches and copies included. Least of 20. "
-        "Reading takes 4 bytes as one float32, whatever they are.",
+        "Kernel: device time, including the sum over its programs. From NumPy to NumPy: "
+        "`design.sweep` from coefficients to gradient, including launches and copies. Shortest of "
+        "20. Reading interprets every 4 bytes as a float32.",
     )
 
 
@@ -147,11 +151,11 @@ def fits() -> Iterator[str]:
     """Time whole fits to 100M x 128 float32, and torch's L-BFGS on the same objective."""
     yield table(
         "Fit of 100M x 128 float32 on the device, two classes",
-        ["data", "fit s", "reads", "gap", "torch L-BFGS s", "evaluations", "gap", "times faster"],
+        ["data", "fit s", "passes", "gap", "torch L-BFGS s", "evaluations", "gap", "times faster"],
         [_fit("independent columns", 0.0, 0), _fit("correlated columns", 1.0, 8)],
-        "Default parameters; labels coded, scale found and statistics of all margins included. "
+        "Default parameters; includes encoding of labels, choice of scale and margin statistics. "
         "L-BFGS is torch's, with strong Wolfe line search and 20 pairs, on standardised columns, "
-        "stopped as soon as it is within 1e-6 of the minimum, when it stalls, or after 30 s.",
+        "stopped within 1e-6 of the minimum, when it stalls, or after 30 s.",
     )
 
 
@@ -197,14 +201,14 @@ def logistic() -> Iterator[str]:
             found = peer.predict(scaled[test])
         error = float((found != y[test]).double().mean())
         rows.append(["LogisticRegression(C=inf)", f"{seconds:.3f}", f"{error:.5f}"])
-    except Exception as failure:  # which versions can do it differs
+    except Exception as failure:  # not supported by all versions
         reason = str(failure).splitlines()[0][:120]
         rows.append(["LogisticRegression(C=inf)", "-", f"failed: {reason}"])
     yield table(
         "Against scikit-learn's logistic regression through the array API, 9M x 128 float32",
         ["estimator", "fit s", "test error"],
         rows,
-        f"scikit-learn {sklearn.__version__} on columns that were standardised for it, in float32.",
+        f"scikit-learn {sklearn.__version__} on standardised columns, in float32.",
     )
 
 
@@ -224,7 +228,7 @@ def probe() -> Iterator[str]:
     error = float((model.predict(X[test]) != y[test]).double().mean())
     yield table(
         "Linear probe: 1M x 768 float32, 1,000 classes",
-        ["fit s", "again s", "reads", "test error", "predict 50,000 ms"],
+        ["fit s", "again s", "passes", "test error", "predict 50,000 ms"],
         [
             [
                 *(f"{x:.2f}" for x in seconds),
@@ -233,17 +237,24 @@ def probe() -> Iterator[str]:
                 f"{1e3 * scoring:.1f}",
             ]
         ],
-        "Normal clouds around random class means; default parameters.",
+        "Normal distributions around random class means; default parameters.",
     )
 
 
 def selection() -> Iterator[str]:
-    """Compare what is chosen on the device with what NumPy chooses, and time a search."""
+    """Time a search on the device, and compare its choice with that of NumPy."""
     yield table(
-        "Selection: 56 settings and 5 folds, float32",
-        ["data", "fit s", "reads", "settings in the last round", "scores against NumPy", "winner"],
+        "Search: 56 candidates and 5 folds, float32",
+        [
+            "data",
+            "fit s",
+            "passes",
+            "candidates in the last rung",
+            "scores minus NumPy's",
+            "winner",
+        ],
         [_selection(50_000, 64, compare=True), _selection(4_000_000, 128, compare=False)],
-        "Reads of a sample count by its share. Scores are shares of correct predictions.",
+        "A pass over a subsample counts as its fraction of the rows. Scores are accuracies.",
     )
 
 
@@ -254,17 +265,17 @@ def _selection(n_rows: int, n_columns: int, *, compare: bool) -> list[Any]:
     _profile(lambda: model.fit(X, y))
     gap = winner = "not compared"
     if compare:
-        near = MarginPursuitClassifierCV().fit(X.cpu().numpy(), y.cpu().numpy())
-        scores = [fit.cv_results_["mean_test_score"] for fit in (model, near)]
+        reference = MarginPursuitClassifierCV().fit(X.cpu().numpy(), y.cpu().numpy())
+        scores = [fit.cv_results_["mean_test_score"] for fit in (model, reference)]
         gap = f"{np.abs(scores[0] - scores[1]).max():.1e}"
-        winner = "the same" if model.best_params_ == near.best_params_ else "another"
+        winner = "the same" if model.best_params_ == reference.best_params_ else "different"
     kept = int(np.count_nonzero(model.cv_results_["n_resources"] == n_rows))
     passes = f"{model.n_passes_:.0f}"
     return [f"{n_rows:,} x {n_columns}", f"{seconds:.2f}", passes, kept, gap, winner]
 
 
 def _table(n_rows: int, n_columns: int, spread: float, factors: int) -> tuple[Any, Any]:
-    """Return rows and labels; columns share factors and differ in unit by a power of ten."""
+    """Return rows and labels; columns share factors and differ in unit by powers of ten."""
     torch.manual_seed(0)
     X = torch.empty((n_rows, n_columns), device=CUDA)
     loadings = torch.randn((factors, n_columns), device=CUDA)
@@ -282,9 +293,9 @@ def _table(n_rows: int, n_columns: int, spread: float, factors: int) -> tuple[An
 
 
 def _torch_lbfgs(
-    X: Any, y: Any, scale: float, minimum: float, most_seconds: float = 30.0
+    X: Any, y: Any, scale: float, minimum: float, max_seconds: float = 30.0
 ) -> tuple[float, int, float]:
-    """Minimise the objective of a fit; return seconds, evaluations and what is missing."""
+    """Minimise the objective of a fit; return seconds, evaluations and relative suboptimality."""
     sign = y * 2.0 - 1.0
     inverse = X.std(0, correction=0) ** -1
     centre = X.mean(0)
@@ -319,10 +330,10 @@ def _torch_lbfgs(
     torch.cuda.synchronize()
     start = time.perf_counter()
     value, before = float("inf"), float("inf")
-    while time.perf_counter() - start < most_seconds:
+    while time.perf_counter() - start < max_seconds:
         optimiser.step(objective)
         before, value = value, float(objective().detach())
-        evaluations -= 1  # the look at the value is not counted, but its time is
+        evaluations -= 1  # this evaluation is timed, but not counted
         if value <= minimum * (1 + 1e-6) or value >= before:
             break
     torch.cuda.synchronize()
@@ -330,7 +341,7 @@ def _torch_lbfgs(
 
 
 @triton.jit
-def _add_up(values, sums, n_values, BLOCK: tl.constexpr):
+def _sum_kernel(values, sums, n_values, BLOCK: tl.constexpr):
     total = tl.zeros((BLOCK,), tl.float32)
     for block in range(tl.program_id(0), n_values // BLOCK, tl.num_programs(0)):
         total += tl.load(values + block.to(tl.int64) * BLOCK + tl.arange(0, BLOCK)).to(tl.float32)
@@ -338,25 +349,25 @@ def _add_up(values, sums, n_values, BLOCK: tl.constexpr):
 
 
 def _read_time(X: Any) -> float:
-    """Return the least time in which a plain kernel adds all up, as if it were float32."""
+    """Return the shortest time of a kernel that sums all bytes as float32."""
     X = X.view(torch.float32)
     processors = torch.cuda.get_device_properties(X.device).multi_processor_count
     sums = torch.empty(16 * processors, device=CUDA)
     return min(
         _device_time(
-            lambda n=n: _add_up[(n * processors,)](X, sums, X.numel(), BLOCK=8192, num_warps=8)
+            lambda n=n: _sum_kernel[(n * processors,)](X, sums, X.numel(), BLOCK=8192, num_warps=8)
         )
         for n in (4, 8, 16)
     )
 
 
 def _device_time(call: Callable[[], Any], repeats: int = 20) -> float:
-    """Return the least time of a call on the device, in seconds."""
+    """Return the shortest device time of a call, in seconds."""
     call()
     times = []
     for _ in range(repeats):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(2_000_000)  # until all is queued, so that launching takes no part
+        torch.cuda._sleep(2_000_000)  # delays the start until all is queued: launches are not timed
         start.record()
         call()
         end.record()
@@ -396,12 +407,12 @@ SECTIONS = {
 
 
 def main() -> None:
-    """Run the sections that are asked for, print them and write the result file."""
+    """Run the named sections, print them and write the result file."""
     global PROFILE
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("section", nargs="*", choices=[[], *SECTIONS])
-    parser.add_argument("--profile", action="store_true", help="print where fits spend their time")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="where to keep the tables")
+    parser.add_argument("--profile", action="store_true", help="profile the fits")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the result file")
     options = parser.parse_args()
     PROFILE = options.profile
     today = datetime.date.today().isoformat()

@@ -1,4 +1,4 @@
-"""How the time of a fit grows with rows and columns."""
+"""Time of a fit as a function of the number of rows and columns."""
 
 import time
 from collections.abc import Iterator
@@ -13,21 +13,20 @@ def run() -> Iterator[str]:
     """Measure fits to synthetic data of growing size."""
     yield table(
         "Growth with rows (20 columns, float32)",
-        ("rows", "fit, s", "reads", "microseconds a row", "a row and read, relative to the first"),
+        _header("rows"),
         _grow([(n, 20) for n in (10_000, 100_000, 1_000_000, 10_000_000)]),
         "Target: time linear in rows within 20 %.",
     )
     yield table(
         "Growth with columns (100,000 rows, float32)",
-        (
-            "columns",
-            "fit, s",
-            "reads",
-            "microseconds a row",
-            "a row and read, relative to the first",
-        ),
+        _header("columns"),
         _grow([(100_000, d) for d in (10, 30, 100, 300, 1000)], columns=True),
     )
+
+
+def _header(size: str) -> tuple[str, ...]:
+    per_pass = "per row and pass, relative to the first"
+    return (size, "fit, s", "passes", "microseconds per row", per_pass)
 
 
 def _grow(shapes: list[tuple[int, int]], *, columns: bool = False) -> Iterator[tuple[str, ...]]:

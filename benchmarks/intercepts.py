@@ -1,4 +1,4 @@
-"""How near to the minimum the ways to an intercept bring Pegasos."""
+"""Suboptimality of Pegasos with each way to fit the intercept."""
 
 from collections.abc import Iterator
 from time import process_time
@@ -14,19 +14,19 @@ from marginpursuit._validation import FloatArray
 _SEEDS = 20
 _FREE = {"penalise_intercept": False}
 _INNER = {**_FREE, "search_intercept": "inner"}
-_WAYS: dict[str, tuple[dict[str, Any], int]] = {  # parameters, and how many times the steps
+_WAYS: dict[str, tuple[dict[str, Any], int]] = {  # parameters, and a factor of the steps
     "penalised": ({}, 1),
     "free": (_FREE, 1),
-    "free, inner search": (_INNER, 1),
-    "inner, 13 times the steps": (_INNER, 13),
+    "free, with search": (_INNER, 1),
+    "with search, 13 times the steps": (_INNER, 13),
 }
 
 
 def run() -> Iterator[str]:
-    """Measure on spambase, against the least objective without penalty of the intercept."""
+    """Measure on spambase, relative to the minimum without a penalty of the intercept."""
     data = load("spambase")
     if data is None:
-        yield "Intercepts of Pegasos: spambase is absent."
+        yield "Intercepts of Pegasos: spambase is missing, not run."
         return
     X, y = scale(np.asarray(data[0], dtype=np.float64)), data[1]
     sign = 2.0 * y - 1.0
@@ -40,7 +40,7 @@ def run() -> Iterator[str]:
         "Intercepts of Pegasos: per cent above the minimum on spambase",
         ("λ", "steps", *_WAYS),
         rows,
-        f"Median and mean of {_SEEDS} seeds; then processor time in units of the free intercept's.",
+        f"Median and mean of {_SEEDS} seeds; processor time relative to the free intercept.",
     )
 
 

@@ -1,8 +1,7 @@
-"""Many jobs in processes of their own, each with a limit, results kept as they come.
+"""Many jobs in separate processes with a time limit; results are stored when they finish.
 
-A job is one method on one split of one set. Its process is forked, so that nothing is imported or
-read from disk twice, and has a timer that ends it. Results are lines of JSON: a run that is stopped
-goes on where it was.
+A job is one method on one split of one data set. Its process is forked, so that imports and data
+are shared, and is ended by a timer. Results are lines of JSON: an interrupted run resumes.
 """
 
 import argparse
@@ -31,8 +30,8 @@ from marginpursuit._threads import usable_threads
 
 Row = dict[str, Any]
 
-DONE, OVER, FAILED = "done", "over", "failed"  # the last two go on to say what of, and why
-_KEY = ("set", "damage", "rows", "method", "seed")
+DONE, OVER, FAILED = "done", "over", "failed"  # the last two are followed by limit and reason
+_KEY = ("set", "contamination", "rows", "method", "seed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,67 +39,74 @@ class Job:
     """One method on one split."""
 
     set: str
-    damage: str
-    rows: int  # of the training part
+    contamination: str
+    rows: int  # training rows
     method: str
     seed: int
     how: Method
-    cost: float  # in any unit: decides who begins
+    cost: float  # in any unit; the most expensive jobs start first
 
     @property
     def key(self) -> tuple[Any, ...]:
-        """What tells its row from others in a store."""
+        """The key of its row in a store."""
         return tuple(getattr(self, name) for name in _KEY)
 
 
 def options(description: str, **defaults: Any) -> argparse.ArgumentParser:
-    """Make a parser of what all tables have options for."""
+    """Return a parser of the options that all tables have."""
     parser = argparse.ArgumentParser(description=description)
     many: dict[str, Any] = {"nargs": "+", "metavar": "NAME"}
     parser.add_argument("--sets", **many, choices=problems.TASKS, default=defaults["sets"])
-    parser.add_argument("--damage", **many, choices=problems.DAMAGE, default=defaults["damage"])
+    parser.add_argument(
+        "--contamination",
+        **many,
+        choices=problems.CONTAMINATIONS,
+        default=defaults["contamination"],
+    )
     parser.add_argument("--methods", **many, help="default: all")
-    parser.add_argument("--seeds", type=int, default=defaults["seeds"], help="how many")
-    parser.add_argument("--rows", type=int, help="the most training rows; default: all")
-    parser.add_argument("--limit", type=int, default=120, help="seconds for a job")
-    parser.add_argument("--minutes", type=float, default=1440.0, help="when to stop altogether")
+    parser.add_argument("--seeds", type=int, default=defaults["seeds"], help="number of seeds")
+    parser.add_argument("--rows", type=int, help="maximum number of training rows; default: all")
+    parser.add_argument("--limit", type=int, default=120, help="seconds per job")
+    parser.add_argument("--minutes", type=float, default=1440.0, help="time limit of the run")
     parser.add_argument("--processes", type=int, default=usable_threads(None))
-    parser.add_argument("--threads", type=int, default=1, help="of each process")
-    parser.add_argument("--store", type=Path, default=defaults["store"], help="lines of JSON")
-    parser.add_argument("--print-only", action="store_true", help="run nothing, show the store")
+    parser.add_argument("--threads", type=int, default=1, help="threads per process")
+    parser.add_argument("--store", type=Path, default=defaults["store"], help="file of JSON lines")
+    parser.add_argument(
+        "--print-only", action="store_true", help="show the store without running jobs"
+    )
     return parser
 
 
 def plan(chosen: argparse.Namespace, methods: dict[str, dict[str, Method]]) -> Iterator[Job]:
-    """Yield a job for each set, damage, method and seed; `methods` are those of each damage."""
+    """Yield a job per data set, contamination, method and seed; `methods` are by contamination."""
     for name in chosen.sets:
         shape = problems.shape(name, chosen.rows)
-        for damage in chosen.damage:
-            for method, how in methods[damage].items():
-                if how.applies(shape) and method in (chosen.methods or methods[damage]):
+        for contamination in chosen.contamination:
+            for method, how in methods[contamination].items():
+                if how.applies(shape) and method in (chosen.methods or methods[contamination]):
                     cost = how.fits * shape.stored * max(1, shape.classes - 1)
                     for seed in range(chosen.seeds):
-                        yield Job(name, damage, shape.rows, method, seed, how, cost)
+                        yield Job(name, contamination, shape.rows, method, seed, how, cost)
 
 
 def results(
     chosen: argparse.Namespace, methods: dict[str, dict[str, Method]]
 ) -> tuple[list[Row], dict[str, str]]:
-    """Run what is asked for; return the rows, and why sets that are not at hand are not."""
-    absent = {name: why for name in chosen.sets if (why := problems.missing(name))}
-    chosen.sets = [name for name in chosen.sets if name not in absent]
+    """Run the chosen jobs; return the rows, and the missing data sets with reasons."""
+    missing = {name: why for name in chosen.sets if (why := problems.missing(name))}
+    chosen.sets = [name for name in chosen.sets if name not in missing]
     planned = list(plan(chosen, methods))
     if chosen.methods and (unknown := set(chosen.methods) - {job.method for job in planned}):
         known = sorted({name for some in methods.values() for name in some})
-        raise SystemExit(f"no method {sorted(unknown)} for these sets; there are {known}")
-    return run(planned, chosen), absent
+        raise SystemExit(f"unknown methods {sorted(unknown)}; expected any of {known}")
+    return run(planned, chosen), missing
 
 
 def run(jobs: Iterable[Job], chosen: argparse.Namespace) -> list[Row]:
-    """Run the jobs whose results are not in the store yet; return all that it has of them.
+    """Run the jobs that are not in the store; return the rows of all.
 
-    One seed after the other, and of a seed the long jobs first. A method that has gone over the
-    limit is not tried on further seeds.
+    Jobs are ordered by seed, then by decreasing cost. A method that exceeded the time limit is not
+    run with further seeds.
     """
     wanted = {job.key: job for job in jobs}
     rows = [row for row in read(chosen.store) if _key(row) in wanted]
@@ -108,17 +114,17 @@ def run(jobs: Iterable[Job], chosen: argparse.Namespace) -> list[Row]:
     if chosen.print_only:
         return rows
     waiting = sorted((job for job in wanted.values() if job.key not in done), key=_rank)
-    hopeless = {_key(row)[:-1] for row in rows if is_over(row)}
+    timed_out = {_key(row)[:-1] for row in rows if is_over(row)}
     total, stop = len(waiting), time.monotonic() + 60 * chosen.minutes
     running: dict[Connection, tuple[Job, Any]] = {}
     chosen.store.parent.mkdir(parents=True, exist_ok=True)
     for job in waiting:
-        job.how.warm_up()  # here once, so that no process has to
+        job.how.warm_up()  # once, before processes are forked
     with chosen.store.open("a") as store:
         while time.monotonic() < stop:
             while waiting and len(running) < chosen.processes:
                 job = waiting.pop()
-                if job.key[:-1] not in hopeless:
+                if job.key[:-1] not in timed_out:
                     receiver, process = _start(job, chosen)
                     running[receiver] = job, process
             if not running:
@@ -128,7 +134,7 @@ def run(jobs: Iterable[Job], chosen: argparse.Namespace) -> list[Row]:
                 row = _collect(job, receiver, process, chosen.limit)
                 rows.append(row)
                 if is_over(row):
-                    hopeless.add(job.key[:-1])
+                    timed_out.add(job.key[:-1])
                 store.write(json.dumps(row) + "\n")
                 store.flush()
                 left = len(waiting) + len(running)
@@ -144,7 +150,7 @@ def run(jobs: Iterable[Job], chosen: argparse.Namespace) -> list[Row]:
 
 
 def read(store: Path) -> list[Row]:
-    """Read a store; a last line that is torn is left out."""
+    """Read a store; an incomplete last line is ignored."""
     lines = store.read_text().splitlines() if store.exists() else []
     return [json.loads(line) for line in lines if line.endswith("}")]
 
@@ -162,7 +168,7 @@ def mean(rows: Iterable[Row], what: str) -> float:
 
 
 def mean_and_error(rows: list[Row], what: str, digits: int) -> str:
-    """Lay out the mean over seeds and its standard error."""
+    """Return the mean over seeds ± its standard error, as text."""
     if not rows or what not in rows[0]:
         return ""
     values = [row[what] for row in rows]
@@ -171,7 +177,7 @@ def mean_and_error(rows: list[Row], what: str, digits: int) -> str:
 
 
 def _rank(job: Job) -> tuple[int, float]:
-    return -job.seed, job.cost  # the last one is taken first
+    return -job.seed, job.cost  # the last one starts first
 
 
 def _key(row: Row) -> tuple[Any, ...]:
@@ -182,7 +188,7 @@ def _start(job: Job, chosen: argparse.Namespace) -> tuple[Connection, Any]:
     receiver, sender = get_context("fork").Pipe(duplex=False)
     process = get_context("fork").Process(target=_work, args=(job, chosen, sender))
     process.start()
-    sender.close()  # the process alone holds it now: when it ends, the receiver knows
+    sender.close()  # only the process holds it, so the receiver notices when the process ends
     return receiver, process
 
 
@@ -201,11 +207,11 @@ def _collect(job: Job, receiver: Connection, process: Any, limit: int) -> Row:
 
 
 def _work(job: Job, chosen: argparse.Namespace, sender: Connection) -> None:
-    """Do a job; this is what a process does."""
-    os.environ["OMP_NUM_THREADS"] = str(chosen.threads)  # which our threads heed
+    """Run a job; the target of a process."""
+    os.environ["OMP_NUM_THREADS"] = str(chosen.threads)  # limits the threads of our kernels
     with threadpool_limits(chosen.threads):
-        problem = problems.prepare(job.set, job.seed, job.damage, chosen.rows)
-        signal.alarm(chosen.limit)  # ends the process, in whatever code it is then
+        problem = problems.prepare(job.set, job.seed, job.contamination, chosen.rows)
+        signal.alarm(chosen.limit)  # ends the process, also in compiled code
         try:
             sender.send(evaluate(job.how.make(problem.cv, job.seed), problem))
         except Exception as error:  # a method that fails is a result
@@ -213,7 +219,7 @@ def _work(job: Job, chosen: argparse.Namespace, sender: Connection) -> None:
 
 
 def evaluate(model: Any, problem: problems.Problem) -> Row:
-    """Fit a model and say how good it is, in per cent, and what it cost."""
+    """Fit a model; return errors in per cent, times and chosen hyper-parameters."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", ConvergenceWarning)
@@ -227,7 +233,7 @@ def evaluate(model: Any, problem: problems.Problem) -> Row:
         "columns": problem.X.shape[1],
         "error": 100 * float(np.mean(predicted != y)),
         "balanced_error": 100 * (1 - float(balanced_accuracy_score(y, predicted))),
-        # For several classes the mean over them, each against the rest.
+        # With several classes: the mean over the classes, each against the rest.
         "auc": float(roc_auc_score(label_binarize(y, classes=model.classes_), scores)),
         "seconds": seconds,
         "processor_seconds": busy,
@@ -239,5 +245,5 @@ def evaluate(model: Any, problem: problems.Problem) -> Row:
             log_loss(y, model.predict_proba(problem.X_test), labels=model.classes_)
         )
     if hasattr(model, "n_passes_"):
-        row["reads"] = float(model.n_passes_)
+        row["passes"] = float(model.n_passes_)
     return row

@@ -1,4 +1,4 @@
-"""The methods that are compared: ours, and peers with default settings and tuned."""
+"""The methods that are compared: ours, and peers with default parameters and tuned."""
 
 from collections.abc import Callable
 from functools import cache
@@ -18,8 +18,8 @@ from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
 Make = Callable[[Any, int], Any]  # from folds and seed to an estimator
 Applies = Callable[[Shape], bool]
 
-# Newton's method with a Cholesky factor holds the Hessian of all coefficients.
-_MOST_COEFFICIENTS = 4000
+# Newton's method with a Cholesky factor stores the Hessian of all coefficients.
+_MAX_COEFFICIENTS = 4000
 
 
 def _always(shape: Shape) -> bool:
@@ -27,16 +27,16 @@ def _always(shape: Shape) -> bool:
 
 
 class Method(NamedTuple):
-    """A way to make an estimator."""
+    """A factory of an estimator, with its cost and its requirements."""
 
     make: Make
-    fits: int = 1  # about how many fits it takes
+    fits: int = 1  # approximate number of fits
     applies: Applies = _always
-    warm_up: Callable[[], None] = lambda: None  # what is not to be counted as its time
+    warm_up: Callable[[], None] = lambda: None  # compilation that is not timed
 
 
 def tuned(estimator: Any, grid: dict[str, Any], **options: Any) -> Method:
-    """Make a method that searches a grid by cross-validation."""
+    """Return a method that searches a grid by cross-validation."""
     size = int(np.prod([len(values) for values in grid.values()]))
     return Method(
         lambda cv, seed: GridSearchCV(seeded(estimator, seed), grid, cv=cv, **options), 5 * size + 1
@@ -51,11 +51,11 @@ def seeded(estimator: Any, seed: int) -> Any:
 def _both(
     name: str, estimator: Any, grid: dict[str, Any], applies: Applies = _always, **for_tuning: Any
 ) -> dict[str, Method]:
-    """Return a peer with its default settings, and tuned."""
-    patient = clone(estimator).set_params(**for_tuning)
+    """Return a peer with default parameters, and tuned."""
+    searched = clone(estimator).set_params(**for_tuning)
     return {
         name: Method(lambda cv, seed: seeded(estimator, seed), 1, applies),
-        f"{name}, tuned": tuned(patient, grid)._replace(applies=applies),
+        f"{name}, tuned": tuned(searched, grid)._replace(applies=applies),
     }
 
 
@@ -65,7 +65,7 @@ def _two_classes(shape: Shape) -> bool:
 
 def _small_hessian(shape: Shape) -> bool:
     problems = 1 if shape.classes == 2 else shape.classes
-    return not shape.is_sparse and shape.columns * problems <= _MOST_COEFFICIENTS
+    return not shape.is_sparse and shape.columns * problems <= _MAX_COEFFICIENTS
 
 
 SOLVERS = {
@@ -76,14 +76,14 @@ SOLVERS = {
     "saga": _always,
 }
 
-LOGISTIC = "logistic"  # what names of scikit-learn's LogisticRegression begin with
+LOGISTIC = "logistic"  # prefix of the names of scikit-learn's LogisticRegression
 OURS, OURS_CV = "MarginPursuitClassifier", "MarginPursuitClassifierCV"
 OWN = {
     OURS: Method(lambda cv, seed: MarginPursuitClassifier()),
     OURS_CV: Method(lambda cv, seed: MarginPursuitClassifierCV(cv=cv), 36),
 }
 
-# What the defaults of the search are worth.
+# The search without some of its defaults, to measure their effect.
 VARIANTS = {
     f"{OURS_CV}, threshold zero": Method(
         lambda cv, seed: MarginPursuitClassifierCV(cv=cv, threshold="zero"), 36
@@ -107,10 +107,10 @@ PEERS |= {
     **_both("SGD", SGDClassifier(), {"alpha": np.logspace(-7, -1, 7)}),
 }
 
-# One solver for each problem: enough where what is compared is the minimiser.
+# One solver per objective: sufficient to compare minimisers.
 ESSENTIAL = ["ridge, tuned", "logistic lbfgs, tuned", "SVC primal, tuned", "SGD, tuned"]
 
-# These are compared where they are installed.
+# Compared if installed.
 OPTIONAL = ("rehline", "skglm")
 if find_spec("rehline"):
     from rehline import plq_Ridge_Classifier
@@ -122,13 +122,13 @@ if find_spec("skglm"):
 
     @cache
     def _compile() -> None:
-        """Have it compile what it needs for dense and for sparse rows, which takes long."""
+        """Compile its functions for dense and sparse rows, which takes long."""
         X, y = np.random.default_rng(0).normal(size=(20, 2)), np.arange(20) % 2
         for rows in (X, sparse.csr_matrix(X)):
             SparseLogisticRegression(alpha=1e-3).fit(rows, y)
 
-    # Tuned only, as its default penalty leaves no coefficient; and not its LinearSVC, which solves
-    # the dual without an intercept, and takes minutes on 4,000 rows where C is large.
+    # Tuned only: with its default penalty all coefficients are zero. Its LinearSVC is left out: it
+    # solves the dual without an intercept, and takes minutes on 4,000 rows if C is large.
     sparse_logistic = tuned(SparseLogisticRegression(), {"alpha": np.logspace(-7, -1, 7)})
     PEERS["skglm sparse logistic, tuned"] = sparse_logistic._replace(warm_up=_compile)
     ESSENTIAL.append("skglm sparse logistic, tuned")

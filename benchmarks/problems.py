@@ -1,4 +1,4 @@
-"""Real sets, split into training and test part, standardised and spoilt as a table asks for."""
+"""Real data sets, split into training and test rows, standardised and contaminated."""
 
 from functools import cache
 from typing import Any, NamedTuple
@@ -10,17 +10,17 @@ from sklearn.preprocessing import StandardScaler
 
 from marginpursuit.datasets import Dataset, DatasetError, contaminate, load
 
-TEST_SHARE = 0.25
+TEST_FRACTION = 0.25
 FOLDS = 5
 
 
 class Task(NamedTuple):
-    """What is to be told apart in a data set."""
+    """A classification task on a data set."""
 
     dataset: str
-    positive: int | None = None  # the class to tell from the rest; None for all classes
-    balanced: bool = False  # whether to keep as many rows of the larger class as of the smaller
-    dead: tuple[int, ...] = ()  # columns that hold rounding errors alone
+    positive: int | None = None  # the class against the rest; None for all classes
+    balanced: bool = False  # whether to draw equally many rows of both classes
+    dropped: tuple[int, ...] = ()  # columns that contain rounding errors only
 
 
 TASKS = {
@@ -34,12 +34,12 @@ TASKS = {
     "news20, one class": Task("news20", positive=0),
     "higgs_small": Task("higgs_small"),
     "spambase": Task("spambase"),
-    "news20_minilm": Task("news20_minilm", dead=(127, 223, 319)),
+    "news20_minilm": Task("news20_minilm", dropped=(127, 223, 319)),
     "protein, balanced": Task("protein", balanced=True),
 }
 
-# What is done to the training part, and to nothing else.
-DAMAGE: dict[str, dict[str, float]] = {
+# Arguments of `contaminate` for the training rows; test rows stay clean.
+CONTAMINATIONS: dict[str, dict[str, float]] = {
     "clean": {},
     "flips": {"flips": 0.1},
     "leverage": {"leverage": 0.05, "factor": 10.0},
@@ -48,17 +48,17 @@ DAMAGE: dict[str, dict[str, float]] = {
 
 
 class Problem(NamedTuple):
-    """Rows to fit to and rows to judge by."""
+    """Training and test rows."""
 
     X: Any
     y: Any
     X_test: Any
     y_test: Any
-    cv: Any  # for the methods that choose a setting
+    cv: Any  # folds for methods that choose hyper-parameters
 
 
 class Shape(NamedTuple):
-    """What decides which methods apply, and how long they take."""
+    """The size of the training data: decides which methods apply, and in which order they run."""
 
     rows: int
     columns: int
@@ -73,7 +73,7 @@ def dataset(name: str) -> Dataset:
 
 
 def missing(task: str) -> str:
-    """Say why a task cannot be had; an empty word if it can."""
+    """Return why the data of a task are missing; an empty string if they are not."""
     try:
         dataset(TASKS[task].dataset)
     except DatasetError as error:
@@ -81,25 +81,25 @@ def missing(task: str) -> str:
     return ""
 
 
-def shape(task: str, most_rows: int | None) -> Shape:
-    """Return the shape of the training part."""
+def shape(task: str, max_rows: int | None) -> Shape:
+    """Return the shape of the training rows."""
     data, rows = dataset(TASKS[task].dataset), _rows(task, seed=0)
-    n_rows = min(round((1 - TEST_SHARE) * len(rows)), most_rows or len(rows))
+    n_rows = min(round((1 - TEST_FRACTION) * len(rows)), max_rows or len(rows))
     n_classes = 2 if TASKS[task].positive is not None else len(np.unique(data.y))
     stored = (data.X.nnz if sparse.issparse(data.X) else data.X.size) * n_rows // data.X.shape[0]
     return Shape(n_rows, data.X.shape[1], stored, n_classes, sparse.issparse(data.X))
 
 
-def prepare(task: str, seed: int, damage: str, most_rows: int | None) -> Problem:
-    """Split by the seed, by group where rows belong together; standardise dense columns; spoil.
+def prepare(task: str, seed: int, contamination: str, max_rows: int | None) -> Problem:
+    """Split, by group if the data have groups; standardise dense columns; contaminate.
 
-    Columns are standardised by the clean training part: the damage is the same for all methods.
+    The clean training rows determine the standardisation, so that it is the same for all methods.
     """
     data, positive = dataset(TASKS[task].dataset), TASKS[task].positive
     y = data.y if positive is None else np.where(data.y == positive, 1, -1)
     train, test = _split(task, seed, y)
-    train = train[:most_rows]
-    X, X_test = (_floats(data.X, TASKS[task].dead, rows) for rows in (train, test))
+    train = train[:max_rows]
+    X, X_test = (_floats(data.X, TASKS[task].dropped, rows) for rows in (train, test))
     if not sparse.issparse(X):
         scaler = StandardScaler(copy=False).fit(X)
         X, X_test = scaler.transform(X), scaler.transform(X_test)
@@ -108,8 +108,9 @@ def prepare(task: str, seed: int, damage: str, most_rows: int | None) -> Problem
         folds = StratifiedGroupKFold(FOLDS, shuffle=True, random_state=seed)
         cv = list(folds.split(X, y[train], data.groups[train]))
     labels = y[train]
-    if DAMAGE[damage]:
-        X, labels, *_ = contaminate(X, labels, **DAMAGE[damage], random_state=seed)
+    if CONTAMINATIONS[contamination]:
+        options = CONTAMINATIONS[contamination]
+        X, labels, *_ = contaminate(X, labels, **options, random_state=seed)
     return Problem(X, labels, X_test, y[test], cv)
 
 
@@ -127,14 +128,14 @@ def _split(task: str, seed: int, y: Any) -> tuple[Any, Any]:
     rows, groups = _rows(task, seed), dataset(TASKS[task].dataset).groups
     if groups is None:
         return tuple(
-            train_test_split(rows, test_size=TEST_SHARE, stratify=y[rows], random_state=seed)
+            train_test_split(rows, test_size=TEST_FRACTION, stratify=y[rows], random_state=seed)
         )
-    splitter = GroupShuffleSplit(1, test_size=TEST_SHARE, random_state=seed)
+    splitter = GroupShuffleSplit(1, test_size=TEST_FRACTION, random_state=seed)
     train, test = next(splitter.split(rows, groups=groups[rows]))
     return np.random.default_rng(seed).permutation(rows[train]), rows[test]
 
 
-def _floats(X: Any, dead: tuple[int, ...], rows: Any) -> Any:
+def _floats(X: Any, dropped: tuple[int, ...], rows: Any) -> Any:
     if sparse.issparse(X):
-        return sparse.csr_matrix(X[rows], dtype=np.float64)  # what all methods take
-    return np.delete(X[rows], dead, axis=1).astype(np.float64, order="C")  # as arrays mostly are
+        return sparse.csr_matrix(X[rows], dtype=np.float64)  # the type that all methods accept
+    return np.delete(X[rows], dropped, axis=1).astype(np.float64, order="C")

@@ -1,11 +1,11 @@
-"""Run the benchmarks and keep what they print as a dated file in `results/`.
+"""Run the benchmarks and write their output to a dated file in `results/`.
 
-Times are ratios within one run: against reading the data once, or against a peer. Real data is
-found through MARGINPURSUIT_DATA; what needs it is left out, and said to be, where it is absent.
+Times are ratios within one run: relative to reading the data once, or to a peer. Real data sets are
+looked up in the folder MARGINPURSUIT_DATA; a benchmark without its data is skipped and says so.
 
     python benchmarks/run.py [section ...]
 
-The sections `selection`, `table` and `contamination` are programs too, which have options.
+The sections `selection`, `table` and `contamination` are also programs with options.
 """
 
 import argparse
@@ -22,7 +22,7 @@ import small
 import stochastic
 import sweeps
 import table
-from common import keep
+from common import write_results
 
 SECTIONS = {
     "sweeps": sweeps.run,
@@ -36,20 +36,20 @@ SECTIONS = {
     "scale": scale.run,
     "cluster": cluster.run,
 }
-# These take hours of processor time, and are run if they are asked for.
+# Hours of processor time; run only if named.
 LONG_SECTIONS = {"table": table.run, "contamination": contamination.run}
 
 
 def main() -> None:
-    """Run the sections that are asked for, print them and write the result file."""
+    """Run the named sections, print them and write the result file."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     known, words = SECTIONS | LONG_SECTIONS, f"{', '.join(SECTIONS)} and {', '.join(LONG_SECTIONS)}"
-    parser.add_argument("section", nargs="*", help=f"of {words}; default: all but the last two")
+    parser.add_argument("section", nargs="*", help=f"any of {words}; default: all but the last two")
     chosen = parser.parse_args().section or list(SECTIONS)
     if unknown := set(chosen) - set(known):
-        parser.error(f"no section {', '.join(sorted(unknown))}; there are {words}")
+        parser.error(f"unknown sections {', '.join(sorted(unknown))}; expected any of {words}")
     name = "-".join(chosen) if chosen != list(SECTIONS) else "all"
-    keep(name, (part for section in chosen for part in known[section]()))
+    write_results(name, (part for section in chosen for part in known[section]()))
 
 
 if __name__ == "__main__":

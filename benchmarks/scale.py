@@ -1,8 +1,8 @@
-"""Data beyond memory: 10 GB that are fitted in less than 1.5 GB, at the rate of reading the file.
+"""Data larger than memory: rate of a sweep relative to reading the file, and peak memory of a fit.
 
-The size in GB is found in MARGINPURSUIT_SCALE_GB, the folder for the file in TMPDIR. The file is
-taken out of the page cache before each timing, so that reading means the disk; where the system
-cannot do that, the cache is warm, and the table says so.
+MARGINPURSUIT_SCALE_GB sets the size in GB (default 10), TMPDIR the folder of the file. The file is
+dropped from the page cache before each timing, so that it is read from disk. If the system does not
+support this, the cache is warm, and the table says so.
 """
 
 import os
@@ -14,6 +14,6 @@ GIGABYTES = float(os.environ.get("MARGINPURSUIT_SCALE_GB", "10"))
 
 
 def run() -> Iterator[str]:
-    """Make the file, and measure in a process of its own: its peak of memory is the fit's."""
+    """Create the file, and measure in a separate process, so that its peak memory is the fit's."""
     with large_file(GIGABYTES) as file:
         yield measure_file(file).markdown(level=2)

@@ -1,8 +1,8 @@
-"""The time to choose among 60 settings, and of one fit, against the fastest peers.
+"""Time of a search over 56 candidates, and of one fit, against the fastest peers.
 
     python benchmarks/selection.py
 
-To be run alone, on a quiet machine: all processors are used, by ours and by peers.
+Needs an idle machine: ours and the peers use all processors.
 """
 
 import sys
@@ -14,7 +14,7 @@ from typing import Any
 
 import jobs
 import problems
-from common import RESULTS, keep, table
+from common import RESULTS, table, write_results
 from joblib import Parallel, delayed
 from methods import OURS, PEERS, SOLVERS, Method
 from sklearn.base import clone
@@ -36,29 +36,29 @@ def run(arguments: Sequence[str] = ()) -> Iterator[str]:
     parser = jobs.options(
         __doc__,
         sets=list(dict.fromkeys(SEARCHES + FITS)),
-        damage=["clean"],
+        contamination=["clean"],
         seeds=3,
         store=RESULTS / "fits.jsonl",
     )
     tuned = RESULTS / "table.jsonl"
-    parser.add_argument("--tuned", type=Path, default=tuned, help="the store of the table")
+    parser.add_argument("--tuned", type=Path, default=tuned, help="the store of table.py")
     parser.set_defaults(limit=60, processes=1, threads=THREADS)
     chosen = parser.parse_args(arguments)
-    absent = [name for name in chosen.sets if problems.missing(name)]
-    if absent:
-        yield f"Not at hand, not run: {', '.join(absent)}."
-    sets = [name for name in chosen.sets if name not in absent]
+    missing = [name for name in chosen.sets if problems.missing(name)]
+    if missing:
+        yield f"Missing, not run: {', '.join(missing)}."
+    sets = [name for name in chosen.sets if name not in missing]
     ours = {name: _search(MarginPursuitClassifierCV(), name, chosen.rows) for name in sets}
-    # Processes are forked before scikit-learn's search has started any threads.
+    # Processes are forked before scikit-learn's search starts threads.
     if fits := [name for name in FITS if name in sets]:
         yield _fits({name: ours[name][0].best_estimator_ for name in fits}, chosen)
     if searches := [name for name in SEARCHES if name in sets]:
         yield _searches({name: ours[name] for name in searches}, chosen.rows)
 
 
-def _search(model: Any, name: str, most_rows: int | None) -> tuple[Any, float, float]:
+def _search(model: Any, name: str, max_rows: int | None) -> tuple[Any, float, float]:
     """Return the fitted search, its seconds and its test error in per cent."""
-    problem = problems.prepare(name, 0, "clean", most_rows)
+    problem = problems.prepare(name, 0, "clean", max_rows)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         start = time.perf_counter()
@@ -67,16 +67,16 @@ def _search(model: Any, name: str, most_rows: int | None) -> tuple[Any, float, f
     return model, seconds, 100 * (1 - model.score(problem.X_test, problem.y_test))
 
 
-def _searches(ours: dict[str, tuple[Any, float, float]], most_rows: int | None) -> str:
-    Parallel(THREADS)(delayed(abs)(k) for k in range(THREADS))  # workers are there, not timed
+def _searches(ours: dict[str, tuple[Any, float, float]], max_rows: int | None) -> str:
+    Parallel(THREADS)(delayed(abs)(k) for k in range(THREADS))  # starts the workers, untimed
     lines = []
     for name, (model, seconds, error) in ours.items():
         theirs = {}
         for solver in FASTEST:
-            if SOLVERS[solver](problems.shape(name, most_rows)):
+            if SOLVERS[solver](problems.shape(name, max_rows)):
                 grid = {"C": [10.0**k for k in range(-3, 4)]}
                 peer = GridSearchCV(LogisticRegression(solver=solver), grid, n_jobs=THREADS)
-                theirs[solver] = _search(peer, name, most_rows)[1:]
+                theirs[solver] = _search(peer, name, max_rows)[1:]
         fastest = min(theirs, key=lambda solver: theirs[solver][0])
         lines.append(
             (
@@ -91,10 +91,10 @@ def _searches(ours: dict[str, tuple[Any, float, float]], most_rows: int | None) 
             )
         )
     return table(
-        "Choosing settings by five folds, against GridSearchCV over 7 values of C",
+        "Search with five folds, against GridSearchCV over 7 values of C",
         (
             "set",
-            "settings",
+            "candidates",
             "ours, s",
             "ours, error in %",
             "solver of LogisticRegression",
@@ -104,8 +104,8 @@ def _searches(ours: dict[str, tuple[Any, float, float]], most_rows: int | None) 
         ),
         lines,
         f"{THREADS} threads each: ours in one process, GridSearchCV with n_jobs={THREADS} and the "
-        f"faster of {' and '.join(FASTEST)}, at most 100 iterations as by default. All fits and the"
-        " last one to all rows included. Target: at least 10.",
+        f"faster of {' and '.join(FASTEST)}, at most 100 iterations, the default. Times include "
+        "the refit to all rows. Target: at least 10.",
     )
 
 
@@ -116,7 +116,7 @@ def _fits(ours: dict[str, Any], chosen: Any) -> str:
         methods = {OURS: _fixed(clone(model))}
         methods |= {peer: how for peer, how in PEERS.items() if "tuned" not in peer}
         for row in table_rows:
-            same = (row["set"], row["damage"], row["seed"]) == (name, "clean", 0)
+            same = (row["set"], row["contamination"], row["seed"]) == (name, "clean", 0)
             if same and row["chosen"] and row["method"] in PEERS:
                 search = PEERS[row["method"]].make(5, 0)
                 methods[row["method"]] = _fixed(search.estimator.set_params(**row["chosen"]))
@@ -124,13 +124,13 @@ def _fits(ours: dict[str, Any], chosen: Any) -> str:
         rows, _ = jobs.results(chosen, {"clean": methods})
         lines += _fastest(name, rows)
     return table(
-        "One fit at the chosen settings, against the fastest peer that is as good",
+        "One fit at the chosen hyper-parameters, against the fastest peer of similar error",
         ("set", "method", "error, %", "seconds", "theirs / ours"),
         lines,
-        f"{THREADS} threads, one fit at a time, the least time of {chosen.seeds} splits, of at most"
-        f" {chosen.limit} s. Peers by default and, where the table has been made, as it tuned them;"
-        f" shown are those with a test error within {WITHIN} points of the best peer's, the "
-        "fastest first. Target: at least 5.",
+        f"{THREADS} threads, one fit at a time, the shortest time of {chosen.seeds} splits, at most"
+        f" {chosen.limit} s. Peers with default parameters and, if table.py has been run, as tuned "
+        f"there; those with a test error within {WITHIN} points of the best peer, by time. "
+        "Target: at least 5.",
     )
 
 
@@ -139,7 +139,7 @@ def _fixed(model: Any) -> Method:
 
 
 def _fastest(name: str, rows: list[jobs.Row]) -> Iterator[tuple[str, ...]]:
-    """Yield a line for ours, and for all peers that are good enough, the fastest first."""
+    """Yield a line for ours and for all peers within the tolerance, by time."""
     measured: dict[str, list[jobs.Row]] = {}
     for row in rows:
         measured.setdefault(row["method"], []).append(row)
@@ -162,4 +162,4 @@ def _fastest(name: str, rows: list[jobs.Row]) -> Iterator[tuple[str, ...]]:
 
 
 if __name__ == "__main__":
-    keep("selection", run(sys.argv[1:]))
+    write_results("selection", run(sys.argv[1:]))

@@ -1,11 +1,11 @@
-"""One fused sweep against reading the data once, and against SciPy's two sparse products."""
+"""Time of one fused sweep, relative to reading the data once and to SciPy's sparse products."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-from common import least_time, load, table
+from common import load, shortest_time, table
 
 from marginpursuit._threads import usable_threads
 from marginpursuit.design import design_for
@@ -18,16 +18,23 @@ THREADS = usable_threads(None)
 def run() -> Iterator[str]:
     """Measure dense and sparse sweeps."""
     yield table(
-        "Sweep: value, gradient and all margins' losses in one read",
-        ("data", "type", "reading X once, ms", "sweep, ms", "ratio", "of float64 sweep"),
+        "Sweep: value, gradient and losses of all margins in one pass",
+        (
+            "data",
+            "type",
+            "reading X once, ms",
+            "sweep, ms",
+            "ratio",
+            "relative to the float64 sweep",
+        ),
         _dense(),
-        "Reading: the maximum of each half of X, in as many threads as the sweep uses. "
+        "Reading: the maximum of X, with as many threads as the sweep. "
         "Target: ratio at most 1.25 for float64 and float32; uint8 at 60,000 x 784 at most 0.35 of "
         "the float64 sweep.",
     )
     data = load("news20")
     if data is None:
-        yield "Sparse sweep: news20 is not at hand, not run."
+        yield "Sparse sweep: news20 is missing, not run."
         return
     yield table(
         "Sparse sweep against SciPy's X @ w and X.T @ v",
@@ -44,7 +51,7 @@ def _dense() -> Iterator[tuple[str, ...]]:
         reference = None
         for dtype in (np.float64, np.float32, np.float16, np.int16, np.uint8):
             X = base.astype(dtype)
-            reading, sweep = least_time(lambda X=X: _read(X)), _sweep_time(X)
+            reading, sweep = shortest_time(lambda X=X: _read(X)), _sweep_time(X)
             reference = reference or sweep
             yield (
                 f"{shape[0]:,} x {shape[1]}",
@@ -63,8 +70,8 @@ def _dense() -> Iterator[tuple[str, ...]]:
 def _sparse(counts: Any) -> Iterator[tuple[str, ...]]:
     X = counts.astype(np.float64)
     w, v = np.ones(X.shape[1]), np.ones(X.shape[0])
-    X.T.tocsc()  # SciPy's transpose is a view; nothing is left to convert inside the timing
-    products = least_time(lambda: (X @ w, X.T @ v))
+    X.T.tocsc()  # SciPy's transpose is a view: no conversion is timed
+    products = shortest_time(lambda: (X @ w, X.T @ v))
     for matrix in (X, counts):
         sweep = _sweep_time(matrix)
         yield (
@@ -82,7 +89,7 @@ def _sweep_time(X: Any) -> float:
     tasks = Tasks.of(Labels(np.arange(n_rows) % 2, 2), weights, MarginLoss())
     coef, intercept = np.full((n_columns, 1), 1e-3), np.zeros(1)
     with design_for(X, n_threads=THREADS) as design:
-        return least_time(
+        return shortest_time(
             lambda: design.sweep(coef, intercept, tasks),
             repeats=40,
         )

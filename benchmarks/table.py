@@ -1,9 +1,9 @@
-"""Test error, probabilities and cost on real sets: ours against peers, by default and tuned.
+"""Test error, log-loss and time on real data: ours against peers, with defaults and tuned.
 
     python benchmarks/table.py --sets spambase hiva --seeds 2 --limit 60
 
-Jobs run side by side, one thread each; what is done is kept in a store of JSON lines, and a run
-that is stopped goes on from there. Seconds are of processor time.
+Jobs run in parallel, one thread each. Results are stored as JSON lines, and an interrupted run
+resumes. Seconds are of processor time.
 """
 
 import sys
@@ -14,52 +14,53 @@ from typing import NamedTuple
 import jobs
 import numpy as np
 import problems
-from common import RESULTS, keep, table
+from common import RESULTS, table, write_results
 from methods import ESSENTIAL, LOGISTIC, OPTIONAL, OURS_CV, OWN, PEERS, VARIANTS
 
 CLOSE = 0.2  # points of test error
 CLOSE_LOSS = 1.05  # ratio of log-losses
 SETS = [name for name, task in problems.TASKS.items() if not task.balanced]
-DAMAGE = ["clean", "flips", "leverage"]
+CONTAMINATIONS = ["clean", "flips", "leverage"]
 
-Measured = dict[str, list[jobs.Row]]  # the rows of each method, in the order of seeds
+Measured = dict[str, list[jobs.Row]]  # the rows of each method, by seed
 
 
 def run(arguments: Sequence[str] = ()) -> Iterator[str]:
-    """Run what is not in the store yet; lay out a table for each set, and the verdicts."""
-    parser = jobs.options(__doc__, sets=SETS, damage=DAMAGE, seeds=5, store=RESULTS / "table.jsonl")
+    """Run the jobs that are not in the store; yield a table per data set, and the summary."""
+    store = RESULTS / "table.jsonl"
+    parser = jobs.options(__doc__, sets=SETS, contamination=CONTAMINATIONS, seeds=5, store=store)
     parser.add_argument(
         "--essential",
         action="store_true",
-        help="of the solvers that minimise the same function, tune one on clean data too",
+        help="on clean data too, tune one solver per objective only",
     )
     chosen = parser.parse_args(arguments)
     brief = {name: how for name, how in PEERS.items() if name in ESSENTIAL}
-    spoilt = {OURS_CV: OWN[OURS_CV], **VARIANTS, **brief}
+    contaminated = {OURS_CV: OWN[OURS_CV], **VARIANTS, **brief}
     untuned = {name: how for name, how in PEERS.items() if "tuned" not in name}
     clean = OWN | VARIANTS | (brief | untuned if chosen.essential else PEERS)
-    methods = {name: clean if name == "clean" else spoilt for name in problems.DAMAGE}
-    rows, absent = jobs.results(chosen, methods)
+    methods = {name: clean if name == "clean" else contaminated for name in problems.CONTAMINATIONS}
+    rows, missing = jobs.results(chosen, methods)
     cases: dict[tuple[str, str], Measured] = defaultdict(lambda: defaultdict(list))
     for row in sorted(rows, key=lambda row: (SETS.index(row["set"]), row["seed"])):
-        cases[row["set"], row["damage"]][row["method"]].append(row)
-    for (name, damage), measured in cases.items():
-        yield _one_set(name, damage, measured)
-    for damage in chosen.damage:
-        judged = {name: measured for (name, what), measured in cases.items() if what == damage}
-        yield _verdicts(damage, judged)
-    for name, why in absent.items():
+        cases[row["set"], row["contamination"]][row["method"]].append(row)
+    for (name, kind), measured in cases.items():
+        yield _one_set(name, kind, measured)
+    for kind in chosen.contamination:
+        of_kind = {name: measured for (name, k), measured in cases.items() if k == kind}
+        yield _summary(kind, of_kind)
+    for name, why in missing.items():
         yield f"{name}: not run. {why}"
-    missing = [name for name in OPTIONAL if not any(name in peer.lower() for peer in PEERS)]
-    if missing:
-        yield f"Not installed, so not compared: {', '.join(missing)}."
+    absent = [name for name in OPTIONAL if not any(name in peer.lower() for peer in PEERS)]
+    if absent:
+        yield f"Not installed, not compared: {', '.join(absent)}."
 
 
-def _one_set(name: str, damage: str, measured: Measured) -> str:
+def _one_set(name: str, contamination: str, measured: Measured) -> str:
     first = next(row for rows in measured.values() for row in rows)
     most = max(len(rows) for rows in measured.values())
     return table(
-        f"{name}, {damage}: about {first['rows']:,} training rows",
+        f"{name}, {contamination}: about {first['rows']:,} training rows",
         (
             "method",
             "error, %",
@@ -67,17 +68,17 @@ def _one_set(name: str, damage: str, measured: Measured) -> str:
             "AUC",
             "log-loss",
             "seconds",
-            "reads",
+            "passes",
             "not converged",
         ),
         [_line(_named(*item, most), item[1]) for item in sorted(measured.items(), key=_by_error)],
-        f"Means over {_seeds(most)}, or as many as are said, ± standard error. Not converged: "
+        f"Means over {_seeds(most)}, or the number given, ± standard error. Not converged: "
         "warnings in all fits of a search.",
     )
 
 
 def _named(method: str, rows: list[jobs.Row], most: int) -> str:
-    """Name a method, and the number of seeds where it has fewer than others."""
+    """Return the name of a method, with the number of seeds if it has fewer than others."""
     few = len(rows) < most and len(jobs.done(rows)) == len(rows)
     return f"{method} ({_seeds(len(rows))})" if few else method
 
@@ -98,34 +99,34 @@ def _line(method: str, rows: list[jobs.Row]) -> list[str]:
         jobs.mean_and_error(done, "auc", 4),
         jobs.mean_and_error(done, "log_loss", 4),
         f"{jobs.mean(done, 'processor_seconds'):.3g}",
-        f"{jobs.mean(done, 'reads'):.0f}" if "reads" in done[0] else "",
+        f"{jobs.mean(done, 'passes'):.0f}" if "passes" in done[0] else "",
         f"{jobs.mean(done, 'not_converged'):.0f}" if jobs.mean(done, "not_converged") else "",
     ]
 
 
-class Verdict(NamedTuple):
-    """How ours compares on one set."""
+class Comparison(NamedTuple):
+    """Our search against the best tuned peer on one data set."""
 
     error: float  # in per cent
-    best: str  # of the tuned peers
+    best: str  # name of the best tuned peer
     best_error: float
     difference: float  # mean over seeds
-    deviation: float  # standard error of that
-    logistic: str | None  # the tuned logistic regression with the least log-loss
+    deviation: float  # standard error of the difference
+    logistic: str | None  # the tuned logistic regression with the smallest log-loss
     ratio: float  # of the log-losses
 
     @property
     def is_close(self) -> bool:
-        """Whether ours is within the points that are allowed."""
+        """Whether the difference is within the tolerance."""
         return self.difference <= CLOSE
 
     @property
     def is_best(self) -> bool:
-        """Whether ours is best, or not behind by more than chance."""
+        """Whether ours is best, or worse by at most one standard error."""
         return self.difference <= self.deviation
 
     def cells(self) -> Iterator[str]:
-        """Lay out a line of the table."""
+        """Yield the cells of a row."""
         yield f"{self.error:.2f}"
         yield f"{self.best_error:.2f} ({self.best})"
         yield f"{self.difference:+.2f} ± {self.deviation:.2f}"
@@ -134,8 +135,8 @@ class Verdict(NamedTuple):
         yield f"{self.ratio:.3f} ({self.logistic})" if self.logistic else ""
 
 
-def _verdict(measured: Measured) -> Verdict | None:
-    """Judge a set; None where ours or all tuned peers are missing."""
+def _compared(measured: Measured) -> Comparison | None:
+    """Compare on one data set; None if ours or all tuned peers are missing."""
     ours = jobs.done(measured.get(OURS_CV, []))
     best = _best_tuned(measured, "error", ours)
     if best is None:
@@ -147,7 +148,7 @@ def _verdict(measured: Measured) -> Verdict | None:
     logistic, ratio = _best_tuned(regressions, "log_loss", ours), np.nan
     if logistic is not None:
         ratio = jobs.mean(ours, "log_loss") / jobs.mean(measured[logistic], "log_loss")
-    return Verdict(
+    return Comparison(
         jobs.mean(ours, "error"),
         best,
         jobs.mean(measured[best], "error"),
@@ -159,7 +160,7 @@ def _verdict(measured: Measured) -> Verdict | None:
 
 
 def _best_tuned(measured: Measured, what: str, ours: list[jobs.Row]) -> str | None:
-    """Return the tuned peer with the least mean, of those that are done for the seeds of ours."""
+    """Return the tuned peer with the smallest mean that finished for all seeds of ours."""
     seeds = [row["seed"] for row in ours]
     means = {
         name: jobs.mean(rows, what)
@@ -170,12 +171,12 @@ def _best_tuned(measured: Measured, what: str, ours: list[jobs.Row]) -> str | No
     return min(means, key=lambda name: means[name]) if means else None
 
 
-def _verdicts(damage: str, cases: dict[str, Measured]) -> str:
-    verdicts = {name: _verdict(measured) for name, measured in cases.items()}
-    judged = [verdict for verdict in verdicts.values() if verdict]
-    ratios = [verdict.ratio for verdict in judged if verdict.logistic]
+def _summary(contamination: str, cases: dict[str, Measured]) -> str:
+    comparisons = {name: _compared(measured) for name, measured in cases.items()}
+    found = [comparison for comparison in comparisons.values() if comparison]
+    ratios = [comparison.ratio for comparison in found if comparison.logistic]
     return table(
-        f"Verdicts, {damage}",
+        f"Summary, {contamination}",
         (
             "set",
             f"{OURS_CV}, error in %",
@@ -186,17 +187,17 @@ def _verdicts(damage: str, cases: dict[str, Measured]) -> str:
             "log-loss, ratio to logistic regression",
         ),
         [
-            (name, *(verdict.cells() if verdict else ["not measured", *[""] * 5]))
-            for name, verdict in verdicts.items()
+            (name, *(comparison.cells() if comparison else ["not measured", *[""] * 5]))
+            for name, comparison in comparisons.items()
         ],
-        f"Within {CLOSE} points on {sum(verdict.is_close for verdict in judged)} of {len(judged)} "
-        f"sets; best or tied on {sum(verdict.is_best for verdict in judged)}; log-loss at most "
+        f"Within {CLOSE} points on {sum(c.is_close for c in found)} of {len(found)} "
+        f"sets; best or tied on {sum(c.is_best for c in found)}; log-loss at most "
         f"{CLOSE_LOSS} times that of tuned logistic regression on "
         f"{sum(ratio <= CLOSE_LOSS for ratio in ratios)} of {len(ratios)}. The difference is the "
-        "mean over seeds ± its standard error; tied: not above zero by more than that. Peers that "
-        "were over the limit are not among the best. Logistic regression: the tuned one of "
-        "scikit-learn with the least log-loss (skglm's has the sigmoid of twice the score for the "
-        "probability of one of two classes, which is not that of its model).",
+        "mean over seeds ± its standard error; tied: at most one standard error above zero. Peers "
+        "that exceeded the time limit are left out. Logistic regression: the tuned one of "
+        "scikit-learn with the smallest log-loss (skglm uses the sigmoid of twice the score as "
+        "probability for two classes, which is not that of its model).",
     )
 
 
@@ -206,4 +207,4 @@ def _by_error(item: tuple[str, list[jobs.Row]]) -> float:
 
 
 if __name__ == "__main__":
-    keep("table", run(sys.argv[1:]))
+    write_results("table", run(sys.argv[1:]))

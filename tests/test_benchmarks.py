@@ -1,4 +1,4 @@
-"""The runner of the benchmarks' jobs, and what the tables say of its rows."""
+"""The runner of the benchmark jobs, and the tables made from its rows."""
 
 import os
 import sys
@@ -40,15 +40,17 @@ def run(monkeypatch, tmp_path):
     monkeypatch.setitem(problems.TASKS, "breast_cancer", problems.Task("breast_cancer"))
 
     def run(*arguments):
-        parser = jobs.options("", sets=["breast_cancer"], damage=["clean"], seeds=2, store=None)
+        parser = jobs.options(
+            "", sets=["breast_cancer"], contamination=["clean"], seeds=2, store=None
+        )
         store = ["--store", str(tmp_path / "rows.jsonl"), "--limit", "2", "--processes", "1"]
         chosen = parser.parse_args([*store, *arguments])
-        return jobs.results(chosen, dict.fromkeys(problems.DAMAGE, METHODS))[0]
+        return jobs.results(chosen, dict.fromkeys(problems.CONTAMINATIONS, METHODS))[0]
 
     return run
 
 
-def test_a_job_is_measured_ended_at_its_limit_or_told_to_have_failed(run):
+def test_a_job_is_measured_ended_at_its_limit_or_reported_as_failed(run):
     rows = {(row["method"], row["seed"]): row for row in run()}
     assert rows["endless", 0]["status"] == f"{jobs.OVER} 2 s"
     assert ("endless", 1) not in rows  # nor would it have ended with another seed
@@ -57,7 +59,7 @@ def test_a_job_is_measured_ended_at_its_limit_or_told_to_have_failed(run):
     assert rows["ridge", 0]["auc"] != rows["ridge", 1]["auc"]  # another split
 
 
-def test_a_run_goes_on_where_it_was(run, monkeypatch):
+def test_an_interrupted_run_resumes(run, monkeypatch):
     first = run("--methods", "ridge", "--seeds", "1")
     both = run("--methods", "ridge")
     assert both[0] == first[0]
@@ -66,21 +68,23 @@ def test_a_run_goes_on_where_it_was(run, monkeypatch):
     assert run("--methods", "ridge") == both
 
 
-def test_a_torn_line_is_left_out(tmp_path):
+def test_an_incomplete_line_is_ignored(tmp_path):
     store = tmp_path / "rows.jsonl"
     store.write_text('{"seed": 0}\n{"seed": 1, "err')
     assert jobs.read(store) == [{"seed": 0}]
 
 
-@pytest.mark.parametrize("damage", problems.DAMAGE)
-def test_only_the_training_part_is_spoilt(run, damage):
+@pytest.mark.parametrize("kind", problems.CONTAMINATIONS)
+def test_only_training_rows_are_contaminated(run, kind):
     clean = problems.prepare("breast_cancer", 0, "clean", None)
-    spoilt = problems.prepare("breast_cancer", 0, damage, None)
-    assert (spoilt.X_test == clean.X_test).all()
-    assert (spoilt.y_test == clean.y_test).all()
-    changed = (spoilt.X != clean.X).any(axis=1) | (spoilt.y != clean.y)
+    contaminated = problems.prepare("breast_cancer", 0, kind, None)
+    assert (contaminated.X_test == clean.X_test).all()
+    assert (contaminated.y_test == clean.y_test).all()
+    changed = (contaminated.X != clean.X).any(axis=1) | (contaminated.y != clean.y)
     assert changed.mean() == pytest.approx(
-        sum(problems.DAMAGE[damage].get(kind, 0.0) for kind in ("flips", "leverage", "noise")),
+        sum(
+            problems.CONTAMINATIONS[kind].get(name, 0.0) for name in ("flips", "leverage", "noise")
+        ),
         abs=0.01,
     )
 
@@ -93,9 +97,9 @@ def _rows(errors, loss=None):
     ]
 
 
-def test_verdicts_are_against_the_best_tuned_peer_that_is_done():
+def test_comparisons_are_with_the_best_tuned_peer_that_finished():
     slow = [*_rows([1.0]), {"seed": 1, "status": jobs.OVER}]
-    verdict = table._verdict(
+    found = table._compared(
         {
             table.OURS_CV: _rows([5.0, 6.0], loss=0.21),
             "logistic lbfgs, tuned": _rows([5.1, 5.5], loss=0.2),
@@ -104,9 +108,9 @@ def test_verdicts_are_against_the_best_tuned_peer_that_is_done():
             "SVC dual, tuned": slow,
         }
     )
-    assert verdict.best == verdict.logistic == "logistic lbfgs, tuned"
-    assert verdict.difference == pytest.approx(0.2)
-    assert verdict.deviation == pytest.approx(0.3)
-    assert verdict.is_best
-    assert verdict.ratio == pytest.approx(1.05)
-    assert table._verdict({table.OURS_CV: [], "ridge, tuned": _rows([1.0])}) is None
+    assert found.best == found.logistic == "logistic lbfgs, tuned"
+    assert found.difference == pytest.approx(0.2)
+    assert found.deviation == pytest.approx(0.3)
+    assert found.is_best
+    assert found.ratio == pytest.approx(1.05)
+    assert table._compared({table.OURS_CV: [], "ridge, tuned": _rows([1.0])}) is None
