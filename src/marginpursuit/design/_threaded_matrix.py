@@ -4,7 +4,7 @@ The block edges depend on the shape of the data alone, and the results of blocks
 order: no result depends on the number of threads.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -100,13 +100,8 @@ class ThreadedMatrix:
         )
         edges = np.linspace(0, n_items, max(1, n_blocks) + 1).astype(int).tolist()
         totals = np.zeros((len(edges) - 1, *shape))
-
-        def run(blocks: Sequence[int]) -> None:
-            for block in blocks:
-                add(edges[block], edges[block + 1], totals[block])
-
         with single_threaded_blas():
-            list(self.threads.map(run, self.threads.split(range(len(totals)))))
+            list(self.threads.map(add, edges[:-1], edges[1:], totals))
         return totals[0] if len(totals) == 1 else np.asarray(totals.sum(axis=0))
 
     def chunks(self, first: int, last: int, n_tasks: int = 1) -> Iterator[tuple[slice, Any]]:

@@ -1,0 +1,168 @@
+"""Which solver runs and how: the plans as tables, and the policies that change them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from scipy import sparse
+from solver_problems import make, normal
+
+from marginpursuit.blocks import Blocks
+from marginpursuit.design import BlockDesign, MemoryDesign, design_for
+from marginpursuit.losses import LogisticLoss, MarginLoss
+from marginpursuit.solvers import SOLVERS, Policy, Request, plan, plan_gram
+from marginpursuit.tasks import Labels, Tasks
+
+LOSS = MarginLoss()
+
+
+def request(X, *, unit="common", n_folds=1, alpha=0.1, loss=LOSS, **options):
+    n_rows = X.shape[0]
+    weights = np.full((n_folds, n_rows), 1 / n_rows)
+    return Request(design_for(X), weights, (loss,), unit, alpha, True, **options)
+
+
+def zeros(n_rows, n_columns):
+    return np.broadcast_to(np.float32(0), (n_rows, n_columns))
+
+
+SINGLE_FITS = [
+    (zeros(5000, 2048), "gram", "saves more sweeps than it costs"),
+    (zeros(5000, 2049), "lbfgs", "too large"),
+    (zeros(10, 5000), "gram", "Gram matrix of the rows"),
+    (sparse.csr_matrix((4096, 5000)), "gram", "Gram matrix of the rows"),
+    (sparse.csr_matrix((4097, 5000)), "lbfgs", "too large"),
+    (sparse.csr_matrix((5000, 3000)), "lbfgs", "too large"),
+]
+
+
+@pytest.mark.parametrize(("X", "solver", "reason"), SINGLE_FITS)
+def test_the_table_of_single_fits(X, solver, reason):
+    chosen = plan(request(X))
+    assert chosen.solver == solver
+    assert reason in chosen.reason
+    assert f"{X.shape[0]} rows × {X.shape[1]} columns" in str(chosen)
+
+
+SEARCHES = [
+    # rows, columns, unit, binary problems, penalty, solver
+    (1024, 3000, "common", 1, 0.1, "gram"),  # the Gram matrix of so few rows is cheap
+    (1025, 3000, "common", 1, 0.1, "dual"),
+    (1025, 3000, "absolute", 20, 0.1, "dual"),
+    (1025, 3000, "standardised", 1, 0.1, "lbfgs"),  # columns have penalties of their own
+    (1025, 3000, "common", 1, 0.0, "lbfgs"),  # no penalty, no dual
+    (1025, 3000, "standardised", 8, 0.1, "gram"),  # many problems share a factor
+    (9000, 3000, "common", 1, 0.1, "dual"),
+    (9000, 3000, "standardised", 8, 0.1, "lbfgs"),
+    (9000, 2000, "common", 1, 0.1, "gram"),
+]
+
+
+@pytest.mark.parametrize(("n_rows", "n_columns", "unit", "n_problems", "alpha", "solver"), SEARCHES)
+def test_the_table_of_searches_over_sparse_rows(n_rows, n_columns, unit, n_problems, alpha, solver):
+    options = {"unit": unit, "alpha": alpha, "n_problems": n_problems, "is_search": True}
+    chosen = plan(request(sparse.csr_matrix((n_rows, n_columns)), n_folds=3, **options))
+    has_dual = "dual_pass" in design_for(sparse.csr_matrix((2, 2))).capabilities
+    assert chosen.solver == (solver if has_dual or solver != "dual" else "lbfgs")
+
+
+def test_a_policy_changes_the_plan():
+    X = zeros(5000, 100)
+    assert plan(request(X)).solver == "gram"
+    assert plan(request(X, policy=Policy(max_gram_columns=99))).solver == "lbfgs"
+
+
+REFUSALS = [
+    ("dual", np.zeros((9, 3)), {}, "needs a CSR matrix in memory"),
+    ("dual", sparse.csr_matrix((9, 3)), {"unit": "column"}, "one penalty for all coefficients"),
+    ("dual", sparse.csr_matrix((9, 3)), {"alpha": 0.0}, "alpha > 0; got 0"),
+    (
+        "dual",
+        sparse.csr_matrix((9, 3)),
+        {"loss": LogisticLoss()},
+        "conjugate; LogisticLoss has none",
+    ),
+    ("stochastic", np.zeros((9, 3)), {"unit": "common"}, "alpha_unit='absolute'"),
+    (
+        "stochastic",
+        np.zeros((9, 3)),
+        {"unit": "absolute", "alpha": 0.0},
+        "positive number for alpha",
+    ),
+    ("stochastic", Blocks([lambda: np.zeros((9, 3))]), {"unit": "absolute"}, "rows in memory"),
+    ("steepest", np.zeros((9, 3)), {"unit": "standardised"}, "alpha_unit='absolute'"),
+    ("gram", np.zeros((3, 9)), {"n_folds": 2}, "one fold at a time"),
+]
+
+
+@pytest.mark.parametrize(("solver", "X", "options", "words"), REFUSALS)
+def test_a_solver_refuses_by_name(solver, X, options, words):
+    asked = request(X, **options)
+    assert words in SOLVERS[solver].supports(asked)
+    with pytest.raises(ValueError, match=f"solver='{solver}' cannot be used here: .*{words}"):
+        plan(asked, solver)
+
+
+def test_a_named_solver_is_taken():
+    assert plan(request(zeros(50, 3)), "lbfgs").solver == "lbfgs"
+    assert plan(request(zeros(50, 3)), "lbfgs").reason == "as requested"
+
+
+GRAM_PLANS = [
+    # rows, columns, classes, overconfidence: what differs from the default plan
+    (600, 10, 2, 1.0, {"trusted_steps": 20}),
+    (600, 10, 2, 0.05, {}),
+    (600, 10, 2, 0.0, {"fits_subsample": True}),
+    (599, 10, 2, 0.0, {}),
+    (600, 10, 4, 0.0, {"tol": 1e-8}),
+    (600, 10, 4, 0.5, {"trusted_steps": 20}),
+    (
+        *(1000, 10, 2, 0.0),
+        {"fits_subsample": True, "max_steps": 150, "min_steps": 12, "trusts_estimate": True}
+        | {"uses_active_set": True, "gap_weight": 0.01},
+    ),
+    (
+        *(1000, 10, 4, 1.0),
+        {"max_steps": 150, "trusts_estimate": True, "trusted_steps": 20}
+        | {"uses_active_set": True, "gap_weight": 0.01},
+    ),
+    (3000, 2000, 2, 1.0, {"max_steps": 100, "trusted_steps": 200}),
+]
+
+
+@pytest.mark.parametrize(("n_rows", "n_columns", "n_classes", "tau", "changes"), GRAM_PLANS)
+def test_the_table_of_gram_plans(n_rows, n_columns, n_classes, tau, changes):
+    problem = make(*normal(600, 10), MarginLoss(1.0, 1.0, tau), "gram", tol=1e-6, max_iter=1000)
+    codes, weights = np.arange(n_rows) % n_classes, np.full(n_rows, 1 / n_rows)
+    design = MemoryDesign(zeros(n_rows, n_columns))
+    problem = replace(
+        problem,
+        prepared=replace(problem.prepared, design=design),
+        tasks=Tasks.of(Labels(codes, n_classes), weights, problem.tasks.losses[0]),
+    )
+    found = plan_gram(problem)
+    expected = {
+        **{"fits_subsample": False, "max_steps": 50, "min_steps": 0, "tol": 1e-6},
+        **{"trusted_steps": 0, "trusts_estimate": False, "uses_active_set": False},
+        "gap_weight": 1.0,
+    } | changes
+    assert {name: getattr(found, name) for name in expected} == expected
+    assert f"at most {found.max_steps} steps" in str(found)
+
+
+def test_a_logistic_loss_is_planned_as_one_with_curvature_everywhere():
+    X, y = normal(600, 10)
+    found = plan_gram(make(X, y, LogisticLoss(), "gram", tol=1e-6))
+    assert (found.fits_subsample, found.trusted_steps) == (False, 20)
+
+
+def test_capabilities_are_asked_for_by_name():
+    dense, rows = design_for(np.eye(3)), design_for(sparse.csr_matrix(np.eye(3)))
+    blocks = BlockDesign(Blocks([lambda: np.eye(3)]))
+    assert {"subset", "row_access", "descend"} <= dense.capabilities
+    assert "dual_pass" not in dense.capabilities
+    assert not blocks.capabilities
+    with pytest.raises(NotImplementedError, match="BlockDesign does not support 'subset'"):
+        blocks.subset(np.array([0]))
+    assert_array_equal(rows.subset(np.array([2])).matrix.toarray(), [[0, 0, 1]])
