@@ -29,7 +29,7 @@ from sklearn.linear_model import LogisticRegression
 import marginpursuit
 from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
 from marginpursuit._kernels import _triton
-from marginpursuit.design import design_for
+from marginpursuit.design import Standardisation, design_for
 from marginpursuit.losses import INFLUENCE_BOUND, TRUNCATION, MarginLoss
 from marginpursuit.tasks import Tasks
 
@@ -133,7 +133,8 @@ def _sweep(n_rows: int, n_columns: int, dtype: Any) -> list[Any]:
     rest = (codes, 1, weights[0], vector, 0.1, loss, 1.0)
     kernel = _device_time(lambda: _triton.launch(X, *rest).sum(dim=0))
     with design_for(X) as design:
-        wall = _wall_time(lambda: design.sweep(coef, np.zeros(1), tasks))
+        identity = Standardisation.identity(n_columns)
+        wall = _wall_time(lambda: design.sweep(coef, np.zeros(1), tasks, identity))
     read, size = _read_time(X), X.numel() * X.element_size() / 1e9
     return [
         f"{n_rows / 1e6:g}M x {n_columns}",

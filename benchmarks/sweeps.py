@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from common import load, shortest_time, table
 
-from marginpursuit._threads import usable_threads
-from marginpursuit.design import design_for
+from marginpursuit._threads import Threads, usable_threads
+from marginpursuit.design import Standardisation, design_for
 from marginpursuit.losses import MarginLoss
 from marginpursuit.tasks import Labels, Tasks
 
@@ -88,9 +88,11 @@ def _sweep_time(X: Any) -> float:
     weights = np.full(n_rows, 1.0 / n_rows)
     tasks = Tasks.of(Labels(np.arange(n_rows) % 2, 2), weights, MarginLoss())
     coef, intercept = np.full((n_columns, 1), 1e-3), np.zeros(1)
-    with design_for(X, n_threads=THREADS) as design:
+    identity = Standardisation.identity(n_columns)
+    with Threads(THREADS) as threads:
+        design = design_for(X, threads)
         return shortest_time(
-            lambda: design.sweep(coef, intercept, tasks),
+            lambda: design.sweep(coef, intercept, tasks, identity),
             repeats=40,
         )
 
