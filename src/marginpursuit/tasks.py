@@ -98,10 +98,17 @@ class Tasks:
     def __len__(self) -> int:
         return len(self.losses)
 
-    @property
+    @cached_property
+    def has_kernels(self) -> bool:
+        """Whether the kernels evaluate the losses: all are of one kind that they know."""
+        parameters = [getattr(loss, "kernel_parameters", None) for loss in self.losses]
+        codes = {None if found is None else found[0] for found in parameters}
+        return len(codes) == 1 and None not in codes
+
+    @cached_property
     def loss_parameters(self) -> FloatArray:
-        """Margin, scale and overconfidence of each task, of shape (n_tasks, 3)."""
-        return np.array([(x.margin, x.scale, x.overconfidence) for x in self.losses])
+        """Code, margin, scale and overconfidence of each task, of shape (n_tasks, 4)."""
+        return np.array([x.kernel_parameters for x in self.losses], dtype=np.float64)
 
     def used_ranges(self, first: int, last: int) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
         """Yield the ranges within rows [first, last), each with the tasks that use it."""

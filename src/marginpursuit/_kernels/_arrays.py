@@ -1,11 +1,11 @@
-"""The sweeps in NumPy, for matrices or installs that the compiled module cannot serve.
+"""The sweeps in NumPy, for matrices or installs that the compiled module does not support.
 
-Same interface and same results (to rounding) as the compiled handles; rows are taken in chunks,
-so that no float64 copy of the matrix is ever made.
+Same interface and same results (to rounding) as the compiled handles. Rows are converted in chunks,
+so that no float64 copy of the whole matrix is made.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +13,10 @@ from scipy import sparse
 
 from marginpursuit._kernels._descent import Descent
 from marginpursuit._validation import FloatArray
-from marginpursuit.losses import MarginLoss
+from marginpursuit.losses import Loss
+from marginpursuit.losses.registry import from_kernel_parameters
 
-#: Elements that a chunk may hold; as float64 it then fits a second-level cache.
-_CHUNK_ELEMENTS = 1 << 16
-
-
-# The compiled sweeps do not warn of infinities and NaN, they hand them on.
+# As in the compiled sweeps, infinities and NaN propagate without warnings.
 _quiet = np.errstate(over="ignore", under="ignore", invalid="ignore")
 
 
@@ -40,7 +37,7 @@ class ArrayRows:
         self,
         first: int,
         last: int,
-        loss: MarginLoss,
+        loss: Loss,
         sign: FloatArray,
         weight: FloatArray,
         coef: FloatArray,
@@ -60,7 +57,7 @@ class ArrayRows:
             if margins is not None:
                 margins[span] = m
             if curvature is not None:
-                curvature[span] = weight[span] * _despite_nan(loss.curvature, m)
+                curvature[span] = weight[span] * _despite_nan(cast(Any, loss).curvature, m)
         return value, slope
 
     @_quiet
@@ -114,23 +111,22 @@ class ArrayRows:
     ) -> None:
         """Sweep all rows, centred and multiplied by the factors, for tasks [begin, end).
 
-        `coef` and `gradient` have a row for each task, `losses` margin, scale and overconfidence of
-        each, and `weights` a row for each row of the data and a column for each part. The table is
-        scratch, which is not needed here.
+        `coef` and `gradient` have a row for each task, `losses` the kernel parameters of each, and
+        `weights` a row for each row of the data and a column for each part. `table` is unused here.
         """
-        team = slice(begin, end)
-        scaled = coef[team] * factors
-        raw_intercept = intercept[team] - scaled @ centre
-        value[team], slope[team] = 0.0, 0.0
+        tasks = slice(begin, end)
+        scaled = coef[tasks] * factors
+        raw_intercept = intercept[tasks] - scaled @ centre
+        value[tasks], slope[tasks] = 0.0, 0.0
         total = np.zeros((end - begin, self.n_columns))
         for span, rows in self._chunks(0, self.n_rows):
             scores = np.ascontiguousarray((rows @ scaled.T).T)
             task_losses(
-                *(span.start, losses[team], codes, weights.T, positive[team], part[team]),
-                *(raw_intercept, scores, value[team], slope[team], 0, end - begin),
+                *(span.start, losses[tasks], codes, weights.T, positive[tasks], part[tasks]),
+                *(raw_intercept, scores, value[tasks], slope[tasks], 0, end - begin),
             )
             total += scores @ rows
-        gradient[team] = factors * (total - np.outer(slope[team], centre))
+        gradient[tasks] = factors * (total - np.outer(slope[tasks], centre))
 
     @_quiet
     def descend(self, descent: Descent, draws: NDArray[np.intp]) -> None:
@@ -173,9 +169,10 @@ class ArrayRows:
         descent.t += 1
 
     def _chunks(self, first: int, last: int) -> Iterator[tuple[slice, Any]]:
-        step = max(1, _CHUNK_ELEMENTS // max(1, self.n_columns))
+        chunk_elements = 1 << 16  # as float64 they fit a second-level cache
+        step = max(1, chunk_elements // max(1, self.n_columns))
         if sparse.issparse(self._matrix):
-            step = max(1, last - first)  # stored elements are few: no need for chunks
+            step = max(1, last - first)  # the stored elements are converted at once
         for start in range(first, last, step):
             span = slice(start, min(start + step, last))
             yield span, self._matrix[span].astype(np.float64, copy=False)
@@ -199,12 +196,12 @@ def task_losses(
     """Turn the scores of some rows into derivatives, for tasks [begin, end).
 
     `scores` has a row for each task and a column for each row of the data from `first` on, to which
-    the intercept is still to be added; `losses` has margin, scale and overconfidence of each task.
+    the intercept is still to be added; `losses` has the kernel parameters of each task in a row.
     The weighted loss and the sum of the derivatives are added to `value` and `slope`.
     """
     span = slice(first, first + scores.shape[1])
     for k in range(begin, end):
-        loss, weight = MarginLoss(*losses[k]), weights[part[k], span]
+        loss, weight = from_kernel_parameters(*losses[k]), weights[part[k], span]
         sign = np.where(codes[span] == positive[k], 1.0, -1.0)
         margins = sign * (scores[k] + intercept[k])
         scores[k] = sign * weight * _despite_nan(loss.derivative, margins)
@@ -219,7 +216,7 @@ def lbfgs_loop(
     factors: FloatArray,
     points: FloatArray,
 ) -> None:
-    """Take tasks, a row each, through all pairs: one half of the two-loop recursion.
+    """Apply all pairs to each task, a row of the points: one half of the two-loop recursion.
 
     With pair p and task k, factors[p, k] -= inverse[p, k] * (reads[p][k] . points[k]), then
     points[k] += factors[p, k] * writes[p][k].
@@ -230,9 +227,9 @@ def lbfgs_loop(
 
 
 def _despite_nan(function: Callable[[FloatArray], FloatArray], margins: FloatArray) -> FloatArray:
-    """Apply a method of the loss, which refuses NaN, such that NaN comes out where it goes in."""
-    unknown = np.isnan(margins)
-    return np.where(unknown, np.nan, function(np.where(unknown, 0.0, margins)))
+    """Apply a method of the loss, which refuses NaN; the result at NaN is NaN."""
+    is_nan = np.isnan(margins)
+    return np.where(is_nan, np.nan, function(np.where(is_nan, 0.0, margins)))
 
 
 def csr_gram(

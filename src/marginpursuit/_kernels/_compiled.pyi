@@ -5,7 +5,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from marginpursuit._kernels._descent import Descent
-from marginpursuit.losses import MarginLoss
+from marginpursuit.losses import Loss
 
 LEVELS: tuple[str, ...]
 
@@ -71,7 +71,7 @@ class _Rows:
         self,
         first: int,
         last: int,
-        loss: MarginLoss,
+        loss: Loss,
         sign: NDArray[np.float64],
         weight: NDArray[np.float64],
         coef: NDArray[np.float64],

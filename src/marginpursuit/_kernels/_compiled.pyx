@@ -2,7 +2,7 @@
 """Checked handles on the rows of a matrix, and the fused sweeps over them.
 
 The handle checks its buffers once; a method then runs over rows [first, last) with the GIL
-released. What it computes is written in sweep.h.
+released. sweep.h documents the computations.
 """
 
 from array import array
@@ -21,7 +21,13 @@ cdef extern from "sweep.h" nogil:
         Py_ssize_t n_columns, stride, item
         const void *indices
         const void *indptr
+    ctypedef enum loss_kind_t:
+        pass
+    enum:
+        SQUARE
+        N_LOSS_KINDS
     ctypedef struct loss_t:
+        loss_kind_t kind
         double margin, scale, overconfidence
     ctypedef struct sweep_t:
         const double *sign
@@ -39,7 +45,6 @@ cdef extern from "sweep.h" nogil:
         Py_ssize_t n_steps, batch
         const double *sign
         loss_t loss
-        int is_hinge
         double rate, decay, radius
         int fit_intercept, penalise_intercept
         const Py_ssize_t *own
@@ -75,34 +80,34 @@ cdef extern from "sweep.h" nogil:
         double *gradient
         Py_ssize_t stride
     enum:
-        TEAM
-    ctypedef struct team_t:
+        TASK_LANES
+    ctypedef struct task_sweep_t:
         const Py_ssize_t *codes
         const double *weight
         Py_ssize_t n_parts
-        Py_ssize_t positive[TEAM]
-        Py_ssize_t part[TEAM]
-        loss_t loss[TEAM]
-        double intercept[TEAM]
-        double value[TEAM]
-        double slope[TEAM]
+        Py_ssize_t positive[TASK_LANES]
+        Py_ssize_t part[TASK_LANES]
+        loss_t loss[TASK_LANES]
+        double intercept[TASK_LANES]
+        double value[TASK_LANES]
+        double slope[TASK_LANES]
         double *table
-    ctypedef struct visits_t:
+    ctypedef struct dual_pass_t:
         const Py_ssize_t *rows
-        Py_ssize_t n_visits
+        Py_ssize_t n_steps
         const Py_ssize_t *codes
         const double *weight
         const double *square
         double constant
-        Py_ssize_t positive[TEAM]
-        loss_t loss[TEAM]
-        double penalty[TEAM]
-        double intercept[TEAM]
+        Py_ssize_t positive[TASK_LANES]
+        loss_t loss[TASK_LANES]
+        double penalty[TASK_LANES]
+        double intercept[TASK_LANES]
         double *residual
         double *coef
-        double value[TEAM]
-        double gap[TEAM]
-        double balance[TEAM]
+        double value[TASK_LANES]
+        double gap[TASK_LANES]
+        double balance[TASK_LANES]
     ctypedef struct kernels_t:
         void (*sweep)(layout_t, int, const matrix_t *, Py_ssize_t, Py_ssize_t,
                       sweep_t *) noexcept nogil
@@ -114,10 +119,11 @@ cdef extern from "sweep.h" nogil:
                         const double *, const double *, double *) noexcept nogil
         void (*norms)(layout_t, int, const matrix_t *, Py_ssize_t, Py_ssize_t,
                       const double *, const double *, double *) noexcept nogil
-        void (*task)(const loss_t *, const Py_ssize_t *, Py_ssize_t, const double *, double,
-                     Py_ssize_t, double *, double *, double *) noexcept nogil
-        void (*team)(layout_t, int, const matrix_t *, Py_ssize_t, team_t *) noexcept nogil
-        void (*visit)(layout_t, int, const matrix_t *, visits_t *) noexcept nogil
+        void (*task_losses)(const loss_t *, const Py_ssize_t *, Py_ssize_t, const double *, double,
+                            Py_ssize_t, double *, double *, double *) noexcept nogil
+        void (*sweep_tasks)(layout_t, int, const matrix_t *, Py_ssize_t,
+                            task_sweep_t *) noexcept nogil
+        void (*dual_pass)(layout_t, int, const matrix_t *, dual_pass_t *) noexcept nogil
         double (*add_dot)(Py_ssize_t, double, const double *, double *, const double *) noexcept nogil
         void (*descend)(layout_t, int, const matrix_t *, descent_t *) noexcept nogil
         void (*tiles)(const float *, Py_ssize_t, Py_ssize_t, Py_ssize_t, tiles_t *) noexcept nogil
@@ -131,14 +137,14 @@ LEVELS = ("baseline", "avx2", "avx512")[:usable_levels()]
 cdef str BEST = LEVELS[len(LEVELS) - 1]
 
 # Buffer formats, numbered in the order of TYPES in vectors.h; l and q are both 64 bits where C
-# says so, hence the item size beside the format.
+# says so, hence the item size next to the format.
 cdef dict TYPE_OF = {
     ("d", 8): 0, ("f", 4): 1, ("e", 2): 2, ("b", 1): 3, ("B", 1): 4, ("?", 1): 4, ("h", 2): 5,
     ("H", 2): 6, ("i", 4): 7, ("l", 4): 7, ("I", 4): 8, ("L", 4): 8, ("l", 8): 9, ("q", 8): 9,
 }
 
 
-cdef enum:  # of these, what values of a kernel are and what indices may be
+cdef enum:  # the types of kernel values and of indices
     FLOAT64 = 0
     INT32 = 7
     INT64 = 9
@@ -162,7 +168,7 @@ cdef int type_of(Py_buffer *view, str what) except -1:
 
 
 cdef class _Rows:
-    """What dense and sparse rows share: their shape and the SIMD level in use."""
+    """The common part of dense and sparse rows: their shape and the SIMD level in use."""
 
     cdef const kernels_t *kernels
     cdef layout_t layout
@@ -172,7 +178,7 @@ cdef class _Rows:
     cdef readonly str level
 
     def __cinit__(self, *args, **kwargs):
-        self.kernels = kernels_at(0)  # so that no object is without
+        self.kernels = kernels_at(0)  # every object has kernels
 
     cdef int check_span(self, Py_ssize_t first, Py_ssize_t last) except -1:
         if not 0 <= first <= last <= self.n_rows:
@@ -199,8 +205,7 @@ cdef class _Rows:
         s.weight = &weight[0]
         s.coef = &coef[0]
         s.intercept = intercept
-        s.loss.margin, s.loss.scale = loss.margin, loss.scale
-        s.loss.overconfidence = loss.overconfidence
+        s.loss = loss_of(loss)
         s.value = s.slope = 0.0
         s.gradient = &gradient[0]
         s.margins = s.curvature = NULL
@@ -295,20 +300,62 @@ cdef class _Rows:
 cdef int check_inside(str name, const Py_ssize_t[::1] places, Py_ssize_t length) except -1:
     cdef Py_ssize_t k
     cdef bint inside = True
-    for k in range(places.shape[0]):  # no early exit: this loop is to be vectorised
+    for k in range(places.shape[0]):  # no early exit, so that the compiler vectorises the loop
         inside &= places[k] >= 0 and places[k] < length
     if not inside:
         raise IndexError(f"{name} must be in [0, {length})")
     return 0
 
 
+cdef loss_t loss_of(loss) except *:
+    """The loss as the kernels know it."""
+    cdef loss_t found
+    parameters = getattr(loss, "kernel_parameters", None)
+    if parameters is None:
+        raise TypeError(f"{type(loss).__name__} has no compiled kernel: kernel_parameters is None")
+    code, found.margin, found.scale, found.overconfidence = parameters
+    check_code(code)
+    found.kind = <loss_kind_t><int>code
+    return found
+
+
+cdef int check_code(double code) except -1:
+    if not (0 <= code < <int>N_LOSS_KINDS and code == <int>code):
+        raise ValueError(
+            f"the code of a loss must be a whole number in [0, {<int>N_LOSS_KINDS}); got {code}"
+        )
+    return 0
+
+
+cdef int check_losses(const double[:, ::1] parameters, Py_ssize_t n_tasks) except -1:
+    """Check rows of code, margin, scale and overconfidence, one for each task."""
+    cdef Py_ssize_t k
+    check_length("losses", parameters.shape[0], n_tasks)
+    check_length("a loss", parameters.shape[1], 4)
+    for k in range(n_tasks):
+        check_code(parameters[k, 0])
+    return 0
+
+
+cdef int check_one_kind(
+    const double[:, ::1] parameters, Py_ssize_t begin, Py_ssize_t end
+) except -1:
+    cdef Py_ssize_t k
+    for k in range(begin, end):
+        if parameters[k, 0] != parameters[begin, 0]:
+            raise ValueError("the tasks of one pass over sparse rows must have losses of one kind")
+    return 0
+
+
+cdef void read_loss(const double[:, ::1] parameters, Py_ssize_t task, loss_t *loss) noexcept nogil:
+    loss.kind = <loss_kind_t><int>parameters[task, 0]
+    loss.margin, loss.scale = parameters[task, 1], parameters[task, 2]
+    loss.overconfidence = parameters[task, 3]
+
+
 cdef int set_rules(descent_t *s, descent) except -1:
-    """Take over the numbers of a descent."""
-    loss = descent.loss
-    s.loss.margin, s.is_hinge = loss.margin, not hasattr(loss, "scale")
-    s.loss.scale, s.loss.overconfidence = getattr(loss, "scale", 1.0), 1.0
-    if not s.is_hinge:
-        s.loss.overconfidence = loss.overconfidence
+    """Copy the parameters of a descent."""
+    s.loss = loss_of(descent.loss)
     s.rate, s.decay, s.radius = descent.rate, descent.decay, descent.radius
     s.fit_intercept, s.penalise_intercept = descent.fit_intercept, descent.penalise_intercept
     s.intercept, s.total_intercept = descent.intercept, descent.total_intercept
@@ -326,7 +373,7 @@ def task_losses(
     """Turn the scores of some rows into derivatives, for tasks [begin, end).
 
     `scores` has a row for each task and a column for each row of the data from `first` on, to which
-    the intercept is still to be added; `losses` has margin, scale and overconfidence of each task.
+    the intercept is still to be added; `losses` has the kernel parameters of each task in a row.
     The weighted loss and the sum of the derivatives are added to `value` and `slope`.
     """
     cdef const double[:, ::1] parameters = losses
@@ -336,10 +383,9 @@ def task_losses(
     for name, length in (
         ("positive", positive.shape[0]), ("part", part.shape[0]), ("value", value.shape[0]),
         ("slope", slope.shape[0]), ("intercept", intercept.shape[0]),
-        ("losses", parameters.shape[0]),
     ):
         check_length(name, length, n_tasks)
-    check_length("a loss", parameters.shape[1], 3)
+    check_losses(parameters, n_tasks)
     check_length("weights", weights.shape[1], codes.shape[0])
     if not 0 <= first <= first + n <= codes.shape[0]:
         raise IndexError(f"rows [{first}, {first + n}) are not within {codes.shape[0]} rows")
@@ -352,14 +398,13 @@ def task_losses(
         return
     with nogil:
         for k in range(begin, end):
-            loss.margin, loss.scale = parameters[k, 0], parameters[k, 1]
-            loss.overconfidence = parameters[k, 2]
-            kernels.task(&loss, &codes[first], positive[k], &weights[part[k], first], intercept[k],
-                         n, &scores[k, 0], &value[k], &slope[k])
+            read_loss(parameters, k, &loss)
+            kernels.task_losses(&loss, &codes[first], positive[k], &weights[part[k], first],
+                                intercept[k], n, &scores[k, 0], &value[k], &slope[k])
 
 
-#: What `sweep_tiles` wants columns and rows of coefficients padded to multiples of, and the most
-#: tasks that it takes; none where it was not compiled.
+#: The multiples to which `sweep_tiles` expects columns, and rows of coefficients, to be padded, and
+#: the largest number of tasks; 0 without vector instructions.
 TILE_PADDING, TILE_GROUP = PADDING, TASK_GROUP
 TILE_TASKS = MOST_TASKS if kernels_at(0).tiles != NULL else 0
 
@@ -384,11 +429,10 @@ def sweep_tiles(
     cdef tiles_t s
     for name, length in (
         ("part", part.shape[0]), ("value", value.shape[0]), ("slope", slope.shape[0]),
-        ("intercept", intercept.shape[0]), ("losses", parameters.shape[0]),
-        ("gradient", gradient.shape[0]),
+        ("intercept", intercept.shape[0]), ("gradient", gradient.shape[0]),
     ):
         check_length(name, length, n_tasks)
-    check_length("a loss", parameters.shape[1], 3)
+    check_losses(parameters, n_tasks)
     check_length("codes", codes.shape[0], rows.shape[0])
     check_length("weights", weights.shape[1], rows.shape[0])
     check_length("coef", coef.shape[0], (n_tasks + TASK_GROUP - 1) // TASK_GROUP * TASK_GROUP)
@@ -402,8 +446,7 @@ def sweep_tiles(
     for k in range(n_tasks):
         if not 0 <= part[k] < weights.shape[0]:
             raise IndexError(f"part {part[k]} is not within {weights.shape[0]} parts")
-        loss[k].margin, loss[k].scale = parameters[k, 0], parameters[k, 1]
-        loss[k].overconfidence = parameters[k, 2]
+        read_loss(parameters, k, &loss[k])
     if first == last or rows.shape[1] == 0:
         return
     s.n_rows, s.n_tasks, s.codes, s.weight = rows.shape[0], n_tasks, &codes[0], &weights[0, 0]
@@ -418,7 +461,7 @@ def lbfgs_loop(
     reads, writes, const double[:, ::1] inverse not None, double[:, ::1] factors not None,
     double[:, ::1] points not None, str level=BEST,
 ):
-    """Take one task after the other through all pairs: one half of the two-loop recursion.
+    """Apply all pairs to each task, a row of the points: one half of the two-loop recursion.
 
     With pair p and task k, factors[p, k] -= inverse[p, k] * (reads[p][k] . points[k]), then
     points[k] += factors[p, k] * writes[p][k].
@@ -443,7 +486,7 @@ def lbfgs_loop(
     with nogil:
         for k in range(n_tasks):
             factor = 0.0
-            for p in range(n_pairs + 1):  # what the pair before gave is added while this is read
+            for p in range(n_pairs + 1):  # adds the previous pair while this one is read
                 factor = kernels.add_dot(
                     n, factor,
                     <const double *><uintptr_t>starts[n_pairs + (p - 1 if p > 0 else 0)] + k * n,
@@ -484,7 +527,7 @@ cdef class DenseRows(_Rows):
     cdef int set_layout(self) except -1:
         cdef Py_ssize_t item = self.view.itemsize
         cdef Py_ssize_t row = self.view.strides[0], column = self.view.strides[1]
-        # The stride of an axis of length one is never used, whatever NumPy says it is.
+        # NumPy sets the stride of an axis of length one to any number; it is not used.
         if self.n_columns <= 1:
             column = item
         if self.n_rows <= 1:
@@ -536,7 +579,7 @@ cdef class CsrRows(_Rows):
     cdef int held
 
     #: Tasks that `sweep_tasks` and `dual_pass` serve at once.
-    tasks_per_pass = TEAM
+    tasks_per_pass = TASK_LANES
 
     def __cinit__(self, data, indices, indptr, Py_ssize_t n_columns, str level=BEST):
         self.held = 0
@@ -577,17 +620,17 @@ cdef class CsrRows(_Rows):
     ):
         """Sweep all rows, centred and multiplied by the factors, for tasks [begin, end).
 
-        These are at most as many as a table, which is scratch, has lanes. `coef` and `gradient`
-        have a row for each task, `losses` margin, scale and overconfidence of each, and `weights` a
-        row for each row of the data and a column for each part.
+        These are at most `tasks_per_pass`, with losses of one kind. `coef` and `gradient` have a
+        row for each task, `losses` the kernel parameters of each, and `weights` a row for each row
+        of the data and a column for each part. `table` is scratch.
         """
         cdef const double[:, ::1] parameters = losses
         cdef Py_ssize_t n_tasks = coef.shape[0], n_columns = self.n_columns, k, task
-        cdef team_t team
+        cdef task_sweep_t tasks
         for name, length in (
             ("positive", positive.shape[0]), ("part", part.shape[0]), ("value", value.shape[0]),
             ("slope", slope.shape[0]), ("intercept", intercept.shape[0]),
-            ("gradient", gradient.shape[0]), ("losses", parameters.shape[0]),
+            ("gradient", gradient.shape[0]),
         ):
             check_length(name, length, n_tasks)
         for name, length in (
@@ -596,28 +639,28 @@ cdef class CsrRows(_Rows):
             ("table", table.shape[0]),
         ):
             check_length(name, length, n_columns)
-        check_length("a loss", parameters.shape[1], 3)
+        check_losses(parameters, n_tasks)
         check_length("codes", codes.shape[0], self.n_rows)
         check_length("weights", weights.shape[0], self.n_rows)
-        check_length("a column of the table", table.shape[1] * table.shape[2], 2 * TEAM)
+        check_length("a column of the table", table.shape[1] * table.shape[2], 2 * TASK_LANES)
         check_inside("part", part, weights.shape[1])
-        if not 0 <= begin < end <= n_tasks or end - begin > TEAM:
-            raise IndexError(f"tasks [{begin}, {end}) are not 1 to {TEAM} of {n_tasks} tasks")
-        team.codes, team.weight, team.n_parts = &codes[0], &weights[0, 0], weights.shape[1]
-        team.table = &table[0, 0, 0]
+        if not 0 <= begin < end <= n_tasks or end - begin > TASK_LANES:
+            raise IndexError(f"tasks [{begin}, {end}) are not 1 to {TASK_LANES} of {n_tasks} tasks")
+        tasks.codes, tasks.weight, tasks.n_parts = &codes[0], &weights[0, 0], weights.shape[1]
+        tasks.table = &table[0, 0, 0]
+        check_one_kind(parameters, begin, end)
         with nogil:
-            for k in range(TEAM):  # lanes without a task do the first one's
+            for k in range(TASK_LANES):  # a lane without a task repeats the first one
                 task = begin + k if begin + k < end else begin
-                team.positive[k], team.part[k] = positive[task], part[task]
-                team.loss[k].margin, team.loss[k].scale = parameters[task, 0], parameters[task, 1]
-                team.loss[k].overconfidence = parameters[task, 2]
-            fill_table(&team, coef, centre, factors, begin, end)
+                tasks.positive[k], tasks.part[k] = positive[task], part[task]
+                read_loss(parameters, task, &tasks.loss[k])
+            fill_table(&tasks, coef, centre, factors, begin, end)
             for k in range(end - begin):
-                team.intercept[k] += intercept[begin + k]
-            self.kernels.team(self.layout, self.type, &self.matrix, self.n_rows, &team)
+                tasks.intercept[k] += intercept[begin + k]
+            self.kernels.sweep_tasks(self.layout, self.type, &self.matrix, self.n_rows, &tasks)
             for k in range(end - begin):
-                value[begin + k], slope[begin + k] = team.value[k], team.slope[k]
-            read_table(&team, gradient, centre, factors, begin, end)
+                value[begin + k], slope[begin + k] = tasks.value[k], tasks.slope[k]
+            read_table(&tasks, gradient, centre, factors, begin, end)
 
     def dual_pass(
         self, losses, const Py_ssize_t[::1] rows not None, const Py_ssize_t[::1] codes not None,
@@ -626,47 +669,52 @@ cdef class CsrRows(_Rows):
         double[:, ::1] residual not None, double[:, ::1] coef not None,
         double[::1] intercept not None, double[:, ::1] sums not None,
     ):
-        """Visit rows in this order, for a whole team of tasks: coordinate ascent in the dual.
+        """Take a step of dual coordinate ascent for each row, in this order, for all lanes.
 
         Weights, and squared norms with the constant, have an entry for each row of the data,
         residuals a row for each, coefficients one for each column; all else has an entry for each
-        task. Value, gap and balance are written to the rows of `sums`; see sweep.h.
+        task. Losses are functions of one rho. Value, duality gap and balance are written to the
+        rows of `sums`; see sweep.h.
         """
         cdef const double[:, ::1] parameters = losses
         cdef Py_ssize_t k
-        cdef visits_t visits
+        cdef dual_pass_t dual
         for name, length in (
-            ("losses", parameters.shape[0]), ("positive", positive.shape[0]),
-            ("penalty", penalty.shape[0]), ("intercept", intercept.shape[0]),
+            ("positive", positive.shape[0]), ("penalty", penalty.shape[0]), ("intercept", intercept.shape[0]),
             ("a row of residual", residual.shape[1]), ("a row of coef", coef.shape[1]),
             ("a row of sums", sums.shape[1]),
         ):
-            check_length(name, length, TEAM)
+            check_length(name, length, TASK_LANES)
         for name, length in (
             ("codes", codes.shape[0]), ("weights", weights.shape[0]),
             ("squares", squares.shape[0]), ("residual", residual.shape[0]),
         ):
             check_length(name, length, self.n_rows)
         check_length("coef", coef.shape[0], self.n_columns)
-        check_length("a loss", parameters.shape[1], 3)
+        check_losses(parameters, TASK_LANES)
         check_length("sums", sums.shape[0], 3)
         check_inside("rows", rows, self.n_rows)
         if rows.shape[0] == 0 or self.n_columns == 0:
-            raise ValueError("there are to be rows to visit, and columns")
-        visits.rows, visits.n_visits, visits.codes = &rows[0], rows.shape[0], &codes[0]
-        visits.weight, visits.square, visits.constant = &weights[0], &squares[0], constant
-        visits.residual, visits.coef = &residual[0, 0], &coef[0, 0]
+            raise ValueError(
+                f"expected at least one row and one column; got {rows.shape[0]} rows and "
+                f"{self.n_columns} columns"
+            )
+        check_one_kind(parameters, 0, TASK_LANES)
+        if parameters[0, 0] > <int>SQUARE:
+            raise ValueError("dual coordinate ascent needs a function rho of the residual; "
+                             f"got a loss of code {int(parameters[0, 0])}")
+        dual.rows, dual.n_steps, dual.codes = &rows[0], rows.shape[0], &codes[0]
+        dual.weight, dual.square, dual.constant = &weights[0], &squares[0], constant
+        dual.residual, dual.coef = &residual[0, 0], &coef[0, 0]
         with nogil:
-            for k in range(TEAM):
-                visits.positive[k], visits.penalty[k] = positive[k], penalty[k]
-                visits.intercept[k] = intercept[k]
-                visits.loss[k].margin, visits.loss[k].scale = parameters[k, 0], parameters[k, 1]
-                visits.loss[k].overconfidence = parameters[k, 2]
-            self.kernels.visit(self.layout, self.type, &self.matrix, &visits)
-            for k in range(TEAM):
-                intercept[k] = visits.intercept[k]
-                sums[0, k], sums[1, k] = visits.value[k], visits.gap[k]
-                sums[2, k] = visits.balance[k]
+            for k in range(TASK_LANES):
+                dual.positive[k], dual.penalty[k] = positive[k], penalty[k]
+                dual.intercept[k] = intercept[k]
+                read_loss(parameters, k, &dual.loss[k])
+            self.kernels.dual_pass(self.layout, self.type, &self.matrix, &dual)
+            for k in range(TASK_LANES):
+                intercept[k] = dual.intercept[k]
+                sums[0, k], sums[1, k], sums[2, k] = dual.value[k], dual.gap[k], dual.balance[k]
 
     cdef int check_structure(self) except -1:
         check_vector("data", &self.data)
@@ -694,38 +742,38 @@ cdef enum:  # columns of a table that a first-level cache holds
 
 
 cdef void fill_table(
-    team_t *team, const double[:, :] coef, const double[::1] centre, const double[::1] factors,
-    Py_ssize_t begin, Py_ssize_t end,
+    task_sweep_t *tasks, const double[:, :] coef, const double[::1] centre,
+    const double[::1] factors, Py_ssize_t begin, Py_ssize_t end,
 ) noexcept nogil:
-    """Put coefficients times factors into a table; the intercepts become minus their scores."""
+    """Put coefficients times factors into a table; the intercepts become minus centre.coef."""
     cdef Py_ssize_t n_columns = coef.shape[1], block, first, last, j, k
     cdef double here, at_centre
-    for k in range(TEAM):
-        team.intercept[k] = 0.0
+    for k in range(TASK_LANES):
+        tasks.intercept[k] = 0.0
     for block in range((n_columns + BLOCK - 1) // BLOCK):
         first, last = block * BLOCK, min((block + 1) * BLOCK, n_columns)
-        for k in range(TEAM):
+        for k in range(TASK_LANES):
             at_centre = 0.0
             for j in range(first, last):
                 here = coef[begin + k, j] * factors[j] if begin + k < end else 0.0
                 at_centre += centre[j] * here
-                team.table[j * 2 * TEAM + k] = here
-                team.table[(j * 2 + 1) * TEAM + k] = 0.0
-            team.intercept[k] -= at_centre
+                tasks.table[j * 2 * TASK_LANES + k] = here
+                tasks.table[(j * 2 + 1) * TASK_LANES + k] = 0.0
+            tasks.intercept[k] -= at_centre
 
 
 cdef void read_table(
-    const team_t *team, double[:, ::1] gradient, const double[::1] centre,
+    const task_sweep_t *tasks, double[:, ::1] gradient, const double[::1] centre,
     const double[::1] factors, Py_ssize_t begin, Py_ssize_t end,
 ) noexcept nogil:
-    """Take the gradients out of a table, those of centred columns times factors."""
+    """Copy the gradients from a table, those of centred columns times factors."""
     cdef Py_ssize_t n_columns = gradient.shape[1], block, first, last, j, k
     for block in range((n_columns + BLOCK - 1) // BLOCK):
         first, last = block * BLOCK, min((block + 1) * BLOCK, n_columns)
         for k in range(end - begin):
             for j in range(first, last):
                 gradient[begin + k, j] = factors[j] * (
-                    team.table[(j * 2 + 1) * TEAM + k] - centre[j] * team.slope[k]
+                    tasks.table[(j * 2 + 1) * TASK_LANES + k] - centre[j] * tasks.slope[k]
                 )
 
 
@@ -754,7 +802,7 @@ cdef bint csr_sound(
     for k in range(n_offsets - 1):
         if indptr[k] > indptr[k + 1]:
             return False
-    for k in range(n_stored):  # no early exit: this loop is to be vectorised
+    for k in range(n_stored):  # no early exit, so that the compiler vectorises the loop
         inside &= indices[k] >= 0 and indices[k] < n_columns
     return inside
 

@@ -1,4 +1,4 @@
-"""What a stochastic descent is made of; the steps themselves are taken by the handles on rows."""
+"""Parameters and state of a stochastic gradient descent; the handles on rows take the steps."""
 
 from dataclasses import dataclass, field
 
@@ -6,12 +6,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginpursuit._validation import FloatArray
-from marginpursuit.losses import HingeLoss, MarginLoss
+from marginpursuit.losses import Loss
 
 
 @dataclass(slots=True)
 class Descent:
-    r"""A stochastic (sub)gradient descent: how it goes on, and where it is.
+    r"""A stochastic (sub)gradient descent: its parameters and its state.
 
     Step t = 0, 1, ... takes the rows i of a batch of k, with margins m = y (x·w + b), to
 
@@ -28,8 +28,8 @@ class Descent:
     `coef` are its coefficients c, and a step changes those of its rows, c[own[i]].
     """
 
-    loss: MarginLoss | HingeLoss
-    sign: FloatArray  # y, one a row of the matrix
+    loss: Loss
+    sign: FloatArray  # y of each row of the matrix
     rate: float
     decay: float
     coef: FloatArray  # w; changed in place
@@ -39,12 +39,12 @@ class Descent:
     fit_intercept: bool = False
     penalise_intercept: bool = False
     t: int = 0  # steps taken so far
-    total: FloatArray | None = None  # the sum of all w so far, if the mean of them is wanted
+    total: FloatArray | None = None  # the sum of all w so far, if their mean is wanted
     total_intercept: float = 0.0
     total_slope: float = 0.0  # the sum over all steps of the mean of y φ'(m), the derivative in b
-    own: NDArray[np.intp] | None = None  # the column that is the same as a row, one a row
+    own: NDArray[np.intp] | None = None  # the column that equals each row
     square: float = 0.0  # with `own`, ‖w‖²
-    # Numbers of steps, rising, and what w and b were after so many; with a total, their means.
+    # Increasing numbers of steps, and w and b after each of them; with a total, their means.
     marks: NDArray[np.intp] = field(default_factory=lambda: np.empty(0, np.intp))
     path: FloatArray = field(default_factory=lambda: np.empty((0, 0)))
     path_intercept: FloatArray = field(default_factory=lambda: np.empty(0))

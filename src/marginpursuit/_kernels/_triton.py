@@ -1,17 +1,18 @@
 """The sweep for one task, and moments, on a CUDA device: Triton kernels that read the rows once.
 
-Each program takes every so many-th tile of rows, adds them up, in float32 for a sweep, and writes
-its sums; those of all programs are added in float64. Which program takes which rows is fixed by the
-shape of the data and the device, so that results repeat bit for bit.
+With P programs, program p reads the tiles p, p + P, p + 2P, ... of rows, adds them up, in float32
+for a sweep, and writes its sums; the sums of all programs are added in float64. The assignment of
+rows to programs is fixed by the shape of the data and the device, so that results are reproducible
+bit for bit.
 
-A program is one warp. Some of its lanes share a row, the fewer the better: what is done once for a
-row is done by each of them, and their sums have to meet. The columns that a lane sees keep their
-coefficients and sums in registers, from the first tile to the last.
+A program is one warp. Several of its lanes share a row, and few are better than many: each of them
+repeats the work per row, and their sums are reduced. Coefficients and sums of the columns of a lane
+stay in registers from the first tile to the last.
 """
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -20,33 +21,57 @@ import triton.language as tl
 
 from marginpursuit._namespaces import to_numpy
 from marginpursuit._validation import FloatArray
-from marginpursuit.losses import INFLUENCE_BOUND, TRUNCATION, MarginLoss
+from marginpursuit.losses import INFLUENCE_BOUND, TRUNCATION, Loss
 
-#: The dtypes that the kernel reads as they are.
+#: The dtypes that the kernel reads without conversion.
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.uint8)
 
 #: The most columns whose sums fit the registers.
 MOST_COLUMNS = 4096
 
-# Where squares of margins, in units of the scale, would leave float32, the unit is this many times
-# the level; a scale so many times the unit is as good as none.
-_LARGEST_UNIT, _LARGEST_SCALE = 1e6, 1e15
+_CATONI: tl.constexpr = tl.constexpr(0)
+_PSEUDO_HUBER: tl.constexpr = tl.constexpr(1)
+_LOG_COSH: tl.constexpr = tl.constexpr(2)
+_HUBER: tl.constexpr = tl.constexpr(3)
+_LOGISTIC: tl.constexpr = tl.constexpr(5)
+_HINGE: tl.constexpr = tl.constexpr(6)
+_TRUNCATION: tl.constexpr = tl.constexpr(TRUNCATION)
+_INFLUENCE_BOUND: tl.constexpr = tl.constexpr(INFLUENCE_BOUND)
 
-# The registers of a thread, as many as permit 20, 16 or 12 warps on a multiprocessor, which shares
-# 65,536 of them; and those that hold neither values, coefficients nor sums.
-_REGISTERS, _ALL_REGISTERS, _OVERHEAD = (96, 128, 168), 1 << 16, 24
 
-# The most that a program asks for at once. A dozen of them then wait for more than a device of
-# 5 TB/s delivers in a microsecond, which is about what it takes to answer.
-_TILE_BYTES, _TILE_VALUES, _MOST_DEPTH = 8192, 4096, 8
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """Thresholds of the kernels, chosen on an H200 (`benchmarks/gpu.py`)."""
 
-# The bytes of a load; and the columns, relative to those that there are, that loads may reach for.
-_LEAST_LOAD, _LARGEST_LOAD, _MOST_PADDING = 4, 16, 1.2
+    # Margins are in units of the scale, but of at most this multiple of the level, such that their
+    # squares fit float32; and the scale is at most this multiple of the unit.
+    largest_unit: float = 1e6
+    largest_scale: float = 1e15
+    # Registers of a thread that allow 20, 16 or 12 warps per multiprocessor; all registers of a
+    # multiprocessor; registers of a thread besides values, coefficients and sums.
+    registers: tuple[int, ...] = (96, 128, 168)
+    all_registers: int = 1 << 16
+    overhead_registers: int = 24
+    # Bytes and values of a tile, and groups of rows in it. A dozen programs then have more bytes in
+    # flight than 5 TB/s deliver in a microsecond, the latency of the memory.
+    tile_bytes: int = 8192
+    tile_values: int = 4096
+    most_depth: int = 8
+    # Bytes of a load, and padded columns relative to the columns of the data.
+    least_load: int = 4
+    largest_load: int = 16
+    most_padding: float = 1.2
+    # Columns per lane, for values of one byte and for wider ones: narrower values cost more
+    # instructions per byte, which leaves fewer for each row.
+    columns_per_lane: tuple[int, int] = (32, 16)
+
+
+_POLICY = Policy()
 
 
 @dataclass(frozen=True, slots=True)
 class Tiling:
-    """What a program reads at once: `depth` times `rows` rows, in chunks of `width` columns."""
+    """The tile of a program: `depth` times `rows` rows, in chunks of `width` columns."""
 
     width: int
     chunks: int
@@ -57,38 +82,40 @@ class Tiling:
 
     @property
     def programs(self) -> int:
-        """How many of them a multiprocessor runs at a time: the same on each of its 4 parts."""
-        return _ALL_REGISTERS // (32 * 4 * self.registers) * 4 // self.warps
+        """Programs per multiprocessor, the same number on each of its 4 partitions."""
+        return _POLICY.all_registers // (32 * 4 * self.registers) * 4 // self.warps
 
     @classmethod
     @cache
     def of(cls, n_columns: int, stride: int, itemsize: int) -> "Tiling":
-        """Choose for rows of so many columns that begin `stride` elements apart."""
+        """Choose the tiling for rows of `n_columns` columns that begin `stride` elements apart."""
+        policy = _POLICY
         warps = 1 if n_columns <= 1024 else 4
-        # Narrower values cost more instructions for each byte, and fewer are left for each row.
-        share = 32 if itemsize == 1 else 16
-        lanes = min(max(triton.next_power_of_2(triton.cdiv(n_columns, share)), 4), 32)
-        load = min(_LARGEST_LOAD // itemsize, stride & -stride or _LARGEST_LOAD)
+        per_lane = policy.columns_per_lane[0 if itemsize == 1 else 1]
+        lanes = min(max(triton.next_power_of_2(triton.cdiv(n_columns, per_lane)), 4), 32)
+        load = min(policy.largest_load // itemsize, stride & -stride or policy.largest_load)
         while True:
             width = lanes * load * warps
             chunks = triton.cdiv(n_columns, width)
-            is_close = chunks * width <= _MOST_PADDING * n_columns
-            if is_close or load * itemsize <= _LEAST_LOAD or load == 1:
+            is_close = chunks * width <= policy.most_padding * n_columns
+            if is_close or load * itemsize <= policy.least_load or load == 1:
                 break
             load //= 2
         rows, seen = 32 // lanes, chunks * load
-        # A lane keeps coefficients and sums of the columns that it sees, and the values of one row
-        # in float32 if they came otherwise. What is left takes the rows as they came.
-        fixed = _OVERHEAD + seen * (2 if itemsize == 4 else 3)
+        # A lane holds coefficients and sums of its columns and, unless the data are float32, the
+        # converted values of one row. The other registers hold rows in the dtype of the data.
+        fixed = policy.overhead_registers + seen * (2 if itemsize == 4 else 3)
         held = chunks * max(load * itemsize // 4, 1)  # for a row
-        tile = min(_TILE_BYTES, _TILE_VALUES * itemsize) // (rows * n_columns * itemsize)
-        # Where few lanes share a row, more programs do better than larger ones: 40M x 54 in float32
+        tile = min(policy.tile_bytes, policy.tile_values * itemsize) // (
+            rows * n_columns * itemsize
+        )
+        # With few lanes per row, more programs are faster than larger ones: 40M x 54 in float32
         # took an H200 1.98 ms with 96 registers each, and 2.2 ms with 128.
-        most = _REGISTERS[0] if lanes < 8 else _REGISTERS[-1]
-        depth = max(min((most - fixed) // held, tile, _MOST_DEPTH), 1)
+        most = policy.registers[0] if lanes < 8 else policy.registers[-1]
+        depth = max(min((most - fixed) // held, tile, policy.most_depth), 1)
         depth = 1 << depth.bit_length() - 1
-        enough = [x for x in _REGISTERS[:-1] if x >= fixed + held * depth]
-        return cls(width, chunks, rows, depth, warps, (*enough, _REGISTERS[-1])[0])
+        enough = [x for x in policy.registers[:-1] if x >= fixed + held * depth]
+        return cls(width, chunks, rows, depth, warps, (*enough, policy.registers[-1])[0])
 
 
 def sweep(
@@ -98,7 +125,7 @@ def sweep(
     weights: Any,
     coef: FloatArray,
     intercept: float,
-    loss: MarginLoss,
+    loss: Loss,
 ) -> FloatArray:
     """Return the gradient, the value and the slope of one task, as one array.
 
@@ -116,11 +143,11 @@ def sweep(
         Coefficients.
     intercept : float
         The intercept.
-    loss : MarginLoss
-        The loss.
+    loss : Loss
+        The loss, with kernel parameters.
     """
     n_rows, n_columns = matrix.shape
-    unit = min(loss.scale, _LARGEST_UNIT * loss.margin)
+    unit = _unit(loss)
     direction = torch.from_numpy((coef / unit).astype(np.float32))
     direction = direction.to(matrix.device, non_blocking=True)
     sums = launch(matrix, codes, positive, weights, direction, float(intercept), loss, unit)
@@ -130,6 +157,14 @@ def sweep(
     return np.asarray(total)
 
 
+def _unit(loss: Any) -> float:
+    """Return the unit of margins in which the kernel evaluates a loss."""
+    code, margin, scale, _ = loss.kernel_parameters
+    if code in (_LOGISTIC.value, _HINGE.value):
+        return 1.0  # these are not functions of margin/scale times scale²
+    return float(min(scale, _POLICY.largest_unit * margin))
+
+
 def launch(
     matrix: Any,
     codes: Any,
@@ -137,14 +172,14 @@ def launch(
     weights: Any,
     direction: Any,
     intercept: float,
-    loss: MarginLoss,
+    loss: Loss,
     unit: float,
 ) -> Any:
-    """Start the kernel; return a tensor with the sums of each program, margins in this unit."""
+    """Start the kernel; return a tensor with the sums of each program, with margins in `unit`."""
+    code, margin, scale, overconfidence = cast(Any, loss).kernel_parameters
     n_rows, n_columns = matrix.shape
     tiling, programs = _shares(matrix)
     sums = torch.empty((programs, n_columns + 2), dtype=torch.float64, device=matrix.device)
-    scale = min(loss.scale / unit, _LARGEST_SCALE)
     with torch.cuda.device_of(matrix):
         _sweep[(programs,)](
             matrix,
@@ -155,13 +190,12 @@ def launch(
             n_rows,
             positive,
             intercept / unit,
-            loss.margin / unit,
-            TRUNCATION * scale,
-            1.0 / (6.0 * scale * scale),
-            INFLUENCE_BOUND * scale,
-            loss.overconfidence,
+            margin / unit,
+            min(scale / unit, _POLICY.largest_scale),
+            overconfidence,
             codes.stride(0),
             weights.stride(0),
+            KIND=code,
             IS_EQUAL=weights.stride(0) == 0,
             STRIDE=matrix.stride(0),
             N_COLUMNS=n_columns,
@@ -213,7 +247,7 @@ def moments(matrix: Any, weights: Any, centre: FloatArray) -> tuple[FloatArray, 
 
 
 def _shares(matrix: Any) -> tuple[Tiling, int]:
-    """Return the tiling for a matrix, and the number of programs that share it."""
+    """Return the tiling for a matrix, and the number of programs."""
     tiling = Tiling.of(matrix.shape[1], matrix.stride(0), matrix.element_size())
     processors = 1  # of Triton's interpreter
     if matrix.is_cuda:
@@ -234,7 +268,7 @@ def _ask(  # type: ignore[no-untyped-def]  # pragma: no cover - runs on the devi
     ROWS: tl.constexpr,
     DEPTH: tl.constexpr,
 ):
-    """Load a tile, all of it before any is used; return its chunks, those of a row together."""
+    """Load a whole tile; return its chunks, those of a row in succession."""
     column, line = tl.arange(0, WIDTH), tl.arange(0, ROWS)
     x = ()
     for part in tl.static_range(DEPTH * CHUNKS):
@@ -245,6 +279,77 @@ def _ask(  # type: ignore[no-untyped-def]  # pragma: no cover - runs on the devi
         mask = there[:, None] & inside[None, :]
         x += (tl.load(place, mask=mask, other=0),)  # type: ignore[assignment]
     return x
+
+
+@triton.jit
+def _catoni(size, scale):  # type: ignore[no-untyped-def]  # pragma: no cover - runs on the device
+    # With t = min(r, s√2): ψ = t - t³/(6s²) and ρ = t²/2 - t⁴/(24s²) + sB(r - t).
+    cubic = 1.0 / (6.0 * scale * scale)
+    within = tl.minimum(size, _TRUNCATION * scale)
+    square = within * within
+    linear = _INFLUENCE_BOUND * scale * (size - within)
+    return square * (0.5 - 0.25 * cubic * square) + linear, within * (1.0 - cubic * square)
+
+
+@triton.jit
+def _pseudo_huber(size, scale):  # type: ignore[no-untyped-def]  # pragma: no cover
+    ratio = size / scale
+    norm = tl.sqrt(1.0 + ratio * ratio)
+    is_linear = ratio > 1e18
+    value = size * tl.where(is_linear, scale, size / (1.0 + norm))
+    return value, tl.where(is_linear, scale, size / norm)
+
+
+@triton.jit
+def _log_cosh(size, scale):  # type: ignore[no-untyped-def]  # pragma: no cover
+    # Power series up to u = 1/2 and 1/10, in which the closed forms would cancel in float32.
+    ratio = size / scale
+    square = tl.minimum(ratio, 1.0) * tl.minimum(ratio, 1.0)
+    power = tl.exp(-2.0 * ratio)
+    series = 17.0 / 2520.0 - square * (31.0 / 14175.0 - square * (691.0 / 935550.0))
+    series = 0.5 - square * (1.0 / 12.0 - square * (1.0 / 45.0 - square * series))
+    outer = scale * (size + scale * (tl.log(1.0 + power) - 0.6931471805599453))
+    value = tl.where(ratio < 0.5, size * (size * series), outer)
+    inner = size * (1.0 - square * (1.0 / 3.0 - square * (2.0 / 15.0)))
+    return value, tl.where(ratio < 0.1, inner, scale * ((1.0 - power) / (1.0 + power)))
+
+
+@triton.jit
+def _huber(size, scale):  # type: ignore[no-untyped-def]  # pragma: no cover
+    within = tl.minimum(size, scale)
+    return 0.5 * within * within + scale * (size - within), within
+
+
+@triton.jit
+def _logistic(residual):  # type: ignore[no-untyped-def]  # pragma: no cover
+    # log(1 + e^r); where e^-|r| is small, log(1 + x) is x - x²/2.
+    power = tl.exp(-tl.abs(residual))
+    log1p = tl.where(power < 1e-3, power * (1.0 - 0.5 * power), tl.log(1.0 + power))
+    influence = tl.where(residual < 0, power, 1.0) / (1.0 + power)
+    return tl.maximum(residual, 0.0) + log1p, influence
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _loss(residual, scale, KIND: tl.constexpr):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Return a loss and its influence at residuals, for weight 1."""
+    size = tl.abs(residual)
+    if KIND == _LOGISTIC:
+        value, influence = _logistic(residual)
+    elif KIND == _HINGE:
+        value, influence = size, tl.where(residual == 0, 0.0, 1.0)
+    elif KIND == _PSEUDO_HUBER:
+        value, influence = _pseudo_huber(size, scale)
+    elif KIND == _LOG_COSH:
+        value, influence = _log_cosh(size, scale)
+    elif KIND == _HUBER:
+        value, influence = _huber(size, scale)
+    elif KIND == _CATONI:
+        value, influence = _catoni(size, scale)
+    else:
+        value, influence = 0.5 * size * size, size
+    if KIND != _LOGISTIC:
+        influence = tl.where(residual < 0, -influence, influence)
+    return value, influence
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -258,12 +363,11 @@ def _sweep(  # type: ignore[no-untyped-def]  # pragma: no cover - runs on the de
     positive,
     intercept,
     level,
-    limit,
-    cubic,
-    steepest,
+    scale,
     overconfidence,
     code_stride,
     weight_stride,
+    KIND: tl.constexpr,
     IS_EQUAL: tl.constexpr,
     STRIDE: tl.constexpr,
     N_COLUMNS: tl.constexpr,
@@ -300,15 +404,11 @@ def _sweep(  # type: ignore[no-untyped-def]  # pragma: no cover - runs on the de
             for chunk in tl.static_range(CHUNKS):
                 products += x[depth * CHUNKS + chunk].to(tl.float32) * direction[chunk]
             residual = level - sign * (tl.sum(products, axis=1) + intercept)
-            # With t the residual within ±s√2: ψ is t - t³/(6s²), and ρ is t²/2 - t⁴/(24s²) plus
-            # B times what lies beyond, in units of s (see `losses`).
-            within = tl.minimum(tl.maximum(residual, -limit), limit)
-            square = within * within
-            beyond = steepest * tl.abs(residual - within)
-            charge = tl.where(residual < 0, weight * overconfidence, weight)
-            charge = tl.where(there, charge, 0.0)
-            value += charge * (square * (0.5 - 0.25 * cubic * square) + beyond)
-            factor = -sign * charge * (within * (1.0 - cubic * square))
+            sided = tl.where(residual < 0, weight * overconfidence, weight)
+            sided = tl.where(there, sided, 0.0)
+            loss, influence = _loss(residual, scale, KIND)
+            value += sided * loss
+            factor = -sign * sided * influence
             slope += factor
             total = ()
             for chunk in tl.static_range(CHUNKS):

@@ -1,20 +1,20 @@
 /* Stochastic (sub)gradient steps, one or a few rows each, in time that grows with the elements
  * stored in those rows and not with the number of columns.
  *
- * What would touch every coefficient is put off: w is kept as scale times v, so that shrinking and
- * projecting change one number; the norm of w is kept up to date beside it; and the sum of all w so
- * far, if it is wanted, is that of `total`, sum times v, and minus `lag`. There sum adds up the
- * scales since `lag` was zero, and a change of v takes part in `lag` with the sum before it.
+ * Operations on every coefficient are lazy. w is stored as scale times v, so that shrinkage and
+ * projection change one number; the norm of w is updated along with it. The sum of all w so far, if
+ * wanted, is total + sum v - lag. Here `sum` is the sum of the scales since `lag` was last zero, and
+ * a change of v adds that change times the current `sum` to `lag`.
  *
  * Included by sweep.c, for each SIMD level.
  */
 
 enum {
-    AHEAD = 4,           /* draws by which memory is asked for a row before it is needed */
-    MOST_PREFETCH = 1024 /* bytes of it that are asked for; the processor foresees the rest */
+    AHEAD = 4,           /* draws between the prefetch of a row and its use */
+    MOST_PREFETCH = 1024 /* bytes of a row; hardware prefetchers fetch the rest */
 };
 
-/* How far from 1 the scale may be. The sum of all w loses as many digits as this has. */
+/* Bounds of the scale and of its inverse. The sum of all w loses log10 of the bound in digits. */
 #define MOST_SCALE 1e9
 #define MOST_SCALE_OF_SUM 1e3
 
@@ -38,7 +38,7 @@ static void prefetch_csr_row(const int wide, const matrix_t *m, ptrdiff_t row)
     prefetch_span((const char *)m->indices + first * index, stored * index);
 }
 
-/* Asks for what the draws after the first will need. */
+/* Prefetches the rows of later draws. */
 static void prefetch(layout_t layout, const matrix_t *m, const double *sign, const ptrdiff_t *draws,
                      ptrdiff_t n)
 {
@@ -55,13 +55,10 @@ static void prefetch(layout_t layout, const matrix_t *m, const double *sign, con
     }
 }
 
-static double hinge_slope(double margin, double level) { return margin < level ? -1.0 : 0.0; }
-
-static double slope_of_row(const descent_t *s, const running_t *run, double score, double sign)
+static double slope_of_row(const loss_state_t *loss, double score, double sign)
 {
-    if (s->is_hinge) return sign * hinge_slope(sign * score, s->loss.margin);
     sums_t unused = {splat(0.0), splat(0.0)};
-    return first_lane(derivative(run, splat(score), splat(sign), splat(1.0), &unused));
+    return first_lane(derivative(loss, splat(score), splat(sign), splat(1.0), &unused));
 }
 
 static int is_unsafe(const descent_t *s, double scale)
@@ -87,10 +84,10 @@ static void record(const descent_t *s, ptrdiff_t d, const state_t *state, ptrdif
 {
     double *out = s->path + mark * d;
     if (s->total) {
-        const double share = 1.0 / (double)s->t;
+        const double mean = 1.0 / (double)s->t;
         for (ptrdiff_t j = 0; j < d; j++)
-            out[j] = share * (s->total[j] + (state->sum * s->coef[j] - s->lag[j]));
-        s->path_intercept[mark] = share * s->total_intercept;
+            out[j] = mean * (s->total[j] + (state->sum * s->coef[j] - s->lag[j]));
+        s->path_intercept[mark] = mean * s->total_intercept;
     } else {
         for (ptrdiff_t j = 0; j < d; j++) out[j] = state->scale * s->coef[j];
         s->path_intercept[mark] = s->intercept;
@@ -129,8 +126,8 @@ static void project(descent_t *s, state_t *state)
 }
 
 /* One step from w, with the scores of all its rows taken before any is added. */
-static void step(const products_t *products, const matrix_t *m, descent_t *s, const running_t *run,
-                 state_t *state, const ptrdiff_t *rows)
+static void step(const products_t *products, const matrix_t *m, descent_t *s,
+                 const loss_state_t *loss, state_t *state, const ptrdiff_t *rows)
 {
     const double when = 1.0 + (double)s->t, shrink = 1.0 - s->decay / when;
     const double length = s->rate / (when * (double)s->batch);
@@ -140,7 +137,7 @@ static void step(const products_t *products, const matrix_t *m, descent_t *s, co
         products->scores(m, rows[i], 1, s->coef, &score);
         score *= state->scale;
         if (i == 0) first = score;
-        const double slope = slope_of_row(s, run, score + s->intercept, sign);
+        const double slope = slope_of_row(loss, score + s->intercept, sign);
         s->factors[i] = -length * slope;
         slopes += slope;
     }
@@ -168,7 +165,7 @@ static void descend(layout_t layout, int type, const matrix_t *m, descent_t *s)
 {
     const products_t *products = &products_of[layout][type];
     const ptrdiff_t d = m->n_columns, n_draws = s->n_steps * s->batch;
-    const running_t run = start(&(sweep_t){.loss = s->loss});
+    const loss_state_t loss = start_loss(&(sweep_t){.loss = s->loss});
     state_t state = {1.0, s->penalise_intercept ? s->intercept * s->intercept : 0.0, 0.0};
     ptrdiff_t mark = 0;
     for (ptrdiff_t j = 0; j < d; j++) state.square += s->coef[j] * s->coef[j];
@@ -176,7 +173,7 @@ static void descend(layout_t layout, int type, const matrix_t *m, descent_t *s)
     for (ptrdiff_t k = 0; k < n_draws; k += s->batch) {
         for (ptrdiff_t i = k; i < k + s->batch; i++)
             prefetch(layout, m, s->sign, s->draws + i, n_draws - i);
-        step(products, m, s, &run, &state, s->draws + k);
+        step(products, m, s, &loss, &state, s->draws + k);
         if (mark < s->n_marks && s->t == s->marks[mark]) record(s, d, &state, mark), mark++;
     }
     settle(s, d, &state);

@@ -1,4 +1,4 @@
-/* Which SIMD levels this processor can run; asked once, at import. */
+/* The SIMD levels that this processor can run; determined once, at import. */
 #include "sweep.h"
 
 #ifdef MARGINPURSUIT_X86

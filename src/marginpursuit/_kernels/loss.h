@@ -1,36 +1,53 @@
-/* The MarginLoss of losses/ on vectors of scores, as a sweep uses it. */
+/* The losses of losses/ on vectors of residuals: one function for each kind.
+ *
+ * A function receives the residual r = level - margin and the weight of each row. It adds the
+ * weighted loss to `value` and returns the weighted influence, minus the derivative in the margin.
+ * Factors are ordered such that an intermediate result overflows only where the final result does.
+ * NaN stays NaN.
+ *
+ * Catoni's loss, the default, is inlined into the sweeps. The other kinds are reached through one
+ * function out of line, so that they cost the default neither registers nor instructions.
+ */
 #ifndef MARGINPURSUIT_LOSS_H
 #define MARGINPURSUIT_LOSS_H
 
 #include "sweep.h"
+#include "vec_math.h"
 #include "vectors.h"
 
 #include <float.h>
 
 #define TRUNCATION 1.4142135623730951
-#define INFLUENCE_BOUND 0.9428090415820635
+#define INFLUENCE_BOUND 0.9428090415820635 /* Catoni's */
+#define LARGE_RATIO 1e18                   /* 1 + u^2 rounds to u^2 */
+#define SMALL_RATIO 1e-4                   /* log cosh u rounds to u^2/2 - u^4/12 */
 
 typedef struct {
     vec value, slope;
 } sums_t;
 
-/* The parameters of the loss, and what it came to so far. */
+/* The parameters of the loss, and the sums so far. */
 typedef struct {
-    vec intercept, level, scale, cap, bound, floor, above;
-    sums_t rows;    /* of LANES rows at a time, one a lane */
+    loss_kind_t kind;
+    vec intercept, level, scale;
+    vec cap;     /* Catoni: scale times the truncation point */
+    vec bound;   /* Catoni: the bound of the influence */
+    vec floor;   /* the least residual: 0 where margins above the level have weight 0 */
+    vec above;   /* the weight of margins above the level */
+    sums_t rows;    /* of LANES rows at a time, one in each lane */
     sums_t singles; /* of one row at a time, the same in every lane */
-} running_t;
+} loss_state_t;
 
-static running_t start(const sweep_t *s)
+static loss_state_t start_loss(const sweep_t *s)
 {
     const double cap = s->loss.scale * TRUNCATION, above = s->loss.overconfidence;
-    return (running_t){
+    return (loss_state_t){
+        .kind = s->loss.kind,
         .intercept = splat(s->intercept),
         .level = splat(s->loss.margin),
         .scale = splat(s->loss.scale),
         .cap = splat(cap < DBL_MAX ? cap : DBL_MAX),
         .bound = splat(s->loss.scale * INFLUENCE_BOUND),
-        /* Where overconfidence 0 charges nothing, the residual is 0 and not perhaps infinite. */
         .floor = splat(above > 0.0 ? -INFINITY : 0.0),
         .above = splat(above),
     };
@@ -43,66 +60,191 @@ ALWAYS_INLINE double first_lane(vec v)
     return lanes[0];
 }
 
-static void finish(const running_t *run, sweep_t *s)
+static void finish_loss(const loss_state_t *state, sweep_t *s)
 {
-    s->value += lane_sum(run->rows.value) + first_lane(run->singles.value);
-    s->slope += lane_sum(run->rows.slope) + first_lane(run->singles.slope);
+    s->value += lane_sum(state->rows.value) + first_lane(state->singles.value);
+    s->slope += lane_sum(state->rows.slope) + first_lane(state->singles.slope);
 }
 
-/* The force of a row, its weight times minus the derivative of the loss in the margin, at a residual;
- * the loss is added to `value`. Factors are ordered such that nothing overflows that the result does
- * not. NaN stays NaN. */
-ALWAYS_INLINE vec force(const running_t *run, vec gap, vec weight, vec *value)
+/* The functions rho: `size` is the absolute residual, and the influence returned is that of +size.
+ *
+ * Catoni: u^2/2 - u^4/24 up to the truncation point, linear beyond it. */
+ALWAYS_INLINE vec catoni(const loss_state_t *state, vec size, vec weight, vec *value)
 {
     const vec one = splat(1.0);
-    const vec charge = where_negative(gap, weight * run->above, weight);
-    const vec residual = larger(run->floor, gap), size = absolute(residual);
-    const vec ratio = smaller(splat(TRUNCATION), size / run->scale), square = ratio * ratio;
-    const vec inner = smaller(run->cap, size); /* the loss is quartic up to the cap, then linear */
-    const vec half = splat(0.5) * charge * inner;
+    const vec ratio = smaller(splat(TRUNCATION), size / state->scale), square = ratio * ratio;
+    const vec inner = smaller(state->cap, size);
+    const vec half = splat(0.5) * weight * inner;
     const vec quartic = half * (inner * (one - square * splat(1.0 / 12.0)));
-    const vec linear = run->scale * (charge * (splat(INFLUENCE_BOUND) * (size - inner)));
-    const vec influence = smaller(run->bound, size * (one - square * splat(1.0 / 6.0)));
+    const vec linear = state->scale * (weight * (splat(INFLUENCE_BOUND) * (size - inner)));
+    const vec influence = smaller(state->bound, size * (one - square * splat(1.0 / 6.0)));
     *value += quartic + linear;
-    return with_sign(charge * influence, residual);
+    return weight * influence;
 }
 
-/* The derivative of the loss in the score; it and the loss are added to `sums`. */
-ALWAYS_INLINE vec derivative(const running_t *run, vec score, vec sign, vec weight, sums_t *sums)
+/* sqrt(1 + u^2) - 1 = u^2/(1 + sqrt(1 + u^2)). */
+ALWAYS_INLINE vec pseudo_huber(const loss_state_t *state, vec size, vec weight, vec *value)
 {
-    const vec gap = run->level - sign * (score + run->intercept);
-    const vec slope = -sign * force(run, gap, weight, &sums->value);
+    const vec one = splat(1.0), ratio = size / state->scale, norm = root(one + ratio * ratio);
+    const vec is_small = splat(LARGE_RATIO) - ratio; /* negative where the loss is linear */
+    *value += (weight * size) * where_negative(is_small, state->scale, size / (one + norm));
+    return weight * where_negative(is_small, state->scale, size / norm);
+}
+
+/* log cosh u. With a = e^-u - 1, cosh u - 1 = a^2/(2 (1 + a)) and tanh u = -a (a + 2)/(2 + a (a + 2)).
+ * From u = 1 on log cosh u = u - log 2 + log(1 + e^-2u). */
+ALWAYS_INLINE vec log_cosh(const loss_state_t *state, vec size, vec weight, vec *value)
+{
+    const vec one = splat(1.0), two = splat(2.0), ratio = size / state->scale;
+    const vec square = ratio * ratio, is_small = ratio - splat(SMALL_RATIO);
+    const vec a = expm1_of_negative(-ratio), power = one + a, b = a * (a + two);
+    const vec exact = two * log1p_of_unit(a * a / (two * power)) / square;
+    const vec factor = where_negative(is_small, one - square * splat(1.0 / 6.0), exact);
+    const vec inner = (splat(0.5) * weight * size) * (size * factor);
+    const vec rest = log1p_of_unit(power * power) - splat(LOG2);
+    const vec outer = state->scale * (weight * (size + state->scale * rest));
+    *value += where_negative(ratio - one, inner, outer);
+    return weight * where_negative(is_small, size * (one - square * splat(1.0 / 3.0)),
+                                   state->scale * (-b / (two + b)));
+}
+
+/* u^2/2 up to 1, linear beyond. */
+ALWAYS_INLINE vec huber(const loss_state_t *state, vec size, vec weight, vec *value)
+{
+    const vec inner = smaller(state->scale, size);
+    *value += (splat(0.5) * weight * inner) * inner + state->scale * (weight * (size - inner));
+    return weight * inner;
+}
+
+/* u^2/2. */
+ALWAYS_INLINE vec square_loss(vec size, vec weight, vec *value)
+{
+    *value += (splat(0.5) * weight * size) * size;
+    return weight * size;
+}
+
+/* log(1 + e^r) of a residual of either sign; the influence is 1/(1 + e^-r). */
+ALWAYS_INLINE vec logistic(vec residual, vec weight, vec *value)
+{
+    const vec one = splat(1.0), power = exp_of_negative(-absolute(residual));
+    *value += weight * (larger(splat(0.0), residual) + log1p_of_unit(power));
+    return weight * (where_negative(residual, power, one) / (one + power));
+}
+
+/* max(0, r); the influence is 1 where r > 0. */
+ALWAYS_INLINE vec hinge(vec size, vec weight, vec *value)
+{
+    *value += weight * size;
+    return where_negative(-size, weight, splat(0.0) * size);
+}
+
+/* Influence and value of the kinds other than Catoni's, at the residuals that `sided` returns. */
+OUT_OF_LINE vec other_influence(const loss_state_t *state, vec residual, vec weight, vec *value)
+{
+    const vec size = absolute(residual);
+    vec influence;
+    switch (state->kind) {
+    case PSEUDO_HUBER: influence = pseudo_huber(state, size, weight, value); break;
+    case LOG_COSH: influence = log_cosh(state, size, weight, value); break;
+    case HUBER: influence = huber(state, size, weight, value); break;
+    case LOGISTIC: return logistic(residual, weight, value);
+    case HINGE: return hinge(residual, weight, value);
+    default: influence = square_loss(size, weight, value);
+    }
+    return with_sign(influence, residual);
+}
+
+/* The weighted influence at a residual; the weighted loss is added to `value`. Margins above the
+ * level have their own weight. `is_catoni` is a constant to the compiler. */
+ALWAYS_INLINE vec influence_of(const int is_catoni, const loss_state_t *state, vec residual,
+                               vec weight, vec *value)
+{
+    const vec sided = where_negative(residual, weight * state->above, weight);
+    const vec counted = larger(state->floor, residual);
+    if (!is_catoni) return other_influence(state, counted, sided, value);
+    return with_sign(catoni(state, absolute(counted), sided, value), counted);
+}
+
+/* The derivative of the loss in the score; derivative and loss are added to `sums`. */
+ALWAYS_INLINE vec derivative_of(const int is_catoni, const loss_state_t *state, vec score, vec sign,
+                                vec weight, sums_t *sums)
+{
+    const vec residual = state->level - sign * (score + state->intercept);
+    const vec slope = -sign * influence_of(is_catoni, state, residual, weight, &sums->value);
     sums->slope += slope;
     return slope;
 }
 
+/* Both again, for code in which a branch on the kind costs nothing. */
+ALWAYS_INLINE vec influence(const loss_state_t *state, vec residual, vec weight, vec *value)
+{
+    if (state->kind == CATONI) return influence_of(1, state, residual, weight, value);
+    return influence_of(0, state, residual, weight, value);
+}
+
+ALWAYS_INLINE vec derivative(const loss_state_t *state, vec score, vec sign, vec weight,
+                             sums_t *sums)
+{
+    if (state->kind == CATONI) return derivative_of(1, state, score, sign, weight, sums);
+    return derivative_of(0, state, score, sign, weight, sums);
+}
+
 /* Turns the scores of rows [first, first + n) into derivatives. */
-ALWAYS_INLINE void apply_loss(running_t *run, const sweep_t *s, ptrdiff_t first, ptrdiff_t n,
-                              double *f)
+ALWAYS_INLINE void apply_loss_of(const int is_catoni, loss_state_t *state, const sweep_t *s,
+                                 ptrdiff_t first, ptrdiff_t n, double *f)
 {
     const double *sign = s->sign + first, *weight = s->weight + first;
     ptrdiff_t k = 0;
     for (; k + LANES <= n; k += LANES) {
-        const vec y = load_f8(sign + k), c = load_f8(weight + k);
-        store(f + k, derivative(run, load_f8(f + k), y, c, &run->rows));
+        const vec y = load_f8(sign + k), c = load_f8(weight + k), score = load_f8(f + k);
+        store(f + k, derivative_of(is_catoni, state, score, y, c, &state->rows));
     }
     for (; k < n; k++) {
-        const vec y = splat(sign[k]), c = splat(weight[k]);
-        f[k] = first_lane(derivative(run, splat(f[k]), y, c, &run->singles));
+        const vec y = splat(sign[k]), c = splat(weight[k]), score = splat(f[k]);
+        f[k] = first_lane(derivative_of(is_catoni, state, score, y, c, &state->singles));
     }
 }
 
-/* Writes what is wanted of each of the rows [first, first + n), from their scores. */
+OUT_OF_LINE void apply_other_loss(loss_state_t *state, const sweep_t *s, ptrdiff_t first,
+                                  ptrdiff_t n, double *f)
+{
+    apply_loss_of(0, state, s, first, n, f);
+}
+
+ALWAYS_INLINE void apply_loss(loss_state_t *state, const sweep_t *s, ptrdiff_t first, ptrdiff_t n,
+                              double *f)
+{
+    if (state->kind == CATONI) apply_loss_of(1, state, s, first, n, f);
+    else apply_other_loss(state, s, first, n, f);
+}
+
+/* The second derivative at a residual, for margins below the level. */
+static double curvature_at(const loss_t *loss, double residual)
+{
+    const double ratio = fabs(residual) / loss->scale;
+    double factor;
+    switch (loss->kind) {
+    case CATONI: factor = 1.0 - 0.5 * ratio * ratio; return factor < 0.0 ? 0.0 : factor;
+    case PSEUDO_HUBER: factor = 1.0 / sqrt(1.0 + ratio * ratio); return factor * factor * factor;
+    case LOG_COSH: factor = 1.0 / cosh(ratio); return factor * factor;
+    case HUBER: return ratio <= 1.0 ? 1.0 : 0.0;
+    case LOGISTIC: factor = exp(-ratio); return factor / ((1.0 + factor) * (1.0 + factor));
+    case HINGE: return 0.0;
+    default: return 1.0;
+    }
+}
+
+/* Writes margins and curvatures of the rows [first, first + n), where wanted, from their scores. */
 static void write_rows(const sweep_t *s, ptrdiff_t first, ptrdiff_t n, const double *scores)
 {
     for (ptrdiff_t i = 0; i < n; i++) {
         const double margin = s->sign[first + i] * (scores[i] + s->intercept);
-        const double residual = s->loss.margin - margin, ratio = fabs(residual) / s->loss.scale;
+        const double residual = s->loss.margin - margin;
         const double above = residual < 0.0 ? s->loss.overconfidence : 1.0;
-        const double bend = 1.0 - 0.5 * ratio * ratio;
         if (s->margins) s->margins[first + i] = margin;
         if (s->curvature)
-            s->curvature[first + i] = s->weight[first + i] * above * (bend < 0.0 ? 0.0 : bend);
+            s->curvature[first + i] =
+                s->weight[first + i] * above * curvature_at(&s->loss, residual);
     }
 }
 

@@ -3,16 +3,16 @@
  * as a vector) and NAMED (the name of a function for this type).
  *
  * Dense rows and dense columns need the same two things of a contiguous vector x: `dot`, x.w, and
- * `add`, sum += f x. The scores of rows are dots with w and their adjoint adds the rows up; for
- * columns it is the other way round.
+ * `add`, sum += f x. The scores of rows are dots with w and their adjoint product adds the rows up;
+ * for columns it is the other way round.
  *
- * A row is read from end to end before the next one, although several rows side by side would
- * load w less often: a processor foresees the one stream and not the many.
+ * A row is read from end to end before the next one. Reading several rows side by side would load w
+ * less often, but hardware prefetchers follow one stream better than several.
  */
 
-/* x.w, spread over the lanes of the vector returned. What is left of x after the last whole vector
- * is read as the last LANES elements, of which those already seen are zeroed: nothing outside x is
- * touched. Needs length >= LANES. */
+/* x.w, spread over the lanes of the vector returned. The rest of x after the last whole vector
+ * is read as the last LANES elements, with the elements already counted set to zero: nothing outside
+ * x is read. Needs length >= LANES. */
 ALWAYS_INLINE vec NAMED(dot)(const T *x, ptrdiff_t length, const double *w)
 {
     vec even = splat(0.0), odd = splat(0.0);
@@ -45,7 +45,7 @@ static void NAMED(dots)(const T *x, ptrdiff_t stride, ptrdiff_t n, ptrdiff_t len
     for (; k < n; k++, x += stride) out[k] = lane_sum(NAMED(dot)(x, length, w));
 }
 
-/* sum += f_0 x_0 + ... + f_(n-1) x_(n-1) for n <= GROUP, as far as whole vectors reach. */
+/* sum += f_0 x_0 + ... + f_(n-1) x_(n-1) for n <= GROUP, in whole vectors. */
 ALWAYS_INLINE void NAMED(add_group)(const int n, const T *const *x, const double *f,
                                     ptrdiff_t length, double *sum)
 {
@@ -61,8 +61,8 @@ ALWAYS_INLINE void NAMED(add_group)(const int n, const T *const *x, const double
     }
 }
 
-/* sum += f_0 x_0 + ... + f_(n-1) x_(n-1). What is left after the whole vectors comes last and for
- * all x_k at once, because it overlaps them in `sum`, and a load from where two stores met must
+/* sum += f_0 x_0 + ... + f_(n-1) x_(n-1). The rest after the whole vectors is added last, for
+ * all x_k at once: it overlaps them in `sum`, and a load that overlaps two earlier stores has to
  * wait for both. Needs length >= LANES. */
 static void NAMED(add)(ptrdiff_t n, const T *const *x, const double *f, ptrdiff_t length,
                        double *sum)
@@ -153,7 +153,7 @@ static void NAMED(rows_adjoint)(const matrix_t *m, ptrdiff_t first, ptrdiff_t n,
     NAMED(add)(count, row, f, m->n_columns, sum);
 }
 
-/* Short dense rows, of n <= SHORT vectors, for which the gradient stays in registers. */
+/* Short dense rows, of n <= SHORT vectors, with Catoni's loss: the gradient stays in registers. */
 
 /* A row as vectors; the last ends where the row ends and is 0 where it overlaps the one before. */
 ALWAYS_INLINE void NAMED(load_row)(const int n, const T *x, ptrdiff_t length, vec *row)
@@ -163,11 +163,11 @@ ALWAYS_INLINE void NAMED(load_row)(const int n, const T *x, ptrdiff_t length, ve
     row[n - 1] = keep_last(LOAD_VECTOR(x + length - LANES), length - (n - 1) * LANES);
 }
 
-/* Each row stays in registers from its score to its addition. This reads memory as fast as can be,
- * and leaves the arithmetic waiting for one loss after the other. */
+/* Each row stays in registers from its score to its addition. Memory is read at full speed; the
+ * losses of successive rows are evaluated one after the other. */
 ALWAYS_INLINE void NAMED(sweep_by_row)(const int n, const matrix_t *m, ptrdiff_t first,
                                        ptrdiff_t last, const sweep_t *s, const double *w,
-                                       running_t *run, vec *gradient)
+                                       loss_state_t *state, vec *gradient)
 {
     const T *x = (const T *)m->data + first * m->stride;
     for (ptrdiff_t i = first; i < last; i++, x += m->stride) {
@@ -176,7 +176,8 @@ ALWAYS_INLINE void NAMED(sweep_by_row)(const int n, const matrix_t *m, ptrdiff_t
         const double score = lane_sum(short_dot(n, row, w));
         if (wants_rows(s)) write_rows(s, i, 1, &score);
         const vec sign = splat(s->sign[i]), weight = splat(s->weight[i]);
-        short_add(n, row, derivative(run, splat(score), sign, weight, &run->singles), gradient);
+        const vec slope = derivative_of(1, state, splat(score), sign, weight, &state->singles);
+        short_add(n, row, slope, gradient);
     }
 }
 
@@ -184,7 +185,7 @@ ALWAYS_INLINE void NAMED(sweep_by_row)(const int n, const matrix_t *m, ptrdiff_t
  * read for its score. For whole groups of rows. */
 ALWAYS_INLINE void NAMED(sweep_by_group)(const int n, const matrix_t *m, ptrdiff_t first,
                                          ptrdiff_t last, const sweep_t *s, const double *w,
-                                         running_t *run, vec *gradient)
+                                         loss_state_t *state, vec *gradient)
 {
     const T *x = m->data;
     ALIGNED double f[GROUP] = {0.0};
@@ -204,12 +205,12 @@ ALWAYS_INLINE void NAMED(sweep_by_group)(const int n, const matrix_t *m, ptrdiff
         UNROLL
         for (int k = 0; k < GROUP; k += LANES) store(f + k, lane_sums(part + k));
         if (wants_rows(s)) write_rows(s, i, GROUP, f);
-        apply_loss(run, s, i, GROUP, f);
+        apply_loss_of(1, state, s, i, GROUP, f);
     }
 }
 
 ALWAYS_INLINE void NAMED(short_sweep_of)(const int n, const matrix_t *m, ptrdiff_t first,
-                                         ptrdiff_t last, const sweep_t *s, running_t *run,
+                                         ptrdiff_t last, const sweep_t *s, loss_state_t *state,
                                          double *gradient)
 {
     const ptrdiff_t end = m->n_columns - LANES;
@@ -221,8 +222,8 @@ ALWAYS_INLINE void NAMED(short_sweep_of)(const int n, const matrix_t *m, ptrdiff
         store(w + c * LANES, load_f8(s->coef + (c < n - 1 ? c * LANES : end)));
         g[c] = splat(0.0);
     }
-    if (whole) NAMED(sweep_by_group)(n, m, first, first + whole, s, w, run, g);
-    NAMED(sweep_by_row)(n, m, first + whole, last, s, w, run, g);
+    if (whole) NAMED(sweep_by_group)(n, m, first, first + whole, s, w, state, g);
+    NAMED(sweep_by_row)(n, m, first + whole, last, s, w, state, g);
     UNROLL
     for (int c = 0; c < n; c++) {
         double *sum = gradient + (c < n - 1 ? c * LANES : end);
@@ -231,9 +232,9 @@ ALWAYS_INLINE void NAMED(short_sweep_of)(const int n, const matrix_t *m, ptrdiff
 }
 
 static void NAMED(short_sweep)(const matrix_t *m, ptrdiff_t first, ptrdiff_t last,
-                               const sweep_t *s, running_t *run, double *gradient)
+                               const sweep_t *s, loss_state_t *state, double *gradient)
 {
-#define VECTORS(n) case n: NAMED(short_sweep_of)(n, m, first, last, s, run, gradient); break;
+#define VECTORS(n) case n: NAMED(short_sweep_of)(n, m, first, last, s, state, gradient); break;
     switch ((m->n_columns + LANES - 1) / LANES) {
         VECTORS(1) VECTORS(2) VECTORS(3) VECTORS(4) VECTORS(5) VECTORS(6) VECTORS(7) VECTORS(8)
     }
@@ -305,7 +306,7 @@ ALWAYS_INLINE void NAMED(csr_adjoint)(const int wide, const matrix_t *m, ptrdiff
         for (; k + LANES <= end; k += LANES) {
             ALIGNED double term[LANES];
             store(term, factor * LOAD_VECTOR(x + k));
-            /* One by one, for nothing forbids that a row names a column twice. */
+            /* One by one: a row may name a column twice. */
             UNROLL
             for (int c = 0; c < LANES; c++) sum[index_at(wide, m->indices, k + c)] += term[c];
         }
@@ -337,32 +338,32 @@ static void NAMED(csr_64_adjoint)(const matrix_t *m, ptrdiff_t first, ptrdiff_t 
     NAMED(csr_adjoint)(1, m, first, n, factors, sum);
 }
 
-/* The scores of the row whose stored elements are [first, last) for a team of tasks, a lane each. The
- * columns that are needed next, up to `end`, are asked for early: no processor foresees them. */
-ALWAYS_INLINE void NAMED(team_scores)(const int wide, const matrix_t *m, const double *table,
+/* The scores of the row whose stored elements are [first, last), one lane per task. The columns of
+ * the elements that follow, up to `end`, are prefetched: hardware prefetchers cannot predict them. */
+ALWAYS_INLINE void NAMED(lane_scores)(const int wide, const matrix_t *m, const double *table,
                                       const ptrdiff_t apart, ptrdiff_t first, ptrdiff_t last,
                                       ptrdiff_t end, vec *scores)
 {
     const T *x = m->data;
-    vec odd[TEAM_VECTORS];
+    vec odd[LANE_VECTORS];
     ptrdiff_t k = first;
     UNROLL
-    for (int v = 0; v < TEAM_VECTORS; v++) scores[v] = odd[v] = splat(0.0);
+    for (int v = 0; v < LANE_VECTORS; v++) scores[v] = odd[v] = splat(0.0);
     for (; k + 2 <= last; k += 2) {
         const ptrdiff_t ahead = k + COLUMNS_AHEAD + 1 < end ? k + COLUMNS_AHEAD : k;
         PREFETCH(table + index_at(wide, m->indices, ahead) * apart);
         PREFETCH(table + index_at(wide, m->indices, ahead + 1) * apart);
-        add_team(splat(VALUE(x[k])), table + index_at(wide, m->indices, k) * apart, scores);
-        add_team(splat(VALUE(x[k + 1])), table + index_at(wide, m->indices, k + 1) * apart, odd);
+        add_lanes(splat(VALUE(x[k])), table + index_at(wide, m->indices, k) * apart, scores);
+        add_lanes(splat(VALUE(x[k + 1])), table + index_at(wide, m->indices, k + 1) * apart, odd);
     }
     if (k < last)
-        add_team(splat(VALUE(x[k])), table + index_at(wide, m->indices, k) * apart, scores);
+        add_lanes(splat(VALUE(x[k])), table + index_at(wide, m->indices, k) * apart, scores);
     UNROLL
-    for (int v = 0; v < TEAM_VECTORS; v++) scores[v] += odd[v];
+    for (int v = 0; v < LANE_VECTORS; v++) scores[v] += odd[v];
 }
 
-/* Adds factor times row for a team of tasks. */
-ALWAYS_INLINE void NAMED(team_add)(const int wide, const matrix_t *m, double *table,
+/* Adds factor times row, one lane per task. */
+ALWAYS_INLINE void NAMED(lane_add)(const int wide, const matrix_t *m, double *table,
                                    const ptrdiff_t apart, ptrdiff_t first, ptrdiff_t last,
                                    const vec *factors)
 {
@@ -371,64 +372,64 @@ ALWAYS_INLINE void NAMED(team_add)(const int wide, const matrix_t *m, double *ta
         double *sum = table + index_at(wide, m->indices, k) * apart;
         const vec value = splat(VALUE(x[k]));
         UNROLL
-        for (int v = 0; v < TEAM_VECTORS; v++)
+        for (int v = 0; v < LANE_VECTORS; v++)
             store(sum + v * LANES, load_f8(sum + v * LANES) + value * factors[v]);
     }
 }
 
-/* A sweep of a team of tasks. */
-ALWAYS_INLINE void NAMED(csr_team)(const int wide, const matrix_t *m, ptrdiff_t n_rows,
-                                   team_t *team)
+/* A sweep of several tasks. */
+ALWAYS_INLINE void NAMED(csr_sweep_tasks)(const int wide, const matrix_t *m, ptrdiff_t n_rows,
+                                          task_sweep_t *tasks)
 {
     const ptrdiff_t n_stored = index_at(wide, m->indptr, n_rows);
-    running_t run[TEAM_VECTORS];
-    start_team(team->loss, team->intercept, run);
+    loss_state_t state[LANE_VECTORS];
+    start_lanes(tasks->loss, tasks->intercept, state);
     for (ptrdiff_t i = 0; i < n_rows; i++) {
         const ptrdiff_t first = index_at(wide, m->indptr, i);
         const ptrdiff_t last = index_at(wide, m->indptr, i + 1);
-        vec scores[TEAM_VECTORS];
-        NAMED(team_scores)(wide, m, team->table, 2 * TEAM, first, last, n_stored, scores);
-        if (team_derivatives(team, run, i, scores))
-            NAMED(team_add)(wide, m, team->table + TEAM, 2 * TEAM, first, last, scores);
+        vec scores[LANE_VECTORS];
+        NAMED(lane_scores)(wide, m, tasks->table, 2 * TASK_LANES, first, last, n_stored, scores);
+        if (lane_derivatives(tasks, state, i, scores))
+            NAMED(lane_add)(wide, m, tasks->table + TASK_LANES, 2 * TASK_LANES, first, last, scores);
     }
-    finish_team(run, team);
+    finish_lanes(state, tasks);
 }
 
-/* Visits to rows for a team of tasks. */
-ALWAYS_INLINE void NAMED(csr_visit)(const int wide, const matrix_t *m, visits_t *visits)
+/* A pass of dual coordinate ascent. */
+ALWAYS_INLINE void NAMED(csr_dual_pass)(const int wide, const matrix_t *m, dual_pass_t *pass)
 {
-    visiting_t run[TEAM_VECTORS];
-    start_visits(visits, run);
-    for (ptrdiff_t k = 0; k < visits->n_visits; k++) {
-        const ptrdiff_t row = visits->rows[k];
+    dual_state_t state[LANE_VECTORS];
+    start_dual(pass, state);
+    for (ptrdiff_t k = 0; k < pass->n_steps; k++) {
+        const ptrdiff_t row = pass->rows[k];
         const ptrdiff_t first = index_at(wide, m->indptr, row);
         const ptrdiff_t last = index_at(wide, m->indptr, row + 1);
-        vec scores[TEAM_VECTORS];
-        NAMED(team_scores)(wide, m, visits->coef, TEAM, first, last, last, scores);
-        if (visit_row(visits, run, row, scores))
-            NAMED(team_add)(wide, m, visits->coef, TEAM, first, last, scores);
+        vec scores[LANE_VECTORS];
+        NAMED(lane_scores)(wide, m, pass->coef, TASK_LANES, first, last, last, scores);
+        if (dual_step(pass, state, row, scores))
+            NAMED(lane_add)(wide, m, pass->coef, TASK_LANES, first, last, scores);
     }
-    finish_visits(run, visits);
+    finish_dual(state, pass);
 }
 
-static void NAMED(csr_32_visit)(const matrix_t *m, visits_t *visits)
+static void NAMED(csr_32_dual_pass)(const matrix_t *m, dual_pass_t *pass)
 {
-    NAMED(csr_visit)(0, m, visits);
+    NAMED(csr_dual_pass)(0, m, pass);
 }
 
-static void NAMED(csr_64_visit)(const matrix_t *m, visits_t *visits)
+static void NAMED(csr_64_dual_pass)(const matrix_t *m, dual_pass_t *pass)
 {
-    NAMED(csr_visit)(1, m, visits);
+    NAMED(csr_dual_pass)(1, m, pass);
 }
 
-static void NAMED(csr_32_team)(const matrix_t *m, ptrdiff_t n_rows, team_t *team)
+static void NAMED(csr_32_sweep_tasks)(const matrix_t *m, ptrdiff_t n_rows, task_sweep_t *tasks)
 {
-    NAMED(csr_team)(0, m, n_rows, team);
+    NAMED(csr_sweep_tasks)(0, m, n_rows, tasks);
 }
 
-static void NAMED(csr_64_team)(const matrix_t *m, ptrdiff_t n_rows, team_t *team)
+static void NAMED(csr_64_sweep_tasks)(const matrix_t *m, ptrdiff_t n_rows, task_sweep_t *tasks)
 {
-    NAMED(csr_team)(1, m, n_rows, team);
+    NAMED(csr_sweep_tasks)(1, m, n_rows, tasks);
 }
 
 /* The square of the norm of one row; of a CSR row, if it names no column twice. */

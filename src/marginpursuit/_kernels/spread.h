@@ -1,7 +1,7 @@
 /* Sums of squares about a centre, of dense rows or columns of one element type: products.h includes
  * this file, with the names that it says there.
  *
- * `squares` adds up the columns and `norms` the rows, so that what is a sum along a contiguous
+ * `squares` adds up the columns and `norms` the rows, so that a sum along a contiguous
  * vector for the one is a sum of such vectors for the other.
  */
 

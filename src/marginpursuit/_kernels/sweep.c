@@ -1,13 +1,13 @@
 /* One SIMD level of the sweeps; LEVEL names it and the compiler flags decide the instructions.
  *
- * A sweep (see `sweep`, at the end) goes through the rows in tiles: the scores of a tile, then the
- * loss of each row (loss.h), then the adjoint of the derivatives, for which the tile is still in
- * cache. The products of each layout and element type are in products.h, what they are made of in
- * vectors.h. Rows that fit the registers have a sweep of their own in products.h. Steps along the
- * gradients of single rows, made of the same products, are in descent.h, and sweeps of several tasks
- * in tiles.h; visits to single rows for several tasks are in visits.h.
+ * A sweep (see `sweep`, at the end) processes the rows in tiles: the scores of a tile, then the
+ * loss of each row (loss.h), then the adjoint product of the derivatives, for which the tile is still
+ * in cache. The products of each layout and element type are in products.h, their vectors in
+ * vectors.h. Rows that fit the registers have a sweep of their own in products.h. Stochastic gradient
+ * steps, made of the same products, are in descent.h. Sweeps of several tasks are in tiles.h (dense
+ * rows) and task_lanes.h (CSR rows), dual coordinate ascent in dual_pass.h.
  *
- * All sums are in double, whatever the element type. No -ffast-math: NaN and inf propagate, and no
+ * All sums are in double, for every element type. No -ffast-math: NaN and inf propagate, and no
  * flag of the process changes.
  */
 #include "loss.h"
@@ -25,8 +25,8 @@ enum {
     FEW_COLUMNS = 1024, /* up to which a sweep works on copies of w and of the gradient */
 };
 
-/* Tiles. The memory is idle while a tile is read again, which should not be for long: a small tile.
- * Where that would be too few rows, a large one, which fits a second-level cache. */
+/* Tiles. No memory is read while a tile is read again from cache, so tiles are small. Where a small
+ * tile would have too few rows, a large one is used, which fits a second-level cache. */
 enum {
     SMALL_TILE = 6656,    /* bytes */
     LARGE_TILE = 1 << 19, /* bytes, but */
@@ -67,8 +67,8 @@ ALWAYS_INLINE void short_add(const int n, const vec *row, vec factor, vec *sum)
     for (int c = 0; c < n; c++) sum[c] += factor * row[c];
 }
 
-#include "team.h"
-#include "visits.h"
+#include "task_lanes.h"
+#include "dual_pass.h"
 
 #define NAMED(function) JOIN(function, NAME)
 #define LOAD_VECTOR JOIN(load, NAME)
@@ -149,9 +149,9 @@ typedef struct {
                   const double *factors, double *out);
     /* For dense rows, both in one, where the rows are short. */
     void (*short_sweep)(const matrix_t *, ptrdiff_t first, ptrdiff_t last, const sweep_t *,
-                        running_t *, double *gradient);
-    void (*team)(const matrix_t *, ptrdiff_t n_rows, team_t *); /* for CSR rows */
-    void (*visit)(const matrix_t *, visits_t *);                /* likewise */
+                        loss_state_t *, double *gradient);
+    void (*sweep_tasks)(const matrix_t *, ptrdiff_t n_rows, task_sweep_t *); /* for CSR rows */
+    void (*dual_pass)(const matrix_t *, dual_pass_t *);                      /* likewise */
 } products_t;
 
 #define PRODUCTS(layout, name) \
@@ -162,9 +162,11 @@ typedef struct {
 #define COLUMNS_ENTRY(name, T, VALUE) \
     {PRODUCTS(columns, name), SPREADS(columns, name), NULL, NULL, NULL},
 #define CSR_32_ENTRY(name, T, VALUE) \
-    {PRODUCTS(csr_32, name), NULL, NULL, NULL, csr_32_team_##name, csr_32_visit_##name},
+    {PRODUCTS(csr_32, name), NULL, NULL, NULL, csr_32_sweep_tasks_##name,    \
+     csr_32_dual_pass_##name},
 #define CSR_64_ENTRY(name, T, VALUE) \
-    {PRODUCTS(csr_64, name), NULL, NULL, NULL, csr_64_team_##name, csr_64_visit_##name},
+    {PRODUCTS(csr_64, name), NULL, NULL, NULL, csr_64_sweep_tasks_##name,    \
+     csr_64_dual_pass_##name},
 
 static const products_t products_of[N_LAYOUTS][N_TYPES] = {
     [ROWS] = {TYPES(ROWS_ENTRY)},
@@ -182,23 +184,23 @@ static void sweep(layout_t layout, int type, const matrix_t *m, ptrdiff_t first,
     ALIGNED double coef_copy[FEW_COLUMNS], gradient_copy[FEW_COLUMNS], f[MOST_ROWS];
     const double *coef = s->coef;
     double *gradient = s->gradient;
-    running_t run = start(s);
+    loss_state_t state = start_loss(s);
     if (d <= FEW_COLUMNS) {
         coef = memcpy(coef_copy, s->coef, (size_t)d * sizeof *coef);
         gradient = memset(gradient_copy, 0, (size_t)d * sizeof *gradient);
     }
-    if (products->short_sweep && NARROW <= d && d <= SHORT * LANES) {
-        products->short_sweep(m, first, last, s, &run, gradient);
+    if (s->loss.kind == CATONI && products->short_sweep && NARROW <= d && d <= SHORT * LANES) {
+        products->short_sweep(m, first, last, s, &state, gradient);
         first = last;
     }
     for (ptrdiff_t i = first; i < last; i += tile) {
         const ptrdiff_t n = last - i < tile ? last - i : tile;
         products->scores(m, i, n, coef, f);
         if (wants_rows(s)) write_rows(s, i, n, f);
-        apply_loss(&run, s, i, n, f);
+        apply_loss(&state, s, i, n, f);
         products->adjoint(m, i, n, f, gradient);
     }
-    finish(&run, s);
+    finish_loss(&state, s);
     if (d <= FEW_COLUMNS)
         for (ptrdiff_t j = 0; j < d; j++) s->gradient[j] += gradient[j];
 }
@@ -239,32 +241,33 @@ static void norms(layout_t layout, int type, const matrix_t *m, ptrdiff_t first,
                                         out + i);
 }
 
-static void task(const loss_t *loss, const ptrdiff_t *codes, ptrdiff_t positive,
-                 const double *weight, double intercept, ptrdiff_t n, double *scores,
-                 double *value, double *slope)
+static void task_losses(const loss_t *loss, const ptrdiff_t *codes, ptrdiff_t positive,
+                        const double *weight, double intercept, ptrdiff_t n, double *scores,
+                        double *value, double *slope)
 {
     ALIGNED double sign[MOST_ROWS];
     sweep_t s = {.sign = sign, .intercept = intercept, .loss = *loss};
-    running_t run = start(&s);
+    loss_state_t state = start_loss(&s);
     for (ptrdiff_t i = 0; i < n; i += MOST_ROWS) {
         const ptrdiff_t here = n - i < MOST_ROWS ? n - i : MOST_ROWS;
         for (ptrdiff_t k = 0; k < here; k++) sign[k] = codes[i + k] == positive ? 1.0 : -1.0;
         s.weight = weight + i;
-        apply_loss(&run, &s, 0, here, scores + i);
+        apply_loss(&state, &s, 0, here, scores + i);
     }
-    finish(&run, &s);
+    finish_loss(&state, &s);
     *value += s.value;
     *slope += s.slope;
 }
 
-static void team(layout_t layout, int type, const matrix_t *m, ptrdiff_t n_rows, team_t *t)
+static void sweep_tasks(layout_t layout, int type, const matrix_t *m, ptrdiff_t n_rows,
+                        task_sweep_t *tasks)
 {
-    products_of[layout][type].team(m, n_rows, t);
+    products_of[layout][type].sweep_tasks(m, n_rows, tasks);
 }
 
-static void visit(layout_t layout, int type, const matrix_t *m, visits_t *visits)
+static void dual_pass(layout_t layout, int type, const matrix_t *m, dual_pass_t *pass)
 {
-    products_of[layout][type].visit(m, visits);
+    products_of[layout][type].dual_pass(m, pass);
 }
 
 static double add_dot(ptrdiff_t n, double factor, const double *x, double *y, const double *z)
@@ -298,5 +301,6 @@ static double add_dot(ptrdiff_t n, double factor, const double *x, double *y, co
 #endif
 
 const kernels_t JOIN(kernels, LEVEL) = {
-    sweep, scores, adjoint, squares, norms, task, team, visit, add_dot, descend, tiles,
+    sweep,       scores,    adjoint, squares, norms, task_losses,
+    sweep_tasks, dual_pass, add_dot, descend, tiles,
 };

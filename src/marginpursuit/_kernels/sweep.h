@@ -1,4 +1,4 @@
-/* The fused sweeps: what the compiled module offers, for a span of rows of a matrix.
+/* The fused sweeps: the functions of the compiled module, for a span of rows of a matrix.
  *
  * A sweep reads each row once: score, loss and derivative while the row is in cache, then the
  * gradient. Sign conventions are those of losses/: margin m = y (x.w + b), residual level - m.
@@ -25,22 +25,29 @@ typedef struct {
     const void *indices, *indptr; /* CSR */
 } matrix_t;
 
+/* The losses that the kernels know, with the numbers of `kernel_parameters` in losses/. The first
+ * five are functions rho of the residual. */
+typedef enum {
+    CATONI, PSEUDO_HUBER, LOG_COSH, HUBER, SQUARE, LOGISTIC, HINGE, N_LOSS_KINDS
+} loss_kind_t;
+
 typedef struct {
+    loss_kind_t kind;
     double margin, scale, overconfidence;
 } loss_t;
 
-/* What accompanies the rows of a matrix, and what a sweep leaves behind. */
+/* The arguments of a sweep that accompany the rows of a matrix, and its results. */
 typedef struct {
-    const double *sign;   /* y, one a row */
-    const double *weight; /* sample weights, one a row */
-    const double *coef;   /* w, one a column */
+    const double *sign;   /* y, one per row */
+    const double *weight; /* sample weights, one per row */
+    const double *coef;   /* w, one per column */
     double intercept;
     loss_t loss;
     double value;         /* in-out: the sum of weighted losses is added */
     double slope;         /* in-out: likewise of derivatives in the score (and intercept) */
     double *gradient;     /* in-out: likewise of derivative times row */
-    double *margins;      /* out, one a row; may be NULL */
-    double *curvature;    /* out, weighted second derivatives, one a row; may be NULL */
+    double *margins;      /* out, one per row; may be NULL */
+    double *curvature;    /* out, weighted second derivatives, one per row; may be NULL */
 } sweep_t;
 
 /* Stochastic (sub)gradient steps. Step t = 0, 1, ... has length rate/(1 + t), shrinks w by the
@@ -51,14 +58,13 @@ typedef struct {
 typedef struct {
     const ptrdiff_t *draws; /* rows, `batch` for each step */
     ptrdiff_t n_steps, batch;
-    const double *sign;     /* y, one a row */
+    const double *sign;     /* y, one per row */
     loss_t loss;
-    int is_hinge;           /* the loss is max(0, margin - m) */
     double rate, decay;
     double radius;          /* of the ball; INFINITY where there is none */
     int fit_intercept;
     int penalise_intercept; /* treat b as the coefficient of a column of ones */
-    const ptrdiff_t *own;   /* the column that is the same as a row, one a row; may be NULL */
+    const ptrdiff_t *own;   /* the column that equals each row; may be NULL */
     ptrdiff_t t;            /* in-out: steps taken so far */
     double *coef;           /* in-out: w */
     double intercept;       /* in-out: b */
@@ -68,12 +74,12 @@ typedef struct {
     double total_slope;     /* in-out: likewise of the mean derivative in b of the rows of a step */
     const ptrdiff_t *marks; /* numbers of steps, rising, all in (t, t + n_steps] */
     ptrdiff_t n_marks;
-    double *path;           /* out: w, or the mean, after so many steps, one row each */
+    double *path;           /* out: w, or the mean, after each of these numbers of steps */
     double *path_intercept; /* out: likewise of b */
-    double *factors, *lag;  /* scratch: one a row of a step; one a column, 0, if there is a total */
+    double *factors, *lag;  /* scratch: one per row of a step; one per column, 0, with a total */
 } descent_t;
 
-/* Several tasks that share a sweep of dense rows in float32, and what it leaves behind. */
+/* Several tasks that share a sweep of dense rows in float32, and its results. */
 enum { PADDING = 16, TASK_GROUP = 4, MOST_TASKS = 48 };
 
 typedef struct {
@@ -82,59 +88,60 @@ typedef struct {
     const ptrdiff_t *codes;    /* the class of each row */
     const double *weight;      /* sample weights, n_rows for each part */
     const float *coef;         /* a row for each task, as long as a row of the data */
-    const ptrdiff_t *positive; /* what follows has one entry a task: the class with y = 1 */
+    const ptrdiff_t *positive; /* here and below one entry per task: the class with y = 1 */
     const ptrdiff_t *part;
     const loss_t *loss;
     const double *intercept;
     double *value;             /* in-out, as those of sweep_t */
     double *slope;
-    double *gradient;          /* in-out: a row for each task, that far apart: */
+    double *gradient;          /* in-out: a row for each task, `stride` apart */
     ptrdiff_t stride;
 } tiles_t;
 
-/* The tasks that one pass over CSR rows serves: their coefficients of a column, and what is added up
- * for it, are two lines of a cache that lie side by side. */
-enum { TEAM = 8 };
+/* The tasks of one pass over CSR rows, one in each lane: their coefficients and their gradients of a
+ * column are two adjacent cache lines. All tasks of a pass have losses of one kind. */
+enum { TASK_LANES = 8 };
 
 typedef struct {
     const ptrdiff_t *codes;        /* the class of each row */
     const double *weight;          /* (n_rows, n_parts), sample weights */
     ptrdiff_t n_parts;
-    ptrdiff_t positive[TEAM];      /* the class of each task that has y = 1; all others, y = -1 */
-    ptrdiff_t part[TEAM];          /* the sample weights of each task */
-    loss_t loss[TEAM];
-    double intercept[TEAM];
-    double value[TEAM], slope[TEAM]; /* out, as in a sweep */
-    double *table;                 /* in-out: (n_columns, 2, TEAM), coefficients and gradients */
-} team_t;
+    ptrdiff_t positive[TASK_LANES]; /* the class of each task with y = 1; others have y = -1 */
+    ptrdiff_t part[TASK_LANES];     /* the sample weights of each task */
+    loss_t loss[TASK_LANES];
+    double intercept[TASK_LANES];
+    double value[TASK_LANES], slope[TASK_LANES]; /* out, as in a sweep */
+    double *table;                 /* in-out: (n_columns, 2, TASK_LANES), coefficients and gradients */
+} task_sweep_t;
 
-/* Visits to CSR rows, one after the other, for a team of tasks; see visits.h. */
+/* A pass of dual coordinate ascent over CSR rows; see dual_pass.h. */
 typedef struct {
-    const ptrdiff_t *rows;      /* those to visit; they may name no column twice */
-    ptrdiff_t n_visits;
+    const ptrdiff_t *rows;      /* in the order of the pass; they may name no column twice */
+    ptrdiff_t n_steps;
     const ptrdiff_t *codes;     /* the class of each row */
-    const double *weight;       /* sample weights, one a row, positive */
+    const double *weight;       /* sample weights, one per row, positive */
     const double *square;       /* of the norm of each row, the constant included */
     double constant;            /* the square of the entry that each row has for the intercept */
-    ptrdiff_t positive[TEAM];   /* the class of each task that has y = 1; all others, y = -1 */
-    loss_t loss[TEAM];
-    double penalty[TEAM];       /* of half the square of the norm of the coefficients, positive */
-    double intercept[TEAM];     /* in-out */
-    double *residual;           /* in-out: (n_rows, TEAM), where the forces are those of the loss */
-    double *coef;               /* in-out: (n_columns, TEAM) */
-    double value[TEAM];         /* out: the objective, as it was at each visit */
-    double gap[TEAM];           /* out: likewise what primal and dual objective differ by */
-    double balance[TEAM];       /* out: the sum of y times the forces of the rows visited */
-} visits_t;
+    ptrdiff_t positive[TASK_LANES]; /* the class of each task with y = 1; others have y = -1 */
+    loss_t loss[TASK_LANES];
+    double penalty[TASK_LANES];       /* of half the square of the norm of the coefficients, positive */
+    double intercept[TASK_LANES];     /* in-out */
+    double *residual;           /* in-out: (n_rows, TASK_LANES), at which the influence is the dual
+                                 * variable of the row */
+    double *coef;               /* in-out: (n_columns, TASK_LANES) */
+    double value[TASK_LANES];         /* out: the objective, summed over the steps */
+    double gap[TASK_LANES];           /* out: likewise the duality gap */
+    double balance[TASK_LANES];       /* out: the sum of y times the dual variables */
+} dual_pass_t;
 
-/* One SIMD level: what it does with rows [first, last) of a matrix. `type` counts the element types
- * in the order of TYPES; arrays with one entry a row begin at row 0 of the matrix. */
+/* One SIMD level: its functions of rows [first, last) of a matrix. `type` counts the element types
+ * in the order of TYPES; arrays with one entry per row begin at row 0 of the matrix. */
 typedef struct {
     void (*sweep)(layout_t, int type, const matrix_t *, ptrdiff_t first, ptrdiff_t last, sweep_t *);
     /* out[i] = x_i.coef + intercept */
     void (*scores)(layout_t, int type, const matrix_t *, ptrdiff_t first, ptrdiff_t last,
                    const double *coef, double intercept, double *out);
-    /* sum += the sum of factors[i] x_i; rows of factor 0 may be left unread */
+    /* sum += the sum of factors[i] x_i; rows of factor 0 may be skipped */
     void (*adjoint)(layout_t, int type, const matrix_t *, ptrdiff_t first, ptrdiff_t last,
                      const double *factors, double *sum);
     /* Of dense rows: sum[j] += the sum of weights[i] (x_ij - centre[j])^2, and out[i] = the sum of
@@ -145,13 +152,14 @@ typedef struct {
                   const double *centre, const double *factors, double *out);
     /* Turns the scores of n rows, less the intercept, into derivatives of one task: the rows whose
      * code is `positive` have y = 1, all others y = -1. Sums are added to value and slope. */
-    void (*task)(const loss_t *, const ptrdiff_t *codes, ptrdiff_t positive, const double *weight,
-                 double intercept, ptrdiff_t n, double *scores, double *value, double *slope);
+    void (*task_losses)(const loss_t *, const ptrdiff_t *codes, ptrdiff_t positive,
+                        const double *weight, double intercept, ptrdiff_t n, double *scores,
+                        double *value, double *slope);
     /* A sweep of several tasks over all CSR rows: gradients are added to the table. */
-    void (*team)(layout_t, int type, const matrix_t *, ptrdiff_t n_rows, team_t *);
-    /* Visits rows in the order that is given. */
-    void (*visit)(layout_t, int type, const matrix_t *, visits_t *);
-    /* y += factor x; returns the inner product of what y is then with z. */
+    void (*sweep_tasks)(layout_t, int type, const matrix_t *, ptrdiff_t n_rows, task_sweep_t *);
+    /* A pass of dual coordinate ascent over rows in a given order. */
+    void (*dual_pass)(layout_t, int type, const matrix_t *, dual_pass_t *);
+    /* y += factor x; returns the inner product of the new y with z. */
     double (*add_dot)(ptrdiff_t n, double factor, const double *x, double *y, const double *z);
     /* Rows that are drawn, in the order of the draws; CSR rows may name no column twice. */
     void (*descend)(layout_t, int type, const matrix_t *, descent_t *);

@@ -1,9 +1,9 @@
-/* A sweep of dense float32 rows for several tasks at once, where few digits are wanted.
+/* A sweep of dense float32 rows for several tasks at once, in reduced precision.
  *
- * A library's matrix products first copy the rows into an order of their own, which takes as long
- * as the products themselves where tasks are few. Here a tile of rows stays in cache: the scores of
- * all tasks, their derivatives, and the sums of derivative times row. Products are in float32, as
- * are the sums over one row or one tile; everything else is in double.
+ * The matrix products of a BLAS first pack the rows, which takes as long as the products themselves
+ * if there are few tasks. Here a tile of rows stays in cache for the scores of all tasks, their
+ * derivatives, and the sums of derivative times row. Products are in float32, as are the sums over
+ * one row or one tile; everything else is in double.
  *
  * Rows and coefficients are padded with zeros to a multiple of PADDING columns, and the coefficients
  * to a multiple of TASK_GROUP tasks, so that no vector is cut short.
@@ -63,8 +63,8 @@ static void tile_scores(const float *x, ptrdiff_t n, ptrdiff_t d, const float *c
     }
 }
 
-/* Adds the sum of factors[t][i] x_i over the rows of a tile to the gradient of each task, for as
- * many columns as so many vectors have. */
+/* Adds the sum of factors[t][i] x_i over the rows of a tile to the gradient of each task, for
+ * `vectors` times WIDTH columns. */
 ALWAYS_INLINE void strip_adjoint(const int vectors, const float *x, ptrdiff_t n, ptrdiff_t d,
                                   float (*factors)[TILE_ROWS], ptrdiff_t n_tasks,
                                   double *gradient, ptrdiff_t stride)
@@ -105,8 +105,8 @@ static void tiles(const float *x, ptrdiff_t first, ptrdiff_t last, ptrdiff_t d, 
         tile_scores(rows, n, d, s->coef, padded, scores);
         for (ptrdiff_t t = 0; t < s->n_tasks; t++) {
             const double *weight = s->weight + s->part[t] * s->n_rows + i;
-            task(s->loss + t, s->codes + i, s->positive[t], weight, s->intercept[t], n, scores[t],
-                 s->value + t, s->slope + t);
+            task_losses(s->loss + t, s->codes + i, s->positive[t], weight, s->intercept[t], n,
+                        scores[t], s->value + t, s->slope + t);
             for (ptrdiff_t k = 0; k < n; k++) factors[t][k] = (float)scores[t][k];
         }
         for (; j + 4 * WIDTH <= d; j += 4 * WIDTH)

@@ -20,8 +20,10 @@
 #define UNROLL _Pragma("GCC unroll 8")
 #define ALIGNED __attribute__((aligned(64)))
 #define PREFETCH(p) __builtin_prefetch(p)
+#define OUT_OF_LINE static __attribute__((noinline))
 #else
 #define ALWAYS_INLINE static inline
+#define OUT_OF_LINE static
 #define UNROLL
 #define ALIGNED
 #define PREFETCH(p) ((void)(p))

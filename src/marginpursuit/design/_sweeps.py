@@ -14,20 +14,14 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.design import _moments
 from marginpursuit.design._base import Sweep
 from marginpursuit.design._threaded_matrix import Block, ThreadedMatrix
-from marginpursuit.losses import MarginLoss
 from marginpursuit.tasks import Tasks
 
 _Sweeper: TypeAlias = Callable[[ThreadedMatrix, FloatArray, FloatArray, Tasks], Sweep]
 
 
-def have_kernels(tasks: Tasks) -> bool:
-    """Whether the kernels evaluate the losses of all tasks."""
-    return all(isinstance(loss, MarginLoss) and loss.rho == "catoni" for loss in tasks.losses)
-
-
 def sweep_for(rows: ThreadedMatrix, tasks: Tasks) -> _Sweeper:
     """Choose how to sweep these rows for these tasks."""
-    if not have_kernels(tasks):
+    if not tasks.has_kernels:
         return sweep_any_loss
     if len(tasks) == 1:
         return sweep_one_task

@@ -78,7 +78,7 @@ class ArrayDesign(Design):
 
     def _sweep(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
         codes, weights = self.place(tasks.codes), self.place(tasks.weights)
-        if len(tasks) == 1 and self._kernels is not None:
+        if len(tasks) == 1 and self._kernels is not None and tasks.has_kernels:
             fold, positive = int(tasks.fold[0]), int(tasks.positive[0])
             columns = self._kernels.sweep(
                 self._matrix,

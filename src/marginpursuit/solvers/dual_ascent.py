@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import MemoryDesign, Standardisation
-from marginpursuit.losses import MarginLoss
+from marginpursuit.losses.protocol import has
 from marginpursuit.solvers._penalty import ROTATION_INVARIANT, mean_weights, request_unit
 from marginpursuit.solvers._problem import Prepared, Problem, Progress, Request, Solution, Status
 from marginpursuit.solvers.lbfgs import merge_request
@@ -47,9 +47,11 @@ class DualSolver:
             )
         if not request.least_alpha > 0:
             return f"it needs a penalty alpha > 0; got {request.least_alpha:g}"
-        lacking = [loss for loss in request.losses if not isinstance(loss, MarginLoss)]
-        if lacking:
-            return f"it needs a conjugate; {type(lacking[0]).__name__} has none"
+        for loss in request.losses:
+            if not has(loss, "conjugate"):
+                return f"it needs a conjugate; {type(loss).__name__} has none"
+            if not has(loss, "kernel_parameters"):
+                return f"it needs a loss that the compiled kernels know; got {loss}"
         return None
 
     def prepare(self, request: Request) -> Prepared:

@@ -1,0 +1,146 @@
+/* Dual coordinate ascent over single rows, one lane per task.
+ *
+ * The coefficients are w = sum of y_i a_i x_i / p over the rows, with dual variables a_i and penalty
+ * p. At the minimiser a_i is the weighted influence at the residual r_i of the row. The pass stores
+ * the dual variable of a row as the residual at which the loss has this influence. A step sets it
+ * to the maximiser of the dual with all other dual variables fixed: with c the weight of the row,
+ * q = c |x|^2 / p and psi(r) the influence for weight 1,
+ *
+ *     r + q psi(r) = level - m + q a / c  =: t .
+ *
+ * The left-hand side increases in r. In units of the scale, with q times the overconfidence where t
+ * is negative, the equation is u + q psi(u) = |t| for u >= 0.
+ *
+ * At each step the duality gap is the sum over all rows of
+ * c (phi(m) - phi(m') - phi'(m') (m - m')), m the margin and m' the level less the stored residual:
+ * zero where the stored residual is that of the row.
+ */
+
+enum {
+    CUBIC_STEPS = 4,    /* Newton steps after which the root of Catoni's cubic is exact */
+    NEWTON_STEPS = 100, /* the most for another rho; pseudo-Huber takes 3 log10(q) and a few */
+};
+
+typedef struct {
+    loss_state_t loss;
+    vec gap, balance, inverse_penalty;
+} dual_state_t;
+
+static void start_dual(const dual_pass_t *pass, dual_state_t *state)
+{
+    loss_state_t losses[LANE_VECTORS];
+    start_lanes(pass->loss, pass->intercept, losses);
+    for (int v = 0; v < LANE_VECTORS; v++)
+        state[v] = (dual_state_t){
+            losses[v], splat(0.0), splat(0.0), splat(1.0) / load_f8(pass->penalty + v * LANES)};
+}
+
+/* The root of Catoni's u + q psi(u) = t. */
+ALWAYS_INLINE vec catoni_root(vec q, vec t)
+{
+    const vec one = splat(1.0), most = splat(TRUNCATION) + q * splat(INFLUENCE_BOUND);
+    /* The start is the root of the parabola that touches psi at the truncation point. It lies to
+     * the right of the root; the Newton iterates after the first increase to the root. */
+    const vec left = larger(splat(0.0), most - t);
+    vec u = splat(TRUNCATION) -
+            splat(2.0) * left / (one + root(one + splat(2.0 * TRUNCATION) * q * left));
+    UNROLL
+    for (int k = 0; k < CUBIC_STEPS; k++) {
+        const vec square = u * u;
+        const vec excess = u + q * (u * (one - square * splat(1.0 / 6.0))) - t;
+        u -= excess / (one + q * (one - splat(0.5) * square));
+    }
+    return where_negative(most - t, t - q * splat(INFLUENCE_BOUND), u);
+}
+
+/* psi(u), and psi'(u) in `slope`, for u >= 0. */
+ALWAYS_INLINE vec influence_and_slope(loss_kind_t kind, vec u, vec *slope)
+{
+    const vec one = splat(1.0), two = splat(2.0);
+    if (kind == PSEUDO_HUBER) {
+        const vec bounded = smaller(splat(1e100), u);
+        const vec inverse = one / root(one + bounded * bounded);
+        *slope = inverse * inverse * inverse;
+        return bounded * inverse;
+    }
+    if (kind == LOG_COSH) {
+        const vec a = expm1_of_negative(-u), b = a * (a + two), tanh = -b / (two + b);
+        *slope = (one - tanh) * (one + tanh);
+        return tanh;
+    }
+    if (kind == HUBER) {
+        *slope = where_negative(u - one, one, splat(0.0));
+        return smaller(one, u);
+    }
+    *slope = one;
+    return u;
+}
+
+/* The root of u + q psi(u) = t by Newton's method. psi is concave on u >= 0, with psi(u) <= u and
+ * psi(u) <= 1 unless it is the square's. The start is therefore at most the root, and the iterates
+ * increase to it. */
+OUT_OF_LINE vec monotone_root(loss_kind_t kind, vec q, vec t)
+{
+    const vec one = splat(1.0), linear = t / (one + q);
+    vec u = kind == SQUARE ? linear : larger(t - q, linear);
+    for (int k = 0; k < NEWTON_STEPS; k++) {
+        ALIGNED double excess[LANES];
+        vec slope;
+        const vec influence = influence_and_slope(kind, u, &slope);
+        const vec step = (t - u - q * influence) / (one + q * slope);
+        int is_moving = 0;
+        u += step;
+        store(excess, step - splat(4.0 * DBL_EPSILON) * u);
+        for (int lane = 0; lane < LANES; lane++) is_moving |= excess[lane] > 0.0;
+        if (!is_moving) break;
+    }
+    return u;
+}
+
+/* Turns the scores of a row into changes of the coefficients, in units of the row; returns whether
+ * any is non-zero. */
+OUT_OF_LINE int dual_step(const dual_pass_t *pass, dual_state_t *state, ptrdiff_t row,
+                          vec *scores)
+{
+    const ptrdiff_t code = pass->codes[row];
+    const vec weight = splat(pass->weight[row]), square = splat(pass->square[row]);
+    ALIGNED double sign[TASK_LANES], change[TASK_LANES];
+    int any = 0;
+    for (int k = 0; k < TASK_LANES; k++) sign[k] = code == pass->positive[k] ? 1.0 : -1.0;
+    for (int v = 0; v < LANE_VECTORS; v++) {
+        dual_state_t *here = &state[v];
+        loss_state_t *loss = &here->loss;
+        double *stored = pass->residual + row * TASK_LANES + v * LANES;
+        const vec y = load_f8(sign + v * LANES), before = load_f8(stored);
+        const vec residual = loss->level - y * (scores[v] + loss->intercept);
+        vec value = splat(0.0), stored_value = splat(0.0), unused = splat(0.0);
+        influence(loss, residual, weight, &value);
+        const vec dual = influence(loss, before, weight, &stored_value);
+        /* The penalty is half the sum of dual variable times margin, without the intercept. */
+        loss->rows.value += value + splat(0.5) * dual * y * scores[v];
+        here->gap += value - stored_value + dual * (before - residual);
+        const vec curvature = square * here->inverse_penalty, target = residual + curvature * dual;
+        const vec q = curvature * where_negative(target, weight * loss->above, weight);
+        const vec size = absolute(target) / loss->scale;
+        const vec u = loss->kind == CATONI ? catoni_root(q, size) : monotone_root(loss->kind, q, size);
+        const vec after = with_sign(loss->scale * u, target);
+        const vec new_dual = influence(loss, after, weight, &unused);
+        here->balance += y * new_dual;
+        scores[v] = y * (new_dual - dual) * here->inverse_penalty;
+        loss->intercept += splat(pass->constant) * scores[v];
+        store(stored, after);
+        store(change + v * LANES, scores[v]);
+    }
+    for (int k = 0; k < TASK_LANES; k++) any |= change[k] != 0.0;
+    return any;
+}
+
+static void finish_dual(const dual_state_t *state, dual_pass_t *pass)
+{
+    for (int v = 0; v < LANE_VECTORS; v++) {
+        store(pass->intercept + v * LANES, state[v].loss.intercept);
+        store(pass->value + v * LANES, state[v].loss.rows.value);
+        store(pass->gap + v * LANES, state[v].gap);
+        store(pass->balance + v * LANES, state[v].balance);
+    }
+}
