@@ -106,7 +106,7 @@ def test_each_task_has_a_tolerance_and_passes_are_counted():
     posed = problem(X, codes)
     before = posed.prepared.design.n_passes
     tols = np.where(posed.tasks.fold == 1, 1e-6, 0.5)
-    found = SOLVERS["dual"].solve(posed, tols)
+    found = SOLVERS["dual"].solve_folds(posed, tols)
     assert found.status is Status.CONVERGED
     assert np.all(found.gap <= tols)
     assert found.gap[posed.tasks.fold != 1].max() > 1e-6

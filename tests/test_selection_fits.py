@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from searches import GRID, fold_plan, grid_search, sparse_wide, with_policy
 from sklearn.base import clone
@@ -13,7 +13,7 @@ from sklearn.base import clone
 from marginpursuit import MarginPursuitClassifierCV, _kernels
 from marginpursuit.selection.fold_fits import FoldFits
 from marginpursuit.selection.fold_groups import prepare_groups
-from marginpursuit.solvers import minimise
+from marginpursuit.solvers import FOLD_SOLVERS, minimise
 
 SPARSE_SOLVER = "lbfgs" if _kernels._compiled is None else "dual"
 
@@ -27,7 +27,7 @@ def test_sparse_wide_rows_equal_grid_search(unit, solver, n_classes):
     """Without a factorisation, and with columns merged that have their non-zero in the same row."""
     X, y = sparse_wide(n_classes, density=0.03 if unit == "standardised" else 0.02)
     data, plan = fold_plan(X, y, unit=unit, min_dual_rows=51)
-    assert plan.solver == solver
+    assert plan.solver.name == solver
     with ExitStack() as stack:
         (group,) = prepare_groups(data, plan, stack)
         assert (group.prepared.merge is not None) == (unit != "standardised")
@@ -47,7 +47,7 @@ def test_the_dual_is_chosen_where_it_exists(are_penalised, is_compiled, monkeypa
     if not is_compiled:
         monkeypatch.setattr(_kernels, "_compiled", None)
     _, plan = fold_plan(*sparse_wide(3), are_penalised=are_penalised, min_dual_rows=51)
-    assert plan.solver == (SPARSE_SOLVER if is_compiled and are_penalised else "lbfgs")
+    assert plan.solver.name == (SPARSE_SOLVER if is_compiled and are_penalised else "lbfgs")
 
 
 @pytest.mark.parametrize("alphas", [[1e-3], [0.0, 1e-3]])
@@ -63,12 +63,12 @@ def test_solver_table():
     sparse_X, y = sparse_wide(2)
     dense_X = sparse_X.toarray()
     few = {"min_dual_rows": 51}
-    assert fold_plan(dense_X, y, **few)[1].solver == "gram"
-    assert fold_plan(sparse_X, y)[1].solver == "gram"  # few rows: their Gram matrix is cheap
-    assert fold_plan(sparse_X, y, solver="gram", **few)[1].solver == "gram"
-    assert fold_plan(sparse_X, y, unit="standardised", **few)[1].solver == "lbfgs"
+    assert fold_plan(dense_X, y, **few)[1].solver.name == "gram"
+    assert fold_plan(sparse_X, y)[1].solver.name == "gram"  # few rows: their Gram matrix is cheap
+    assert fold_plan(sparse_X, y, solver="gram", **few)[1].solver.name == "gram"
+    assert fold_plan(sparse_X, y, unit="standardised", **few)[1].solver.name == "lbfgs"
     few_problems = {"min_row_space_problems": 1, **few}
-    assert fold_plan(sparse_X, y, unit="standardised", **few_problems)[1].solver == "gram"
+    assert fold_plan(sparse_X, y, unit="standardised", **few_problems)[1].solver.name == "gram"
 
 
 @pytest.mark.skipif(_kernels._compiled is None, reason="installed without the compiled kernels")
@@ -114,3 +114,32 @@ def test_the_hessian_saves_sweeps_and_changes_no_score():
     assert with_hessian.n_passes_ < 0.7 * without.n_passes_
     scores = [each.cv_results_["mean_test_score"] for each in (with_hessian, without)]
     assert_allclose(*scores, atol=5e-4)
+
+
+@pytest.mark.skipif(_kernels._compiled is None, reason="installed without the compiled kernels")
+def test_the_dual_may_be_requested():
+    X, y = sparse_wide(3)
+    options = {"alphas": [1e-3], "scales": [1.0, 0.3], "cv": 3, "solver": "dual"}
+    model = MarginPursuitClassifierCV(**options).fit(X, y)
+    automatic = MarginPursuitClassifierCV(**options | {"solver": "auto"})
+    with_policy(automatic, solvers={"min_dual_rows": 51}).fit(X, y)
+    scores = [each.cv_results_["mean_test_score"] for each in (model, automatic)]
+    assert_array_equal(*scores)
+    assert model.best_estimator_.solver == "dual"
+    with pytest.raises(ValueError, match="solver='dual' cannot be used here: it needs a CSR"):
+        MarginPursuitClassifierCV(**options).fit(X.toarray(), y)
+
+
+@pytest.mark.parametrize("solver", FOLD_SOLVERS)
+def test_every_fold_solver_has_the_scores_of_single_fits(solver):
+    """The contract of solvers that a search may use."""
+    X, y = sparse_wide(2)
+    if solver == "dual" and _kernels._compiled is None:
+        pytest.skip("installed without the compiled kernels")
+    model = MarginPursuitClassifierCV(
+        **GRID, alpha_unit="common", cv=3, scoring="neg_log_loss", tol=1e-9, link="exact"
+    )
+    ours = clone(model).set_params(solver=solver).fit(X, y)
+    reference = grid_search(X, y, unit="common", cv=3, scoring="neg_log_loss", solver="lbfgs")
+    scores = [each.cv_results_["mean_test_score"] for each in (ours, reference)]
+    assert_allclose(*scores, rtol=1e-4)

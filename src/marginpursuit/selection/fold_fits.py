@@ -29,7 +29,7 @@ from marginpursuit.design import Linear
 from marginpursuit.losses import MarginLoss
 from marginpursuit.selection.candidates import Candidate, FoldFit, Path, Stopping
 from marginpursuit.selection.fold_groups import FitPlan, FoldData, FoldGroup, prepare_groups
-from marginpursuit.solvers import DualSolver, Prepared, Problem, Solution, minimise
+from marginpursuit.solvers import Prepared, Problem, Solution, minimise
 from marginpursuit.tasks import Tasks
 
 
@@ -48,7 +48,7 @@ class FoldFits:
     """Fits of candidates to folds; `n_passes` counts passes over the rows to fit."""
 
     def __init__(self, data: FoldData, plan: FitPlan) -> None:
-        self._plan, self._policy = plan, plan.policy
+        self._plan, self._policy, self._solver = plan, plan.policy, plan.solver
         self._positive_classes = data.labels.positive_classes
         self._n_problems = len(self._positive_classes)
         self._stack = ExitStack()
@@ -78,7 +78,7 @@ class FoldFits:
             for scale in sorted(scales, reverse=True):
                 scored = [m for m in members if Candidate(*m.path, scale) in candidates]
                 stopping = dict.fromkeys(scored, self._plan.stopping)
-                if not self._plan.is_dual:
+                if self._solver.warm_starts:
                     fitted = [m for m in members if smallest[m.path] <= scale]
                     stopping = {m: stopping.get(m, self._plan.loose) for m in fitted}
                 n_iter = self._fit_scale(group, scale, stopping, fits, with_hessian=is_slow)
@@ -86,11 +86,11 @@ class FoldFits:
                 yield from self._scored(group, scored, scale, fits)
 
     def _batches(self, paths: list[Path]) -> Iterator[tuple[FoldGroup, list[FoldPath]]]:
-        """Yield the paths and folds that are solved together; in the dual, those of one fold."""
+        """Yield the paths and folds that are solved together; in the dual, fold by fold."""
         for group in self._groups:
             members = [FoldPath(*member) for member in product(paths, range(len(group.folds)))]
             n_arrays = self._policy.primal_state_arrays
-            if self._plan.is_dual:
+            if not self._solver.warm_starts:
                 members.sort(key=lambda member: member.part)
                 n_arrays = self._policy.dual_state_arrays
             n_columns = group.prepared.design.n_columns
@@ -121,11 +121,8 @@ class FoldFits:
             design = group.prepared.design
             before = design.n_passes
             tols = np.repeat([stopping[member].tol for member in members], self._n_problems)
-            if self._plan.is_dual:
-                solution = self._solve_dual(problem, tols)
-            else:
-                # After a warm start one small estimate of the gap is not reliable: two in a row.
-                solution = minimise(problem, n_confirmations=2, tol=tols)
+            solve = self._solver.solve_folds if self._solver.warm_starts else self._solve_dual
+            solution = solve(problem, tols)
             self.n_passes += design.n_passes - before
             coef, intercept = solution.linear
             for member, tasks in zip(members, self._task_slices(len(members)), strict=True):
@@ -172,7 +169,7 @@ class FoldFits:
         policy, allowed = self._policy, self._policy.dual_gap_ratio * tols
         max_passes = max(self._plan.loose.max_iter, int(policy.dual_passes / problem.tol))
         limited = replace(problem, max_iter=min(problem.max_iter, max_passes))
-        solution = DualSolver().solve(limited, allowed)
+        solution = self._solver.solve_folds(limited, allowed)
         if not self._plan.is_final:
             return solution
         coef, intercept = solution.linear

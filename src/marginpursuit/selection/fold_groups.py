@@ -19,7 +19,7 @@ from marginpursuit.design import Design, Linear, design_for, elements_per_row, l
 from marginpursuit.losses import MarginLoss
 from marginpursuit.selection.candidates import FitOptions, Fold, Stopping
 from marginpursuit.selection.policy import SelectionPolicy
-from marginpursuit.solvers import SOLVERS, Prepared, Request, plan
+from marginpursuit.solvers import FOLD_SOLVERS, FoldSolver, Prepared, Request, plan
 from marginpursuit.tasks import Labels, RowRanges
 
 
@@ -57,7 +57,7 @@ class FitPlan:
     """How the fold fits of a rung are made."""
 
     options: FitOptions
-    solver: str
+    solver: FoldSolver
     stopping: Stopping  # of the fits that are scored
     loose: Stopping  # of the fits that only warm-start others
     is_final: bool  # whether the fits are to all rows, and decide
@@ -75,14 +75,9 @@ class FitPlan:
     ) -> "FitPlan":
         """Choose solver and stopping rules."""
         request = _request(design_for(data.fitted), data, options, policy)
-        solver = plan(request, options.solver).solver
-        loose = stopping.loosened(policy.loose_stopping[solver])
+        solver = FOLD_SOLVERS[plan(request, options.solver).solver]
+        loose = stopping.loosened(Stopping(*solver.loose_stopping))
         return cls(options, solver, stopping if is_final else loose, loose, is_final, policy)
-
-    @property
-    def is_dual(self) -> bool:
-        """Whether the fits are made by coordinate ascent in the dual."""
-        return self.solver == "dual"
 
     @property
     def takes_float32(self) -> bool:
@@ -114,16 +109,15 @@ class FoldGroup:
 def prepare_groups(data: FoldData, fit_plan: FitPlan, stack: ExitStack) -> list[FoldGroup]:
     """Prepare the design matrices of all folds; `stack` closes them and their threads."""
     threads = stack.enter_context(Threads(fit_plan.options.n_threads))
-    n_rows, n_columns = data.fitted.shape
-    in_row_space = fit_plan.solver == "gram" and n_rows < n_columns
-    if (
-        in_row_space
-        and 8 * n_rows * elements_per_row(data.fitted) <= fit_plan.policy.max_state_bytes
-    ):
-        data = data.in_memory()  # to map one task to coefficients takes a pass over the data
+    policy = fit_plan.policy
+    request = _request(design_for(data.fitted), data, fit_plan.options, policy)
+    is_separate = fit_plan.solver.separates_folds(request)
+    n_bytes = 8 * data.fitted.shape[0] * elements_per_row(data.fitted)
+    if is_separate and n_bytes <= policy.max_state_bytes:
+        data = data.in_memory()  # each fold takes rows, and passes over them
     reader = stack.enter_context(design_for(data.scored, threads))
     every = list(range(len(data.folds)))
-    if in_row_space:
+    if is_separate:
         return [_prepared(data.only(fold), [fold], reader, fit_plan, stack) for fold in every]
     return [_prepared(data, every, reader, fit_plan, stack)]
 
@@ -134,10 +128,10 @@ def _prepared(
     design = stack.enter_context(design_for(data.fitted, reader.threads))
     codes, weights = data.labels.codes, data.weights
     request, ranges = _request(design, data, fit_plan.options, fit_plan.policy), None
-    if fit_plan.takes_float32 and not fit_plan.is_dual:
+    if fit_plan.takes_float32 and fit_plan.solver.warm_starts:
         order, ranges = RowRanges.of(weights)
         request = replace(request, order=order)
-    prepared = SOLVERS[fit_plan.solver].prepare(request)
+    prepared = fit_plan.solver.prepare(request)
     if prepared.order is None:
         ranges = None
     else:

@@ -30,6 +30,7 @@ from marginpursuit.selection.candidates import Candidate, FitOptions, Fold, Stop
 from marginpursuit.selection.policy import SelectionPolicy
 from marginpursuit.selection.scoring import HeldOutScorer, search_results
 from marginpursuit.selection.search import Search, SearchOptions
+from marginpursuit.solvers import FOLD_SOLVERS
 
 __all__ = ["MarginPursuitClassifierCV"]
 
@@ -95,10 +96,10 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
         link of the loss.
     fit_intercept : bool, default=True
         Whether to fit an intercept.
-    solver : {"auto", "gram", "lbfgs"}, default="auto"
+    solver : {"auto", "gram", "lbfgs", "dual"}, default="auto"
         The solver, as in :class:`MarginPursuitClassifier`. With "auto", fits to folds of sparse
-        data in memory with many columns use coordinate ascent in the dual, if the penalty is the
-        same for all coefficients (`alpha_unit` "absolute" and "common").
+        data in memory with many columns use "dual", coordinate ascent in the dual, if the penalty
+        is the same for all coefficients (`alpha_unit` "absolute" and "common").
     max_iter : int, default=1000
         The most iterations of a fit.
     tol : float, default=1e-3
@@ -182,7 +183,7 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
         "refit": FLAG,
         "successive_halving": FLAG,
         "link": one_of(["fitted", "exact"]),
-        "solver": one_of(["auto", "gram", "lbfgs"]),
+        "solver": one_of(["auto", *FOLD_SOLVERS]),
     }
 
     def __init__(
@@ -326,7 +327,9 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
         default = policy.sparse_alphas if data.is_sparse else policy.dense_alphas
         alphas = default if self.alphas is None else self.alphas
         grid = product(alphas, self.overconfidences, self.scales)
-        params = [dict(zip(Candidate._fields, values, strict=True)) for values in grid]
+        params: list[dict[str, Any]] = [
+            dict(zip(Candidate._fields, values, strict=True)) for values in grid
+        ]
         candidates = [Candidate(*map(float, values.values())) for values in params]
         scorer = HeldOutScorer(
             self.scorer_,

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from marginpursuit._validation import FloatArray
-from marginpursuit.selection.candidates import Stopping
 from marginpursuit.solvers import Policy
 
 
@@ -70,17 +69,6 @@ class SelectionPolicy:
     max_hessian_sweeps: int = 16
     min_hessian_elements: int = 1 << 16
     hessian_tasks: int = 12
-
-    # Stopping rules that suffice to eliminate candidates, and to warm-start the next scale, by
-    # solver. L-BFGS converges more slowly: after 25 iterations the scores of one class of news20
-    # were up to 4 points too low.
-    loose_stopping: dict[str, Stopping] = field(
-        default_factory=lambda: {
-            "gram": Stopping(12, 1e-2),
-            "lbfgs": Stopping(75, 1e-2),
-            "dual": Stopping(20, 2.5e-2),
-        }
-    )
 
     # Dual ascent stops at a relative duality gap of `dual_gap_ratio` times `tol`. On news20 the
     # predictions for held-out rows hardly change below a gap of 5 %, which takes about 20 passes;

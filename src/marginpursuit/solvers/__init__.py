@@ -6,6 +6,7 @@ and takes a `Problem` to a `Solution`. `plan` chooses among them.
 
 from typing import Protocol
 
+from marginpursuit._validation import FloatArray
 from marginpursuit.solvers._penalty import UNITS, penalty_unit
 from marginpursuit.solvers._problem import (
     Prepared,
@@ -29,9 +30,10 @@ from marginpursuit.solvers.stochastic import (
 )
 
 __all__ = [
+    "FOLD_SOLVERS",
     "SOLVERS",
     "UNITS",
-    "DualSolver",
+    "FoldSolver",
     "LbfgsPolicy",
     "Plan",
     "Policy",
@@ -68,13 +70,29 @@ class Solver(Protocol):
         """Minimise the objective of every task."""
 
 
-_ALL: tuple[Solver, ...] = (
-    GramSolver(),
-    LbfgsSolver(),
-    DualSolver(),
-    SteepestDescentSolver(),
-    StochasticSolver(),
-)
+class FoldSolver(Solver, Protocol):
+    """A solver that fits many candidates to folds in shared passes, for a search."""
+
+    @property
+    def warm_starts(self) -> bool:
+        """Whether a solve begins at the start of the problem, and not at zero."""
+
+    @property
+    def loose_stopping(self) -> tuple[int, float]:
+        """Iterations and relative gap that suffice to compare candidates on a subsample."""
+
+    def separates_folds(self, request: Request) -> bool:
+        """Whether each fold is prepared alone."""
+
+    def solve_folds(self, problem: Problem, tol: FloatArray) -> Solution:
+        """Minimise the objective of every task, to a tolerance of its own."""
+
+
+_FOLD_SOLVERS: tuple[FoldSolver, ...] = (GramSolver(), LbfgsSolver(), DualSolver())
+_OTHER_SOLVERS: tuple[Solver, ...] = (SteepestDescentSolver(), StochasticSolver())
+
+#: The solvers that a search may use, by name.
+FOLD_SOLVERS: dict[str, FoldSolver] = {solver.name: solver for solver in _FOLD_SOLVERS}
 
 #: All solvers by name.
-SOLVERS: dict[str, Solver] = {solver.name: solver for solver in _ALL}
+SOLVERS: dict[str, Solver] = {s.name: s for s in (*_FOLD_SOLVERS, *_OTHER_SOLVERS)}

@@ -35,6 +35,8 @@ class DualSolver:
     """Dual coordinate ascent over CSR rows in memory."""
 
     name: ClassVar[str] = "dual"
+    warm_starts: ClassVar[bool] = False
+    loose_stopping: ClassVar[tuple[int, float]] = (20, 2.5e-2)
 
     def supports(self, request: Request) -> str | None:
         """Return None, or why the request is not supported."""
@@ -77,15 +79,23 @@ class DualSolver:
             merge=merge,
         )
 
-    def solve(self, problem: Problem, tol: FloatArray | None = None) -> Solution:
+    def separates_folds(self, request: Request) -> bool:
+        """Return False: folds share the design matrix."""
+        return False
+
+    def solve(self, problem: Problem) -> Solution:
+        """Maximise the dual of every task."""
+        return self.solve_folds(problem, np.full(len(problem.tasks), problem.tol))
+
+    def solve_folds(self, problem: Problem, tol: FloatArray) -> Solution:
         """Maximise the dual, from dual variables of zero, wherever the problem starts.
 
         Parameters
         ----------
         problem : Problem
             What to minimise, with positive penalties.
-        tol : ndarray of shape (n_tasks,), optional
-            The relative duality gap of each task at which passes end; by default `problem.tol`.
+        tol : ndarray of shape (n_tasks,)
+            The relative duality gap of each task at which passes end.
 
         Returns
         -------
@@ -95,7 +105,6 @@ class DualSolver:
         design, tasks = problem.prepared.design, problem.tasks
         assert isinstance(design, MemoryDesign)
         n_tasks = len(tasks)
-        tols = np.full(n_tasks, problem.tol) if tol is None else tol
         coef, intercept = np.empty((design.n_columns, n_tasks)), np.empty(n_tasks)
         value, gap = np.empty(n_tasks), np.empty(n_tasks)
         squares = design.quadratic_forms()
@@ -103,7 +112,7 @@ class DualSolver:
 
         def run(group: NDArray[np.intp]) -> int:
             ascent = _Ascent(problem, group, squares)
-            ascent.run(tols[group])
+            ascent.run(tol[group])
             n = len(group)
             coef[:, group], intercept[group] = ascent.coef[:, :n], ascent.intercept[:n]
             value[group], gap[group] = ascent.value[:n], ascent.gap[:n]
@@ -111,7 +120,7 @@ class DualSolver:
 
         n_passes = max(design.threads.map(run, groups))
         design.n_passes += n_passes
-        status = Status.CONVERGED if np.all(gap <= tols) else Status.MAX_ITER
+        status = Status.CONVERGED if np.all(gap <= tol) else Status.MAX_ITER
         end = Progress(n_passes, design.n_passes, float(value.mean()), float(gap.max()))
         problem.tell(end, problem.join(coef, intercept) if problem.keep is not None else None)
         return Solution((coef, intercept), value, gap, status, n_passes, (end,))

@@ -43,6 +43,8 @@ class GramSolver:
     """L-BFGS preconditioned by the Gram matrix, refined by Newton's method."""
 
     name: ClassVar[str] = "gram"
+    warm_starts: ClassVar[bool] = True
+    loose_stopping: ClassVar[tuple[int, float]] = (12, 1e-2)
 
     def supports(self, request: Request) -> str | None:
         """Return None, or why the request is not supported."""
@@ -87,6 +89,17 @@ class GramSolver:
             standardisation,
         )
         return _copied(prepared, request, weights) if copies else prepared
+
+    def separates_folds(self, request: Request) -> bool:
+        """Return whether the Gram matrix is that of the rows, which differ between folds."""
+        return request.design.n_rows < request.design.n_columns
+
+    def solve_folds(self, problem: Problem, tol: FloatArray) -> Solution:
+        """Minimise the objective of every task by L-BFGS.
+
+        After a warm start one small estimate of the gap is not reliable: two in a row are needed.
+        """
+        return minimise(problem, n_confirmations=2, tol=tol)
 
     def solve(self, problem: Problem) -> Solution:
         """Minimise by the methods of `plan_gram`."""

@@ -8,6 +8,7 @@ is rotation-invariant.
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
+from marginpursuit._validation import FloatArray
 from marginpursuit.design import ColumnMerge, Linear, MemoryDesign, Standardisation, merge_columns
 from marginpursuit.solvers._penalty import (
     ROTATION_INVARIANT,
@@ -26,6 +27,9 @@ class LbfgsSolver:
     """L-BFGS preconditioned by the diagonal of the Gram matrix."""
 
     name: ClassVar[str] = "lbfgs"
+    warm_starts: ClassVar[bool] = True
+    # After 25 iterations the scores of one class of news20 were up to 4 points too low.
+    loose_stopping: ClassVar[tuple[int, float]] = (75, 1e-2)
 
     def supports(self, request: Request) -> str | None:
         """Return None: every request is supported."""
@@ -51,6 +55,17 @@ class LbfgsSolver:
             return prepared
         identity = Standardisation.identity(design.n_columns)
         return replace(prepared, design=copy, standardisation=identity, order=request.order)
+
+    def separates_folds(self, request: Request) -> bool:
+        """Return False: folds share the design matrix."""
+        return False
+
+    def solve_folds(self, problem: Problem, tol: FloatArray) -> Solution:
+        """Minimise the objective of every task by L-BFGS.
+
+        After a warm start one small estimate of the gap is not reliable: two in a row are needed.
+        """
+        return minimise(problem, n_confirmations=2, tol=tol)
 
     def solve(self, problem: Problem) -> Solution:
         """Minimise by L-BFGS.
