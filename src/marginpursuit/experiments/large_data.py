@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from marginpursuit import MarginPursuitClassifier
 from marginpursuit._threads import Threads, usable_threads
 from marginpursuit.blocks import Blocks, as_blocks, from_npy, to_npy
-from marginpursuit.design import design_for
+from marginpursuit.design import Standardisation, design_for
 from marginpursuit.experiments.runs import Table
 from marginpursuit.losses import MarginLoss
 from marginpursuit.tasks import Labels, Tasks
@@ -175,15 +175,16 @@ def _measure(file: LargeFile, repeats: int = 3) -> Iterator[tuple[str, str]]:
     reading, sweep, cold = np.inf, np.inf, True
     blocks = from_npy(file.path)
     with Threads(usable_threads(None)) as threads:
-        design = design_for(blocks, threads)
+        design, unscaled = design_for(blocks, threads), Standardisation.identity(_COLUMNS)
         coef, intercept = np.full((_COLUMNS, 1), 1e-3), np.zeros(1)
+        sweep_once = partial(design.sweep, coef, intercept, tasks, unscaled)
         for _ in range(repeats):
             for read_ahead in (False, True):
                 cold &= _drop_from_page_cache(file.path)
                 read = partial(_read, file.path, read_ahead=read_ahead)
                 reading = min(reading, _seconds(read))
             cold &= _drop_from_page_cache(file.path)
-            sweep = min(sweep, _seconds(partial(design.sweep, coef, intercept, tasks)))
+            sweep = min(sweep, _seconds(sweep_once))
     size = file.n_bytes
     yield "page cache", "dropped before each timing" if cold else "warm: could not be dropped"
     yield "reading, GB/s", f"{size / reading / 1e9:.2f}"
