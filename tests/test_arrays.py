@@ -6,7 +6,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from sklearn.datasets import load_digits
 
 from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
-from marginpursuit._namespaces import beside, is_elsewhere, to_numpy
+from marginpursuit._namespaces import is_device_array, to_device_of, to_numpy
 from marginpursuit.classifiers._input import encode_labels
 from marginpursuit.classifiers._margins import ArrayMargins, Margins
 from marginpursuit.classifiers._probabilities import exact_probabilities
@@ -198,7 +198,7 @@ def test_narrow_data(dtype):
     """Pixels from 0 to 16 are exact in all of these."""
     near = MarginPursuitClassifier().fit(X, Y)
     tensor = in_torch(X, dtype)
-    if not is_elsewhere(tensor):
+    if not is_device_array(tensor):
         far = MarginPursuitClassifier().fit(tensor, torch.asarray(Y))
         assert_array_equal(far.coef_, MarginPursuitClassifier().fit(tensor.numpy(), Y).coef_)
     far = MarginPursuitClassifier().fit(in_strict(X, strict.float32), Y)
@@ -382,13 +382,13 @@ def test_labels_are_coded_in_rising_order(labels):
     assert_array_equal(to_numpy(codes), true[1])
 
 
-def test_beside_takes_any_kind():
-    place = in_strict([1.0])
+def test_values_of_any_type_are_copied_to_the_device():
+    array = in_strict([1.0])
     for values in (2.0, [2.0], np.array([2.0]), in_strict([2.0])):
-        found = beside(place, values, strict.float32)
+        found = to_device_of(array, values, strict.float32)
         assert found.device == ELSEWHERE
         assert found.dtype == strict.float32
-    assert not any(is_elsewhere(x) for x in (X, X[0, 0], [1.0], None, strict.asarray([1.0])))
+    assert not any(is_device_array(x) for x in (X, X[0, 0], [1.0], None, strict.asarray([1.0])))
 
 
 @needs_torch

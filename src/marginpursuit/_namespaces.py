@@ -1,10 +1,11 @@
-"""Arrays of other libraries: which functions they come with, and the way to NumPy and back.
+"""Arrays of other libraries: their functions, their devices and copies from and to NumPy.
 
-An array is *elsewhere* if NumPy cannot read it in place: on a GPU, or of a dtype that NumPy lacks.
-Such arrays are worked on by the functions of their own library, under the names of the array API
-standard. All others are NumPy's business.
+A *device array* is an array that NumPy cannot read in place: its memory is on a GPU, or NumPy lacks
+its dtype. Device arrays are processed by the functions of their own library, under the names of the
+array API standard. All other arrays are read by NumPy.
 """
 
+from enum import IntEnum
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -12,25 +13,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Where DLPack says that memory is the processor's: plain and pinned.
-_HOST = (1, 3)
-_CUDA = 2
 
-#: The dtypes of real numbers that float32 holds exactly, and the others.
-NARROW = frozenset(("bool", "uint8", "int8", "uint16", "int16", "float16", "bfloat16", "float32"))
-WIDE = frozenset(("int32", "uint32", "int64", "uint64", "float64"))
+class _DLPackDevice(IntEnum):
+    """Device types of the DLPack protocol."""
+
+    CPU = 1
+    CUDA = 2
+    PINNED_HOST = 3
 
 
-def is_foreign(array: Any) -> bool:
-    """Whether this is an array of another library."""
+def is_array_api(array: Any) -> bool:
+    """Whether this is an array of a library other than NumPy."""
     return hasattr(array, "__dlpack_device__") and not isinstance(array, np.ndarray | np.generic)
 
 
-def is_elsewhere(array: Any) -> bool:
-    """Whether an array is one that NumPy cannot read in place."""
-    if not is_foreign(array):
+def is_device_array(array: Any) -> bool:
+    """Whether this is an array that NumPy cannot read in place."""
+    if not is_array_api(array):
         return False
-    if array.__dlpack_device__()[0] not in _HOST:
+    if array.__dlpack_device__()[0] not in (_DLPackDevice.CPU, _DLPackDevice.PINNED_HOST):
         return True
     try:
         np.asarray(array.detach() if _library(array) == "torch" else array)
@@ -39,14 +40,15 @@ def is_elsewhere(array: Any) -> bool:
     return False
 
 
-def adopted(array: Any) -> Any:
-    """Return an array that is elsewhere, on a CUDA device as a torch tensor on the same memory.
+def as_torch(array: Any) -> Any:
+    """Return a CUDA array as a torch tensor that shares its memory, for the fused kernels.
 
-    That is for the fused kernels; where torch is not installed the array stays what it is.
+    Torch tensors are detached from their graph. Arrays on other devices, and CUDA arrays where
+    torch is not installed, are returned unchanged.
     """
     if _library(array) == "torch":
         return array.detach()
-    if array.__dlpack_device__()[0] == _CUDA:
+    if array.__dlpack_device__()[0] == _DLPackDevice.CUDA:
         try:
             import torch
         except ImportError:
@@ -56,15 +58,15 @@ def adopted(array: Any) -> Any:
 
 
 def namespace(array: Any) -> Any:
-    """Return the functions of the array API standard for an array that is elsewhere."""
-    library = _library(array)
-    if library == "torch":
+    """Return the array API functions of the library of an array."""
+    if _library(array) == "torch":
         return _torch_namespace()
     if hasattr(array, "__array_namespace__"):
         return array.__array_namespace__()
     raise TypeError(
-        f"{type(array).__module__}.{type(array).__name__} has no functions of the array API "
-        "standard; install torch, which can read it if it is on a CUDA device"
+        f"got an array of type {type(array).__module__}.{type(array).__name__}; expected one with "
+        "the functions of the array API standard. Install torch, which reads any array on a CUDA "
+        "device."
     )
 
 
@@ -73,8 +75,20 @@ def dtype_name(array: Any) -> str:
     return str(array.dtype).rpartition(".")[2]
 
 
+def is_exact_in_float32(array: Any) -> bool:
+    """Whether float32 represents every value of the array's dtype exactly."""
+    names = ("bool", "uint8", "int8", "uint16", "int16", "float16", "bfloat16", "float32")
+    return dtype_name(array) in names
+
+
+def has_real_dtype(array: Any) -> bool:
+    """Whether the dtype is boolean, integer or floating-point."""
+    names = ("int32", "uint32", "int64", "uint64", "float64")
+    return is_exact_in_float32(array) or dtype_name(array) in names
+
+
 def to_numpy(array: Any) -> NDArray[Any]:
-    """Return an array as NumPy's, copied from where it is if need be."""
+    """Return an array as NumPy's, copied to the host if it is a device array."""
     if _library(array) == "torch":
         array = array.detach().cpu()
         return np.asarray(array.float() if dtype_name(array) == "bfloat16" else array)
@@ -84,14 +98,19 @@ def to_numpy(array: Any) -> NDArray[Any]:
         return np.from_dlpack(array, device="cpu")
 
 
-def beside(array: Any, values: Any, dtype: Any = None) -> Any:
-    """Return values of any kind as an array of the same library and device as another."""
+def to_host(array: Any) -> Any:
+    """Copy a device array to NumPy; return anything else unchanged."""
+    return to_numpy(array) if is_device_array(array) else array
+
+
+def to_device_of(array: Any, values: Any, dtype: Any = None) -> Any:
+    """Return values of any type as an array of the library and on the device of `array`."""
     if type(values) is type(array) and values.device == array.device:
         return values if dtype is None else namespace(array).astype(values, dtype)
-    if is_foreign(values) and values.__dlpack_device__()[0] == _CUDA:
-        # Also for a library whose functions are not those of the standard, such as CuPy.
-        return beside(array, import_module(_library(array)).from_dlpack(values), dtype)
-    host = np.array(to_numpy(values))  # a copy, which torch may take over
+    if is_array_api(values) and values.__dlpack_device__()[0] == _DLPackDevice.CUDA:
+        # DLPack also serves libraries without the functions of the standard, such as CuPy.
+        return to_device_of(array, import_module(_library(array)).from_dlpack(values), dtype)
+    host = np.array(to_numpy(values))  # a copy: torch may share its memory
     return namespace(array).asarray(host, dtype=dtype, device=array.device)
 
 
@@ -104,7 +123,7 @@ def _torch_namespace() -> Any:
     import torch
 
     class TorchNamespace:
-        """Torch, with the few functions that it names otherwise than the standard does."""
+        """Torch under the names of the standard, where the two differ."""
 
         unique_values = staticmethod(torch.unique)
         cumulative_sum = staticmethod(torch.cumsum)

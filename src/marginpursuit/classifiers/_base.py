@@ -11,7 +11,14 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.validation import check_is_fitted
 
-from marginpursuit._namespaces import adopted, beside, is_elsewhere, namespace, to_numpy
+from marginpursuit._namespaces import (
+    as_torch,
+    is_device_array,
+    namespace,
+    to_device_of,
+    to_host,
+    to_numpy,
+)
 from marginpursuit._threads import Threads, usable_threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._finite import rescaled
@@ -66,7 +73,7 @@ class LinearClassifier(InputChecks, ClassifierMixin, BaseEstimator):  # type: ig
             self._refuse_missing(matrix)
             raise OverflowError("X is too large for this fit: scores exceed the largest float")
         scores = scores[:, 0] if scores.shape[1] == 1 else scores
-        return beside(X, scores) if is_elsewhere(X) else scores
+        return to_device_of(X, scores) if is_device_array(X) else scores
 
     @lazy_on_dask
     def predict(self, X: Any) -> Any:
@@ -83,13 +90,13 @@ class LinearClassifier(InputChecks, ClassifierMixin, BaseEstimator):  # type: ig
             Members of `classes_`, as an array of the library of the scores; text as a NumPy array.
         """
         scores = self.decision_function(X)
-        scores = adopted(scores) if is_elsewhere(X) else scores
+        scores = as_torch(scores) if is_device_array(X) else scores
         xp = namespace(scores)
         codes = xp.astype(scores > 0, xp.int64) if scores.ndim == 1 else xp.argmax(scores, axis=1)
         if self.classes_.dtype.kind not in "biuf":
             return np.asarray(self.classes_[to_numpy(codes)])
-        labels = xp.take(beside(scores, self.classes_), codes, axis=0)
-        return beside(X, labels) if is_elsewhere(X) else labels
+        labels = xp.take(to_device_of(scores, self.classes_), codes, axis=0)
+        return to_device_of(X, labels) if is_device_array(X) else labels
 
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Return the accuracy: the fraction of samples whose class is predicted.
@@ -108,7 +115,7 @@ class LinearClassifier(InputChecks, ClassifierMixin, BaseEstimator):  # type: ig
         float
             The accuracy.
         """
-        true, found = (to_numpy(x) if is_elsewhere(x) else x for x in (y, self.predict(X)))
+        true, found = (to_host(x) for x in (y, self.predict(X)))
         return float(accuracy_score(true, found, sample_weight=sample_weight))
 
     @contextmanager

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from marginpursuit._namespaces import beside, is_foreign, namespace, to_numpy
+from marginpursuit._namespaces import is_array_api, namespace, to_device_of, to_numpy
 from marginpursuit._validation import FloatArray
 from marginpursuit.blocks import Blocks
 
@@ -36,7 +36,7 @@ def first_missing(matrix: Any, chunk_rows: int = 1 << 20) -> tuple[int, int, flo
 
     Arrays on a device are searched `chunk_rows` rows at a time, which bounds the temporary memory.
     """
-    if is_foreign(matrix):
+    if is_array_api(matrix):
         xp = namespace(matrix)
         for start in range(0, matrix.shape[0], chunk_rows):
             rows = matrix[start : min(start + chunk_rows, matrix.shape[0]), :]
@@ -73,7 +73,7 @@ def rescaled(matrix: Any) -> tuple[Any, NDArray[np.int_]]:
 
 def _column_maxima(matrix: Any) -> FloatArray:
     """Return the largest absolute value of each column."""
-    if is_foreign(matrix):
+    if is_array_api(matrix):
         xp = namespace(matrix)
         return to_numpy(xp.max(xp.abs(xp.astype(matrix, xp.float64)), axis=0))
     largest = abs(matrix.astype(np.float64)).max(axis=0)
@@ -82,9 +82,9 @@ def _column_maxima(matrix: Any) -> FloatArray:
 
 def _divided(matrix: Any, exponents: NDArray[np.int_]) -> Any:
     """Return a float64 copy with column j divided by 2 ** exponents[j]."""
-    if is_foreign(matrix):
+    if is_array_api(matrix):
         xp = namespace(matrix)
-        return xp.astype(matrix, xp.float64) * beside(matrix, np.ldexp(1.0, -exponents))
+        return xp.astype(matrix, xp.float64) * to_device_of(matrix, np.ldexp(1.0, -exponents))
     scaled = matrix.astype(np.float64)
     if sparse.issparse(matrix):
         scaled.data = np.ldexp(scaled.data, -exponents[scaled.indices])

@@ -17,14 +17,14 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, validate_data
 
 from marginpursuit._namespaces import (
-    NARROW,
-    WIDE,
-    adopted,
-    beside,
+    as_torch,
     dtype_name,
-    is_elsewhere,
-    is_foreign,
+    has_real_dtype,
+    is_array_api,
+    is_device_array,
     namespace,
+    to_device_of,
+    to_host,
     to_numpy,
 )
 from marginpursuit._validation import FloatArray, between, scalar
@@ -136,11 +136,11 @@ class InputChecks:
         n_rows, labels = codes.shape[0], Labels(codes, len(self.classes_))
         if sample_weight is None and self.class_weight is None:
             return TrainingData(matrix, labels, _equal_weights(codes), float(n_rows))
-        xp, weights = namespace(codes), beside(codes, check_weights(sample_weight, n_rows))
+        xp, weights = namespace(codes), to_device_of(codes, check_weights(sample_weight, n_rows))
         largest = float(xp.max(weights))
         weights = weights / largest  # the sum of weights near the largest float would overflow
         if self.class_weight is not None:
-            factors = beside(codes, self._class_factors(codes, weights))
+            factors = to_device_of(codes, self._class_factors(codes, weights))
             weights = weights * xp.take(factors, xp.astype(codes, xp.int64), axis=0)
         total = float(xp.sum(weights))
         if total == 0:
@@ -170,9 +170,9 @@ class InputChecks:
         if not isinstance(y, np.ndarray) and is_dask(y):
             y = np.asarray(y)
         if not self._accepts_device_arrays:
-            X, y = (to_numpy(x) if is_elsewhere(x) else x for x in (X, y))
-        if is_elsewhere(y):
-            if is_elsewhere(X):
+            X, y = (to_host(x) for x in (X, y))
+        if is_device_array(y):
+            if is_device_array(X):
                 return self._read_device_arrays(X, y, reset=reset)
             y = to_numpy(y)
         refuse_mixed("y", y)
@@ -187,7 +187,7 @@ class InputChecks:
 
     def _read_device_arrays(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:
         """Check X and y where NumPy can read neither in place."""
-        matrix, target = self._read(X, reset=reset), adopted(y)
+        matrix, target = self._read(X, reset=reset), as_torch(y)
         if tuple(target.shape) != (matrix.shape[0],):
             raise ValueError(
                 f"y must have shape {(matrix.shape[0],)}, one label a sample; got "
@@ -200,7 +200,7 @@ class InputChecks:
         X = X if isinstance(X, np.ndarray) else as_blocks(X)
         if isinstance(X, Blocks):
             return self._read_blocks(X, **options)
-        on_device = is_elsewhere(X)
+        on_device = is_device_array(X)
         checked = validate_data(
             self,
             _shape_only(X) if on_device else checked_matrix(X),
@@ -211,7 +211,7 @@ class InputChecks:
         )
         if not on_device:
             return checked
-        return (adopted(X), checked[1]) if isinstance(checked, tuple) else adopted(X)
+        return (as_torch(X), checked[1]) if isinstance(checked, tuple) else as_torch(X)
 
     def _read_blocks(self, blocks: Blocks, *, reset: bool, **labels: Any) -> Any:
         """Check the shape of blocks, and y; the rows are checked when a block is loaded."""
@@ -289,14 +289,14 @@ def _holds_numbers(values: Any) -> bool:
 
 def _shape_only(X: Any) -> NDArray[np.float32]:
     """Return an array of zeros of the shape of X, for checks that do not read its values."""
-    if dtype_name(X) not in NARROW | WIDE:
+    if not has_real_dtype(X):
         raise ValueError(f"X must hold real numbers; got dtype {dtype_name(X)}")
     return np.broadcast_to(np.float32(0.0), tuple(X.shape))
 
 
 def encode_labels(matrix: Any, target: Any) -> tuple[NDArray[Any], Any]:
     """Return the classes in ascending order, and the index of each label, next to the matrix."""
-    if is_foreign(target):
+    if is_array_api(target):
         xp, is_bool = namespace(target), dtype_name(target) == "bool"
         classes, codes = _encode_on_device(xp, xp.astype(target, xp.uint8) if is_bool else target)
         classes = classes.astype(bool) if is_bool else classes
@@ -304,10 +304,10 @@ def encode_labels(matrix: Any, target: Any) -> tuple[NDArray[Any], Any]:
         # np.unique(target, return_inverse=True) can take 100 times as long as the binary search.
         classes = np.unique(target)
         codes = np.searchsorted(classes, target)
-    if not is_foreign(matrix):
+    if not is_array_api(matrix):
         return classes, codes
     xp = namespace(matrix)
-    return classes, beside(matrix, codes, xp.uint8 if len(classes) <= 256 else xp.int32)
+    return classes, to_device_of(matrix, codes, xp.uint8 if len(classes) <= 256 else xp.int32)
 
 
 def _encode_on_device(xp: Any, labels: Any, max_range: int = 16) -> tuple[NDArray[Any], Any]:
@@ -323,7 +323,7 @@ def _encode_on_device(xp: Any, labels: Any, max_range: int = 16) -> tuple[NDArra
             classes = np.arange(low, high + 1).astype(dtype_name(labels))[to_numpy(seen)]
             if len(classes) == high - low + 1:
                 return classes, labels - low
-            return classes, xp.searchsorted(beside(labels, classes), labels)
+            return classes, xp.searchsorted(to_device_of(labels, classes), labels)
     found = xp.sort(xp.unique_values(labels), axis=0)
     return to_numpy(found), xp.searchsorted(found, labels)
 
@@ -348,10 +348,10 @@ def balanced_factors(codes: Any, weights: Any, n_classes: int) -> FloatArray:
 def _equal_weights(codes: Any) -> Any:
     """Return equal weights that sum to one; on a device, as a view of a single number."""
     n_rows = codes.shape[0]
-    if not is_foreign(codes):
+    if not is_array_api(codes):
         return np.full(n_rows, 1.0 / n_rows)
     xp = namespace(codes)
-    return xp.broadcast_to(beside(codes, 1.0 / n_rows, xp.float64), (n_rows,))
+    return xp.broadcast_to(to_device_of(codes, 1.0 / n_rows, xp.float64), (n_rows,))
 
 
 def refuse_mixed(name: str, y: Any) -> None:
@@ -375,7 +375,7 @@ def check_weights(sample_weight: ArrayLike | None, n_rows: int) -> FloatArray:
     """Return one weight a row, finite, non-negative and not all zero."""
     if sample_weight is None:
         return np.ones(n_rows)
-    sample_weight = to_numpy(sample_weight) if is_elsewhere(sample_weight) else sample_weight
+    sample_weight = to_host(sample_weight)
     weights = between("sample_weight", sample_weight, 0.0, float(np.finfo(np.float64).max))
     if weights.ndim == 0:
         weights = np.full(n_rows, weights)

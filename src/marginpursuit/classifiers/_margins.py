@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from marginpursuit._namespaces import beside, namespace, to_numpy
+from marginpursuit._namespaces import namespace, to_device_of, to_numpy
 from marginpursuit._validation import FloatArray
 from marginpursuit.location import catoni_location
 from marginpursuit.losses import RHOS
@@ -188,7 +188,7 @@ class ArrayMargins(Margins):
         With equal weights and few elements the margins are sorted once, for all quantiles.
         """
         xp = namespace(scores)
-        positive = beside(labels.codes, labels.positive_classes, labels.codes.dtype)
+        positive = to_device_of(labels.codes, labels.positive_classes, labels.codes.dtype)
         values = xp.where(labels.codes[:, None] == positive[None, :], scores, -scores)
         if not bool(xp.all(weights > 0)):
             (counted,) = xp.nonzero(weights)
@@ -215,8 +215,10 @@ class ArrayMargins(Margins):
             order = xp.argsort(values, axis=0)
             cumulative = xp.cumulative_sum(xp.take(self.weights, order, axis=0), axis=0)
             cumulative = cumulative / cumulative[-1]
-            low = xp.searchsorted(cumulative, beside(cumulative, levels - rounding))
-            high = xp.searchsorted(cumulative, beside(cumulative, levels + rounding), side="right")
+            low = xp.searchsorted(cumulative, to_device_of(cumulative, levels - rounding))
+            high = xp.searchsorted(
+                cumulative, to_device_of(cumulative, levels + rounding), side="right"
+            )
             for end, found in enumerate((low, high)):
                 rows = xp.take(order, xp.clip(found, 0, last), axis=0)
                 result[end, :, k] = to_numpy(xp.take(values, rows, axis=0))
@@ -230,7 +232,7 @@ class ArrayMargins(Margins):
         low = np.ceil(rank * (1.0 - self.rounding)) - 1
         high = np.floor(rank * (1.0 + self.rounding))
         rows = np.clip([low, high], 0, last).astype(np.int64)
-        return [to_numpy(xp.take(ordered, beside(ordered, row), axis=0)) for row in rows]
+        return [to_numpy(xp.take(ordered, to_device_of(ordered, row), axis=0)) for row in rows]
 
     def _location(self, scale: float, max_steps: int = 100) -> FloatArray:
         """Return Catoni's location by Newton's method with bisection.
@@ -267,4 +269,4 @@ class ArrayMargins(Margins):
         return to_numpy(xp.sum(values * self.weights[:, None], axis=0, dtype=xp.float64))
 
     def _deviations(self, mean: FloatArray) -> Any:
-        return self.values - beside(self.values, mean, self.values.dtype)[None, :]
+        return self.values - to_device_of(self.values, mean, self.values.dtype)[None, :]

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.metaestimators import available_if
 
-from marginpursuit._namespaces import is_elsewhere, to_numpy
+from marginpursuit._namespaces import to_host
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import LinearClassifier, TrainingData
 from marginpursuit.classifiers._online_newton import (
@@ -94,7 +94,7 @@ class StreamingClassifier(LinearClassifier):
             if classes is None:
                 raise ValueError("classes must be passed on the first call to partial_fit.")
             self._forget()
-        X, y = (to_numpy(x) if is_elsewhere(x) else x for x in (X, y))
+        X, y = (to_host(x) for x in (X, y))
         data = self._check_batch(X, y, classes, sample_weight)
         try:
             with np.errstate(all="ignore"):

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
-from marginpursuit._namespaces import adopted, beside, is_elsewhere, to_numpy
+from marginpursuit._namespaces import as_torch, is_device_array, to_device_of, to_numpy
 from marginpursuit._threads import Threads, usable_threads
 from marginpursuit.classifiers._base import LinearClassifier, TrainingData
 from marginpursuit.classifiers._checkpoint import Checkpoint
@@ -296,9 +296,9 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         """
         scores = self.decision_function(X)
         scores = scores[:, np.newaxis] if scores.ndim == 1 else scores
-        if not is_elsewhere(X):
+        if not is_device_array(X):
             return exact_probabilities(scores, self._loss(self.scale_))
-        return beside(X, exact_probabilities(adopted(scores), self._loss(self.scale_)))
+        return to_device_of(X, exact_probabilities(as_torch(scores), self._loss(self.scale_)))
 
     def _fit_checked(
         self,

@@ -5,7 +5,7 @@ A `Design` answers what solvers ask of the data; there is one file for each kind
 
 from typing import Any
 
-from marginpursuit._namespaces import is_foreign
+from marginpursuit._namespaces import is_array_api
 from marginpursuit._threads import Threads
 from marginpursuit.blocks import Blocks
 from marginpursuit.design._base import Design, Sweep
@@ -42,6 +42,6 @@ def design_for(matrix: Any, threads: Threads | None = None) -> Design:
     """
     if isinstance(matrix, Blocks):
         return BlockDesign(matrix, threads)
-    if is_foreign(matrix):
+    if is_array_api(matrix):
         return ArrayDesign(matrix)
     return MemoryDesign(matrix, threads)

@@ -14,7 +14,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from marginpursuit._namespaces import NARROW, beside, dtype_name, namespace, to_numpy
+from marginpursuit._namespaces import (
+    is_exact_in_float32,
+    namespace,
+    to_device_of,
+    to_numpy,
+)
 from marginpursuit._threads import Threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.design._base import Design, Flags, Sweep
@@ -49,7 +54,7 @@ class ArrayDesign(Design):
         super().__init__(*matrix.shape)
         self._policy = ArrayPolicy() if policy is None else policy
         self._xp, self._matrix = namespace(matrix), matrix
-        is_narrow = dtype_name(matrix) in NARROW
+        is_narrow = is_exact_in_float32(matrix)
         self._dtype = self._xp.float32 if is_narrow else self._xp.float64
         if is_narrow:
             self.rounding, self.value_rounding, self.smallest_magnitude = 1e-8, 1e-6, 1e-17
@@ -67,7 +72,7 @@ class ArrayDesign(Design):
 
     def like(self, rows: FloatArray) -> "ArrayDesign":
         """Return a design of other dense rows on the same device."""
-        return ArrayDesign(beside(self._matrix, rows), self._policy)
+        return ArrayDesign(to_device_of(self._matrix, rows), self._policy)
 
     def subset(
         self, rows: NDArray[np.intp] | slice, threads: Threads | None = None
@@ -99,10 +104,10 @@ class ArrayDesign(Design):
         """Return gradient, value and slope of each task, as one row per task."""
         xp, here = self._xp, self._here
         evaluate, columns = stacked(tasks.losses, here), here(coef)
-        positive, offset = beside(codes, tasks.positive, codes.dtype), here(intercept)
+        positive, offset = to_device_of(codes, tasks.positive, codes.dtype), here(intercept)
         folds = np.unique(tasks.fold)
         is_one = len(folds) == 1
-        fold = beside(codes, tasks.fold, xp.int64)
+        fold = to_device_of(codes, tasks.fold, xp.int64)
         total = self._zeros(len(tasks), self.n_columns + 2)
         for span, rows in self._chunks(len(tasks)):
             # Weights are multiplied by the number of rows, which makes them about one in float32.
@@ -136,7 +141,7 @@ class ArrayDesign(Design):
             for kept, (columns, offset), flags in zip(
                 scores, linear, held_out[:, span], strict=True
             ):
-                wanted = beside(rows, np.flatnonzero(flags), xp.int64)
+                wanted = to_device_of(rows, np.flatnonzero(flags), xp.int64)
                 some = xp.take(rows, wanted, axis=0)
                 kept.append(to_numpy(xp.matmul(some, columns) + offset))
         return [np.concatenate(kept, dtype=np.float64) for kept in scores]
@@ -195,7 +200,7 @@ class ArrayDesign(Design):
         return xp.sqrt(xp.concat(squares))
 
     def _largest(self, columns: NDArray[np.intp]) -> FloatArray:
-        xp, wanted = self._xp, beside(self._matrix, columns, self._xp.int64)
+        xp, wanted = self._xp, to_device_of(self._matrix, columns, self._xp.int64)
         largest = self._zeros(1, len(columns))[0, :]
         for _, rows in self._chunks():
             size = xp.max(xp.abs(xp.take(rows, wanted, axis=1)), axis=0)
@@ -205,7 +210,7 @@ class ArrayDesign(Design):
     def _row_products(self, mean: FloatArray, factors: FloatArray) -> FloatArray:
         # The products are factorised, which needs float64; the rows are few.
         xp = self._xp
-        centre, wide = (beside(self._matrix, x) for x in (mean, factors))
+        centre, wide = (to_device_of(self._matrix, x) for x in (mean, factors))
         total = self._zeros(self.n_rows, self.n_rows)
         step = max(1, self._policy.block_elements // self.n_rows)
         for first in range(0, self.n_columns, step):
@@ -217,10 +222,10 @@ class ArrayDesign(Design):
 
     def place(self, values: Any) -> Any:
         """Return an array with one entry per row on the device of the data."""
-        return beside(self._matrix, values)
+        return to_device_of(self._matrix, values)
 
     def _here(self, values: FloatArray) -> Any:
-        return beside(self._matrix, values, self._dtype)
+        return to_device_of(self._matrix, values, self._dtype)
 
     def _zeros(self, *shape: int) -> Any:
         return self._xp.zeros(shape, dtype=self._xp.float64, device=self._matrix.device)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from marginpursuit._namespaces import beside, is_foreign, namespace
+from marginpursuit._namespaces import is_array_api, namespace, to_device_of
 from marginpursuit.blocks import Blocks
 
 
@@ -14,9 +14,9 @@ def take_rows(matrix: Any, rows: NDArray[np.intp]) -> Any:
     """Return some rows, in rising order, on the device of the data; blocks are not loaded yet."""
     if isinstance(matrix, Blocks):
         return matrix.take(rows)
-    if is_foreign(matrix):
+    if is_array_api(matrix):
         xp = namespace(matrix)
-        return xp.take(matrix, beside(matrix, rows, xp.int64), axis=0)
+        return xp.take(matrix, to_device_of(matrix, rows, xp.int64), axis=0)
     if isinstance(matrix, np.ndarray) and matrix.flags.c_contiguous:
         return matrix.take(rows, axis=0)  # 20 % faster than indexing
     return matrix[rows]

@@ -11,7 +11,7 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.metaestimators import available_if
 
-from marginpursuit._namespaces import is_elsewhere, is_foreign, to_numpy
+from marginpursuit._namespaces import is_array_api, is_device_array, to_numpy
 from marginpursuit.blocks import is_dask
 from marginpursuit.classifiers._shared import LinearClassifier, TrainingData
 from marginpursuit.selection.candidates import Fold
@@ -56,8 +56,8 @@ class CrossValidatedClassifier(LinearClassifier):
         if self.scoring is None:
             return float(super().score(X, y, sample_weight))
         weights = {} if sample_weight is None else {"sample_weight": to_numpy(sample_weight)}
-        y_true = to_numpy(y) if is_foreign(y) else y
-        if not is_elsewhere(X):
+        y_true = to_numpy(y) if is_array_api(y) else y
+        if not is_device_array(X):
             return float(self.scorer_(self, X, y_true, **weights))
         scores = to_numpy(self.decision_function(X))  # scorers expect NumPy arrays
         estimator = PrecomputedScores(
@@ -93,7 +93,7 @@ class CrossValidatedClassifier(LinearClassifier):
         """Return the metadata of the splitter and those of the scorer."""
         weights = {} if sample_weight is None else {"sample_weight": to_numpy(sample_weight)}
         given = {
-            name: to_numpy(value) if is_foreign(value) or is_dask(value) else value
+            name: to_numpy(value) if is_array_api(value) or is_dask(value) else value
             for name, value in params.items()
             if value is not None
         }

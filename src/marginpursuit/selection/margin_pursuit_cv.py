@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from marginpursuit._namespaces import adopted, beside, is_elsewhere
+from marginpursuit._namespaces import as_torch, is_device_array, to_device_of
 from marginpursuit._threads import Threads, usable_threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers import MarginPursuitClassifier
@@ -282,7 +282,7 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
                 _, weights = self._search(replace(data, matrix=matrix), folds, to_scorer)
                 start = None
         if self.refit:
-            self._refit(replace(checked, weights=beside(checked.weights, weights)), start)
+            self._refit(replace(checked, weights=to_device_of(checked.weights, weights)), start)
         return self
 
     @lazy_on_dask
@@ -303,9 +303,9 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
             return self.best_estimator_.predict_proba(X)
         scores = self.decision_function(X)
         scores = scores[:, np.newaxis] if scores.ndim == 1 else scores
-        if not is_elsewhere(X):
+        if not is_device_array(X):
             return self.link_.probabilities(scores)
-        return beside(X, self.link_.probabilities(adopted(scores)))
+        return to_device_of(X, self.link_.probabilities(as_torch(scores)))
 
     @property
     def _fits_threshold(self) -> bool:
