@@ -8,21 +8,21 @@ import pytest
 from file_server import running_server
 from hypothesis import HealthCheck, settings
 
-# A time limit per example would make the suite fail on a busy machine, not on a wrong result.
+# No time limit per example: a busy machine must not make a test fail.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")
 
-# Oracles have 50 digits, in what modules compute at import too.
+# Oracles have 50 digits, also in values computed at import.
 mpmath.mp.dps = 50
 
 
 @pytest.fixture(autouse=True)
 def _fifty_digits():
-    """Give every test 50 digits again, whatever another one has left."""
+    """Reset the precision to 50 digits for every test."""
     mpmath.mp.dps = 50
 
 
-# Without a CUDA device its kernels run in Triton's interpreter. Triton must know when imported.
+# Without a CUDA device the kernels run in Triton's interpreter; Triton reads this when imported.
 if shutil.which("nvidia-smi") is None:
     os.environ["TRITON_INTERPRET"] = "1"
 

@@ -31,7 +31,7 @@ RESULTS = [
 
 
 @pytest.mark.parametrize("result", RESULTS, ids=lambda result: type(result).__name__)
-def test_a_result_is_frozen_and_shows_each_part_on_a_line(result):
+def test_a_result_is_frozen_and_its_repr_has_one_line_per_term(result):
     names = [field.name for field in fields(result)]
     lines = repr(result).splitlines()
     assert lines[0] == type(result).__name__
@@ -44,6 +44,6 @@ def test_a_result_is_frozen_and_shows_each_part_on_a_line(result):
         setattr(result, names[0], 1.0)
 
 
-def test_public_names_are_sorted_and_hold_every_result():
+def test_public_names_are_sorted_and_complete():
     assert bounds.__all__ == sorted(bounds.__all__)
     assert {type(result).__name__ for result in RESULTS} <= set(bounds.__all__)

@@ -23,7 +23,7 @@ SQRT2 = math.sqrt(2.0)
 
 @st.composite
 def algorithm_cases(draw):
-    """Draw inputs that the theorem admits."""
+    """Draw arguments that satisfy the assumptions of the theorem."""
     positive = st.floats(0.01, 100.0)
     moment = draw(positive)
     kappa = moment * draw(st.floats(0.001, 1.0))
@@ -47,7 +47,7 @@ def algorithm_cases(draw):
 
 @settings(max_examples=60)
 @given(algorithm_cases())
-def test_parts_of_the_theorem_in_50_digits(case):
+def test_terms_of_the_theorem_in_50_digits(case):
     result = algorithm_risk_bound(**case)
     with mp.workdps(50):
         number = {key: mp.mpf(value) for key, value in case.items()}
@@ -59,7 +59,7 @@ def test_parts_of_the_theorem_in_50_digits(case):
         t = cover + mp.log(1 / delta)
         slope = mp.mpf(8) / 9  # B²
         epsilon = s * mp.sqrt(2 * c * slope * v * (1 + 2 * mp.sqrt(t) + 2 * t))
-        # E11: the statement has the 2s outside of its ε*, the proof inside; the sum is the same.
+        # E11: ε* of the statement excludes the factor 2s, ε* of the proof includes it; same sum.
         inner = d * mp.log(3 * mp.sqrt(n) / (2 * delta)) + mp.log(1 / delta)
         printed = 2 * s * mp.sqrt(c * slope * v * inner)
         optimisation = (1 - alpha * beta) ** number["iterations"] * v
@@ -76,7 +76,7 @@ def test_parts_of_the_theorem_in_50_digits(case):
         }
         for name, value in expected.items():
             assert getattr(result, name) == pytest.approx(float(value), rel=1e-12, abs=0), name
-        # The base 1 - αβ has lost digits where αβ is nearly 1; there the power is as good as 0.
+        # 1 - αβ cancels if αβ is nearly 1; the power is negligible then.
         assert result.optimisation == pytest.approx(float(optimisation), rel=1e-6, abs=1e-12)
     assert result.surrogate == result.optimisation + result.statistical
     total = result.surrogate + case["approximation"]
@@ -95,7 +95,7 @@ def test_a_slow_contraction_is_accurate():
     assert result.optimisation == pytest.approx(math.exp(-result.rate) * 5.0 * 1.5**2, rel=1e-9)
 
 
-def test_an_approximation_error_that_fills_the_range_makes_the_bound_vacuous():
+def test_a_large_approximation_error_makes_the_bound_vacuous():
     full = MarginLoss(1.0, 2.0).value(0.0)
     case = algorithm_inputs(n=10**9)
     assert algorithm_risk_bound(**case, approximation=0.5 * full).misclassification < 1.0
@@ -105,7 +105,7 @@ def test_an_approximation_error_that_fills_the_range_makes_the_bound_vacuous():
     assert result.misclassification == 1.0
 
 
-def test_a_perfect_step_leaves_only_the_statistical_error():
+def test_an_exact_step_leaves_only_the_statistical_error():
     case = algorithm_inputs(second_moment=2.0, strong_convexity=2.0, step=0.5, iterations=1)
     assert algorithm_risk_bound(**case).optimisation == 0.0
     case["iterations"] = 0
@@ -114,7 +114,7 @@ def test_a_perfect_step_leaves_only_the_statistical_error():
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 1.0])
 @pytest.mark.parametrize("kappa", [0.1, 1.0, 3.0])
-def test_an_admissible_step_contracts_and_a_longer_one_need_not(kappa, share):
+def test_an_admissible_step_size_contracts_and_a_larger_one_may_not(kappa, share):
     moment = 3.0
     result = algorithm_risk_bound(
         **algorithm_inputs(second_moment=moment, strong_convexity=kappa, step=0.1)
@@ -128,8 +128,8 @@ def test_an_admissible_step_contracts_and_a_longer_one_need_not(kappa, share):
     assert contraction(1.01 * result.admissible_step) > 0
 
 
-def test_recursion_with_adversarial_errors_stays_below_the_sum_e16():
-    """E16: the sum holds through v/2 and (a + b)² ≤ 2a² + 2b²; as printed, a step is wrong."""
+def test_recursion_with_adversarial_errors_is_below_the_sum_e16():
+    """E16: the sum holds through v/2 and (a + b)² ≤ 2a² + 2b²; the printed step is wrong."""
     rng = np.random.default_rng(0)
     for _ in range(200):
         moment, share, start, error = rng.uniform(0.1, 3.0, size=4)
@@ -152,7 +152,7 @@ def test_recursion_with_adversarial_errors_stays_below_the_sum_e16():
 
 
 def test_e12_the_cover_needs_the_diameter():
-    """An interval of length Δ needs Δ/(2ε) balls; the printed count is for Δ = 1 whatever Δ is."""
+    """An interval of length Δ needs Δ/(2ε) balls; the printed count is that of Δ = 1."""
     n, delta = 100, 0.1
     radius = delta / math.sqrt(n)
     for diameter in (0.005, 0.5, 3.5, 100.0):
@@ -164,7 +164,7 @@ def test_e12_the_cover_needs_the_diameter():
         assert math.exp(result.log_cover) >= needed
         printed = 1.5 * math.sqrt(n) / delta
         assert (printed >= needed) == (diameter <= 3.0)
-    # In d dimensions the volume of the ball shows the same.
+    # In d dimensions the volume of the ball gives the same.
     for d in (2, 20):
         result = algorithm_risk_bound(
             **algorithm_inputs(n=n, dimension=d, delta=delta, diameter=100)
@@ -173,8 +173,8 @@ def test_e12_the_cover_needs_the_diameter():
         assert d * math.log(1.5 * math.sqrt(n) / delta) < needed <= result.log_cover
 
 
-def test_e12_the_unit_of_the_weights_matters():
-    """With x in other units the problem is the same; the printed ε* does not see it, ours does."""
+def test_e12_the_bound_depends_on_the_unit_of_the_weights():
+    """A change of the unit of x does not change the problem; the printed ε* is not invariant."""
     unit = 1e3
     base = algorithm_risk_bound(**algorithm_inputs())
     other = algorithm_risk_bound(
@@ -195,12 +195,12 @@ def test_e12_the_unit_of_the_weights_matters():
 @pytest.mark.parametrize("dimension", [1, 2, 10, 100, 1000])
 @pytest.mark.parametrize("delta", [0.5, 0.05, 1e-3, 1e-8])
 def test_e13_mean_of_gaussian_vectors(dimension, delta):
-    """‖x̄‖² is chi-squared over n for N(0, I), so that the probabilities are exact."""
+    """‖x̄‖² is chi-squared over n for N(0, I), so the probabilities are exact."""
     n = 7
     radius = subgaussian_mean_radius(n, delta, trace=dimension, spectral=1.0)
     assert stats.chi2.sf(n * radius**2, dimension) <= delta
     assert subgaussian_mean_radius(n, delta, trace=dimension) >= radius
-    # An elongated law, of trace 1 and all but one direction small: by its Chernoff bound.
+    # An anisotropic distribution of trace 1 with one dominant direction: by its Chernoff bound.
     weights = np.r_[1.0, np.full(dimension - 1, 0.01)]
     radius = subgaussian_mean_radius(1, delta, trace=weights.sum(), spectral=1.0)
     rate = 0.5 * np.linspace(0.01, 0.99, 99)
@@ -232,10 +232,10 @@ def test_e13_printed_radius_is_exceeded_almost_always():
     assert printed == pytest.approx(2.4477, abs=1e-4)
     assert stats.chi2.sf(printed**2, 100) > 1 - 1e-12
     ours = subgaussian_mean_radius(1, 0.05, trace=100.0, spectral=1.0)
-    assert 1e-4 < stats.chi2.sf(ours**2, 100) <= 0.05  # it holds, and is not far too large
+    assert 1e-4 < stats.chi2.sf(ours**2, 100) <= 0.05  # valid, and not excessively large
 
 
-def test_mean_of_random_signs_stays_in_the_radius():
+def test_mean_of_random_signs_is_within_the_radius():
     rng = np.random.default_rng(1)
     signs = rng.choice([-1.0, 1.0], size=(2000, 20, 30))  # sub-Gaussian with c = 1/2
     norm = np.linalg.norm(signs.mean(axis=1), axis=1)
@@ -266,8 +266,8 @@ def test_e15_printed_lipschitz_constant_fails():
     assert change <= x * x * distance
 
 
-def test_algorithm_on_a_law_where_everything_is_known():
-    """Four inputs in the plane: the true gradient, κ, w* and c are sums, no estimates."""
+def test_algorithm_on_a_known_distribution():
+    """Four inputs in the plane: the true gradient, κ, w* and c are exact sums."""
     points = np.array([[1.0, 0.4], [0.2, 1.0], [-0.5, 0.8], [0.9, -0.3]])
     probabilities = np.array([0.4, 0.3, 0.2, 0.1])
     n, delta, steps, start = 400, 0.1, 40, np.array([0.5, -0.2])
@@ -284,7 +284,9 @@ def test_algorithm_on_a_law_where_everything_is_known():
     moment = probabilities @ (points**2).sum(axis=1)
     weight = loss.curvature(grid @ points.T) * probabilities
     hessian = np.einsum("gi,ij,ik->gjk", weight, points, points)
-    kappa = 0.9 * np.linalg.eigvalsh(hessian).min()  # less than the least, for what lies between
+    kappa = (
+        0.9 * np.linalg.eigvalsh(hessian).min()
+    )  # below the smallest, to cover points between those of the grid
     best = np.zeros(2)
     for _ in range(2000):
         best = best - gradient(best, probabilities)
@@ -312,7 +314,7 @@ def test_algorithm_on_a_law_where_everything_is_known():
         w = start
         for _ in range(steps):
             w = w - 1.9 / (kappa + moment) * gradient(w, shares)
-        assert np.abs(w).max() < 1.5  # E17: within W, without a projection
+        assert np.abs(w).max() < 1.5  # E17: inside W without a projection
         wrong_risk += risk(w) - risk(best) > result.surrogate
     assert wrong_gradient <= 2 * delta * 200
     assert wrong_risk <= 2 * delta * 200
@@ -334,7 +336,7 @@ def _sub_gaussian_constant(grid, points, probabilities, loss):
 
 
 def test_e18_excess_is_over_all_measurable_scores():
-    """The erratum's law: among linear scores the best surrogate has not the least error."""
+    """E18: the linear score of smallest surrogate risk does not minimise the error."""
     x, probabilities = np.array([0.1, -5.0]), np.array([0.6, 0.4])  # y x
     loss = MarginLoss(1.0, 1.0)
     w = np.linspace(-1.0, 1.0, 20001)
@@ -345,9 +347,9 @@ def test_e18_excess_is_over_all_measurable_scores():
     assert error[best] == pytest.approx(0.6)
     assert error.min() == pytest.approx(0.4)
     case = algorithm_inputs(n=10**15, iterations=10**6, scale=1.0)
-    # Over the linear ones: no excess surrogate risk, yet an excess error of 0.2.
+    # Over linear scores: excess surrogate risk 0, excess error 0.2.
     assert algorithm_risk_bound(**case).misclassification < 0.2
-    # Over all scores: the labels are certain, so that the least risk and error are 0.
+    # Over all scores: the labels are deterministic, so the smallest risk and error are 0.
     case["approximation"] = risk[best]
     assert algorithm_risk_bound(**case).misclassification >= error[best]
 
@@ -380,12 +382,12 @@ def test_e18_excess_is_over_all_measurable_scores():
         ({"approximation": math.inf}, "approximation must be positive and finite"),
     ],
 )
-def test_algorithm_bound_refuses(changes, message):
+def test_algorithm_bound_rejects_invalid_arguments(changes, message):
     with pytest.raises(ValueError, match=message):
         algorithm_risk_bound(**algorithm_inputs(**changes))
 
 
-def test_the_longest_admissible_step_is_admitted():
+def test_the_largest_admissible_step_size_is_accepted():
     result = algorithm_risk_bound(**algorithm_inputs())
     algorithm_risk_bound(**algorithm_inputs(step=result.admissible_step))
 
@@ -401,13 +403,13 @@ def test_the_longest_admissible_step_is_admitted():
         ({"sub_gaussian": 0.1}, "sub_gaussian must be at least"),
     ],
 )
-def test_mean_radius_refuses(changes, message):
+def test_mean_radius_rejects_invalid_arguments(changes, message):
     with pytest.raises(ValueError, match=message):
         subgaussian_mean_radius(**({"n": 3, "delta": 0.1, "trace": 2.0} | changes))
 
 
 def test_e30_smoothness_is_a_second_moment():
-    """For an input that never varies the variance is 0, yet the gradient is x²-Lipschitz."""
+    """For a constant input the variance is 0, and the gradient is x²-Lipschitz."""
     loss, x, distance = MarginLoss(1.0, 2.0), 3.0, 1e-4
     change = abs(loss.derivative(1.0 + distance * x) - loss.derivative(1.0)) * x
     assert change == pytest.approx(x * x * distance, rel=1e-6)

@@ -40,7 +40,7 @@ def test_complexities_are_the_entropy_integrals(dimension, radius):
 
 
 @pytest.mark.parametrize("dimension", [1, 2, 3])
-def test_a_ball_is_covered_by_as_many_as_assumed(dimension):
+def test_a_ball_is_covered_by_the_assumed_number_of_balls(dimension):
     """A greedy cover of a grid in the unit ball, of diameter 2, has at most (3/ε)^d centres."""
     axis = np.linspace(-1, 1, 41 if dimension < 3 else 15)
     grid = np.stack(np.meshgrid(*[axis] * dimension), axis=-1).reshape(-1, dimension)
@@ -61,7 +61,7 @@ def test_a_ball_is_covered_by_as_many_as_assumed(dimension):
     st.floats(0, 1e3),
     st.floats(0.1, 10),
 )
-def test_parts_of_the_catoni_risk_bound(n, delta, eta_2, eta_inf, constant):
+def test_terms_of_the_catoni_risk_bound(n, delta, eta_2, eta_inf, constant):
     result = catoni_risk_bound(
         n,
         delta,
@@ -91,7 +91,7 @@ def test_parts_of_the_catoni_risk_bound(n, delta, eta_2, eta_inf, constant):
         ({"complexity_constant": 0.0}, "complexity_constant must be positive"),
     ],
 )
-def test_catoni_risk_bound_refuses(changes, message):
+def test_catoni_risk_bound_rejects_invalid_arguments(changes, message):
     with pytest.raises(ValueError, match=message):
         catoni_risk_bound(**complexity_inputs(**changes))
 
@@ -106,7 +106,7 @@ def test_catoni_risk_bound_refuses(changes, message):
         ({"entropy_constant": 0.0}, "entropy_constant must be positive"),
     ],
 )
-def test_linear_complexity_refuses(changes, message):
+def test_linear_complexity_rejects_invalid_arguments(changes, message):
     with pytest.raises(ValueError, match=message):
         linear_complexity(**({"dimension": 2, "input_bound": 2.0} | changes))
 

@@ -13,7 +13,7 @@ from marginpursuit.bounds import (
 
 
 def solve_dual(matrix, linear, box, held=None):
-    """Minimise ½αᵀUα + uᵀα over the box by coordinate descent, with one variable held at zero."""
+    """Minimise ½αᵀUα + uᵀα over the box by coordinate descent, with one variable fixed at zero."""
     alpha = np.zeros(len(linear))
     gradient = linear.copy()
     for _ in range(20_000):
@@ -54,7 +54,7 @@ def toy(seed, n, separation):
     st.sampled_from([0.0, 1.0]),
     st.sampled_from([0.5, 5.0, 50.0]),
 )
-def test_left_out_errors_stay_below_the_bound(seed, n, separation, lambda_1, lambda_2, lambda_3):
+def test_left_out_errors_are_below_the_bound(seed, n, separation, lambda_1, lambda_2, lambda_3):
     matrix, linear, _ = ldm_dual(toy(seed, n, separation), lambda_1, lambda_2)
     box = lambda_3 / n
     alpha = solve_dual(matrix, linear, box)
@@ -67,7 +67,7 @@ def test_left_out_errors_stay_below_the_bound(seed, n, separation, lambda_1, lam
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_bound_is_above_the_leave_one_out_error_of_a_toy_machine(seed):
+def test_bound_is_above_the_leave_one_out_error_of_a_small_problem(seed):
     lambda_1, lambda_2, lambda_3, n = 1.0, 0.5, 8.0, 24
     z = toy(seed, n, 1.0)
     matrix, linear, inverse = ldm_dual(z, lambda_1, lambda_2)
@@ -77,7 +77,9 @@ def test_bound_is_above_the_leave_one_out_error_of_a_toy_machine(seed):
     primal += lambda_3 / n * np.maximum(1 - z @ w, 0).sum()
     dual = 0.5 * alpha @ matrix @ alpha + linear @ alpha
     constant = 0.5 * (lambda_2 / n) ** 2 * matrix.sum()
-    assert primal == pytest.approx(-dual - constant, rel=1e-9)  # no gap: it is the machine
+    assert primal == pytest.approx(
+        -dual - constant, rel=1e-9
+    )  # no duality gap: the dual is correct
     errors = 0
     for i in range(n):
         rest = np.delete(z, i, axis=0)
@@ -88,7 +90,7 @@ def test_bound_is_above_the_leave_one_out_error_of_a_toy_machine(seed):
     assert errors / n <= result.counted <= result.bound < 1.5
 
 
-def test_left_out_parts():
+def test_left_out_terms():
     result = leave_one_out_bound([0.0, 0.3, 0.5, 1.0, 1.0 - 1e-10], [9.0, 3.0, 2.0, 1.0, 7.0], 1.0)
     assert result.free == pytest.approx((0.9 + 1.0) / 5)
     assert result.boxed == 2 / 5
@@ -114,12 +116,12 @@ def test_left_out_parts():
         ({"tolerance": -1.0}, "tolerance must be in"),
     ],
 )
-def test_left_out_bound_refuses(changes, message):
+def test_left_out_bound_rejects_invalid_arguments(changes, message):
     with pytest.raises(ValueError, match=message):
         leave_one_out_bound(**({"alpha": [0.5, 1.0], "diagonal": [1.0, 1.0], "box": 1.0} | changes))
 
 
-def test_holding_at_zero_is_leaving_out_without_mean_and_variance_terms():
+def test_fixing_at_zero_is_leaving_out_without_mean_and_variance_terms():
     z, box = toy(0, 10, 0.5), 0.8
     for lambda_1, lambda_2, same in [(0.0, 0.0, True), (1.0, 0.0, False), (0.0, 0.5, False)]:
         matrix, linear, _ = ldm_dual(z, lambda_1, lambda_2)
@@ -134,7 +136,7 @@ def test_holding_at_zero_is_leaving_out_without_mean_and_variance_terms():
 
 
 @pytest.mark.parametrize("lambda_1", [0.0, 1.0])
-def test_left_out_bound_is_none_on_the_risk_with_a_mean_term(lambda_1):
+def test_left_out_bound_does_not_bound_the_risk_with_a_mean_term(lambda_1):
     """Two equally likely inputs at 120°, n = 2: on every sample the bound is 0, the risk is not.
 
     The mean term alone lifts the margins of a sample above 1, so that no dual variable is needed;

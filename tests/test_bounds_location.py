@@ -33,7 +33,7 @@ SQRT2 = math.sqrt(2.0)
     st.floats(1e-9, 0.999),
     st.floats(0.01, 100.0),
 )
-def test_radius_is_the_least_root_of_the_quadratic(variance, n, delta, factor):
+def test_radius_is_the_smallest_root_of_the_quadratic(variance, n, delta, factor):
     s = factor * math.sqrt(variance)
     result = location_bound(variance, n, delta, scale=s)
     with mp.workdps(50):
@@ -44,7 +44,7 @@ def test_radius_is_the_least_root_of_the_quadratic(variance, n, delta, factor):
         if share > 1:
             assert result.radius == math.inf or share < 1 + mp.mpf(10) ** -12
         else:
-            # r² - 2sr + s²q = 0, and of its two roots the one below s.
+            # The root of r² - 2sr + s²q = 0 below s.
             root = scale * (1 - mp.sqrt(1 - share))
             assert result.radius == pytest.approx(float(root), rel=1e-6)
             assert root <= scale
@@ -52,7 +52,7 @@ def test_radius_is_the_least_root_of_the_quadratic(variance, n, delta, factor):
 
 
 @given(st.floats(1e-3, 1e3), st.integers(60, 10**6), st.floats(1e-5, 0.5))
-def test_the_default_scale_gives_the_least_bounds(variance, n, delta):
+def test_the_default_scale_minimises_the_bounds(variance, n, delta):
     best = location_bound(variance, n, delta)
     assert best.scale == confidence_scale(variance, n, delta)
     assert best.bias == pytest.approx(best.deviation)
@@ -65,7 +65,7 @@ def test_the_default_scale_gives_the_least_bounds(variance, n, delta):
 
 
 def two_point_failure(n, p, s, radius):
-    """Return the exact probability that the estimate misses the mean p of n draws from {0, 1}."""
+    """Return the exact probability that |estimate - p| exceeds the radius for n Bernoulli draws."""
     ones = np.arange(n + 1)
     weight = np.column_stack([n - ones, ones])
     values = np.broadcast_to([0.0, 1.0], weight.shape)
@@ -74,7 +74,7 @@ def two_point_failure(n, p, s, radius):
 
 
 @pytest.mark.parametrize("n", [10, 17, 40, 150])
-def test_location_radius_holds_exactly_on_two_point_laws(n):
+def test_location_radius_holds_exactly_on_two_point_distributions(n):
     worst = 0.0
     for delta in (0.5, 0.1, 0.01, 1e-3):
         for p in (0.005, 0.05, 0.23, 0.5):
@@ -85,25 +85,25 @@ def test_location_radius_holds_exactly_on_two_point_laws(n):
                     failure = two_point_failure(n, p, s, result.radius)
                     worst = max(worst, failure / delta)
                     assert failure <= delta
-    assert worst > 1e-3  # the comparison is not between nothing and something
+    assert worst > 1e-3  # the probabilities are not negligible
 
 
-def test_e3_printed_lemma_is_not_what_follows_and_fails():
+def test_e3_printed_lemma_does_not_follow_and_is_false():
     n, p, delta = 10, 0.23, 0.001
     v, log_term = p * (1 - p), math.log(2 / delta)
     result = location_bound(v, n, delta)
     printed = math.sqrt(2 * v * log_term / n)
     assert result.linear == pytest.approx(2 * printed)
     assert n <= 4 * log_term
-    assert result.radius == math.inf  # says that n is too small, which the lemma does not
+    assert result.radius == math.inf  # n is too small; the lemma does not state this
     assert two_point_failure(n, p, result.scale, printed) > 10 * delta
-    # With n > 4 log(2/δ) there is a radius, and it is more than the printed one.
+    # With n > 4 log(2/δ) the radius is finite and larger than the printed one.
     enough = location_bound(v, 100, delta)
     printed = math.sqrt(2 * v * log_term / 100)
     assert printed < enough.radius < 2 * printed
 
 
-def test_e3_linear_bound_fails_where_there_is_no_radius():
+def test_e3_linear_bound_fails_if_the_radius_is_infinite():
     """For one draw the estimate is the draw; v/s + 2s log(2/δ) is too small for a heavy tail."""
     delta, p = 0.001, 0.005
     v = p * (1 - p)
@@ -124,7 +124,7 @@ def test_e3_linear_bound_fails_where_there_is_no_radius():
         ({"scale": -1.0}, "scale must be positive"),
     ],
 )
-def test_location_bound_refuses(changes, message):
+def test_location_bound_rejects_invalid_arguments(changes, message):
     with pytest.raises(ValueError, match=message):
         location_bound(**location_inputs(**changes))
 
@@ -169,7 +169,7 @@ def test_estimate_is_within_the_bias_bound_of_the_mean(x, exponent):
 
 @pytest.mark.parametrize("ratio", [0.2, 0.7, 0.72, 1.0, 3.0, 100.0])
 @pytest.mark.parametrize("p", [0.001, 0.1, 0.4, 0.5])
-def test_bias_bound_on_two_point_laws(p, ratio):
+def test_bias_bound_on_two_point_distributions(p, ratio):
     """Rare large values: the third absolute moment is the third moment, and the bound is tight."""
     x, weight = np.array([0.0, 1.0]), np.array([1 - p, p])
     mean, m = moments(x, weight)
@@ -182,14 +182,14 @@ def test_bias_bound_on_two_point_laws(p, ratio):
         assert result.bound <= 1.01 * abs(shift)
 
 
-def test_cubic_bound_is_the_least_root():
+def test_cubic_bound_is_the_smallest_root():
     with mp.workdps(50):
         for s, v, a in [(1.0, 0.5, 0.6), (3.0, 1.0, 7.0), (50.0, 4.0, 9.0), (1.0, 1.0, 1.9999)]:
             cubic = location_bias_bound(s, variance=v, absolute_third=a).cubic
             p = 2 * mp.mpf(s) ** 2 - v
             roots = [r.real for r in polynomial_roots([-1, 0, 3 * p, -a])]
             assert cubic == pytest.approx(float(min(r for r in roots if r > 0)), rel=1e-13)
-    # Beyond the condition E|x - μ|³ ≤ 2(2s² - v)^(3/2) there is no root; the spread remains.
+    # Beyond the condition E|x - μ|³ ≤ 2(2s² - v)^(3/2) there is no root.
     for s, a in [(1.0, 2.0001), (0.75, 1.0), (0.7, 1.0)]:
         none = location_bias_bound(s, variance=1.0, absolute_third=a)
         assert (none.cubic, none.bound) == (math.inf, 1.0)
@@ -223,10 +223,10 @@ def test_bias_bound_tends_to_a_sixth_of_the_third_moment():
 def test_the_constants_of_the_bias_bound():
     u = np.linspace(SQRT2, 30, 2_000_001)
     largest = np.max((u**3 / 6 - u + INFLUENCE_BOUND) / u**4)
-    # With s = 1, v = m₃ = 0 in the formula, the remainder is C m₄ up to what the bound adds.
+    # With s = 1, v = m₃ = 0 in the formula, the remainder is C m₄ plus terms of the bound.
     tiny = location_bias_bound(1.0, variance=1e-40, absolute_third=1e-30, third=0.0, fourth=1.0)
     assert tiny.remainder == pytest.approx(largest, rel=1e-9)
-    # ψ is a mixture of clips, and each clip is above its parabola.
+    # ψ is a mixture of clip functions, each of which is above its parabola.
     grid = np.linspace(-4, 4, 81)
     for point in grid:
         mixture, _ = integrate.quad(lambda k, u=point: k * np.clip(u, -k, k), 0, SQRT2, points=[1])
@@ -265,7 +265,7 @@ def test_bias_bound_of_a_constant_and_at_extreme_scales():
         ({"third": 1.0, "fourth": 1.0}, "absolute_third is too large for fourth"),
     ],
 )
-def test_bias_bound_refuses(changes, message):
+def test_bias_bound_rejects_invalid_arguments(changes, message):
     with pytest.raises(ValueError, match=message):
         location_bias_bound(**({"scale": 1.0, "variance": 1.0, "absolute_third": 2.0} | changes))
 
@@ -291,12 +291,12 @@ def test_stability_bound_is_attained(blocks, changed, side):
         assert moved == pytest.approx(result.bound, rel=1e-8)
     else:
         assert 6.4 * changed > inside
-        assert moved > s * SQRT2 / 2  # it leaves the range in which the edge can hold it
+        assert moved > s * SQRT2 / 2  # beyond the range in which the values at the edge compensate
 
 
 @settings(max_examples=200)
 @given(st.integers(0, 2**32 - 1), st.integers(10, 120), st.integers(1, 8), st.floats(-1, 1.5))
-def test_adversarial_changes_stay_below_the_stability_bound(seed, n, changed, exponent):
+def test_adversarial_changes_are_below_the_stability_bound(seed, n, changed, exponent):
     rng = np.random.default_rng(seed)
     x = rng.standard_t(2, size=n)
     s = 10**exponent
@@ -319,8 +319,8 @@ def test_adversarial_changes_stay_below_the_stability_bound(seed, n, changed, ex
             assert moved <= result.proof * (1 + 1e-9) + 1e-12
 
 
-def test_e7_the_statement_is_true_for_31_and_more():
-    """The proof arrives at 2s/√n for m ≥ n/2, the statement is s/√n; it holds all the same."""
+def test_e7_the_statement_is_true_from_31_values_on():
+    """The proof gives 2s/√n for m ≥ n/2; the statement s/√n is true."""
     for n in range(31, 3000):
         result = location_stability_bound(n, 1.0)
         assert result.bound <= result.statement
@@ -358,7 +358,7 @@ def test_e8_e9_the_slope_of_the_proof():
 
 
 def test_e10_a_changed_value_may_be_one_of_those_inside():
-    """Changing a value at the edge is never worse than changing one far away."""
+    """A change of a value at the edge has at most the effect of a change of a distant value."""
     s, far = 1.0, 1e6
     x = np.r_[np.full(32, s * SQRT2 / 2 * (1 - 1e-12)), far, np.full(23, -far)]
     estimate = catoni_location(x, s)
@@ -371,7 +371,7 @@ def test_e10_a_changed_value_may_be_one_of_those_inside():
     assert outside <= bound * (1 + 1e-8)
 
 
-def test_stability_bound_in_50_digits_and_at_its_edges():
+def test_stability_bound_in_50_digits_and_at_its_limits():
     with mp.workdps(50):
         edge, bound = mp.sqrt(2) / 2, 2 * mp.sqrt(2) / 3
         level = edge - edge**3 / 6
@@ -379,7 +379,7 @@ def test_stability_bound_in_50_digits_and_at_its_edges():
             result = location_stability_bound(m, 2.0, n_inside=m, n_changed=changed)
             target = min(level + 2 * bound * changed / m, bound)
             root = 2 * mp.sqrt(2) * mp.sin(mp.asin(target / bound) / 3)
-            # At m = 6.4 k the slope is zero, and the root has half the digits.
+            # At m = 6.4 k the derivative is zero, and the root has half of the digits.
             precision = 1e-7 if m < 100 else 1e-12
             assert result.bound == pytest.approx(float(2 * (root - edge)), rel=precision, abs=0)
     assert location_stability_bound(6, 1.0, n_inside=6).bound == math.inf
@@ -400,6 +400,6 @@ def test_stability_bound_in_50_digits_and_at_its_edges():
         ({"n_changed": 1.5}, "n_changed must be a whole number"),
     ],
 )
-def test_stability_bound_refuses(changes, message):
+def test_stability_bound_rejects_invalid_arguments(changes, message):
     with pytest.raises(ValueError, match=message):
         location_stability_bound(**({"n": 10, "scale": 1.0} | changes))

@@ -34,7 +34,7 @@ def test_profile_bounds_the_probability_of_a_flip(k):
         for bias in (0.0, 0.02, -0.25, 0.7, 1.5, -3.0):
             score = cosine + bias
             assert flip_probability(cosine, bias, k) <= projection_profile(score, k) + 1e-9
-        if cosine > 0:  # without a bias it is a probability of an F law
+        if cosine > 0:  # without a bias: a probability of an F distribution
             exact = stats.f.cdf((1 - cosine) / (1 + cosine), k, k)
             assert flip_probability(cosine, 0.0, k) == pytest.approx(exact, abs=1e-4)
             assert exact <= projection_profile(cosine, k)
@@ -51,7 +51,7 @@ def test_e19_the_entries_have_variance_1_over_k():
     assert np.mean(products / k + bias < 0) == 0.0
     assert np.mean(products / d + bias < 0) == 1.0
     assert flip_probability(cosine, bias, k, factor=k / d) == pytest.approx(1.0)
-    # The bound as printed, d for k, calls impossible what always happens.
+    # The printed bound, with d for k, is nearly 0 for an event of probability 1.
     assert projection_profile(score, d) < 1e-5
     assert flip_probability(cosine, bias, k) <= projection_profile(score, k)
 
@@ -90,7 +90,7 @@ def test_profile_broadcasts_and_keeps_the_float_type():
     ),
     st.floats(1e-4, 0.24),
 )
-def test_projection_bound_is_the_least_over_every_k(margin, delta):
+def test_projection_bound_is_the_minimum_over_every_k(margin, delta):
     result = projection_risk_bound(margin, delta)
     n = margin.size // 2
     k = np.arange(1, n - 1)
@@ -106,7 +106,7 @@ def test_projection_bound_is_the_least_over_every_k(margin, delta):
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_projection_bound_is_the_least_where_the_best_k_is_inside(seed):
+def test_projection_bound_is_the_minimum_if_the_best_k_is_inside(seed):
     rng = np.random.default_rng(seed)
     margin = np.r_[np.full(5000, 0.8), rng.uniform(0.4, 1.0, size=1000)]
     result = projection_risk_bound(margin, 0.1)
@@ -121,7 +121,7 @@ def test_projection_bound_is_the_least_where_the_best_k_is_inside(seed):
     assert result.bound == pytest.approx(total.min())
 
 
-def test_projection_bound_of_one_half_counts_errors_of_the_first_half_only():
+def test_projection_bound_counts_errors_of_the_first_half_only():
     margin = np.r_[np.full(50, 0.5), np.full(50, -0.5)]
     assert projection_risk_bound(margin, 0.1).training_error == 0.0
     assert projection_risk_bound(margin[::-1], 0.1).training_error == 1.0
@@ -138,12 +138,12 @@ def test_projection_bound_of_one_half_counts_errors_of_the_first_half_only():
         (np.ones(6), 0.25, "delta must be strictly between 0 and 0.25; got 0.25"),
     ],
 )
-def test_projection_bound_refuses(margin, delta, message):
+def test_projection_bound_rejects_invalid_arguments(margin, delta, message):
     with pytest.raises(ValueError, match=message):
         projection_risk_bound(margin, delta)
 
 
-def test_profile_refuses():
+def test_profile_rejects_invalid_arguments():
     with pytest.raises(ValueError, match="k must be positive"):
         projection_profile(0.5, 0)
     with pytest.raises(ValueError, match="score must not be NaN"):

@@ -38,7 +38,7 @@ def run(tmp_path, monkeypatch):
 
 @pytest.fixture
 def iris(tmp_path):
-    """A CSV file with names, text as target and a column that is no number."""
+    """A CSV file with names, text as target and a column that is not numeric."""
     lines = [",".join(["id", *NAMES, "kind"])]
     lines += [
         ",".join([f"i{number}", *map(str, row), kind])
@@ -72,7 +72,7 @@ def test_fit_and_predict(run, iris, model):
 
 
 def test_columns_are_found_by_name(run, iris, model):
-    """Order does not matter, nor do further columns; one that is missing is named."""
+    """The order of columns and further columns are irrelevant; a missing column is named."""
     header, *lines = iris.read_text().splitlines()
     order = [4, 0, 2, 1, 3, 5]
     mixed = [",".join(line.split(",")[k] for k in order) for line in [header, *lines]]
@@ -82,7 +82,7 @@ def test_columns_are_found_by_name(run, iris, model):
     assert "no column 'petal width'" in run("predict", model, "less.csv", code=3).stderr
 
 
-def test_named_sets_are_fitted_and_predicted(run):
+def test_named_data_sets_are_fitted_and_predicted(run):
     run("fit", "breast_cancer", "-o", "m", "--method", "PegasosClassifier")
     predicted = json.loads(run("predict", "m", "breast_cancer", "--json").stdout)["prediction"]
     assert np.mean(np.array(predicted) == load_breast_cancer().target * 2 - 1) > 0.9
@@ -112,7 +112,7 @@ def test_fit_takes_parameters(run, iris):
 
 
 def squeezed(text):
-    """Undo the frame and the folding of usage errors."""
+    """Remove the frame and the line breaks of usage errors."""
     return " ".join(text.replace("│", " ").split())
 
 
@@ -156,7 +156,7 @@ def test_a_method_that_fails_gives_an_exit_code(run, monkeypatch):
     assert Path("out/report.html").exists()
 
 
-def test_reproduce_all_compares_and_tells_of_failures(run, monkeypatch):
+def test_reproduce_all_compares_and_reports_failures(run, monkeypatch):
     """Without names all experiments run; here two that need no fits replace them."""
     reproduce = experiments.reproduce
 
@@ -213,7 +213,7 @@ def test_reproduce(run):
         (["bench", "--rows", "1"], 2, "--rows"),
     ],
 )
-def test_errors_are_a_line_and_a_code(run, tmp_path, arguments, code, message):
+def test_errors_are_one_line_and_an_exit_code(run, tmp_path, arguments, code, message):
     (tmp_path / "bad.csv").write_text("a,y\n1,0\nx,1\n")
     (tmp_path / "good.csv").write_text("a,y\n1,0\n2,1\n3,0\n")
     (tmp_path / "one.csv").write_text("a,y\n1,0\n2,0\n3,0\n")
@@ -226,7 +226,7 @@ def test_errors_are_a_line_and_a_code(run, tmp_path, arguments, code, message):
         assert result.stderr.count("\n") == 1
 
 
-def test_a_defect_is_not_hidden(run, monkeypatch):
+def test_a_defect_has_a_traceback(run, monkeypatch):
     def defect():
         raise TypeError("a defect")
 

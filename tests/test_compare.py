@@ -1,4 +1,4 @@
-"""The comparison, and the runs that keep it."""
+"""The comparison of methods, and run files."""
 
 import json
 
@@ -31,7 +31,7 @@ def result():
     return compare(X, Y, name="cancer", chosen=methods(CHOSEN))
 
 
-def test_all_methods_of_the_library_and_peers_are_there():
+def test_methods_are_those_of_the_library_and_peers():
     known = methods()
     assert set(classifiers.__all__) <= set(known)
     peers = {"LogisticRegression", "LinearSVC", "RidgeClassifier", "SGDClassifier"}
@@ -150,7 +150,7 @@ def test_times_are_relative_to_a_pass_over_the_data():
     assert timings[0].error < 0.3
 
 
-def test_runs_come_back(result, tmp_path):
+def test_runs_are_saved_and_loaded(result, tmp_path):
     run = Run.now(
         "title",
         sets=(result,),
@@ -171,7 +171,7 @@ def edit(run, *keys, value):
     return json.dumps(content)
 
 
-def test_runs_that_are_refused(result):
+def test_invalid_runs_are_rejected(result):
     run = Run.now("title", sets=(result,))
     method = ("sets", 0, "methods", 0)
     for text, message in [

@@ -53,7 +53,7 @@ SMALL_SIDO = zipped(
 
 @pytest.fixture
 def small_sido(server, monkeypatch):
-    """The entry of sido, but its home is this process and its file is small."""
+    """The entry of sido, with a small file on a server in this process."""
     server.files["/sido0_text.zip"] = SMALL_SIDO
     entry = dataclasses.replace(
         REGISTRY["sido"], shape=(3, 4), sources=[Source(server.url("/sido0_text.zip"))]
@@ -62,7 +62,7 @@ def small_sido(server, monkeypatch):
     return server
 
 
-def test_sido_is_fetched_read_and_kept(small_sido):
+def test_sido_is_downloaded_read_and_stored(small_sido):
     data = load("sido")
     np.testing.assert_array_equal(data.X, [[0, 1, 0, 1], [1, 1, 0, 0], [0, 0, 0, 1]])
     np.testing.assert_array_equal(data.y, [-1, 1, -1])
@@ -75,7 +75,7 @@ def test_sido_is_fetched_read_and_kept(small_sido):
     assert len(small_sido.asked) == 1
 
 
-def test_fetch_refuses_another_shape_and_downloads_afresh_next_time(small_sido):
+def test_fetch_rejects_another_shape_and_downloads_again_next_time(small_sido):
     small_sido.files["/sido0_text.zip"] = zipped(
         a_train_DOT_data="0 1 0 1\n", a_train_DOT_targets="1\n"
     )
@@ -95,14 +95,14 @@ def test_fetch_refuses_another_shape_and_downloads_afresh_next_time(small_sido):
         zipped(a_train_DOT_data="0 x\n", a_train_DOT_targets="1\n"),
     ],
 )
-def test_fetch_refuses_what_is_no_archive_of_the_challenge(small_sido, content):
+def test_fetch_rejects_other_archives(small_sido, content):
     small_sido.files["/sido0_text.zip"] = content
     with pytest.raises(DatasetError, match="sido"):
         load("sido")
     assert find("sido") is None
 
 
-def test_fetch_without_network_says_where_to_put_the_file(monkeypatch):
+def test_fetch_without_network_names_the_folder_for_the_file(monkeypatch):
     address = unreachable()
     monkeypatch.setitem(
         REGISTRY, "sido", dataclasses.replace(REGISTRY["sido"], sources=[Source(address)])
@@ -112,7 +112,7 @@ def test_fetch_without_network_says_where_to_put_the_file(monkeypatch):
     message = str(caught.value)
     assert f"Put sido.npz into {cache_folder()}" in message
     assert "MARGINPURSUIT_DATA" in message
-    # Saving the original file there is the other way out.
+    # The original file in that folder is used as well.
     by_hand = Path(message.rsplit(" as ", 1)[1].removesuffix("."))
     by_hand.parent.mkdir(parents=True, exist_ok=True)
     by_hand.write_bytes(SMALL_SIDO)
@@ -120,14 +120,14 @@ def test_fetch_without_network_says_where_to_put_the_file(monkeypatch):
     assert load("sido").X.shape == (3, 4)
 
 
-def test_fetch_not_wanted_or_not_possible():
+def test_fetch_disabled_or_impossible():
     with pytest.raises(DatasetError, match="fetch is False"):
         load("cov", fetch=False)
     with pytest.raises(DatasetError, match=r"no public source.*Put reuters\.npz into"):
         load("reuters")
 
 
-def test_progress_of_a_fetch_reaches_the_caller(small_sido):
+def test_progress_of_a_download_is_reported(small_sido):
     seen = []
 
     @contextlib.contextmanager
@@ -207,8 +207,8 @@ WHOLE = {"hiva", "a9a", "spambase", "higgs_small"}
         for name in ("cov", "digit5", "protein", "hiva", "a9a", "spambase", "higgs_small")
     ],
 )
-def test_original_format_gives_the_arrays_back(name, server, monkeypatch):
-    """The files of the public home, written anew from the arrays, are read to the same arrays.
+def test_original_format_is_read_back(name, server, monkeypatch):
+    """Original files written from the arrays are read as the same arrays.
 
     The small sets go all the way, over HTTP and with the real sum; of the large ones, some rows.
     """
@@ -233,7 +233,7 @@ def test_original_format_gives_the_arrays_back(name, server, monkeypatch):
             np.testing.assert_array_equal(kept[key], array)
 
 
-def test_idx_of_another_type_is_refused(tmp_path):
+def test_idx_of_another_type_is_rejected(tmp_path):
     file = tmp_path / "f.gz"
     file.write_bytes(gzip.compress(b"\x00\x00\x0d\x01\x00\x00\x00\x01\x00\x00\x00\x00"))
     with pytest.raises(ValueError, match="not an idx file of bytes"):

@@ -33,7 +33,7 @@ def needs_file(name):
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=needs_file(n)) for n, e in REGISTRY.items() if e.sha256]
 )
-def test_every_file_is_what_the_registry_says(name, monkeypatch):
+def test_every_file_matches_the_registry(name, monkeypatch):
     monkeypatch.setenv("MARGINPURSUIT_DATA", HERE)
     entry = REGISTRY[name]
     data = load(name)
@@ -64,7 +64,7 @@ def test_targets_are_those_of_the_paper(name, positives, monkeypatch):
 
 @pytest.fixture
 def tiny(monkeypatch, tmp_path):
-    """A registered set, its folder, and a function that writes it."""
+    """A registered data set, its folder, and a function that writes it."""
     arrays = {
         "X": np.arange(12, dtype=np.int16).reshape(6, 2),
         "y": np.array([1, 2, 3] * 2, np.int8),
@@ -84,14 +84,14 @@ def tiny(monkeypatch, tmp_path):
     return file, arrays
 
 
-def test_one_entry_adds_a_set(tiny):
+def test_one_entry_adds_a_data_set(tiny):
     data = load("tiny")
     np.testing.assert_array_equal(data.y, [-1, 1, -1] * 2)
     np.testing.assert_array_equal(load("tiny", original_labels=True).y, [1, 2, 3] * 2)
     assert data.description == "A tiny set."
 
 
-def test_named_folder_comes_before_the_cache(tiny):
+def test_the_data_folder_precedes_the_cache(tiny):
     file, _ = tiny
     cache_folder().mkdir(parents=True)
     (cache_folder() / "tiny.npz").write_bytes(b"junk")
@@ -100,13 +100,13 @@ def test_named_folder_comes_before_the_cache(tiny):
     assert find("tiny") == cache_folder() / "tiny.npz"
 
 
-def test_same_arrays_packed_in_another_way_are_accepted(tiny):
+def test_other_compression_of_the_same_arrays_is_accepted(tiny):
     file, arrays = tiny
     np.savez(file, **arrays)
     np.testing.assert_array_equal(load("tiny").X, arrays["X"])
 
 
-def test_altered_files_are_refused(tiny):
+def test_altered_files_are_rejected(tiny):
     file, arrays = tiny
     whole = file.read_bytes()
     altered = arrays["X"].copy()
@@ -128,8 +128,8 @@ def test_altered_files_are_refused(tiny):
 
 @settings(max_examples=200, deadline=None)
 @given(position=st.integers(0, 10**6), value=st.integers(1, 255))
-def test_no_flipped_byte_gets_through(tmp_path_factory, position, value):
-    """Whatever byte is damaged: an error of ours, or the very same arrays."""
+def test_every_flipped_byte_is_detected(tmp_path_factory, position, value):
+    """After a change of any byte: a DatasetError, or the same arrays."""
     folder = tmp_path_factory.mktemp("flip")
     arrays = {"X": np.arange(40, dtype=np.int16).reshape(20, 2), "y": np.ones(20, np.int8)}
     entry = Entry("", shape=(20, 2), content_sha256=loading._content_sha256(arrays))

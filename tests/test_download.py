@@ -17,7 +17,7 @@ def ignore(done, total):
 CONTENT = bytes(range(256)) * 1000
 
 
-def test_download_brings_the_file_and_tells_how_far_it_is(server, tmp_path):
+def test_download_writes_the_file_and_reports_progress(server, tmp_path):
     server.files["/f"] = CONTENT
     seen = []
     target = tmp_path / "new" / "f"
@@ -32,7 +32,7 @@ def test_download_brings_the_file_and_tells_how_far_it_is(server, tmp_path):
     assert [path.name for path in target.parent.iterdir()] == ["f"]
 
 
-def test_download_goes_on_where_it_stopped(server, tmp_path):
+def test_download_resumes(server, tmp_path):
     server.files["/f"] = CONTENT
     target = tmp_path / "f"
     (tmp_path / "f.partial").write_bytes(CONTENT[:1000])
@@ -41,7 +41,7 @@ def test_download_goes_on_where_it_stopped(server, tmp_path):
     assert target.read_bytes() == CONTENT
 
 
-def test_download_survives_connections_that_break(server, tmp_path):
+def test_download_retries_broken_connections(server, tmp_path):
     server.files["/f"] = CONTENT
     server.cut_after = len(CONTENT) // 3
     download(server.url("/f"), tmp_path / "f", sha256=None, progress=ignore)
@@ -50,7 +50,7 @@ def test_download_survives_connections_that_break(server, tmp_path):
     assert (tmp_path / "f").read_bytes() == CONTENT
 
 
-def test_download_that_stays_truncated_keeps_its_part_only(server, tmp_path):
+def test_truncated_download_leaves_a_partial_file_only(server, tmp_path):
     server.files["/f"] = CONTENT
     server.cut_after = 10
     with pytest.raises(DownloadError, match=r"ended after 40 of 256000 bytes"):
@@ -59,7 +59,7 @@ def test_download_that_stays_truncated_keeps_its_part_only(server, tmp_path):
     assert not (tmp_path / "f").exists()
 
 
-def test_download_starts_again_where_the_server_knows_no_ranges(server, tmp_path):
+def test_download_restarts_if_the_server_does_not_support_ranges(server, tmp_path):
     server.files["/f"] = CONTENT
     server.ranges = False
     (tmp_path / "f.partial").write_bytes(b"something else")
@@ -67,21 +67,21 @@ def test_download_starts_again_where_the_server_knows_no_ranges(server, tmp_path
     assert (tmp_path / "f").read_bytes() == CONTENT
 
 
-def test_download_takes_a_part_that_is_whole_already(server, tmp_path):
+def test_download_accepts_a_complete_partial_file(server, tmp_path):
     server.files["/f"] = CONTENT
     (tmp_path / "f.partial").write_bytes(CONTENT)
     download(server.url("/f"), tmp_path / "f", sha256=None, progress=ignore)
     assert (tmp_path / "f").read_bytes() == CONTENT
 
 
-def test_download_drops_a_part_that_is_longer_than_the_file(server, tmp_path):
+def test_download_drops_a_partial_file_that_is_too_long(server, tmp_path):
     server.files["/f"] = CONTENT
     (tmp_path / "f.partial").write_bytes(CONTENT + b"!")
     download(server.url("/f"), tmp_path / "f", sha256=None, progress=ignore)
     assert (tmp_path / "f").read_bytes() == CONTENT
 
 
-def test_download_refuses_a_wrong_sum_and_forgets_the_file(server, tmp_path):
+def test_download_rejects_a_wrong_hash_and_removes_the_file(server, tmp_path):
     server.files["/f"] = CONTENT
     with pytest.raises(DownloadError, match=f"expected {'0' * 64}"):
         download(server.url("/f"), tmp_path / "f", sha256="0" * 64, progress=ignore)
@@ -89,7 +89,7 @@ def test_download_refuses_a_wrong_sum_and_forgets_the_file(server, tmp_path):
 
 
 @pytest.mark.parametrize(("code", "requests"), [(404, 1), (403, 1), (503, 4)])
-def test_download_asks_again_only_where_that_may_help(server, tmp_path, code, requests):
+def test_download_retries_server_errors_only(server, tmp_path, code, requests):
     server.fail_with = code
     with pytest.raises(DownloadError, match=str(code)):
         download(server.url("/f"), tmp_path / "f", sha256=None, progress=ignore)
@@ -101,6 +101,6 @@ def test_download_without_network(tmp_path):
         download(unreachable(), tmp_path / "f", sha256=None, progress=ignore)
 
 
-def test_download_reads_no_local_files(tmp_path):
+def test_download_rejects_local_files(tmp_path):
     with pytest.raises(ValueError, match="http"):
         download("file:///etc/hostname", tmp_path / "f", sha256=None, progress=ignore)

@@ -1,4 +1,4 @@
-"""The page of errata against the tests that it names and the code that cites it."""
+"""The errata page, against the tests that it names and the code that cites it."""
 
 import ast
 import io
@@ -17,7 +17,7 @@ PARTS = ["Printed", "Right", "Why", "Shown by"]
 ENTRY = re.compile(r"^### E(\d+)\. [^\n]+\n(.*?)(?=^#|\Z)", re.MULTILINE | re.DOTALL)
 ENTRIES = {int(number): text for number, text in ENTRY.findall(PAGE)}
 
-#: A test as pytest takes it: a file, a class or none, a function.
+#: A test as an argument of pytest: file, optional class, function.
 TEST = re.compile(r"\btests/(\w+\.py)::((?:\w+::)?\w+)")
 
 #: One or two digits, so that codes of linters (E501) and exponents (1E5) do not count.
@@ -75,8 +75,8 @@ def test_every_named_test_exists(file):
     assert named - defined_in((ROOT / "tests" / file).read_text(encoding="utf-8")) == set()
 
 
-def test_nothing_that_looks_like_a_test_escapes_the_check():
-    """A name broken over two lines or misspelt would not be found missing, but not found at all."""
+def test_all_references_to_tests_are_checked():
+    """A name with a line break or a typing error would not match the pattern of a test."""
     assert PAGE.count("::") == sum(
         f"{file}::{test}".count("::") for file, test in TEST.findall(PAGE)
     )
@@ -89,7 +89,7 @@ def test_every_citation_has_an_entry(path):
     assert cited_in(path.read_text(encoding="utf-8")) <= ENTRIES.keys()
 
 
-def test_citations_are_found_where_they_are_and_only_there():
+def test_citations_are_found_in_comments_docstrings_and_names():
     source = '''
 """Of a module, E1."""
 value = 1E5  # E2, noqa: E501
@@ -105,7 +105,7 @@ class Thing:
     assert set().union(*(cited_in(path.read_text(encoding="utf-8")) for path in SOURCES)) >= {3, 13}
 
 
-def test_tests_are_found_at_the_top_and_in_classes():
+def test_tests_are_found_at_top_level_and_in_classes():
     source = """
 def helper(): ...
 def test_one(): ...

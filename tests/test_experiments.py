@@ -16,7 +16,7 @@ from marginpursuit.experiments.compare import methods
 from marginpursuit.experiments.runs import Run
 from marginpursuit.losses import rho
 
-pytest.importorskip("matplotlib", reason="pictures need the extra plot")
+pytest.importorskip("matplotlib", reason="figures need the extra plot")
 
 
 def figure(name):
@@ -60,7 +60,7 @@ def test_every_method_is_drawn_and_the_robust_ones_are_bounded():
     assert rise["median of means"] < 0.3
 
 
-def test_overview_gathers_what_was_found(tmp_path):
+def test_overview_gathers_figures_claims_and_versions(tmp_path):
     found = reproduce(["figure1", "cubics", "methods"], quick=True, out=tmp_path)
     run = overview.gather(found)
     assert [figure.title for figure in run.figures] == ["figure1", "cubics", "methods"]

@@ -10,12 +10,12 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_bar_says_how_far_and_how_long(monkeypatch):
+def test_bar_shows_progress_and_remaining_time(monkeypatch):
     now = iter([0.0, 30.0, 60.0, 61.0])
     monkeypatch.setattr("time.monotonic", lambda: next(now))
     stream = Terminal()
     with ProgressBar("fits", stream=stream) as reached:
-        reached(10, 100)  # there before: says nothing about the speed
+        reached(10, 100)  # done before the start: not used for the rate
         reached(20, 100)
         reached(40, 100)
         reached(100, 100)
@@ -28,7 +28,7 @@ def test_bar_says_how_far_and_how_long(monkeypatch):
     assert stream.getvalue().endswith("\n")
 
 
-def test_bar_draws_nothing_where_nobody_looks():
+def test_bar_draws_nothing_without_a_terminal():
     stream = io.StringIO()
     with ProgressBar("file", "B", stream) as reached:
         reached(1, None)

@@ -1,4 +1,4 @@
-"""The report: what it says, and how it behaves in a real browser."""
+"""The report: its content, and its behaviour in a browser."""
 
 import base64
 import dataclasses
@@ -74,10 +74,10 @@ class Outline(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_page_is_whole_small_and_stands_alone(page):
+def test_page_is_complete_small_and_self_contained(page):
     outline = Outline(page)
     assert outline.open == []
-    assert outline.scripts == 2  # the data and ours: none of the names became one
+    assert outline.scripts == 2  # the data and ours: no name became a script
     assert len(set(outline.ids)) == len(outline.ids)
     assert all(value.startswith(("#", "data:")) for value in outline.references)
     assert "default-src 'none'" in page
@@ -97,7 +97,7 @@ def test_long_names_may_be_broken(page):
     assert "<td>&lt;script&gt;alert<wbr>(&#39;x&#39;)&lt;/script&gt;&#34;&amp;</td>" in page
 
 
-def test_page_says_what_the_run_says(run, page):
+def test_page_shows_the_results_of_the_run(run, page):
     for result in run.sets:
         for method in result.methods:
             if not method.failure:
@@ -109,7 +109,7 @@ def test_page_says_what_the_run_says(run, page):
     assert "scale must be a number" in page
 
 
-def test_pictures_come_back_and_are_compressed(run, page):
+def test_figures_are_compressed_and_unchanged(run, page):
     packed = re.findall(r'data-gzip="([^"]*)"', page)
     assert [gzip.decompress(base64.b64decode(text)).decode() for text in packed] == [PICTURE]
     large = Figure("large", "", "<svg>" + "<path d='M 1.5 2.5'/>" * 50_000 + "</svg>")
@@ -121,7 +121,7 @@ def test_empty_run_has_a_report():
     assert outline.open == []
 
 
-def test_run_in_which_all_failed_has_a_report(run):
+def test_run_with_failures_only_has_a_report(run):
     result = dataclasses.replace(run.sets[1], methods=run.sets[1].methods[1:])
     assert "failed on" in render(dataclasses.replace(run, sets=(result,)))
 
@@ -200,7 +200,7 @@ def column(browser, number):
     )
 
 
-def test_browser_slider_moves_the_picture(browser):
+def test_browser_slider_changes_the_figure(browser):
     from selenium.webdriver.common.keys import Keys
 
     slider = browser.find_element("css selector", ".course input[type=range]")
@@ -217,7 +217,7 @@ def test_browser_slider_moves_the_picture(browser):
     assert caption.text == last
 
 
-def test_browser_other_method_has_another_course(browser):
+def test_browser_shows_the_course_of_the_chosen_method(browser):
     from selenium.webdriver.support.select import Select
 
     before = picture(browser)
@@ -244,7 +244,7 @@ def test_browser_table_sorts_by_mouse_and_keyboard(browser):
     names = column(browser, 1)
     assert names == sorted(names, key=str.lower)
     assert headings[2].get_attribute("aria-sort") is None
-    # What has no probabilities stands last.
+    # Methods without probabilities come last.
     headings[4].find_element("css selector", "button").click()
     losses = column(browser, 4)
     assert losses.index("–") == len(losses) - losses.count("–")
@@ -270,7 +270,7 @@ def test_browser_light_and_dark(browser):
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
-def test_browser_phone_needs_no_sideways_scrolling(browser):
+def test_browser_phone_needs_no_horizontal_scrolling(browser):
     metrics = {"width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": True}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     try:
@@ -285,12 +285,12 @@ def test_browser_phone_needs_no_sideways_scrolling(browser):
     assert min(size for size in sizes if size) > 9
 
 
-def test_browser_unpacks_the_figures(browser):
+def test_browser_decompresses_the_figures(browser):
     from selenium.webdriver.support.wait import WebDriverWait
 
     image = browser.find_element("css selector", ".picture img")
     WebDriverWait(browser, 20).until(lambda _: image.get_property("naturalWidth") == 40)
-    assert browser.title.startswith("A title")  # the script in the picture did not run
+    assert browser.title.startswith("A title")  # the script in the figure did not run
 
 
 def test_browser_everything_can_be_reached_by_keyboard(browser):

@@ -1,4 +1,4 @@
-"""The experiments: what a fit keeps, what the store survives, and how claims are judged."""
+"""The experiments: learners, stored results, the store, the runner, and verdicts on claims."""
 
 import json
 import os
@@ -49,7 +49,7 @@ def sample():
 
 
 def paper_steps(task):
-    """The paper's stochastic learner, step by step, in the formulae of the text."""
+    """The paper's stochastic learner, by the formulas of the text."""
     n, d = task.X.shape
     marks = task.checkpoints
     random = task.random
@@ -82,7 +82,7 @@ INTERPRETATIONS = EXPERIMENTS["figure5"].interpretations
 
 
 @pytest.mark.parametrize("change", [None, *INTERPRETATIONS], ids=str)
-def test_margin_pursuit_takes_the_steps_of_the_text(sample, change):
+def test_margin_pursuit_takes_the_steps_of_the_paper(sample, change):
     small = None if change is None else replace(change, after=change.after / 5)
     # Small rows: with larger steps rounding errors would grow exponentially.
     task = Task(0.1 * sample.X[:50], sample.y[:50], 3, 0.1, 4, small)
@@ -96,7 +96,7 @@ def test_interpretations_have_distinct_names():
 
 
 @pytest.mark.parametrize("learner", ["margin pursuit", "Pegasos"])
-def test_courses_are_those_of_a_learner_that_learns(sample, learner):
+def test_paths_have_checkpoints_and_end_at_a_low_error(sample, learner):
     task = Task(sample.X, sample.y, 0, 1e-2, 10, None)
     course = LEARNERS[learner](task)
     n = len(sample.y)
@@ -109,18 +109,18 @@ def test_courses_are_those_of_a_learner_that_learns(sample, learner):
     assert np.mean(sample.y_test * (sample.X_test @ course.coef[-1]) <= 0) < 0.1
 
 
-def test_untuned_takes_columns_as_they_come():
+def test_untuned_needs_no_scaling_of_columns():
     sample = draw_sample("breast_cancer", "none", 0)
     result = run_fit(Fit("breast_cancer", "none", 0, "untuned"), sample)
     assert result["test_error"][0] < 0.1
-    # The unit of a column does not matter to it.
+    # The result does not depend on the units of the columns.
     units = np.geomspace(1e-3, 1e3, sample.X.shape[1])
     other = replace(sample, X=sample.X * units, X_test=sample.X_test * units)
     again = run_fit(Fit("breast_cancer", "none", 0, "untuned"), other)
     assert again["test_error"] == result["test_error"]
 
 
-# What is kept of a fit --------------------------------------------------------------------------
+# Stored results ---------------------------------------------------------------------------
 
 
 def test_result_describes_the_margins_of_every_checkpoint(sample):
@@ -158,7 +158,7 @@ def test_a_score_of_zero_predicts_minus_one(monkeypatch):
     assert result["skewness"] == [0.0]
 
 
-def test_trials_are_drawn_anew_and_balanced():
+def test_trials_are_different_balanced_draws():
     first, second = (draw_sample("digits", "none", trial) for trial in (0, 1))
     assert first.y.sum() == first.y_test.sum() == second.y.sum() == 0
     assert np.any(first.X != second.X)
@@ -190,7 +190,7 @@ def test_key_depends_on_configuration_data_and_code(monkeypatch):
     assert code_version().startswith("0.")
 
 
-def test_store_takes_rows_of_many_writers(tmp_path):
+def test_store_accepts_rows_of_many_writers(tmp_path):
     store = Store(tmp_path / "new" / "rows.jsonl")
     assert store.rows() == {}
     rows = [{"key": f"{i}", "text": "x" * (i % 7) * 1000} for i in range(200)]
@@ -200,7 +200,7 @@ def test_store_takes_rows_of_many_writers(tmp_path):
 
 
 @pytest.mark.parametrize("left", [b'\n{"key":"b","val', b'\n{"key":"b"', b"\n[1]\n", b"\x00\xff"])
-def test_store_passes_over_what_a_kill_left(tmp_path, left):
+def test_store_ignores_incomplete_rows(tmp_path, left):
     store = Store(tmp_path / "rows.jsonl")
     store.append({"key": "a"})
     with store.path.open("ab") as file:
@@ -226,7 +226,7 @@ FITS = [
 ]
 
 
-def test_runner_runs_what_is_missing_and_nothing_else(tmp_path, monkeypatch):
+def test_runner_runs_missing_fits_only(tmp_path, monkeypatch):
     store = Store(tmp_path / "rows.jsonl")
     seen = []
     run_fits(FITS[:5], store, processes=1, progress=lambda *each: seen.append(each))
@@ -238,11 +238,11 @@ def test_runner_runs_what_is_missing_and_nothing_else(tmp_path, monkeypatch):
     assert store.path.read_bytes().startswith(before)
     assert list(rows) == FITS
     assert all(row["fit"]["penalty"] == fit.penalty for fit, row in rows.items())
-    monkeypatch.setattr("marginpursuit.experiments._runner.run_fit", None)  # not to be called
+    monkeypatch.setattr("marginpursuit.experiments._runner.run_fit", None)  # must not be called
     assert run_fits(FITS, store, processes=1, progress=None) == rows
 
 
-def test_failures_are_kept_and_not_repeated(tmp_path):
+def test_failures_are_stored_and_not_repeated(tmp_path):
     store = Store(tmp_path / "rows.jsonl")
     wrong = Fit("breast_cancer", "standard", 0, "Pegasos", -1.0, 2)
     rows = run_fits([wrong, FITS[0]], store, processes=1, progress=None)
@@ -256,7 +256,7 @@ def test_failures_are_kept_and_not_repeated(tmp_path):
     assert results.best([wrong, FITS[0]]) == FITS[0]
 
 
-def test_interrupt_leaves_what_is_finished(tmp_path, monkeypatch):
+def test_finished_fits_survive_an_interrupt(tmp_path, monkeypatch):
     store = Store(tmp_path / "rows.jsonl")
     calls = []
 
@@ -299,14 +299,14 @@ def is_running(pid):
 def wait_until(condition, seconds=60):
     end = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < end, "waited too long"
+        assert time.monotonic() < end, "timeout"
         time.sleep(0.02)
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="looks at processes in /proc")
-@pytest.mark.parametrize("blow", [signal.SIGKILL, signal.SIGINT], ids=["kill", "interrupt"])
-def test_runner_survives_a_blow(tmp_path, blow):
-    """After a kill or Ctrl-C no process is left, no finished fit is lost, and none is repeated."""
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs /proc")
+@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT], ids=["kill", "interrupt"])
+def test_a_killed_run_resumes(tmp_path, sent):
+    """After a kill or Ctrl-C no process remains, no finished fit is lost, and none is repeated."""
     script = tmp_path / "script.py"
     script.write_text(SCRIPT)
     store = Store(tmp_path / "rows.jsonl")
@@ -318,21 +318,21 @@ def test_runner_survives_a_blow(tmp_path, blow):
     try:
         wait_until(lambda: len(store.rows()) >= 3 or process.poll() is not None)
         workers = children(process.pid)
-        assert process.poll() is None, "it ended before it could be hit"
-        if blow == signal.SIGKILL:
+        assert process.poll() is None, "it ended before the signal"
+        if sent == signal.SIGKILL:
             process.kill()
         else:
-            os.killpg(process.pid, blow)  # as a terminal does
+            os.killpg(process.pid, sent)  # as a terminal does
         _, said = process.communicate(timeout=30)
     finally:
         process.kill()
     assert process.returncode != 0
-    assert b"SpawnProcess" not in said, "the workers are not to complain"
+    assert b"SpawnProcess" not in said, "workers must end silently"
     assert workers
     wait_until(lambda: not any(is_running(worker) for worker in workers), seconds=30)
     kept = store.rows()
     assert 3 <= len(kept) < len(LONG)
-    with store.path.open("rb+") as file:  # as if the last row had been under way
+    with store.path.open("rb+") as file:  # an incomplete last row
         file.seek(-40, os.SEEK_END)
         file.truncate()
     whole = store.rows()
@@ -348,7 +348,7 @@ def test_runner_survives_a_blow(tmp_path, blow):
 
 
 def made(**curves):
-    """Rows of three trials that scatter a little around the given curves."""
+    """Rows of three trials with small differences around the given curves."""
     rows = {}
     for name, fields in curves.items():
         learner = "Pegasos" if name.startswith("theirs") else "margin pursuit"
@@ -363,7 +363,7 @@ def made(**curves):
     return Results(rows), *(fit for fit in rows if fit.trial == 0)
 
 
-def test_lowest_is_that_of_the_mean_curve():
+def test_lowest_is_at_the_minimum_of_the_mean_curve():
     results, ours = made(ours_best={"test_error": [0.4, 0.2, 0.3, 0.25]})
     np.testing.assert_allclose(results.lowest(ours), [0.1999, 0.2, 0.2001])
     assert percent(results.lowest(ours)) == "20.0 ± 0.0 %"
@@ -437,7 +437,7 @@ def test_claims_of_rescaling(claim, after, expected):
 
 def test_below_means_by_two_standard_errors():
     b = np.array([1.0, 2.0, 3.0])
-    assert is_below(b - [0.9, 1.0, 1.1], b)  # paired: the spread of b itself does not matter
+    assert is_below(b - [0.9, 1.0, 1.1], b)  # paired: the variance of b is irrelevant
     assert not is_below(b - [-1.0, 0.1, 1.2], b)
     assert not is_below(b, b)
 
@@ -464,12 +464,12 @@ def test_e1_e2_cubics_vanish_at_the_minimiser():
         assert np.all(np.isreal(np.roots(double)))
 
 
-# The whole ---------------------------------------------------------------------------------------
+# Reproduction ------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
-    pytest.importorskip("matplotlib", reason="pictures need the extra plot")
+    pytest.importorskip("matplotlib", reason="figures need the extra plot")
     return reproduce(setting=SMALL, out=tmp_path_factory.mktemp("out"), processes=1)
 
 
@@ -503,7 +503,7 @@ def test_margin_pursuit_is_above_pegasos_on_the_same_axes(found):
     np.testing.assert_array_equal(drawn, found.results.trials(fit, "test_error").mean(axis=0))
 
 
-def test_reproduction_is_taken_from_the_store_the_second_time(found):
+def test_a_second_reproduction_uses_the_store(found):
     store = found.folder / "results.jsonl"
     before = store.read_bytes()
     again = reproduce(["untuned"], setting=SMALL, out=found.folder, processes=1)
@@ -512,7 +512,7 @@ def test_reproduction_is_taken_from_the_store_the_second_time(found):
     assert again.tables == [t for t in found.tables if t.title == again.tables[0].title]
 
 
-def test_data_that_cannot_be_had_is_named(tmp_path, monkeypatch):
+def test_missing_data_are_named(tmp_path, monkeypatch):
     monkeypatch.delenv("MARGINPURSUIT_DATA", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "none"))
     setting = replace(SMALL, datasets=("sido", "breast_cancer"))
@@ -525,12 +525,12 @@ def test_data_that_cannot_be_had_is_named(tmp_path, monkeypatch):
         reproduce(setting=replace(SMALL, datasets=("sido",)), out=tmp_path, fetch=False)
 
 
-def test_unknown_experiments_are_refused():
+def test_unknown_experiments_are_rejected():
     with pytest.raises(ValueError, match=r"among \['figure1', .*; got \['figure 9'\]"):
         reproduce(["figure 9"])
 
 
-def test_settings_are_those_of_the_paper():
+def test_the_full_setting_is_that_of_the_paper():
     assert FULL.datasets == ("cov", "digit5", "protein", "sido")
     assert FULL.trials == 25
     np.testing.assert_allclose(FULL.penalties, [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1])

@@ -39,9 +39,7 @@ def made(negatives, positives, columns=3, **more):
     n_train=st.none() | st.integers(2, 6),
     trial=st.integers(0, 30),
 )
-def test_split_is_balanced_disjoint_and_as_large_as_can_be(
-    negatives, positives, columns, n_train, trial
-):
+def test_split_is_balanced_disjoint_and_maximal(negatives, positives, columns, n_train, trial):
     data = made(negatives, positives, columns)
     train, test = paper_split(data, trial, n_train=n_train)
     assert len(train) == (n_train or min(10 * columns, negatives, positives))
@@ -53,14 +51,14 @@ def test_split_is_balanced_disjoint_and_as_large_as_can_be(
     assert min((left == -1).sum(), (left == 1).sum()) == 0
 
 
-def test_split_is_new_in_every_trial_and_the_same_every_time():
+def test_split_depends_on_the_trial_and_is_reproducible():
     data = made(300, 200, paper_size=100)
     first, again, other = paper_split(data, 0), paper_split(data, 0), paper_split(data, 1)
     np.testing.assert_array_equal(first.train, again.train)
     np.testing.assert_array_equal(first.test, again.test)
     assert len(np.intersect1d(first.train, other.train)) < 60
     assert len(np.intersect1d(first.train, paper_split(data, 0, seed=1).train)) < 60
-    # In random order: the first half of the rows is not of one class.
+    # In random order: the first half of the rows has both classes.
     assert abs(int(data.y[first.train[:50]].sum())) < 40
     assert abs(int(data.y[first.test[:100]].sum())) < 80
 
@@ -83,7 +81,7 @@ def test_split_of_sido_has_an_odd_size():
     assert (len(train), int(data.y[train].sum()), len(test)) == (425, -1, 480)
 
 
-def test_split_refuses():
+def test_split_rejects_invalid_arguments():
     with pytest.raises(ValueError, match=r"classes -1 and 1; got \[-1\]"):
         paper_split(made(5, 0))
     with pytest.raises(ValueError, match=r"n_train is 10; .* of sizes \[10, 5\]"):
@@ -93,13 +91,13 @@ def test_split_refuses():
 
 
 @pytest.mark.parametrize("scaling", ["none", "min-max", "standard"])
-def test_scaling_looks_at_training_rows_only(scaling):
+def test_scaling_uses_training_rows_only(scaling):
     generator = np.random.default_rng(0)
     train = generator.integers(0, 200, (50, 3)).astype(np.uint8)
     train[:, 2] = 7
     test = generator.integers(0, 200, (20, 3)).astype(np.uint8)
     scaled, others = scale_columns(train, test, scaling)
-    if scaling != "none":  # a constant column is only shifted
+    if scaling != "none":  # a constant column is only centred
         np.testing.assert_array_equal(others[:, 2], test[:, 2] - 7.0)
     if scaling == "min-max":
         np.testing.assert_allclose(scaled.min(axis=0), 0)
@@ -109,7 +107,7 @@ def test_scaling_looks_at_training_rows_only(scaling):
         np.testing.assert_allclose(scaled.std(axis=0), [1, 1, 0])
     else:
         np.testing.assert_array_equal(scaled, train)
-    # One map for all rows: that of column 0, read off two training rows, holds for the test rows.
+    # The linear map of column 0, computed from two training rows, applies to the test rows.
     i, j = np.argmin(train[:, 0]), np.argmax(train[:, 0])
     unit = (scaled[j, 0] - scaled[i, 0]) / (float(train[j, 0]) - float(train[i, 0]))
     shift = scaled[i, 0] - unit * float(train[i, 0])
@@ -118,6 +116,6 @@ def test_scaling_looks_at_training_rows_only(scaling):
     np.testing.assert_array_equal(sparse, scaled)
 
 
-def test_scaling_refuses_unknown_names():
+def test_scaling_rejects_unknown_names():
     with pytest.raises(ValueError, match=r"one of \('none', 'min-max', 'standard'\); got 'max'"):
         scale_columns([[1.0]], [[1.0]], "max")

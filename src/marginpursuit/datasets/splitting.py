@@ -69,10 +69,10 @@ def paper_split(
     classes, sizes = np.unique(data.y, return_counts=True)
     if classes.tolist() != [-1, 1]:
         raise ValueError(f"{data.name} must have the classes -1 and 1; got {classes.tolist()}")
-    least = int(sizes.min())
-    size = n_train or data.paper_size or min(10 * data.X.shape[1], least)
+    smallest = int(sizes.min())
+    size = n_train or data.paper_size or min(10 * data.X.shape[1], smallest)
     negatives = (count("n_train", size, 2) + 1) // 2
-    if negatives >= least:
+    if negatives >= smallest:
         raise ValueError(
             f"n_train is {size}; it must leave test rows of both classes, of sizes "
             f"{sizes.tolist()}. Reduce n_train."

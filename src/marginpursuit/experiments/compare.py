@@ -218,7 +218,7 @@ def _cross_validate(
 
 
 def _fitted_numbers(model: Any) -> dict[str, float]:
-    """Return the hyper-parameters and counts that the fit chose, as far as the model has them."""
+    """Return the hyper-parameters and counts chosen by the fit, of those that the model has."""
     names = ("scale_", "alpha_", "overconfidence_", "n_iter_", "n_passes_")
     values = {name: getattr(model, name, None) for name in names}
     values |= getattr(model, "best_params_", {})
