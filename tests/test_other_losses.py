@@ -5,10 +5,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from strategies import reals
+from oracles import EPS, LARGEST
+from strategies import positives, reals
 
 from marginpursuit.location import catoni_location
 from marginpursuit.losses import (
+    INFLUENCE_BOUND,
     HingeLoss,
     LogisticLoss,
     MarginLoss,
@@ -142,3 +144,33 @@ def test_wide_location_in_rows_and_at_the_ends_of_the_scale():
     np.testing.assert_allclose(twice, weighted, rtol=1e-13)
     with pytest.raises(ValueError, match=r"influence must be one of .*; got 'narrow'"):
         catoni_location(x, 1.0, influence="narrow")
+
+
+class TestHinge:
+    @given(margin=reals, level=positives)
+    def test_value_and_derivative(self, margin, level):
+        loss = HingeLoss(level)
+        exact = max(mp.mpf(level) - mp.mpf(margin), 0)
+        if exact <= LARGEST:
+            assert abs(loss.value(margin) - exact) <= EPS * exact
+        assert loss.derivative(margin) == (-1.0 if exact > 0 else 0.0)
+
+    def test_is_the_limit_of_the_one_sided_margin_loss(self):
+        margins = np.linspace(-3, 3, 25)
+        tiny = MarginLoss(1.0, 1e-9, 0.0)
+        slope = 1e-9 * INFLUENCE_BOUND
+        np.testing.assert_allclose(
+            tiny.value(margins) / slope, HingeLoss().value(margins), atol=1e-8
+        )
+        np.testing.assert_allclose(
+            tiny.derivative(margins) / slope, HingeLoss().derivative(margins)
+        )
+
+    @pytest.mark.parametrize("margin", [0.0, -1.0, np.nan, np.inf])
+    def test_bad_level(self, margin):
+        with pytest.raises(ValueError, match="margin must"):
+            HingeLoss(margin)
+
+    def test_kinds(self):
+        assert HingeLoss().value(np.float32(0.5)).dtype == np.float32
+        assert HingeLoss().value([-np.inf, np.inf]).tolist() == [np.inf, 0.0]

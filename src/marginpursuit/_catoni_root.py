@@ -1,27 +1,23 @@
-"""The root that Catoni's estimate of location is, for each row of an array.
+"""The root of Catoni's equation for the location, for each row of an array.
 
-Rows count all values the same (`Equal`) or by weights (`Unequal`); the two have the same methods.
+The values of a row have equal weights (`Equal`) or given ones (`Unequal`); the two classes have the
+same methods.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.losses import INFLUENCE_BOUND, TRUNCATION, wide_curvature, wide_influence
-
-#: How many values of one long row are worked on at a time, such that they stay in the cache.
-_STRETCH = 1 << 14
-
-#: Two sides whose weights differ by no more than this share of the total count as balanced.
-_WEIGHT_ROUNDING = 2.0**-50
+from marginpursuit.losses.catoni import influence_by_parts
 
 
 def power_of_two(size: FloatArray) -> FloatArray:
-    """Return the power of two that brings `size` near 1, as near as both it and its inverse go."""
+    """Return the power of two 2⁻ᵏ for `size` in [2ᵏ⁻¹, 2ᵏ), where k is at most 1000 in size."""
     _, exponent = np.frexp(size)
     power: FloatArray = np.ldexp(1.0, -np.clip(exponent, -1000, 1000))
     return power
@@ -32,7 +28,7 @@ _Rows: TypeAlias = slice | NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True)
 class Equal:
-    """Rows of values that all count the same."""
+    """Rows of values with equal weights."""
 
     total: int
 
@@ -44,16 +40,16 @@ class Equal:
         return self
 
     def mean(self, values: FloatArray) -> FloatArray:
-        """Return the mean of each row, or the share of it that some columns contribute."""
+        """Return the mean of each row, or the contribution of some columns to it."""
         return np.asarray(values.sum(axis=1) / self.total)
 
     def tally(self, u: FloatArray) -> FloatArray:
-        """Return the weight at u > 1 less that at u < -1, in parts that add up exactly."""
+        """Return the weight at u > 1 minus the weight at u < -1, as terms of an exact sum."""
         above, below = np.count_nonzero(u > 1.0, axis=1), np.count_nonzero(u < -1.0, axis=1)
         return np.asarray(above - below, dtype=np.float64)[None]
 
     def balance(self, tally: FloatArray) -> FloatArray:
-        """Return what is tallied as a share of the total; a balance is exactly 0."""
+        """Return a tally as a fraction of the total weight; of balanced sides it is exactly 0."""
         return np.asarray(tally[0] / self.total)
 
     def middle(self, values: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -68,14 +64,16 @@ class Equal:
 class Unequal:
     """Rows of values with weights; methods as in :class:`Equal`.
 
-    The weights are also held in two parts: coarse, whole multiples of a power of two of which sums
-    in any order are exact, and fine, so small that the rounding of their sums does not matter.
+    The weights are stored as sums of a coarse and a fine part. Coarse parts are multiples of a
+    power of two, and their sums in any order are exact; the rounding errors of sums of fine parts
+    are negligible. Two sides whose weights differ by at most `rounding` of the total are balanced.
     """
 
     weight: FloatArray
     total: FloatArray
     coarse: FloatArray
     fine: FloatArray
+    rounding: ClassVar[float] = 2.0**-50
 
     @classmethod
     def of(cls, weight: FloatArray) -> "Unequal":
@@ -89,8 +87,7 @@ class Unequal:
         return Unequal(self.weight[rows], self.total[rows], self.coarse[rows], self.fine[rows])
 
     def columns(self, columns: slice) -> "Unequal":
-        parts = (part[:, columns] for part in (self.weight, self.coarse, self.fine))
-        weight, coarse, fine = parts
+        weight, coarse, fine = (x[:, columns] for x in (self.weight, self.coarse, self.fine))
         return Unequal(weight, self.total, coarse, fine)
 
     def mean(self, values: FloatArray) -> FloatArray:
@@ -101,16 +98,16 @@ class Unequal:
         return np.stack([(side * self.coarse).sum(axis=1), (side * self.fine).sum(axis=1)])
 
     def balance(self, tally: FloatArray) -> FloatArray:
-        share = (tally[0] + tally[1]) / self.total
-        return np.where(np.abs(share) <= _WEIGHT_ROUNDING, 0.0, share)
+        fraction = (tally[0] + tally[1]) / self.total
+        return np.where(np.abs(fraction) <= self.rounding, 0.0, fraction)
 
     def middle(self, values: FloatArray) -> tuple[FloatArray, FloatArray]:
         order = np.argsort(values, axis=1)
         coarse, fine = (np.take_along_axis(w, order, axis=1) for w in (self.coarse, self.fine))
-        # The excess of the weight up to each value over the weight beyond it.
+        # The weight up to each value minus the weight beyond it, as a fraction of the total.
         excess = 2.0 * (coarse.cumsum(axis=1) + fine.cumsum(axis=1)) / self.total[:, None] - 1.0
-        low = np.argmax(excess >= -_WEIGHT_ROUNDING, axis=1)
-        high = np.argmax(excess > _WEIGHT_ROUNDING, axis=1)
+        low = np.argmax(excess >= -self.rounding, axis=1)
+        high = np.argmax(excess > self.rounding, axis=1)
         row = np.arange(len(values))
         return values[row, order[row, low]], values[row, order[row, high]]
 
@@ -119,7 +116,7 @@ Weights: TypeAlias = Equal | Unequal
 
 
 def locator(influence: str) -> Callable[[FloatArray, Weights, FloatArray], FloatArray]:
-    """Return what finds the root of each row for an influence function."""
+    """Return the root finder for an influence function."""
     locators = {"truncated": _locate, "wide": _locate_wide}
     if influence not in locators:
         raise ValueError(f"influence must be one of {sorted(locators)}; got {influence!r}")
@@ -129,20 +126,20 @@ def locator(influence: str) -> Callable[[FloatArray, Weights, FloatArray], Float
 def _locate_wide(x: FloatArray, weights: Weights, scale: FloatArray) -> FloatArray:
     """Return the root of each row for the widest influence function.
 
-    The mean of the influences grows strictly, so that bisection is safe between the least and the
-    greatest value; Newton's method is quicker, and is trusted where it halves the value.
+    The mean influence is strictly increasing, and its root lies between the least and the greatest
+    value. A Newton step is accepted if the last one halved the mean influence; bisection otherwise.
     """
     low, high = x.min(axis=1), x.max(axis=1)
     point, previous = 0.5 * (low + high), np.full(len(x), np.inf)
     done = np.zeros(len(x), dtype=bool)
     while not done.all():
         u = (point[:, None] - x) / scale[:, None]
-        pull = wide_influence(u)
-        value, slope = weights.mean(pull), weights.mean(wide_curvature(u)) / scale
+        influence = wide_influence(u)
+        value, slope = weights.mean(influence), weights.mean(wide_curvature(u)) / scale
         low, high = np.where(value <= 0, point, low), np.where(value >= 0, point, high)
         newton = np.clip(point - value / slope, low, high)
-        # What is left is the rounding of the sum, or of the point itself.
-        found = np.abs(value) <= 2.0**-50 * weights.mean(np.abs(pull))
+        # The residual is the rounding error of the sum, or the bracket that of the point.
+        found = np.abs(value) <= 2.0**-50 * weights.mean(np.abs(influence))
         found |= high - low <= 2.0**-52 * np.abs(point)
         trusted = found | (np.abs(value) <= 0.5 * previous)
         following = np.where(trusted, newton, 0.5 * (low + high))
@@ -154,10 +151,11 @@ def _locate_wide(x: FloatArray, weights: Weights, scale: FloatArray) -> FloatArr
 def _locate(x: FloatArray, weights: Weights, scale: FloatArray) -> FloatArray:
     """Return the root of each row."""
     low, high = weights.middle(x)
-    # Centred at the median, the differences from values near the root keep all their digits.
+    # Centring at the median keeps all digits of the differences from values near the root.
     centre = 0.5 * (low + high)
-    # At s√2 above the upper median no less than half of the weight is out of reach below, so that
-    # the root is not higher up; likewise below. Values beyond ±8 scales are out of reach for good.
+    # At s√2 above the upper median at least half of the weight has the influence B, so that the
+    # mean influence is not negative there; likewise below. Values beyond ±8 scales have the
+    # influence ±B in the whole bracket.
     ends = ((low - centre) / scale - TRUNCATION, (high - centre) / scale + TRUNCATION)
     z = np.clip((x - centre[:, None]) / scale[:, None], -8.0, 8.0)
     return np.asarray(centre + scale * bracketed_root(z, weights, *ends))
@@ -168,8 +166,9 @@ def bracketed_root(
 ) -> FloatArray:
     """Return the root at scale 1 in [low, high] of each row, centred at its median.
 
-    Newton's method from the median, which is the root itself wherever the roots are not unique;
-    bisection where a step leaves the bracket or does not halve the value, so that it always ends.
+    Newton's method starts at the median, which is the root itself wherever the roots are not
+    unique. A step that leaves the bracket or does not halve the value is replaced by bisection,
+    which guarantees convergence.
     """
     result = np.empty(len(z))
     rows = np.arange(len(z))
@@ -188,29 +187,27 @@ def bracketed_root(
 
         trusted = (low < newton) & (newton < high) & (np.abs(value) <= 0.5 * previous)
         point = np.where(trusted, newton, 0.5 * (low + high))
-        left = ~done
-        rows, point, previous = rows[left], point[left], np.abs(value)[left]
-        z, weights, low, high = z[left], weights[left], low[left], high[left]
+        active = ~done
+        rows, point, previous = rows[active], point[active], np.abs(value)[active]
+        z, weights, low, high = z[active], weights[active], low[active], high[active]
     return result
 
 
 def _equation(point: FloatArray, z: FloatArray, weights: Weights) -> tuple[FloatArray, FloatArray]:
     """Return the means of ψ(point - z) and ψ'(point - z) of each row.
 
-    Beyond ±1, ψ is taken as ±B less a small rest. The ±B then cancel exactly in the balance of the
-    weights, and the mean is accurate to the size of the rests, even where all but a few values are
-    truncated. With d = √2 - |u| the rest is d²(√2/2 - d/6), and ψ' = d(√2 - d/2).
+    Beyond ±1, ψ is ±B plus a small rest. The terms ±B cancel exactly in the balance of the weights,
+    so that the mean is accurate relative to the rests, even if most values are truncated.
     """
+    chunk = 1 << 14  # values of one long row whose intermediate results fit the cache
     tally: FloatArray | float = 0.0
     rest, slope = np.zeros(len(z)), np.zeros(len(z))
-    for start in range(0, z.shape[1], _STRETCH):
-        part = slice(start, start + _STRETCH)
-        some = weights.columns(part)
-        u = point[:, None] - z[:, part]
-        size = np.abs(u)
-        gap = np.maximum(TRUNCATION - size, 0.0)
-        outer = np.copysign(gap * gap * (0.5 * TRUNCATION - gap / 6.0), u)
+    for start in range(0, z.shape[1], chunk):
+        columns = slice(start, start + chunk)
+        some = weights.columns(columns)
+        u = point[:, None] - z[:, columns]
+        rests, curvatures = influence_by_parts(u)
         tally = tally + some.tally(u)
-        rest += some.mean(np.where(size > 1.0, -outer, u * (1.0 - u * u / 6.0)))
-        slope += some.mean(gap * (TRUNCATION - 0.5 * gap))
+        rest += some.mean(rests)
+        slope += some.mean(curvatures)
     return INFLUENCE_BOUND * weights.balance(np.asarray(tally)) + rest, slope

@@ -1,19 +1,20 @@
 r"""Real roots of cubic polynomials, for any finite coefficients.
 
 The appendix of the paper finds the roots of :math:`a x^3 + b x^2 + c x + d` by Cardano's and
-Viète's formulae (`getroot`). In floating point these cancel, overflow and ask for the arccosine of
-1 + ε, so the roots are found here in another way (after Kahan, "To solve a real cubic equation"):
+Viète's formulae (`getroot`). In floating point these cancel, overflow and evaluate the arccosine of
+1 + ε. The roots are therefore computed in another way (after Kahan, "To solve a real cubic
+equation"):
 
 1. The variable is scaled by a power of two, which is exact, so that |a| ≈ |d|. Two sign changes
    make a > 0 > d. Let ξ = ∛(-d/a). A root is at least ξ, or else one of the reversed
    polynomial (x → 1/x) is at least its own ξ.
 2. That root is the largest real one, beyond which the cubic is convex: Newton's method from a
    point to the right descends to it monotonically.
-3. The root is divided out from the constant term upwards, which is the stable way for a root
-   that is not smaller than ξ, and what is left is a quadratic with roots of one sign.
+3. Deflation from the constant term upwards, which is stable for a root that is at least ξ, leaves
+   a quadratic with roots of one sign.
 
-Where the coefficients are so spread that one root lies 10⁴⁵ times further out or further in than
-the others, it is separated at once: it is -b/a or -d/c to the last bit.
+If one root is more than 10⁴⁵ times larger or smaller than the others, it is separated first: it is
+-b/a or -d/c to the last bit.
 """
 
 from dataclasses import dataclass
@@ -25,11 +26,9 @@ from marginpursuit._validation import Elementwise, FloatArray, between, like
 
 __all__ = ["CubicRoots", "cubic_roots"]
 
-_MAX = float(np.finfo(np.float64).max)
-
-# A pair of roots counts as double where the polynomial, at the pair's midpoint, is zero up to this
-# share of the sum of the sizes of its terms: the rounding of the coefficients moves it as much.
-_SLACK = 8.0 * float(np.finfo(np.float64).eps)
+# A pair of roots is double if the polynomial at the midpoint of the pair is at most this fraction
+# of the sum of the sizes of its terms: rounding of the coefficients changes it by as much.
+_DOUBLE_ROOT_TOLERANCE = 8.0 * float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,13 +51,13 @@ class CubicRoots:
 def cubic_roots(a: ArrayLike, b: ArrayLike, c: ArrayLike, d: ArrayLike) -> CubicRoots:
     r"""Find the real roots of :math:`a x^3 + b x^2 + c x + d`.
 
-    Where a = 0 they are those of the quadratic, where b = 0 too of the linear equation; a non-zero
-    constant has none. A root too large for a float is ±inf, one too small is 0.
+    If a = 0 they are the roots of the quadratic, if also b = 0 of the linear equation; a non-zero
+    constant has none. A root that overflows is ±inf, one that underflows is 0.
 
     Each root is backward stable: it is that of a polynomial whose coefficients differ from the
     given ones by a few units in the last place. Well-separated roots are therefore accurate,
-    whatever their magnitudes; two or three roots that such a change can make equal, or complex,
-    are returned as a double root or as real roots close to each other.
+    at every magnitude; two or three roots that such a change can make equal, or complex, are
+    returned as a double root or as real roots close to each other.
 
     Parameters
     ----------
@@ -81,7 +80,8 @@ def cubic_roots(a: ArrayLike, b: ArrayLike, c: ArrayLike, d: ArrayLike) -> Cubic
            [-2.,  3., nan]])
     """
     named = zip("abcd", (a, b, c, d), strict=True)
-    given = np.broadcast_arrays(*(between(name, x, -_MAX, _MAX) for name, x in named))
+    largest = float(np.finfo(np.float64).max)
+    given = np.broadcast_arrays(*(between(name, x, -largest, largest) for name, x in named))
     terms = np.stack([x.ravel() for x in given])
     roots = np.full((terms.shape[1], 3), np.nan)
     outer, inner = _separable(terms)
@@ -97,7 +97,7 @@ def cubic_roots(a: ArrayLike, b: ArrayLike, c: ArrayLike, d: ArrayLike) -> Cubic
 
 
 def _separable(terms: FloatArray) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """Say where the outermost root can be split off as -b/a, and where the innermost as -d/c.
+    """Return where the outermost root can be split off as -b/a, and the innermost as -d/c.
 
     With B = b/(aξ) and C = c/(aξ²) the roots of t³ + Bt² + Ct ± 1 spread as far as B or C is large.
     """
@@ -133,7 +133,9 @@ def _quadratic(a: FloatArray, b: FloatArray, c: FloatArray) -> FloatArray:
     one = np.ldexp(a, 2 * power - exponent)
     two, three = np.ldexp(b, power - exponent), np.ldexp(c, -exponent)
     discriminant = two * two - 4.0 * one * three
-    double = np.abs(discriminant) <= 4.0 * _SLACK * (two * two + np.abs(one * three))
+    double = np.abs(discriminant) <= 4.0 * _DOUBLE_ROOT_TOLERANCE * (
+        two * two + np.abs(one * three)
+    )
     pair = _pair(one, two, three, np.where(double, 0.0, discriminant))
     pair = np.ldexp(pair, power[:, None])
     return np.where(split[:, None], np.column_stack([far, close]), pair)
@@ -174,8 +176,8 @@ def _connected(a: FloatArray, b: FloatArray, c: FloatArray, d: FloatArray) -> Fl
     centre = -0.5 * linear / one
     value = 0.25 * discriminant / one * np.abs(centre - root)
     size = ((one * np.abs(centre) + np.abs(two)) * np.abs(centre) + np.abs(three)) * np.abs(centre)
-    folds = two * two - 3.0 * one * three >= -4.0 * _SLACK * two * two
-    double = (np.abs(value) <= _SLACK * (size - four)) & folds
+    folds = two * two - 3.0 * one * three >= -4.0 * _DOUBLE_ROOT_TOLERANCE * two * two
+    double = (np.abs(value) <= _DOUBLE_ROOT_TOLERANCE * (size - four)) & folds
     pair = _pair(one, linear, constant, np.where(double, 0.0, discriminant))
     found = np.column_stack([root, pair])
     found = np.where(turn[:, None], 1.0 / found, found)
@@ -191,10 +193,10 @@ def _largest(
     spread = np.sqrt(np.maximum(b * b - 4.0 * a * low, 0.0))
     start = np.where(b > 0, -2.0 * low / (b + spread), 0.5 * (spread - b) / a)
     root = np.maximum(start, middle)
-    # A triple root leaves Newton's method with a third of the digits, but ξ is it.
+    # At a triple root Newton's method has a third of the digits; the root is ξ.
     inflection = 3.0 * a * middle
-    triple = (np.abs(b + inflection) <= _SLACK * inflection) & (
-        np.abs(c - inflection * middle) <= _SLACK * inflection * middle
+    triple = (np.abs(b + inflection) <= _DOUBLE_ROOT_TOLERANCE * inflection) & (
+        np.abs(c - inflection * middle) <= _DOUBLE_ROOT_TOLERANCE * inflection * middle
     )
     root[triple] = middle[triple]
     terms = np.stack([a, b, c, d, middle])
@@ -204,7 +206,7 @@ def _largest(
         t = root[active]
         value = ((one * t + two) * t + three) * t + four
         t_next = np.maximum(t - value / ((3.0 * one * t + 2.0 * two) * t + three), least)
-        descends = t_next < t  # false once rounding takes over, which ends the loop
+        descends = t_next < t  # false once rounding errors dominate
         active = active[descends]
         root[active] = t_next[descends]
     return root

@@ -1,4 +1,4 @@
-r"""Calibration: what a small surrogate risk says about errors, and a score about probabilities.
+r"""Calibration: bounds on the classification risk by the surrogate risk, and the link to η.
 
 With :math:`\varphi(u) = s^2 \rho((\gamma - u)/s)`, the loss of a margin u at level γ and scale s,
 and η = P{y = 1 | x} (E25), the conditional risk of a score u and its minimum are
@@ -18,9 +18,10 @@ McAuliffe) is
 
 where the two infima run over all measurable h; over a smaller class it can fail (E18).
 
-Nothing here depends on the overconfidence weight τ of `MarginLoss`: a minimiser lies in [-γ, γ],
-where neither u nor -u exceeds the level. At τ = 0 it is not the only one for η = 0 and η = 1,
-where every score beyond the level costs nothing either.
+All functions are independent of the overconfidence weight τ of `MarginLoss`: a minimiser lies in
+[-γ, γ], where neither u nor -u exceeds the level. At τ = 0 and η = 0 or 1 it is not unique: every
+score beyond the level has the same loss, zero. Except for `probability`, the functions are those of
+Catoni's ρ.
 
 Two regimes, with θ = |2η - 1| and u the minimiser for η ≥ 1/2, which solves
 (1 + θ) ψ((γ - u)/s) = (1 - θ) ψ((γ + u)/s):
@@ -29,10 +30,10 @@ Two regimes, with θ = |2η - 1| and u the minimiser for η ≥ 1/2, which solve
 * *double cube*, (γ + u)/s < √2: both sides are cubic. Of the three real roots (E2) ours is the
   middle one.
 
-The code works with θ and 1 - η side by side, and with the gap γ - u, so that every result keeps
-its relative precision at η = 0, 1/2 and 1, and where γ/s is nearly √2. The unit of length is γ in
-the double cube and s in the single cube, and neither is squared before the end; results overflow
-or underflow only where the exact value does, for every positive finite γ and s.
+The code computes with θ, 1 - η and the difference γ - u, so that every result keeps its relative
+precision at η = 0, 1/2 and 1, and where γ/s is nearly √2. The unit of length is γ in the double
+cube and s in the single cube, and neither is squared before the last step; results overflow or
+underflow only where the exact value does, for every positive finite γ and s.
 """
 
 from dataclasses import dataclass
@@ -56,7 +57,8 @@ __all__ = [
     "psi_transform",
 ]
 
-# Both regimes are evaluated everywhere and one is taken; the other may divide by zero or overflow.
+# Both regimes are evaluated everywhere and one is selected; the other may divide by zero or
+# overflow.
 _either_regime = np.errstate(over="ignore", invalid="ignore", divide="ignore")
 
 
@@ -124,9 +126,9 @@ def optimal_score(eta: ArrayLike, margin: ArrayLike = 1.0, scale: ArrayLike = 1.
 def psi_transform(theta: ArrayLike, margin: ArrayLike = 1.0, scale: ArrayLike = 1.0) -> Elementwise:
     r"""Evaluate the calibration transform :math:`\Psi_{s,\gamma}(\theta)`.
 
-    Convex, even, zero at zero; it bounds the excess surrogate risk from below by a function of the
-    excess classification risk θ. Near zero it behaves like θ² for γ < s√2 and like θ for γ > s√2,
-    and is accurate to full relative precision however small θ is.
+    It is convex, even and zero at zero, and bounds the excess surrogate risk from below by a
+    function of the excess classification risk θ. Near zero it is of order θ² for γ < s√2 and of
+    order θ for γ > s√2. The result has full relative precision for every θ.
 
     Parameters
     ----------
@@ -175,9 +177,9 @@ def psi_inverse(a: ArrayLike, margin: ArrayLike = 1.0, scale: ArrayLike = 1.0) -
 
     Notes
     -----
-    Both Ψ and θ are explicit in the minimiser, so that is what is solved for: a cubic in the
-    double cube, a quartic in the single one. On the interval in question the first is concave, the
-    second convex, and Newton's method is started on the side from which it cannot overshoot.
+    Both Ψ and θ are explicit functions of the minimiser, which solves a cubic in the double cube
+    and a quartic in the single cube. On the relevant interval the first is concave and the second
+    convex, and Newton's method starts on the side from which it converges monotonically.
 
     Examples
     --------
@@ -189,7 +191,7 @@ def psi_inverse(a: ArrayLike, margin: ArrayLike = 1.0, scale: ArrayLike = 1.0) -
     """
     values, shape = real("a", a), _shape(margin, scale)
     largest = _risk(*_split(np.asarray(0.5)), shape)
-    # The end point may have been rounded upwards on its way here; it is still the end point.
+    # An end point that was rounded upwards is accepted as the end point.
     slack = 8.0 * float(np.finfo(like(values, a).dtype).eps)
     bad = (values < 0) | (values > largest * (1.0 + slack))
     if np.any(bad):
@@ -207,7 +209,7 @@ def probability(
     scale: ArrayLike = 1.0,
     rho: str = "catoni",
 ) -> Elementwise:
-    r"""Read a score as a probability: the η whose optimal score it is.
+    r"""Return the probability η whose optimal score is given: the exact link of the loss.
 
     .. math::
 
@@ -246,14 +248,9 @@ def probability(
     return like(margin_link(RHOS[rho], scores, level, width), score, margin, scale)
 
 
-# √2 as a sum of two halves, each short enough that its products with another half are exact.
-_ROOT_UPPER = 1.4142135679721832
-_ROOT_LOWER = TRUNCATION - _ROOT_UPPER
-
-
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What depends on γ and s alone."""
+    """Functions of γ and s alone."""
 
     level: FloatArray  # γ
     width: FloatArray  # s
@@ -266,15 +263,17 @@ class _Shape:
 @_either_regime
 def _shape(margin: ArrayLike, scale: ArrayLike) -> _Shape:
     level, width = positive("margin", margin), positive("scale", scale)
-    # √2 s - γ may cancel to nothing, so the product is taken exactly: with s = m 2ᵏ and Veltkamp's
-    # splitting of both factors into halves whose products are exact (Dekker).
+    # √2 s - γ may cancel completely, so the product is computed exactly: with s = m 2ᵏ and
+    # Veltkamp's splitting of both factors into halves whose products are exact (Dekker).
+    root_upper = 1.4142135679721832  # the upper half of √2
+    root_lower = TRUNCATION - root_upper
     mantissa, exponent = np.frexp(width)
     upper = (2.0**27 + 1.0) * mantissa
     upper = upper - (upper - mantissa)
     lower = mantissa - upper
     product = mantissa * TRUNCATION
-    carry = ((upper * _ROOT_UPPER - product) + upper * _ROOT_LOWER + lower * _ROOT_UPPER) + (
-        lower * _ROOT_LOWER + mantissa * TRUNCATION_REST
+    carry = ((upper * root_upper - product) + upper * root_lower + lower * root_upper) + (
+        lower * root_lower + mantissa * TRUNCATION_REST
     )
     short = ((product - np.ldexp(level, -exponent)) + carry) / mantissa
     ratio = level / width
@@ -320,7 +319,7 @@ def _relative_score(theta: FloatArray, shape: _Shape) -> FloatArray:
 
 
 def _is_single(depth: FloatArray, shape: _Shape) -> NDArray[np.bool_]:
-    """Say where (γ + u)/s ≥ √2. The paper's test of the edge u = δ, in terms of the depth."""
+    """Return where (γ + u)/s ≥ √2: the paper's test of the edge u = δ, in terms of the depth."""
     return np.greater_equal(depth, 2.0 * shape.short)
 
 
@@ -337,7 +336,7 @@ def _score(theta: FloatArray, shape: _Shape) -> FloatArray:
 def _risk(theta: FloatArray, rest: FloatArray, shape: _Shape) -> FloatArray:
     """Evaluate H from θ = |2η - 1| and `rest` = min(η, 1 - η)."""
     level, width, q, most = shape.level, shape.width, shape.q, 1.0 - rest
-    # The equation that x solves gives the gap y = 1 - x its relative precision back.
+    # The equation that x solves restores the relative precision of y = 1 - x.
     y = 1.0 - _relative_score(theta, shape)
     z = 2.0 - y
     y = rest * z * (1.0 - q * z * z) / (most * (1.0 - q * y * y))
@@ -361,16 +360,16 @@ def _psi(theta: FloatArray, shape: _Shape) -> FloatArray:
     level, width, q = shape.level, shape.width, shape.q
     x, depth = _relative_score(theta, shape), _depth(theta)
     near = 0.5 * (level * x) * (level * (theta * (1.0 - q + q * x * x) - 0.5 * q * x * x * x))
-    lever = (8.0 * TRUNCATION - 3.0 * depth) / (4.0 * (3.0 * TRUNCATION - depth))
-    length = shape.excess + width * (depth * lever)
-    # θ, which may be tiny, meets the longer of the two lengths first, lest it underflow.
+    factor = (8.0 * TRUNCATION - 3.0 * depth) / (4.0 * (3.0 * TRUNCATION - depth))
+    length = shape.excess + width * (depth * factor)
+    # A tiny θ is multiplied by the longer of the two lengths first, which avoids underflow.
     product = (theta * np.maximum(length, width)) * np.minimum(length, width)
-    far = INFLUENCE_BOUND * product + width * (width * _bend(shape))
+    far = INFLUENCE_BOUND * product + width * (width * _quartic_excess(shape))
     return np.where(_is_single(depth, shape), far, near)
 
 
-def _bend(shape: _Shape) -> FloatArray:
-    """Return ρ(γ/s) less its linear continuation Bγ/s - 1/2 from beyond √2."""
+def _quartic_excess(shape: _Shape) -> FloatArray:
+    """Return ρ(γ/s) minus the linear function Bγ/s - 1/2 that continues ρ from beyond √2."""
     short = np.maximum(shape.short, 0.0)
     return short**3 * (4.0 * TRUNCATION - short) / 24.0
 
@@ -379,7 +378,7 @@ def _bend(shape: _Shape) -> FloatArray:
 def _inverse_double(a: FloatArray, shape: _Shape) -> FloatArray:
     """Invert Ψ in the double cube: with r = √a/γ and x = r√z, a cubic in z.
 
-    It is concave and increasing up to the root, and the start is left of it.
+    It is concave and increasing up to the root, and the start is to the left of the root.
     """
     q, slope = shape.q, shape.slope
     r = np.sqrt(a) / shape.level
@@ -396,15 +395,16 @@ def _inverse_double(a: FloatArray, shape: _Shape) -> FloatArray:
 
 @_either_regime
 def _inverse_single(a: FloatArray, shape: _Shape) -> tuple[FloatArray, NDArray[np.bool_]]:
-    """Invert Ψ in the single cube, and say where that holds: a quartic in the depth h.
+    """Invert Ψ in the single cube, a quartic in the depth h; also return where it applies.
 
     With k(h) = B - ψ(√2 - h) = h²(3√2 - h)/6, θ = k/(2B - k) and the quartic, in units of s and
-    with e = √2 - γ/s, is (a - Be)k(h) + Bh³(8√2 - 3h)/24 - 2aB, where a is less the bend. It is
-    written in y = h/r, divided by r² = 2aB. It is convex and increasing from the root to √2, and
-    the start is right of the root: a bound from each of the first two terms alone.
+    with e = √2 - γ/s, is (a - Be)k(h) + Bh³(8√2 - 3h)/24 - 2aB, where `_quartic_excess` is
+    subtracted from a. It is written in y = h/r, divided by r² = 2aB. It is convex and increasing
+    from the root to √2, and the start is to the right of the root: a bound from each of the first
+    two terms alone.
     """
     level, width = shape.level, shape.width
-    value = (a / width - width * _bend(shape)) / level
+    value = (a / width - width * _quartic_excess(shape)) / level
     square = INFLUENCE_BOUND * (shape.excess / level) + value
     cube = INFLUENCE_BOUND * (width / level)
     r = np.sqrt(2.0 * INFLUENCE_BOUND * value)

@@ -7,10 +7,10 @@ The estimate of the location of :math:`x_1, \dots, x_n` at scale s is the root �
 (Holland 2018, equation est_BJL; of the x_i themselves, see E4), with :math:`\psi` the influence
 function of :mod:`marginpursuit.losses`. A small scale gives the median, a large one the mean.
 
-Invariants that the tests hold: the estimate lies between the least and the greatest value, moves
-with a shift, a change of unit or of sign of the data, never falls when a value grows, takes a
-weight of 2 as the same value twice and one of 0 as no value at all, and where more than one θ
-solves the equation it is the middle of those that do, which is the median.
+Invariants that the tests check: the estimate lies between the least and the greatest value; it is
+equivariant under shifts, changes of unit and of sign; it is non-decreasing in every value; a weight
+of 2 equals the value twice, and a weight of 0 equals its absence; if more than one θ solves the
+equation, the estimate is the midpoint of the solutions, which is the median.
 """
 
 from typing import NamedTuple
@@ -39,16 +39,9 @@ __all__ = [
     "variance_scale",
 ]
 
-#: How many values of several rows are worked on at a time, such that the intermediate arrays stay
-#: in the cache.
-_BLOCK = 1 << 16
-
-#: Scales beyond these, of values near 1, are brought to them: the estimates do not differ.
-_SCALES = (2.0**-900, 2.0**200)
-
 
 class CatoniInterval(NamedTuple):
-    """A location estimate with an interval that holds the mean with probability 1 - delta.
+    """A location estimate with an interval that contains the mean with probability 1 - delta.
 
     Attributes
     ----------
@@ -81,10 +74,10 @@ def catoni_location(
 ) -> Elementwise:
     r"""Estimate the location of `x`: the root θ of :math:`\sum_i w_i\psi((\theta - x_i)/s)`.
 
-    The root is exact up to rounding, at every scale from far below the spread of the data, where
-    it is the median, to far above, where it is the mean less :math:`m_3/(6 s^2)` with m₃ the
-    third central moment. Where several θ solve the equation (an even number of values with a
-    gap of at least 2√2 s in the middle, E6), their middle is returned, which is the median.
+    The root is exact up to rounding at every scale. For scales far below the spread of the data it
+    is the median, for scales far above it the mean minus :math:`m_3/(6 s^2)`, with m₃ the third
+    central moment. If several θ solve the equation (an even number of values with a gap of at least
+    2√2 s in the middle, E6), the midpoint of the solutions is returned, which is the median.
 
     Parameters
     ----------
@@ -96,15 +89,15 @@ def catoni_location(
     delta : float, default=0.05
         The confidence level that sets the default scale, in (0, 1); not used with a `scale`.
     sample_weight : array_like, optional
-        Weights w ≥ 0, of the shape of `x`, or one-dimensional along `axis`. A weight counts
-        repetitions: 2 is the same as the value twice, 0 as no such value. For a given `scale`
-        only their ratios matter; in the default scale their sum is the number of values.
-        Sides whose weights agree up to rounding count as balanced.
+        Weights w ≥ 0, of the shape of `x`, or one-dimensional along `axis`. A weight is a number of
+        repetitions: 2 equals the value twice, 0 its absence. With a given `scale` only their ratios
+        matter; in the default scale their sum is the number of values. Two sides whose weights are
+        equal up to rounding are balanced.
     axis : int, optional
         The axis along which to estimate. By default all values make one estimate.
     influence : {"truncated", "wide"}, default="truncated"
         The influence function in place of ψ: ψ itself, or Catoni's widest
-        (:func:`~marginpursuit.losses.wide_influence`), which never ignores a value altogether.
+        (:func:`~marginpursuit.losses.wide_influence`), which is strictly increasing.
 
     Returns
     -------
@@ -132,12 +125,13 @@ def catoni_location(
     weights: Weights = Equal(rows.shape[1])
     if sample_weight is not None:
         weight = _weight_rows(sample_weight, values.shape, axis, len(rows))
-        # A value without weight is moved to one that has some, so that it is never an end.
+        # Values of weight zero are replaced by one of positive weight, so that the least and the
+        # greatest value have positive weight.
         heaviest = np.take_along_axis(rows, weight.argmax(axis=1, keepdims=True), axis=1)
         rows = np.where(weight > 0, rows, heaviest)
         weights, number = Unequal.of(weight), weight.sum(axis=1)
 
-    # Powers of two, which lose no digits, keep squares and cubes within the range of floats.
+    # Multiplication by a power of two is exact; it keeps squares and cubes in the range of floats.
     power = power_of_two(np.maximum(rows.max(axis=1), -rows.min(axis=1)))
     rows = rows * power[:, None]
     if scale is None:
@@ -146,21 +140,15 @@ def catoni_location(
         scales = spread * confidence_scale(1.0, number, scalar("delta", delta))
     else:
         scales = power * _expand("scale", positive("scale", scale), shape).ravel()
-    scales = np.clip(scales, *_SCALES)
-
-    locate = locator(influence)
-    result = np.empty(len(rows))
-    step = max(1, _BLOCK // rows.shape[1])
-    for start in range(0, len(rows), step):
-        part = slice(start, start + step)
-        result[part] = locate(rows[part], weights[part], scales[part])
-    return like((result / power).reshape(shape), x)
+    # The values are near 1; at scales outside these bounds the estimate is constant.
+    scales = np.clip(scales, 2.0**-900, 2.0**200)
+    return like((_locate_rows(rows, weights, scales, influence) / power).reshape(shape), x)
 
 
 def catoni_interval(
     x: ArrayLike, variance: ArrayLike, delta: float = 0.05, *, axis: int | None = None
 ) -> CatoniInterval:
-    r"""Estimate the mean of independent draws, with an interval that holds it.
+    r"""Estimate the mean of independent draws, with a confidence interval.
 
     At the scale of :func:`confidence_scale` the estimate θ of n independent draws from a law with
     mean μ and variance at most v obeys
@@ -170,9 +158,9 @@ def catoni_interval(
         P\bigl\{|\theta - \mu| > s\,(1 - \sqrt{1 - 4L/n})\bigr\} \le \delta,
         \qquad s^2 = \frac{n v}{2 L}, \quad L = \log(2/\delta), \quad n > 4L,
 
-    whatever the tails of the law. The radius is √(2vL/n) (1 + O(L/n)). The paper's Lemma
-    pointwise_accuracy prints √(2vL/n) itself, without the condition on n; that is not a bound
-    (E3).
+    for every law with this mean and variance. The radius is √(2vL/n) (1 + O(L/n)). The paper's
+    Lemma pointwise_accuracy prints √(2vL/n) itself, without the condition on n; that is not a
+    bound (E3).
 
     Parameters
     ----------
@@ -182,7 +170,7 @@ def catoni_interval(
         An upper bound v > 0 on the variance of the law, known beforehand; with an `axis`, one
         number for all or one for each estimate. An estimate from `x` itself voids the guarantee.
     delta : float, default=0.05
-        The probability, in (0, 1), with which the interval may miss the mean.
+        The probability, in (0, 1), that the interval does not contain the mean.
     axis : int, optional
         The axis along which to estimate. By default all values make one estimate.
 
@@ -194,7 +182,7 @@ def catoni_interval(
     Raises
     ------
     ValueError
-        If there are no more than 4 log(2/delta) draws, so that no radius is valid.
+        If there are at most 4 log(2/delta) draws, for which the theorem gives no radius.
 
     Examples
     --------
@@ -218,8 +206,8 @@ def catoni_interval(
         )
     variances = _expand("variance", positive("variance", variance), shape)
     scale = confidence_scale(variances, n, delta)
-    share = 4.0 * log_term / n
-    radius = scale * (share / (1.0 + np.sqrt(1.0 - share)))  # 1 - √(1 - share) cancels
+    ratio = 4.0 * log_term / n
+    radius = scale * (ratio / (1.0 + np.sqrt(1.0 - ratio)))  # 1 - √(1 - ratio) cancels
     location = np.asarray(catoni_location(values, scale, axis=axis))
     parts = (location, location - radius, location + radius, radius, scale)
     return CatoniInterval(*(like(np.asarray(part), x) for part in parts))
@@ -228,8 +216,8 @@ def catoni_interval(
 def variance_scale(variance: ArrayLike, margin: ArrayLike, k: ArrayLike = 2.0) -> Elementwise:
     r"""Scale of the paper's Algorithm 1: :math:`s = k\,\mathrm{Var}(m)/\gamma`.
 
-    At this scale the bias of the location estimate of the margins, at most Var(m)/s, is no more
-    than the share 1/k of the margin level γ.
+    At this scale the bias of the location estimate of the margins, at most Var(m)/s, is at most
+    γ/k, with γ the margin level.
 
     Parameters
     ----------
@@ -256,7 +244,7 @@ def variance_scale(variance: ArrayLike, margin: ArrayLike, k: ArrayLike = 2.0) -
 
 
 def confidence_scale(variance: ArrayLike, n: ArrayLike, delta: ArrayLike = 0.05) -> Elementwise:
-    r"""Scale that makes the deviation bound least: :math:`s^2 = n v/(2\log(2/\delta))`.
+    r"""Scale that minimises the deviation bound: :math:`s^2 = n v/(2\log(2/\delta))`.
 
     This is the choice of s in the paper's Lemma pointwise_accuracy.
 
@@ -267,7 +255,7 @@ def confidence_scale(variance: ArrayLike, n: ArrayLike, delta: ArrayLike = 0.05)
     n : array_like
         The number of values, positive.
     delta : array_like, default=0.05
-        The probability, in (0, 1), with which the bound may fail.
+        The probability, in (0, 1), that the bound fails.
 
     Returns
     -------
@@ -289,9 +277,9 @@ def quantile_scale(
 ) -> Elementwise:
     r"""Scale of the paper's experiments: :math:`s = \sqrt{n q/(2\lambda\log(1/\delta))}`.
 
-    Here q is a quantile of the |m|. This is the rule as printed, kept to repeat the experiments:
-    it takes q, which has the unit of a margin, for a variance, so that it depends on the unit of
-    the margins (E20). :func:`consistent_quantile_scale` does not.
+    Here q is a quantile of the |m|. This is the rule as printed, for reproducing the experiments.
+    It uses q, which has the unit of a margin, as a variance, and therefore depends on the unit of
+    the margins (E20); :func:`consistent_quantile_scale` does not.
 
     Parameters
     ----------
@@ -326,9 +314,9 @@ def consistent_quantile_scale(
 ) -> Elementwise:
     r"""Scale from a quantile, in the unit of the margins: :math:`s = q\sqrt{n/(2\log(2/\delta))}`.
 
-    The quantile q of the |m| stands for the standard deviation in :func:`confidence_scale`. This
-    is the reading of :func:`quantile_scale` that agrees with the Lemma it refers to (E20): the
-    square of q is taken for the variance, and the penalty has no part in it.
+    The quantile q of the |m| replaces the standard deviation in :func:`confidence_scale`. This
+    version of :func:`quantile_scale` agrees with the lemma that the paper refers to (E20): the
+    variance is q², and the penalty does not enter.
 
     Parameters
     ----------
@@ -354,8 +342,25 @@ def consistent_quantile_scale(
     return like(size * confidence_scale(1.0, n, scalar("delta", delta)), margins)
 
 
+def _locate_rows(
+    rows: FloatArray,
+    weights: Weights,
+    scales: FloatArray,
+    influence: str,
+    block_elements: int = 1 << 16,
+) -> FloatArray:
+    """Return the root of each row, in blocks of rows whose intermediate results fit the cache."""
+    locate = locator(influence)
+    result = np.empty(len(rows))
+    step = max(1, block_elements // rows.shape[1])
+    for start in range(0, len(rows), step):
+        block = slice(start, start + step)
+        result[block] = locate(rows[block], weights[block], scales[block])
+    return result
+
+
 def _log_term(numerator: float, delta: ArrayLike) -> FloatArray:
-    """Return log(numerator/delta), which does not overflow for the least delta."""
+    """Return log(numerator/delta) as a difference, which does not overflow."""
     return np.asarray(np.log(numerator) - np.log(inside("delta", delta, 0.0, 1.0)))
 
 
@@ -364,15 +369,18 @@ def _absolute_quantile(margins: ArrayLike, quantile: float) -> tuple[FloatArray,
     values = inside("margins", margins, -np.inf, np.inf)
     if not values.size:
         raise ValueError(f"margins must hold at least one value; got shape {values.shape}")
-    share = float(between("quantile", scalar("quantile", quantile), 0.0, 1.0))
-    size = np.asarray(np.quantile(np.abs(values), share))
+    level = float(between("quantile", scalar("quantile", quantile), 0.0, 1.0))
+    size = np.asarray(np.quantile(np.abs(values), level))
     if size == 0:
-        raise ValueError(f"no scale: the {share:g} quantile of the absolute margins is 0")
+        raise ValueError(
+            f"the {level:g} quantile of the absolute margins must be positive; got 0. Choose a "
+            "larger quantile."
+        )
     return size, values.size
 
 
 def _rows(values: FloatArray, axis: int | None) -> tuple[FloatArray, tuple[int, ...]]:
-    """Lay the values of each estimate in a row; return the rows and the shape of the estimates."""
+    """Return the values of each estimate as a row, and the shape of the estimates."""
     last = values.reshape(-1) if axis is None else np.moveaxis(values, axis, -1)
     if not last.shape[-1]:
         raise ValueError(f"x must hold at least one value along the axis; got shape {values.shape}")
@@ -382,7 +390,7 @@ def _rows(values: FloatArray, axis: int | None) -> tuple[FloatArray, tuple[int, 
 def _weight_rows(
     sample_weight: ArrayLike, shape: tuple[int, ...], axis: int | None, length: int
 ) -> FloatArray:
-    """Lay the weights of values of a shape out as :func:`_rows` does the values."""
+    """Return the weights in rows, as :func:`_rows` does for values of this shape."""
     weight = between("sample_weight", sample_weight, 0.0, float(np.finfo(np.float64).max))
     if weight.shape == shape:
         rows, _ = _rows(weight, axis)

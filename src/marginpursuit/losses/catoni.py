@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from marginpursuit._validation import Elementwise, between, like, real
+from marginpursuit._validation import Elementwise, FloatArray, between, like, real
 from marginpursuit.losses.rhos import Rho, at_least, at_most
 
 #: The point √2 beyond which ψ is constant.
@@ -50,6 +50,19 @@ def _inverse(xp: Any, c: Any) -> Any:
     # Elsewhere u = c + u³/6 removes the rounding error of the angle, subnormals included.
     rough = 2.0 * TRUNCATION * xp.sin(xp.asin(c / INFLUENCE_BOUND) / 3)
     return xp.where(c > 0.9 * INFLUENCE_BOUND, near, c + rough**3 / 6)
+
+
+def influence_by_parts(u: FloatArray) -> tuple[FloatArray, FloatArray]:
+    r"""Return the rest of the influence and the curvature at each u, for sums that cancel.
+
+    For \|u\| > 1, ψ(u) = sign(u) B + rest with the rest -sign(u) d²(√2/2 - d/6), where
+    d = √2 - \|u\|; the curvature is d(√2 - d/2). For \|u\| ≤ 1 the rest is ψ(u) itself.
+    """
+    size = np.abs(u)
+    gap = np.maximum(TRUNCATION - size, 0.0)
+    outer = np.copysign(gap * gap * (0.5 * TRUNCATION - gap / 6.0), u)
+    rest = np.where(size > 1.0, -outer, u * (1.0 - u * u / 6.0))
+    return rest, gap * (TRUNCATION - 0.5 * gap)
 
 
 #: u²/2 - u⁴/24 up to √2, then B|u| - 1/2: the ρ of the paper.
