@@ -1,0 +1,53 @@
+"""The documentation: links and paths that exist, and a sorted glossary."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    ROOT / "benchmarks" / "README.md",
+]
+each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+@each_page
+def test_links_lead_to_files(page):
+    links = re.findall(r"\]\(([^)#]+?)(?:#[^)]*)?\)", page.read_text(encoding="utf-8"))
+    local = [link for link in links if not link.startswith(("http:", "https:"))]
+    assert [link for link in local if not (page.parent / link).exists()] == []
+
+
+@each_page
+def test_named_files_exist(page):
+    text = page.read_text(encoding="utf-8")
+    paths = re.findall(r"\b(?:tests|benchmarks)/\w+\.py\b|\bdocs/\w+\.md\b", text)
+    results = re.findall(r"`(\d{4}-\d\d-\d\d-[\w-]+\.md)`", text)
+    paths += [f"benchmarks/results/{name}" for name in results]
+    assert sorted({path for path in paths if not (ROOT / path).exists()}) == []
+
+
+@each_page
+def test_named_modules_and_objects_exist(page):
+    """Names such as `marginpursuit.location.catoni_location` can be imported."""
+    text = page.read_text(encoding="utf-8")
+    for name in sorted(set(re.findall(r"`marginpursuit((?:\.\w+)+)(?:\([^`]*)?`", text))):
+        parts = name.strip(".").split(".")
+        found = importlib.import_module("marginpursuit")
+        for k, part in enumerate(parts):
+            if not hasattr(found, part):
+                importlib.import_module(".".join(["marginpursuit", *parts[: k + 1]]))
+            found = getattr(found, part)
+
+
+def test_the_glossary_is_sorted():
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    terms = re.findall(r"^\| (.+?) \|", text, re.MULTILINE)[1:]
+    without_symbols = [re.sub(r" \S(\(\S\))?$", "", term) for term in terms]
+    keys = [term.replace("Ψ", "psi").replace("ρ", "rho").lower() for term in without_symbols]
+    assert len(terms) > 50
+    assert keys == sorted(keys)

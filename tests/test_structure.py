@@ -1,0 +1,93 @@
+"""Limits on the structure of the package, so that it stays readable."""
+
+import numpy as np
+import pytest
+import structure
+
+from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
+
+MODULES = structure.modules()
+
+#: Private modules at the top of the package that every layer may use.
+HELPERS = {"_files", "_namespaces", "_progress_bar", "_threads", "_validation", "_versions"}
+
+
+@pytest.fixture(scope="module")
+def data():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((2000, 20))
+    return X, (X[:, 0] + 0.5 * rng.standard_normal(2000) > 0).astype(int)
+
+
+def calls_of(model, data):
+    """Record the second of two fits: the first imports modules and fills caches."""
+    model.fit(*data)
+    return structure.Calls.of(lambda: model.fit(*data))
+
+
+@pytest.mark.parametrize("package", ["cli", "experiments", "report"])
+def test_upper_layers_use_public_modules_and_helpers(package):
+    private = {
+        imported
+        for name, module in MODULES.items()
+        if name.startswith(f"{package}/")
+        for imported in structure.private_imports(module)
+        if not imported.startswith(package)
+    }
+    assert private <= HELPERS
+
+
+@pytest.mark.parametrize("model", [MarginPursuitClassifier(), MarginPursuitClassifierCV()])
+def test_calls_go_down(model, data):
+    calls = calls_of(model, data)
+    assert calls.files
+    assert not calls.upward
+
+
+def test_complexity_counts_branches():
+    source = """
+def f(x):
+    if x and x > 1 or x < -1:
+        return [y for y in x if y]
+    for y in x:
+        try:
+            z = 1 if y else 2
+        except ValueError:
+            pass
+"""
+    (function,) = structure.functions(structure.ast.parse(source))
+    # One, the condition, two operators, the comprehension, the loop, the expression, the handler.
+    assert structure.complexity(function) == 8
+
+
+def test_constants_are_names_in_capitals_at_the_top():
+    source = """
+A, _B = 1, 2
+C: int = 3
+D: int
+e = 4
+__all__ = []
+class F:
+    G = 5
+"""
+    assert structure.constants(structure.ast.parse(source)) == ["A", "_B", "C"]
+
+
+def test_calls_up_a_layer_are_recorded():
+    """A caller in `losses` that calls `classifiers` goes up; the reverse goes down."""
+    ranks = structure.layers()
+    assert ranks["cli"] == 0
+    assert ranks["classifiers"] < ranks["solvers"] < ranks["design"] < ranks["losses"]
+
+    class Frame:
+        def __init__(self, file, back=None):
+            code = type("Code", (), {})()
+            code.co_filename, code.co_name = str(structure.PACKAGE / file), "f"
+            self.f_code, self.f_back = code, back
+
+    up, down = structure.Calls(), structure.Calls()
+    up._add(Frame("classifiers/_base.py", Frame("losses/margin.py")), ranks)
+    down._add(Frame("losses/margin.py", Frame("classifiers/_base.py")), ranks)
+    assert list(up.upward) == [("losses/margin.py:f", "classifiers/_base.py:f")]
+    assert not down.upward
+    assert len(up.deepest) == 2
