@@ -11,7 +11,6 @@ from numpy.typing import ArrayLike
 
 from marginpursuit._namespaces import as_torch, is_device_array, to_device_of
 from marginpursuit._threads import Threads, usable_threads
-from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers import MarginPursuitClassifier
 from marginpursuit.classifiers._shared import (
     FLAG,
@@ -29,7 +28,7 @@ from marginpursuit.selection._cross_validated import CrossValidatedClassifier
 from marginpursuit.selection.candidates import Candidate, FitOptions, Fold, Stopping
 from marginpursuit.selection.policy import SelectionPolicy
 from marginpursuit.selection.scoring import HeldOutScorer, search_results
-from marginpursuit.selection.search import Search, SearchOptions
+from marginpursuit.selection.search import Search, SearchOptions, SearchResult
 from marginpursuit.solvers import FOLD_SOLVERS
 
 __all__ = ["MarginPursuitClassifierCV"]
@@ -271,18 +270,24 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
                 'cv has 1 fold; rule="one-standard-error" needs at least 2 folds. Set rule="best" '
                 "or change cv."
             )
+        grid, candidates = self._grid(data)
         with np.errstate(all="ignore"):
             try:
-                start, weights = self._search(data, folds, to_scorer)
+                bounded, n_passes = self._bounded(data)
+                result = self._search(bounded, folds, to_scorer, candidates).run(candidates)
             except FloatingPointError as error:
                 if self.alpha_unit_ != "standardised":
                     raise OverflowError(f"the columns of X need another unit: {error}") from error
                 # The scores do not depend on the unit of the columns, but the coefficients do.
                 matrix, _ = rescaled(data.matrix)
-                _, weights = self._search(replace(data, matrix=matrix), folds, to_scorer)
-                start = None
+                bounded, n_passes = self._bounded(replace(data, matrix=matrix))
+                result = self._search(bounded, folds, to_scorer, candidates).run(candidates)
+                result = replace(result, start=None)
+        self._set_results(grid, result)
+        self.n_passes_ += n_passes
         if self.refit:
-            self._refit(replace(checked, weights=to_device_of(checked.weights, weights)), start)
+            weights = to_device_of(checked.weights, bounded.weights)
+            self._refit(replace(checked, weights=weights), result.start)
         return self
 
     @lazy_on_dask
@@ -315,22 +320,22 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
         is_free = self.link == "fitted" and self.class_weight is None
         return self.threshold == "fitted" and is_free and is_cut
 
-    def _search(
-        self, data: TrainingData, folds: list[Fold], to_scorer: dict[str, Any]
-    ) -> tuple[Linear | None, FloatArray]:
-        """Run the search; set `cv_results_`, the best candidate and the link.
-
-        Returns the warm start of the refit, if there is one, and the weights of the rows.
-        """
-        policy = self._policy
-        data, n_passes = self._bounded(data)
-        default = policy.sparse_alphas if data.is_sparse else policy.dense_alphas
+    def _grid(self, data: TrainingData) -> tuple[list[dict[str, Any]], list[Candidate]]:
+        """Return the parameters of all candidates as the user gave them, and the candidates."""
+        default = self._policy.sparse_alphas if data.is_sparse else self._policy.dense_alphas
         alphas = default if self.alphas is None else self.alphas
         grid = product(alphas, self.overconfidences, self.scales)
-        params: list[dict[str, Any]] = [
-            dict(zip(Candidate._fields, values, strict=True)) for values in grid
-        ]
-        candidates = [Candidate(*map(float, values.values())) for values in params]
+        params = [dict(zip(Candidate._fields, values, strict=True)) for values in grid]
+        return params, [Candidate(*map(float, values.values())) for values in params]
+
+    def _search(
+        self,
+        data: TrainingData,
+        folds: list[Fold],
+        to_scorer: dict[str, Any],
+        candidates: list[Candidate],
+    ) -> Search:
+        policy = self._policy
         scorer = HeldOutScorer(
             self.scorer_,
             data.matrix,
@@ -340,30 +345,15 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
             float(self.margin) * policy.thresholds if self._fits_threshold else np.zeros(1),
             policy.smoothing,
         )
-        options = self._search_options(are_penalised=all(c.alpha > 0 for c in candidates))
-        result = Search(data, folds, scorer, options, policy).run(candidates)
-        self.cv_results_ = search_results(
-            params, result.scores, result.resources, result.thresholds
-        )
-        self.best_index_ = result.best
-        self.best_params_ = params[result.best]
-        self.best_score_ = float(result.scores[result.best].mean())
-        self.threshold_ = float(result.thresholds[result.best])
-        self.n_passes_ = n_passes + result.n_passes
-        if result.link is not None:
-            self.link_ = result.link
-        return result.start, data.weights
-
-    def _search_options(self, *, are_penalised: bool) -> SearchOptions:
         fits = FitOptions(
             float(self.margin),
             self.alpha_unit_,
             self.fit_intercept,
             self.solver,
             usable_threads(self.n_threads),
-            are_penalised,
+            are_penalised=all(candidate.alpha > 0 for candidate in candidates),
         )
-        return SearchOptions(
+        options = SearchOptions(
             fits,
             Stopping(self.max_iter, self.tol),
             self.successive_halving,
@@ -373,6 +363,20 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
             is_balanced=isinstance(self.class_weight, str),
             title=type(self).__name__ if self.verbose else None,
         )
+        return Search(data, folds, scorer, options, policy)
+
+    def _set_results(self, params: list[dict[str, Any]], result: SearchResult) -> None:
+        """Set `cv_results_`, the best candidate, the link and the passes of the search."""
+        self.cv_results_ = search_results(
+            params, result.scores, result.resources, result.thresholds
+        )
+        self.best_index_ = result.best
+        self.best_params_ = params[result.best]
+        self.best_score_ = float(result.scores[result.best].mean())
+        self.threshold_ = float(result.thresholds[result.best])
+        self.n_passes_ = result.n_passes
+        if result.link is not None:
+            self.link_ = result.link
 
     def _bounded(self, data: TrainingData) -> tuple[TrainingData, int]:
         """Return the data with bounded weights, and the number of passes that this took."""
