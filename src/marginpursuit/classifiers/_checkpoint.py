@@ -5,9 +5,8 @@ The file is replaced atomically after each iteration and removed when the fit en
 
 import json
 import os
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from zipfile import BadZipFile
 
 import numpy as np
@@ -17,12 +16,11 @@ from marginpursuit.design import Linear
 from marginpursuit.solvers import Problem
 
 
-@dataclass(frozen=True, slots=True)
-class Standing:
+class Standing(NamedTuple):
     """The state of a fit when it was interrupted."""
 
-    linear: Linear | None  # coefficients and intercepts for X as given
-    scale: float | None
+    linear: Linear  # coefficients and intercepts for X as given
+    scale: float
     n_iter: int
 
 
@@ -33,10 +31,8 @@ class Checkpoint:
         """Read the file if it exists; refuse it if its fit has another identity."""
         self._path = Path(path)
         self._identity = json.dumps({name: repr(value) for name, value in identity.items()})
-        self.standing = Standing(None, None, 0)
-        if self._path.exists():
-            self.standing = self._read()
-        self._n_iter = self.standing.n_iter
+        self.standing = self._read() if self._path.exists() else None
+        self._n_iter = 0 if self.standing is None else self.standing.n_iter
 
     def keep(self, problem: Problem, linear: Linear) -> None:
         """Write the state after one more iteration; `linear` is a point of the problem."""

@@ -1,4 +1,4 @@
-"""The classifier of the paper, fitted exactly in a handful of reads of the data."""
+"""The classifier of the paper: a convex fit to convergence in a few passes over the data."""
 
 import os
 from dataclasses import replace
@@ -40,9 +40,9 @@ from marginpursuit.classifiers._scale import (
     ScaleIteration,
     training_margins,
 )
-from marginpursuit.design import Design, Linear, design_for
-from marginpursuit.losses import MarginLoss
-from marginpursuit.solvers import SOLVERS, Problem, Request, Solution, Solver, Status, plan
+from marginpursuit.design import Linear, design_for
+from marginpursuit.losses import RHOS, MarginLoss
+from marginpursuit.solvers import SOLVERS, Prepared, Problem, Request, Solution, Status, plan
 from marginpursuit.tasks import Tasks
 
 __all__ = ["MarginPursuitClassifier"]
@@ -51,110 +51,121 @@ __all__ = ["MarginPursuitClassifier"]
 class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # type: ignore[misc]
     r"""Linear classifier whose margins concentrate at a chosen level.
 
-    Minimises, over coefficients w and intercept b, with weights c and margins m = y (x·w + b),
+    The margin of a sample with label y in {-1, +1} is m = y (x·w + b): positive if the sample is
+    classified correctly. The coefficients w and the intercept b minimise
 
     .. math::
 
         \frac{1}{\sum_i c_i} \sum_i c_i\, \varphi(m_i) + \frac{\alpha}{2} \|w\|^2,
 
-    where φ is :class:`~marginpursuit.losses.MarginLoss` with level γ = `margin`, scale s = `scale`
-    and weight τ = `overconfidence`. The intercept is never penalised. Several classes are fitted
-    one against the rest, all in the same reads of the data.
+    with sample weights c. The loss φ is :class:`~marginpursuit.losses.MarginLoss`, a function ρ of
+    the residual γ - m: its level γ is `margin`, its scale s is `scale`, and the weight τ of margins
+    above the level is `overconfidence`. The intercept is not penalised. Several classes are fitted
+    one against the rest, all in the same passes over the data.
 
-    Columns are standardised by algebra, never in memory, so with the default penalty neither the
-    unit nor the origin of a column matters to the predictions.
+    Columns are standardised algebraically, without a copy of X. With the default penalty the
+    predictions depend neither on the unit nor on the origin of a column.
 
     Parameters
     ----------
     margin : float, default=1.0
-        The level γ > 0 at which margins are to concentrate. Only the ratio of scale to margin
-        matters to the predictions, as long as the penalty is negligible.
+        The level γ > 0 at which margins concentrate. With a negligible penalty the predictions
+        depend only on the ratio of scale to margin.
     scale : float or {"auto", "variance", "confidence", "quantile"}, default="auto"
-        The scale s > 0, beyond √2 times which a residual γ - m pulls no harder; or a rule that
-        finds it from the margins, by refits until it gives the scale back to within 2 %:
+        The scale s > 0: the influence of a residual γ - m is nearly linear up to s and bounded
+        beyond. A rule sets s from the margins, by fits until the rule returns the scale of the fit
+        to within 2 %:
 
         - "variance": s = 2 Var(m)/γ, the paper's Algorithm 1 with k = 2
           (:func:`~marginpursuit.location.variance_scale`);
         - "confidence": s² = n Var(m)/(2 log(2/δ)) with δ = 0.05
           (:func:`~marginpursuit.location.confidence_scale`);
-        - "quantile": s = q √(n/(2 log(2/δ))), q the 75 % quantile of the \|m\|
+        - "quantile": s = q √(n/(2 log(2/δ))), q the 75 % quantile of \|m\|
           (as in :func:`~marginpursuit.location.consistent_quantile_scale`);
-        - "auto": s = max(√2 γ, 2 v/γ), v = (interquartile range of m / 1.349)². That is the rule of
-          Algorithm 1 with a variance that outliers do not move, but not below √2 γ. There
-          truncation begins at a margin of -γ, the mirror image of the level; and from there on the
-          probability link rises strictly between -γ and γ.
+        - "auto": s = max(√2 γ, 2 v/γ), v = (interquartile range of m / 1.349)². This is the rule of
+          Algorithm 1 with a variance that outliers do not change, and at least √2 γ. From there on,
+          Catoni's ρ is truncated only at margins below -γ, and its probability link is strictly
+          increasing between -γ and γ.
 
-        Here n is the sum of the weights, and variances and squared quantiles are means over the
-        problems of several classes.
+        Here n is the sum of the weights. With several classes, variances and squared quantiles are
+        means over the binary problems.
     overconfidence : float, default=1.0
-        The weight τ in [0, 1] of margins above the level: 1 is the loss of the paper, 0 leaves them
-        free, as a hinge does. Smaller values suit unbalanced or heavy-tailed clean data.
+        The weight τ in [0, 1] of margins above the level: 1 is the loss of the paper; 0 ignores
+        them, as the hinge loss does. Smaller values suit unbalanced or heavy-tailed clean data.
+    rho : {"catoni", "pseudo_huber", "log_cosh", "huber", "square"}, default="catoni"
+        The function ρ of the loss, a name in :data:`~marginpursuit.losses.RHOS`. "catoni" is that
+        of the paper, whose theory holds for others too. All but "square" have a bounded derivative,
+        which makes the fit robust; "square" is weighted least squares.
     alpha : float or "auto", default="auto"
-        The penalty α >= 0 of the squared coefficients; or "auto", 1e-6 for the coefficients of
-        standardised columns, which only settles what the data leave open.
+        The penalty α >= 0 of the squared coefficients. "auto" is 1e-6 for the coefficients of
+        standardised columns; it determines only coefficients that the data leave undetermined.
     alpha_unit : {"absolute", "standardised", "common"}, default="absolute"
-        What `alpha` is a multiple of. "absolute" is the penalty above. "standardised" is
-        d Σ_j v_j w_j², with v_j the variance of column j and d their number: that of standardised
-        columns divided by √d, so that no unit matters. "common" is (Σ_j v_j) ‖w‖²: that of all
-        columns divided by the root of their total variance, for columns that share a unit.
+        The unit of `alpha`. "absolute" is the penalty above. "standardised" is d Σ_j v_j w_j², with
+        v_j the variance of column j and d the number of columns: the penalty of standardised
+        columns divided by √d, which does not depend on the units of the columns. "common" is
+        (Σ_j v_j) ‖w‖²: that of columns divided by the root of their total variance, for columns of
+        the same unit.
     leverage_bound : float or None, default=None
-        How hard a row that lies far out may pull: no harder than one at this many times the median
-        distance from the centre. The weights c of rows beyond that shrink in inverse proportion to
-        their distance, and each class then gets back the total weight that it had. Distances are
-        those of standardised columns, from their means if there is an intercept; of sparse rows,
-        their norms. None, as in the paper, leaves the weights as they are.
+        Upper bound of the leverage of a row: that of a row at `leverage_bound` times the median
+        distance from the centre. The weights c of rows beyond shrink in inverse proportion to their
+        distance; then each class is rescaled to its former total weight. Distances are those of
+        standardised columns, from their means if there is an intercept; those of sparse rows are
+        their norms. None, as in the paper, leaves the weights unchanged.
     fit_intercept : bool, default=True
         Whether to fit b.
-    solver : {"auto", "gram", "lbfgs", "steepest", "stochastic"}, default="auto"
-        How to minimise; see :func:`~marginpursuit.solvers.plan`. "steepest" is the paper's
-        Algorithm 1 with `max_iter` steps. "stochastic" is the learner of its experiments, with
-        `max_iter` steps of one sample each and a positive `alpha` in absolute unit; all that it can
-        do is offered by :func:`~marginpursuit.solvers.stochastic_margin_pursuit`.
+    solver : {"auto", "gram", "lbfgs", "dual", "steepest", "stochastic"}, default="auto"
+        The algorithm; "auto" chooses by the shape of the data
+        (:func:`~marginpursuit.solvers.plan`). "dual" is dual coordinate ascent, for a positive
+        penalty. "steepest" is the paper's Algorithm 1 with `max_iter` steps. "stochastic" is the
+        learner of its experiments, with `max_iter` steps of one sample each and a positive `alpha`
+        in absolute unit; :func:`~marginpursuit.solvers.stochastic_margin_pursuit` has all its
+        options. A solver that does not support the data, loss or penalty raises a ValueError that
+        states the reason.
     max_iter : int, default=1000
-        The most iterations of the solver.
+        The maximum number of iterations of the solver.
     tol : float, default=1e-6
-        The estimated relative suboptimality at which the solver stops. "steepest" takes all steps;
-        "stochastic" stops where the objective has changed by less than this share each time that
-        the number of steps doubled, twice in a row, and after at least one step for each sample.
+        The estimated relative suboptimality at which the solver stops. "steepest" takes all steps.
+        "stochastic" stops after at least one step for each sample, if the relative change of the
+        objective was below `tol` the last two times that the number of steps doubled.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes; "balanced" gives all classes the same total weight.
     warm_start : bool, default=False
-        Whether to start from the coefficients of the fit before.
+        Whether to start from the coefficients of the previous fit.
     n_threads : int or None, default=None
-        The number of threads; by default one for each processor. Results do not depend on it.
+        The number of threads; None uses one for each processor. Results do not depend on it.
     random_state : int, RandomState instance or None, default=None
-        Seed or source of what ``solver="stochastic"`` draws; not used otherwise.
+        Seed or generator of ``solver="stochastic"``; other solvers do not use it.
     checkpoint : path-like or None, default=None
-        A file in which `fit` keeps coefficients, scale and iteration after each iteration. A fit
-        that was interrupted goes on from there when it is called again with the same data and
-        parameters; one that ends removes the file. `partial_fit` does not use it.
+        A file to which `fit` writes coefficients, scale and iteration after each iteration. An
+        interrupted fit resumes from it when `fit` is called again with the same data and
+        parameters; a fit that ends removes the file. `partial_fit` does not use it.
     verbose : int, default=0
-        Whether to print a line for each iteration.
+        Whether to print the chosen solver, with the reason, and a line for each iteration.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
         The classes.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
-        Coefficients, for the data as it came.
+        Coefficients, for X as given.
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Intercepts.
     scale_ : float
         The scale s of the fit.
     objective_ : float
-        The minimum, summed over the problems of several classes.
+        The minimum, summed over the binary problems.
     margin_location_ : ndarray of shape (1,) or (n_classes,)
         Catoni's estimate of the location of the training margins, at the scale of the fit.
     margin_statistics_ : MarginStatistics
         Location, mean, variance, skewness and quantiles of the training margins.
     n_iter_ : int
-        Iterations of the solver, all refits included; of the class that took most.
+        Iterations of the solver, summed over the fits of a scale rule; the maximum of the classes.
     n_passes_ : int
-        Reads of the data, all refits included.
+        Passes over the data, summed over the fits of a scale rule.
     n_features_in_ : int
         The number of features.
     feature_names_in_ : ndarray of shape (n_features,)
-        Names of the features, where X has names that are all strings.
+        Names of the features, if X has names that are all strings.
 
     References
     ----------
@@ -179,6 +190,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         "margin": number("in [1e-100, 1e+100]", lambda x: 1e-100 <= x <= 1e100),  # γ² is a float
         "scale": number("that is positive and finite", lambda x: 0 < x < np.inf, SCALE_RULES),
         "overconfidence": number("in [0, 1]", lambda x: 0 <= x <= 1),
+        "rho": one_of(RHOS),
         "alpha": number("that is finite and >= 0", lambda x: 0 <= x < np.inf, ["auto"]),
         "alpha_unit": one_of(["absolute", "standardised", "common"]),
         "leverage_bound": LEVERAGE_BOUND,
@@ -202,6 +214,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         margin: float = 1.0,
         scale: float | str = "auto",
         overconfidence: float = 1.0,
+        rho: str = "catoni",
         alpha: float | str = "auto",
         alpha_unit: str = "absolute",
         leverage_bound: float | None = None,
@@ -219,6 +232,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         self.margin = margin
         self.scale = scale
         self.overconfidence = overconfidence
+        self.rho = rho
         self.alpha = alpha
         self.alpha_unit = alpha_unit
         self.leverage_bound = leverage_bound
@@ -243,13 +257,13 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         ----------
         X : {array-like, sparse matrix, Blocks, Dask array} of shape (n_samples, n_features)
             Training samples, of any real dtype: in memory, in :mod:`~marginpursuit.blocks`, or a
-            Dask array or data frame, whose blocks are then read by the workers of the client in
-            use. A torch tensor, CuPy or array-API array that NumPy cannot read in place, as on a
-            GPU, stays where it is; products are in float32 for data that float32 holds.
+            Dask array or data frame, whose blocks are read by the workers of the active client. A
+            torch tensor, CuPy or array-API array that NumPy cannot read in place, as on a GPU, is
+            not copied; products are in float32 for data that float32 represents exactly.
         y : {array-like, Dask array} of shape (n_samples,)
             Class of each sample.
         sample_weight : array-like of shape (n_samples,), optional
-            Weights >= 0; a weight of 2 is the same as the row twice.
+            Weights >= 0; a weight of 2 equals two copies of the row.
 
         Returns
         -------
@@ -292,7 +306,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         Returns
         -------
         array of shape (n_samples, n_classes)
-            Probabilities, in the order of `classes_`; an array of the kind of the scores.
+            Probabilities, in the order of `classes_`; an array of the library of the scores.
         """
         scores = self.decision_function(X)
         scores = scores[:, np.newaxis] if scores.ndim == 1 else scores
@@ -353,15 +367,35 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
 
         Raises a FloatingPointError where squares of the columns are not finite.
         """
-        n_iter = 0 if checkpoint is None else checkpoint.standing.n_iter
+        scale, n_iter = self._first_scale, 0
+        if checkpoint is not None and checkpoint.standing is not None:
+            start, scale, n_iter = checkpoint.standing
         with Threads(self._threads) as threads, design_for(data.matrix, threads) as design:
             if self.leverage_bound is not None:
                 bound = float(self.leverage_bound)
                 weights = bounded_weights(design, data, bound, centred=self.fit_intercept)
                 data = replace(data, weights=design.place(weights))
-            solver, problem = self._problem(design, data, start, report, checkpoint)
+            alpha, unit = self._penalty
+            tasks = Tasks.of(data.labels, data.weights, self._loss(scale))
+            request = Request(design, tasks.weights, tasks.losses, unit, alpha, self.fit_intercept)
+            chosen = plan(request, self.solver)
+            if self.verbose:
+                print(f"[{type(self).__name__}] {chosen}", flush=True)
+            solver = SOLVERS[chosen.solver]
+            prepared = solver.prepare(request)
+            problem = Problem(
+                prepared,
+                tasks,
+                np.full(len(tasks), alpha),
+                _start(prepared, start, (data.matrix.shape[1], len(tasks))),
+                self.max_iter,
+                self.tol,
+                report,
+                self.random_state,
+                None if checkpoint is None else checkpoint.keep,
+            )
             rule = SCALE_RULES[self.scale] if isinstance(self.scale, str) else None
-            iteration = ScaleIteration(rule, problem.tasks.losses[0].scale)
+            iteration = ScaleIteration(rule, scale)
             while True:
                 solution = solver.solve(problem)
                 n_iter += solution.n_iter
@@ -371,7 +405,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
                 iteration.advance()
                 tasks = problem.tasks.with_loss(self._loss(iteration.scale))
                 problem = replace(problem, tasks=tasks, start=solution.linear)
-            coef, intercept = problem.prepared.to_data(solution.linear)
+            coef, intercept = prepared.to_data(solution.linear)
             self.n_passes_ = design.n_passes
         self.n_iter_ = n_iter
         self.scale_ = iteration.scale
@@ -380,40 +414,6 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         self.margin_location_ = self.margin_statistics_.location
         self.coef_, self.intercept_ = coef.T, intercept
         self._warn(solution, iteration)
-
-    def _problem(
-        self,
-        design: Design,
-        data: TrainingData,
-        start: Linear | None,
-        report: Reporter | None,
-        checkpoint: Checkpoint | None,
-    ) -> tuple[Solver, Problem]:
-        """Return the solver, and the problem at the first scale."""
-        scale = self._first_scale
-        if checkpoint is not None and checkpoint.standing.linear is not None:
-            scale, start = checkpoint.standing.scale or scale, checkpoint.standing.linear
-        alpha, unit = self._penalty
-        tasks = Tasks.of(data.labels, data.weights, self._loss(scale))
-        request = Request(design, tasks.weights, tasks.losses, unit, alpha, self.fit_intercept)
-        solver = SOLVERS[plan(request, self.solver).solver]
-        prepared = solver.prepare(request)
-        if start is not None and start[0].shape == (data.matrix.shape[1], len(tasks)):
-            start = prepared.from_data(start)
-        else:
-            start = prepared.zeros(len(tasks))
-        problem = Problem(
-            prepared,
-            tasks,
-            np.full(len(tasks), alpha),
-            start,
-            self.max_iter,
-            self.tol,
-            report,
-            self.random_state,
-            None if checkpoint is None else checkpoint.keep,
-        )
-        return solver, problem
 
     def _fit_held(self, data: TrainingData) -> None:
         self._fit(data, report=Reporter(self) if self.verbose else None)
@@ -436,14 +436,14 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         return float(self.scale)
 
     def _loss(self, scale: float) -> MarginLoss:
-        return MarginLoss(self.margin, scale, self.overconfidence)
+        return MarginLoss(self.margin, scale, self.overconfidence, self.rho)
 
     def _identity(self, data: TrainingData) -> dict[str, Any]:
         """Return the parameters and properties of the data that a resumed fit must share."""
         labels = data.labels
         parameters = (
-            *("margin", "scale", "overconfidence", "alpha", "alpha_unit", "fit_intercept"),
-            *("solver", "class_weight", "leverage_bound"),
+            *("margin", "scale", "overconfidence", "rho", "alpha", "alpha_unit"),
+            *("fit_intercept", "solver", "class_weight", "leverage_bound"),
         )
         return {
             "shape": tuple(data.matrix.shape),
@@ -492,3 +492,10 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
                 f"{iteration.scale:.3g} it returns {iteration.target:.3g}. Set scale to a number.",
                 ConvergenceWarning,
             )
+
+
+def _start(prepared: Prepared, start: Linear | None, shape: tuple[int, int]) -> Linear:
+    """Return a start, for coefficients of this shape, as a point of the prepared data; or zero."""
+    if start is None or start[0].shape != shape:
+        return prepared.zeros(shape[1])
+    return prepared.from_data(start)

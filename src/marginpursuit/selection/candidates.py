@@ -62,6 +62,7 @@ class FitOptions:
     solver: str  # "auto" or the user's choice
     n_threads: int
     are_penalised: bool = True  # whether the penalties of all candidates are positive
+    rho: str = "catoni"  # of the loss
     alpha_factor: float = 1.0  # by which penalties are multiplied, to fit a subsample
 
 

@@ -139,8 +139,11 @@ class FoldFits:
         fits: Fits,
     ) -> Problem:
         """Return the problem of several paths and folds at one scale, warm-started."""
-        n_problems, margin = self._n_problems, self._plan.options.margin
-        losses = [MarginLoss(margin, scale, member.path.overconfidence) for member in members]
+        n_problems, options = self._n_problems, self._plan.options
+        losses = [
+            MarginLoss(options.margin, scale, member.path.overconfidence, options.rho)
+            for member in members
+        ]
         tasks = Tasks(
             group.codes,
             group.weights,

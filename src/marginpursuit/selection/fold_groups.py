@@ -156,7 +156,8 @@ def _request(
     design: Design, data: FoldData, options: FitOptions, policy: SelectionPolicy
 ) -> Request:
     return Request(
-        *(design, data.weights, (MarginLoss(options.margin),), options.alpha_unit),
+        *(design, data.weights, (MarginLoss(options.margin, rho=options.rho),)),
+        options.alpha_unit,
         *(float(options.are_penalised), options.fit_intercept),
         n_problems=len(data.labels.positive_classes),
         is_search=True,

@@ -65,6 +65,8 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
         of all folds. The scores of the search are not weighted by it.
     margin : float, default=1.0
         The margin level γ.
+    rho : {"catoni", "pseudo_huber", "log_cosh", "huber", "square"}, default="catoni"
+        The function ρ of the loss, as in :class:`MarginPursuitClassifier`.
     cv : int, splitter or iterable, default=5
         How to split, as in scikit-learn; a number means stratified folds. If the rows are not in
         memory, a splitter gets their shape, with labels and groups.
@@ -194,6 +196,7 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
         alpha_unit: str = "auto",
         leverage_bound: float | None = 1.0,
         margin: float = 1.0,
+        rho: str = "catoni",
         cv: Any = 5,
         scoring: Any = None,
         rule: str = "best",
@@ -216,6 +219,7 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
         self.alpha_unit = alpha_unit
         self.leverage_bound = leverage_bound
         self.margin = margin
+        self.rho = rho
         self.cv = cv
         self.scoring = scoring
         self.rule = rule
@@ -352,6 +356,7 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
             self.solver,
             usable_threads(self.n_threads),
             are_penalised=all(candidate.alpha > 0 for candidate in candidates),
+            rho=self.rho,
         )
         options = SearchOptions(
             fits,
@@ -396,6 +401,7 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
         model = MarginPursuitClassifier(
             **self.best_params_,
             margin=self.margin,
+            rho=self.rho,
             alpha_unit=self.alpha_unit_,
             fit_intercept=self.fit_intercept,
             solver=self.solver,

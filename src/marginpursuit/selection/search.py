@@ -206,9 +206,10 @@ class Search:
 
     def _link(self, candidate: Candidate, rows: NDArray[np.intp], data: TrainingData) -> Link:
         """Return the link for the held-out rows of a fold, which is fitted if a scorer needs it."""
-        margin = self._options.fits.margin
         if self._options.link == "exact":
-            return partial(exact_probabilities, loss=MarginLoss(margin, candidate.scale))
+            fits = self._options.fits
+            loss = MarginLoss(fits.margin, candidate.scale, rho=fits.rho)
+            return partial(exact_probabilities, loss=loss)
         return lambda scores: self._fit_link(scores, rows, data).probabilities(scores)
 
     def _fitted_link(
