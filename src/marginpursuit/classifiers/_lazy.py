@@ -1,4 +1,4 @@
-"""Predictions that are made when they are asked for, where the rows are: on Dask arrays."""
+"""Lazy predictions on Dask arrays, computed by the workers that hold the rows."""
 
 from collections.abc import Callable
 from copy import copy
@@ -14,7 +14,7 @@ _Predict = TypeVar("_Predict", bound=Callable[[Any, Any], Any])
 
 
 def lazy_on_dask(predict: _Predict) -> _Predict:
-    """Make a prediction of an estimator return a Dask array where X is one, or a data frame."""
+    """Make a prediction method return a Dask array if X is a Dask array or data frame."""
 
     @wraps(predict)
     def wrapped(self: Any, X: Any) -> Any:
@@ -29,8 +29,8 @@ def lazy_on_dask(predict: _Predict) -> _Predict:
                 f"with; got shape {X.shape}"
             )
         alone = copy(self)
-        alone.n_threads = 1  # a cluster has a task for each of its threads
-        # The prediction of a row of zeros shows what predictions are like.
+        alone.n_threads = 1  # Dask runs one task in each of its threads
+        # The prediction of a row of zeros has the dtype and shape of all predictions.
         none = predict(alone, np.zeros((1, self.n_features_in_)))[:0]
         shape = {"drop_axis": 1} if none.ndim == 1 else {"chunks": (X.chunks[0], none.shape[1:])}
         run = partial(_predict_block, predict, alone, none)

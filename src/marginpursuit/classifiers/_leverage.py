@@ -1,17 +1,17 @@
-r"""Weights that keep rows which lie far out from pulling hard.
+r"""Weights that bound the leverage of rows (Mallows' estimators [1]_).
 
-What pulls at the coefficients is the derivative of the loss times the row. The loss bounds the one,
-not the other: a row that lies ten times as far out pulls ten times as hard. A row at the distance r
-from the centre has its weight multiplied by
+The gradient of a row is φ'(m) y x: the loss bounds the derivative φ', not the row. The gradient of a
+row at ten times the distance is ten times as large. The weight of a row at distance r from the
+centre is therefore multiplied by
 
 .. math::
 
     \min(1, \kappa\, \tilde r / r),
 
-where :math:`\tilde r` is the median of the distances that are not zero and κ the bound, so that no
-row pulls harder than one at κ times the median distance (the weights of Mallows' estimators [1]_).
-After that the rows of each class are given back the total weight that they had: otherwise a class
-that spreads wider than the others would count for less, and the threshold would move.
+where :math:`\tilde r` is the median of the positive distances and κ the bound: no gradient exceeds
+that of a row at κ times the median distance. Then the weights of each class are rescaled to their
+former total. Without this a class with a larger spread would lose weight, and the intercept would
+shift.
 
 .. [1] F. R. Hampel, E. M. Ronchetti, P. J. Rousseeuw, W. A. Stahel, "Robust Statistics: The
    Approach Based on Influence Functions", 1986, section 6.3.
@@ -30,7 +30,7 @@ from marginpursuit.design import Design, Standardisation
 def bounded_weights(
     design: Design, data: TrainingData, bound: float, *, centred: bool
 ) -> FloatArray:
-    """Return the weights of the rows with the bound, as a NumPy array that sums to one.
+    """Return weights with bounded leverage, as a NumPy array that sums to one.
 
     Distances are norms of standardised rows. Sparse rows are measured as they are: a column with
     few non-zeros would give their rows a large norm.
@@ -41,14 +41,14 @@ def bounded_weights(
         standardisation = design.standardisation(data.weights, centred=centred)
     distances = to_numpy(design.row_norms(standardisation)).astype(np.float64, copy=False)
     if not np.all(np.isfinite(distances[weights > 0])):
-        raise FloatingPointError("the rows have no finite distances")
-    away = (weights > 0) & (distances > 0)
-    if not np.any(away):
+        raise FloatingPointError("distances of rows are not finite")
+    is_apart = (weights > 0) & (distances > 0)
+    if not np.any(is_apart):
         return weights
-    apart = Margins(distances[away, np.newaxis], weights[away], data.count, 1.0)
+    apart = Margins(distances[is_apart, np.newaxis], weights[is_apart], data.count, 1.0)
     limit = bound * float(apart.quantiles((0.5,))[0, 0])
     factors = np.divide(limit, distances, out=np.ones_like(distances), where=distances > limit)
-    lighter = weights * factors
-    before, after = (class_totals(codes, x, data.labels.n_classes) for x in (weights, lighter))
-    shares = np.divide(before, after, out=np.zeros_like(before), where=after > 0)
-    return np.asarray(lighter * shares[codes])
+    bounded = weights * factors
+    before, after = (class_totals(codes, x, data.labels.n_classes) for x in (weights, bounded))
+    ratios = np.divide(before, after, out=np.zeros_like(before), where=after > 0)
+    return np.asarray(bounded * ratios[codes])

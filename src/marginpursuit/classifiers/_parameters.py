@@ -1,4 +1,4 @@
-"""What the parameters of an estimator may be, in words and as a test."""
+"""The values that parameters of an estimator may have: a description and a test of each."""
 
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
@@ -9,18 +9,18 @@ import numpy as np
 
 
 class Allowed(NamedTuple):
-    """What a parameter may be."""
+    """The values that a parameter may have."""
 
     words: str
     test: Callable[[Any], bool]
 
     def or_none(self) -> "Allowed":
-        """Allow None too."""
+        """Return the same values and None."""
         return Allowed(f"{self.words}, or None", lambda x: x is None or self.test(x))
 
 
 def check_parameters(estimator: Any, allowed: Mapping[str, Allowed]) -> None:
-    """Raise a ValueError for the first parameter that is not as allowed."""
+    """Raise a ValueError for the first parameter whose value is not allowed."""
     for name, (words, test) in allowed.items():
         value = getattr(estimator, name)
         if not test(value):
@@ -28,7 +28,7 @@ def check_parameters(estimator: Any, allowed: Mapping[str, Allowed]) -> None:
 
 
 def number(words: str, test: Callable[[float], bool], names: Iterable[str] = ()) -> Allowed:
-    """Allow real numbers that pass the test, and some names."""
+    """Allow real numbers that pass the test, and names."""
     named = f", or one of {sorted(names)}" if names else ""
 
     def is_allowed(value: Any) -> bool:
@@ -55,7 +55,7 @@ def numbers(words: str, low: float, high: float) -> Allowed:
 
 
 def whole(least: int, *others: Any) -> Allowed:
-    """Allow whole numbers from `least` on, and some other values."""
+    """Allow integers >= `least`, and other values."""
     also = "".join(f", or {other}" for other in others)
 
     def is_allowed(value: Any) -> bool:
@@ -67,7 +67,7 @@ def whole(least: int, *others: Any) -> Allowed:
 
 
 def one_of(names: Iterable[str]) -> Allowed:
-    """Allow some names."""
+    """Allow names."""
     return Allowed(f"one of {list(names)}", lambda x: isinstance(x, str) and x in names)
 
 

@@ -139,7 +139,7 @@ class StreamingClassifier(LinearClassifier):
 
     @abstractmethod
     def _check_parameters(self) -> None:
-        """Raise a ValueError for a parameter that is not as allowed."""
+        """Raise a ValueError for a parameter whose value is not allowed."""
 
     @abstractmethod
     def _fit_held(self, data: TrainingData) -> None:

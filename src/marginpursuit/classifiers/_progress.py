@@ -1,7 +1,6 @@
-"""How a fit tells what it is doing: lines on request, scikit-learn's callbacks, and warnings.
+"""Progress of a fit: printed lines, scikit-learn's callbacks, and warnings.
 
-The callbacks are experimental and exist from scikit-learn 1.9 on; this is the only file that knows
-of them.
+The callbacks are experimental and exist since scikit-learn 1.9.
 """
 
 import sys
@@ -16,10 +15,10 @@ try:
 except ImportError:  # scikit-learn before 1.9
 
     class CallbackSupportMixin:  # type: ignore[no-redef]
-        """Stands in where scikit-learn has no callbacks."""
+        """Empty, since scikit-learn has no callbacks."""
 
     def with_callbacks(method: Callable[..., Any]) -> Callable[..., Any]:
-        """Stand in where scikit-learn has no callbacks."""
+        """Return the method, since scikit-learn has no callbacks."""
         return method
 
 
@@ -27,7 +26,7 @@ __all__ = ["CallbackSupportMixin", "Reporter", "warn", "with_callbacks"]
 
 
 class Reporter:
-    """Passes the progress of one fit on; `finish` ends it."""
+    """Prints the progress of one fit and calls the callbacks; `finish` ends it."""
 
     def __init__(self, estimator: Any) -> None:
         self._estimator = estimator
@@ -36,7 +35,10 @@ class Reporter:
 
     @classmethod
     def for_callbacks(cls, estimator: Any, **data: Any) -> "Reporter":
-        """Report to scikit-learn's callbacks too; `data` is X, y and metadata, or makes them."""
+        """Return a reporter that also calls scikit-learn's callbacks.
+
+        `data` are X, y and metadata, or functions that return them.
+        """
         reporter = cls(estimator)
         if hasattr(estimator, "_init_callback_context"):
             reporter._data = data
@@ -59,7 +61,7 @@ class Reporter:
             task.call_on_fit_task_end(estimator=self._estimator, **self._data)
 
     def finish(self) -> None:
-        """Report that the fit is over."""
+        """Report the end of the fit."""
         if self._context is not None:
             self._context.call_on_fit_task_end(
                 estimator=self._estimator, **self._data, reconstruction_attributes={}
@@ -67,7 +69,7 @@ class Reporter:
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn of the line that called the library, however deep in it this is."""
+    """Warn at the line outside the library that called it."""
     frame, level = sys._getframe(1), 2
     inside = ("marginpursuit.", "sklearn.callback.")
     while frame.f_back and frame.f_globals.get("__name__", "").startswith(inside):
