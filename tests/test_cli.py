@@ -205,7 +205,7 @@ def test_reproduce(run):
         (["compare", "breast_cancer", "-t", "y"], 2, "named data set"),
         (["fit", "one.csv", "-t", "y", "-o", "m"], 3, "got 1 class"),
         (["fit", "good.csv", "-t", "y"], 2, "--output"),
-        (["predict", "good.csv", "good.csv"], 4, "good.csv: this is no model file"),
+        (["predict", "good.csv", "good.csv"], 4, "good.csv: this is not a model file"),
         (["predict", "absent.model", "good.csv"], 3, "No such file"),
         (["report", "good.csv"], 4, "not JSON"),
         (["report", "."], 3, "No such file"),

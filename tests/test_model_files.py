@@ -231,8 +231,8 @@ def test_headers_that_are_refused(content, tmp_path):
     cases = [
         (at("version", value=2), "version 2 of the format"),
         (at("version", value=None), "version None"),
-        (at("format", value="another"), "no model file"),
-        (lambda header: ["no", "object"], "no model file"),
+        (at("format", value="another"), "not a model file"),
+        (lambda header: ["no", "object"], "not a model file"),
         (at("model", "class", value="LogisticRegression"), "does not have"),
         (at("model", "class", value="os.system"), "does not have"),
         (at("model", "class", value=3), "does not describe a model"),
@@ -249,10 +249,10 @@ def test_headers_that_are_refused(content, tmp_path):
         ),
         (at("model", "fitted", "best_estimator_", value={"model": 1}), "does not describe a model"),
         (at("model", "parameters", "strange", value=1), r"does not have: \['strange'\]"),
-        (at("model", "fitted", "predict", value=1), "no fitted attribute"),
-        (at("model", "fitted", "__class__", value=1), "no fitted attribute"),
-        (at("model", "fitted", "margin", value=1), "no fitted attribute"),
-        (at("model", "fitted", "_stream", value=1), "no fitted attribute"),
+        (at("model", "fitted", "predict", value=1), "not a fitted attribute"),
+        (at("model", "fitted", "__class__", value=1), "not a fitted attribute"),
+        (at("model", "fitted", "margin", value=1), "not a fitted attribute"),
+        (at("model", "fitted", "_stream", value=1), "not a fitted attribute"),
         (at("model", "fitted", "coef_", value={"array": 99}), "no model file has"),
         (at("model", "fitted", "coef_", value={"array": -1}), "no model file has"),
         (at("model", "fitted", "coef_", value={"pickle": "x"}), "no model file has"),
@@ -267,14 +267,14 @@ def test_headers_that_are_refused(content, tmp_path):
         (as_coefficients, "its intercept has shape"),
         (
             at("model", "fitted", "intercept_", value={"text": ["a", "b", "c"], "object": True}),
-            "no floats",
+            "not floats",
         ),
         (at("model", "fitted", "n_features_in_", value=True), "shape"),
         (
             at("model", "fitted", "feature_names_in_", value={"text": ["a"], "object": True}),
             "names",
         ),
-        (at("arrays", 0, "dtype", value="O"), "real numbers|no array"),
+        (at("arrays", 0, "dtype", value="O"), "real numbers|not an array"),
         (at("arrays", 0, "dtype", value="<c16"), "real numbers"),
         (at("arrays", 0, "dtype", value="f8," * 9000), "plain dtype"),
         (at("arrays", 0, "shape", value=[1]), "describes"),
@@ -309,7 +309,7 @@ def test_arrays_that_are_refused(content, tmp_path):
     claims = {
         "hash does not match": None,
         "does not suit its shape": huge.getvalue(),
-        "no array in the .npy format": b"not an array",
+        "not an array in the .npy format": b"not an array",
         "not finite": npy(np.full(model.coef_.shape, np.inf)),
         "describes": npy(np.asfortranarray(model.coef_)),
     }
@@ -345,7 +345,7 @@ def test_archives_that_are_no_model_file(content, tmp_path):
         archive.writestr("../../outside", "x")
     refused(other.getvalue(), "members are others", tmp_path)
     for junk in (b"", b"PK", b"\x80\x04pickle", os.urandom(1000)):
-        refused(junk, "no model file", tmp_path)
+        refused(junk, "not a model file", tmp_path)
 
 
 def test_members_that_claim_more_than_the_file(content, tmp_path):

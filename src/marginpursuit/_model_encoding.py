@@ -213,11 +213,11 @@ def decode_model(about: Any, arrays: list[NDArray[Any]]) -> Any:
         setattr(model, key, _decode(value, arrays))
     for key, value in fitted.items():
         if not _is_fitted_name(key) or hasattr(type(model), key):
-            raise ModelFileError(f"{key!r} is no fitted attribute of {name}")
+            raise ModelFileError(f"{key!r} is not a fitted attribute of {name}")
         setattr(model, key, _decode(value, arrays))
     error = _model_error(model)
     if error is not None:
-        raise ModelFileError(f"it holds no fitted {name}: {error}")
+        raise ModelFileError(f"it does not hold a fitted {name}: {error}")
     return model
 
 
@@ -253,7 +253,7 @@ def _value_error(
     n_columns: Any, coef: NDArray[Any], intercept: NDArray[Any], names: Any
 ) -> str | None:
     if not (coef.dtype.kind == intercept.dtype.kind == "f"):
-        return "its coefficients are no floats"
+        return "its coefficients are not floats"
     if not (np.all(np.isfinite(coef)) and np.all(np.isfinite(intercept))):
         return "its coefficients are not finite"
     if names is not None and (not isinstance(names, np.ndarray) or names.shape != (n_columns,)):

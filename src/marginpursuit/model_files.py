@@ -156,7 +156,7 @@ def _unpack(content: bytes) -> Any:
     except ModelFileError:
         raise
     except Exception as error:  # zipfile raises many types for broken archives
-        raise ModelFileError("this is no model file, or it is damaged or truncated") from error
+        raise ModelFileError("this is not a model file, or it is damaged or truncated") from error
     header = _read_header(members.pop(_HEADER), comment)
     try:
         return decode_model(header["model"], _read_arrays(header["arrays"], members))
@@ -169,7 +169,7 @@ def _read_members(archive: zipfile.ZipFile, size: int) -> dict[str, bytes]:
     entries = archive.infolist()
     wanted = [_HEADER, *(_array_name(number) for number in range(len(entries) - 1))]
     if [entry.filename for entry in entries] != wanted:
-        raise ModelFileError("this is a zip archive, but no model file: its members are others")
+        raise ModelFileError("this is a zip archive but not a model file: its members are others")
     if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
         raise ModelFileError("a member is compressed; those of a model file are not")
     if sum(entry.file_size for entry in entries) > size:
@@ -183,7 +183,7 @@ def _read_header(text: bytes, comment: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ModelFileError("its header is damaged") from error
     if not isinstance(header, dict) or header.get("format") != FORMAT:
-        raise ModelFileError("this is no model file: its header does not say so")
+        raise ModelFileError("this is not a model file: its header has no such format")
     # The version is checked first: the place of the hash may depend on it.
     if header.get("version") != VERSION:
         raise ModelFileError(
@@ -222,7 +222,7 @@ def _read_array(name: str, content: bytes, about: Any) -> NDArray[Any]:
             raise ValueError("not version 1.0 of the format")
         shape, by_column, stored = np.lib.format.read_array_header_1_0(stream)
     except Exception as error:  # NumPy raises many types for broken headers
-        raise ModelFileError(f"{name} is no array in the .npy format") from error
+        raise ModelFileError(f"{name} is not an array in the .npy format") from error
     n_bytes = len(content) - stream.tell()
     is_described = stored == dtype and not by_column and list(shape) == about["shape"]
     if dtype.kind not in "biuf" or not is_described:

@@ -141,7 +141,7 @@ class LinearClassifier(InputChecks, ClassifierMixin, BaseEstimator):  # type: ig
             raise OverflowError(f"the columns of X need another unit: {error}") from error
         self.coef_ = np.ldexp(self.coef_, -exponents)
         if not np.all(np.isfinite(self.coef_)):
-            self._forget()
+            self._reset()
             raise OverflowError(
                 "the columns of X need another unit: coefficients exceed the largest float"
             )

@@ -96,7 +96,7 @@ class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: i
             The fitted estimator.
         """
         check_parameters(self, self._allowed)
-        self._forget()
+        self._reset()
         data = self._check_training(X, y, sample_weight)
         self._refuse_missing(data.matrix)
         report = Reporter.for_callbacks(

@@ -70,7 +70,7 @@ class InputChecks:
     _accepts_blocks = False
     _accepts_device_arrays = False
 
-    # Private attributes that a fit sets; `_forget` removes them.
+    # Private attributes that a fit sets; `_reset` removes them.
     _private_state: tuple[str, ...] = ()
 
     def __sklearn_tags__(self) -> Any:
@@ -78,7 +78,7 @@ class InputChecks:
         tags.input_tags.sparse = True
         return tags
 
-    def _forget(self) -> None:
+    def _reset(self) -> None:
         """Remove the fitted attributes, so that a fit that fails leaves none of an earlier fit."""
         fitted = [name for name in vars(self) if name[-1] == "_" != name[0]]
         for name in (*fitted, *self._private_state):

@@ -1,8 +1,8 @@
 r"""Weights that bound the leverage of rows (Mallows' estimators [1]_).
 
-The gradient of a row is φ'(m) y x: the loss bounds the derivative φ', not the row. The gradient of a
-row at ten times the distance is ten times as large. The weight of a row at distance r from the
-centre is therefore multiplied by
+The gradient of a row is φ'(m) y x: the loss bounds the derivative φ', not the row. At ten times the
+distance the gradient is ten times as large. The weight of a row at distance r from the centre is
+therefore multiplied by
 
 .. math::
 

@@ -93,7 +93,7 @@ class StreamingClassifier(LinearClassifier):
             classes = getattr(self, "classes_", None) if classes is None else classes
             if classes is None:
                 raise ValueError("classes must be passed on the first call to partial_fit.")
-            self._forget()
+            self._reset()
         X, y = (to_host(x) for x in (X, y))
         data = self._check_batch(X, y, classes, sample_weight)
         try:

@@ -41,7 +41,7 @@ class SeparateClassifier(LinearClassifier):
             The fitted estimator.
         """
         check_parameters(self, self._allowed)
-        self._forget()
+        self._reset()
         data = self._check_training(X, y, sample_weight)
         with np.errstate(all="ignore"):  # the results are checked instead
             try:

@@ -273,7 +273,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         self._check_parameters()
         warm = self.warm_start and hasattr(self, "coef_")
         start = (self.coef_.T, self.intercept_) if warm else None
-        self._forget()
+        self._reset()
         data = self._check_training(X, y, sample_weight)
         report = checkpoint = None
         if self.verbose or hasattr(self, "_skl_callbacks"):  # set by scikit-learn's set_callbacks

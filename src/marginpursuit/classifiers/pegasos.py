@@ -202,6 +202,8 @@ class PegasosClassifier(KernelClassifier):
         "random_state": RANDOM_STATE,
     }
 
+    _private_state = ("_descents", "_random")
+
     def __init__(
         self,
         *,
@@ -259,7 +261,7 @@ class PegasosClassifier(KernelClassifier):
             The fitted estimator.
         """
         checkpoints = self._check_parameters()
-        self._forget()
+        self._reset()
         data = self._check_training(X, y, sample_weight)
         self._random = random_source(self.random_state)
         self._refuse_missing(data.matrix)
@@ -319,7 +321,7 @@ class PegasosClassifier(KernelClassifier):
         if not hasattr(self, "_descents"):
             if classes is None:
                 raise ValueError("classes must be passed on the first call to partial_fit.")
-            self._forget()
+            self._reset()
             self._random = random_source(self.random_state)
         data = self._check_batch(X, y, classes, sample_weight)
         with np.errstate(all="ignore"):
@@ -344,11 +346,6 @@ class PegasosClassifier(KernelClassifier):
                 "checkpoints=None."
             )
         return checked_counts("checkpoints", self.checkpoints, self.max_iter)
-
-    def _forget(self) -> None:
-        super()._forget()
-        for name in ("_descents", "_random"):
-            self.__dict__.pop(name, None)
 
     def _begin(self, data: TrainingData, n_coefficients: int, checkpoints: Any = ()) -> None:
         """Start one descent for each binary problem, at w = 0."""
@@ -392,7 +389,7 @@ class PegasosClassifier(KernelClassifier):
             descent.sign = np.empty(0)
         self.n_iter_, self.status_ = self._descents[0].t, status.value
         if not (np.all(np.isfinite(coef)) and np.all(np.isfinite(intercept))):
-            self._forget()
+            self._reset()
             raise OverflowError(
                 "coefficients exceed the largest float: the columns of X need another unit, or "
                 f"alpha={self.alpha!r} is too small. Scale the columns, or set a larger alpha."

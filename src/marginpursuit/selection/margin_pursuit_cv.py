@@ -260,7 +260,7 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
             The fitted estimator.
         """
         check_parameters(self, self._allowed)
-        self._forget()
+        self._reset()
         checked = self._check_training(X, y, sample_weight)
         data = checked.on_host()
         self._refuse_missing(data.matrix)
