@@ -164,7 +164,7 @@ def test_wrong_arrays_are_refused_and_not_read():
             compiled.sweep_matrix(*good[:9], bad_order, np.inf, matrix, vector.copy())
     with pytest.raises(ValueError, match="coef must have length"):
         compiled.sweep_dense(*good, matrix, np.ones(5), None, True)
-    with pytest.raises(ValueError, match="metric"):
+    with pytest.raises(ValueError, match="inverse_hessian"):
         compiled.sweep_dense(*good, matrix, np.ones(5), np.eye(4), False)
     with pytest.raises(ValueError, match="rows"):
         compiled.sweep_dense(*good, np.ones((4, 2)), np.ones(2), None, False)

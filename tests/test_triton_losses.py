@@ -37,9 +37,3 @@ def test_sweep(loss, dtype):
     true = [*(factors @ rows), weights @ loss.value(margins), factors.sum()]
     size = np.append(np.abs(factors) @ np.abs(rows), [true[-2], np.abs(factors).sum()])
     assert_array_equal(np.abs(found - true) <= 1e-5 * size + 1e-12, True)
-
-
-def test_kernel_codes_are_those_of_the_losses():
-    assert [rho.kernel_code for rho in RHOS.values()] == [0, 1, 2, 3, 4]
-    assert LogisticLoss().kernel_parameters[0] == _triton._LOGISTIC.value
-    assert HingeLoss().kernel_parameters[0] == _triton._HINGE.value

@@ -1,10 +1,10 @@
-"""The sweeps over the rows of a matrix: one read for margins, loss and gradient.
+"""Fused sweeps over the rows of a matrix: margins, loss and gradient in one pass over the data.
 
-`rows(matrix)` gives the fastest handle that this install has on a matrix as it is: compiled
-(`_compiled`, SIMD level chosen at run time) or NumPy (`_arrays`). Both have the same methods,
+`rows(matrix)` returns the fastest available handle on a matrix, without copying it: compiled
+(`_compiled`, SIMD level chosen at run time) or NumPy (`_arrays`). Both have the same methods:
 `sweep`, `scores` and `adjoint`, each for a span of rows, and `descend`, which takes stochastic
-gradient steps along rows that are drawn. `task_losses` is what stands between the two matrix
-products of a sweep for many tasks.
+gradient steps along drawn rows. `task_losses` evaluates the losses between the two matrix products
+of a sweep for many tasks.
 """
 
 from typing import Any
@@ -33,9 +33,8 @@ lbfgs_loop = _fastest.lbfgs_loop
 #: The weighted sum of outer squares of some rows of a CSR matrix.
 csr_gram = _fastest.csr_gram
 
-#: Sweeps of float32 rows for several tasks, the most tasks that it takes (NumPy has a matrix
-#: product for that, so none), and what the numbers of columns and of rows of coefficients are to
-#: be multiples of.
+#: Sweeps of float32 rows for several tasks; the largest number of tasks, 0 for NumPy, which uses
+#: matrix products instead; and the multiples to which columns and tasks are padded.
 sweep_tiles: Any = None if _compiled is None else _compiled.sweep_tiles
 TILE_TASKS: int = 0 if _compiled is None else _compiled.TILE_TASKS
 TILE_PADDING: int = 1 if _compiled is None else _compiled.TILE_PADDING
@@ -68,8 +67,9 @@ def active() -> str:
 def rows(matrix: Any) -> Any:
     """Return a handle on the rows of a dense array or CSR matrix, compiled where possible.
 
-    What the compiled module cannot read as it is (longdouble, another byte order, strides in both
-    directions) NumPy reads. A CSR matrix whose indices lead outside it is refused.
+    Matrices that the compiled module cannot read without a copy (longdouble, another byte order,
+    strides in both directions) are read by NumPy. A CSR matrix with indices out of range is
+    refused.
     """
     if _compiled is not None:
         try:

@@ -33,7 +33,7 @@ def sweep_dense(
     threshold: float,
     rows: _Floats,
     coef: _Floats,
-    metric: _Floats | None,
+    inverse_hessian: _Floats | None,
     constant: bool,
 ) -> tuple[int, float]: ...
 def sweep_sparse(
@@ -52,6 +52,6 @@ def sweep_sparse(
     indices: _Indices,
     indptr: _Indices,
     coef: _Floats,
-    metric: _Floats | None,
+    inverse_hessian: _Floats | None,
     constant: bool,
 ) -> tuple[int, float]: ...

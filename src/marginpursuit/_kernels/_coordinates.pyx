@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""The sweeps of coordinates.py, compiled; what they compute is written there."""
+"""The sweeps of coordinates.py, compiled; coordinates.py documents the computations."""
 
 from libc.math cimport INFINITY, fmax, fmin
 from libc.stdint cimport int64_t
@@ -22,7 +22,7 @@ cdef struct state_t:
     const double *data
     const int64_t *indices
     const int64_t *indptr
-    const double *metric
+    const double *inverse_hessian
     bint by_rows, constant
 
 
@@ -33,7 +33,7 @@ cdef inline void add(double *target, const double *row, double factor, Py_ssize_
 
 
 cdef inline double dot(const double *left, const double *right, Py_ssize_t n) noexcept nogil:
-    """The inner product, in four sums that do not wait for each other."""
+    """The inner product, in four independent sums."""
     cdef double s0 = 0.0, s1 = 0.0, s2 = 0.0, s3 = 0.0
     cdef Py_ssize_t j = 0
     while j + 4 <= n:
@@ -63,16 +63,16 @@ cdef inline double score(state_t *s, Py_ssize_t i) noexcept nogil:
 
 
 cdef inline void move_entry(state_t *s, Py_ssize_t j, double change) noexcept nogil:
-    """Add `change` to entry j of the sum of rows, and what follows from it to the coefficients."""
-    if s.metric == NULL:
+    """Add M times `change` at entry j to the coefficients."""
+    if s.inverse_hessian == NULL:
         s.target[j] += change
     else:
-        add(s.target, s.metric + j * s.n_target, change, s.n_target)
+        add(s.target, s.inverse_hessian + j * s.n_target, change, s.n_target)
 
 
 cdef inline void move(state_t *s, Py_ssize_t i, double change) noexcept nogil:
     cdef Py_ssize_t k
-    if s.matrix != NULL and (not s.by_rows or s.metric == NULL):
+    if s.matrix != NULL and (not s.by_rows or s.inverse_hessian == NULL):
         add(s.target, s.matrix + i * s.stride, change, s.stride)
     elif s.matrix != NULL:
         for k in range(s.stride):
@@ -89,7 +89,7 @@ cdef (Py_ssize_t, double) run(
     state_t *s, int64_t *order, Py_ssize_t n_order, double threshold
 ) noexcept nogil:
     cdef Py_ssize_t i, k, kept = 0
-    cdef double largest = 0.0, margin, a, rising, falling, left, right, pull, best
+    cdef double largest = 0.0, margin, a, rising, falling, left, right, linear, best
     for k in range(n_order):
         i = order[k]
         a = s.a[i]
@@ -103,12 +103,12 @@ cdef (Py_ssize_t, double) run(
             continue
         order[kept] = i
         kept += 1
-        pull = s.curvature[i] * a - margin
+        linear = s.curvature[i] * a - margin
         best = 0.0
-        if pull > -s.gain_up:
-            best = (pull + s.gain_up) / (s.curvature[i] + s.up[i])
-        elif pull < -s.gain_down:
-            best = (pull + s.gain_down) / (s.curvature[i] + s.down[i])
+        if linear > -s.gain_up:
+            best = (linear + s.gain_up) / (s.curvature[i] + s.up[i])
+        elif linear < -s.gain_down:
+            best = (linear + s.gain_down) / (s.curvature[i] + s.down[i])
         best = fmin(fmax(best, s.lower[i]), s.upper[i])
         if best != a:
             s.a[i] = best
@@ -121,7 +121,7 @@ cdef int check(
     const double[::1] up, const double[::1] down, double gain_up, double gain_down,
     const double[::1] curvature, double[::1] a, const int64_t[::1] order,
 ) except -1:
-    """Set what all sweeps share; refuse arrays of unequal length and indices that lead outside."""
+    """Set the common state of all sweeps; refuse arrays of unequal length and wrong indices."""
     cdef Py_ssize_t n = sign.shape[0], k
     if not (lower.shape[0] == upper.shape[0] == up.shape[0] == down.shape[0]
             == curvature.shape[0] == a.shape[0] == n):
@@ -134,7 +134,7 @@ cdef int check(
     s.sign, s.lower, s.upper = &sign[0], &lower[0], &upper[0]
     s.up, s.down, s.gain_up, s.gain_down = &up[0], &down[0], gain_up, gain_down
     s.curvature, s.a = &curvature[0], &a[0]
-    s.matrix = s.data = s.metric = NULL
+    s.matrix = s.data = s.inverse_hessian = NULL
     s.indices = s.indptr = NULL
     s.by_rows, s.constant = False, False
     return 0
@@ -146,7 +146,7 @@ def sweep_matrix(
     const double[::1] curvature, double[::1] a, int64_t[::1] order, double threshold,
     const double[:, ::1] matrix, double[::1] scores,
 ):
-    """Sweep where scores are a symmetric matrix times y a."""
+    """Sweep where scores are a syminverse_hessian matrix times y a."""
     cdef state_t s
     cdef (Py_ssize_t, double) found
     check(&s, sign, lower, upper, up, down, gain_up, gain_down, curvature, a, order)
@@ -161,15 +161,16 @@ def sweep_matrix(
 
 
 cdef int set_coef(
-    state_t *s, Py_ssize_t n_columns, double[::1] coef, const double[:, ::1] metric, bint constant,
+    state_t *s, Py_ssize_t n_columns, double[::1] coef, const double[:, ::1] inverse_hessian,
+    bint constant,
 ) except -1:
     cdef Py_ssize_t n = n_columns + constant
     if coef.shape[0] != n or n == 0:
         raise ValueError(f"coef must have length {n}; got {coef.shape[0]}")
-    if metric is not None and not metric.shape[0] == metric.shape[1] == n:
-        raise ValueError(f"metric must have {n} rows and columns")
+    if inverse_hessian is not None and not inverse_hessian.shape[0] == inverse_hessian.shape[1] == n:
+        raise ValueError(f"inverse_hessian must have {n} rows and columns")
     s.by_rows, s.constant, s.target, s.n_target = True, constant, &coef[0], n
-    s.metric = NULL if metric is None else &metric[0, 0]
+    s.inverse_hessian = NULL if inverse_hessian is None else &inverse_hessian[0, 0]
     return 0
 
 
@@ -177,13 +178,14 @@ def sweep_dense(
     const double[::1] sign, const double[::1] lower, const double[::1] upper,
     const double[::1] up, const double[::1] down, double gain_up, double gain_down,
     const double[::1] curvature, double[::1] a, int64_t[::1] order, double threshold,
-    const double[:, ::1] rows, double[::1] coef, const double[:, ::1] metric, bint constant,
+    const double[:, ::1] rows, double[::1] coef, const double[:, ::1] inverse_hessian,
+    bint constant,
 ):
     """Sweep over dense rows."""
     cdef state_t s
     cdef (Py_ssize_t, double) found
     check(&s, sign, lower, upper, up, down, gain_up, gain_down, curvature, a, order)
-    set_coef(&s, rows.shape[1], coef, metric, constant)
+    set_coef(&s, rows.shape[1], coef, inverse_hessian, constant)
     if rows.shape[0] != sign.shape[0]:
         raise ValueError(f"rows must be {sign.shape[0]}; got {rows.shape[0]}")
     s.matrix, s.stride = &rows[0, 0], rows.shape[1]
@@ -199,13 +201,13 @@ def sweep_sparse(
     const double[::1] up, const double[::1] down, double gain_up, double gain_down,
     const double[::1] curvature, double[::1] a, int64_t[::1] order, double threshold,
     const double[::1] data, const int64_t[::1] indices, const int64_t[::1] indptr,
-    double[::1] coef, const double[:, ::1] metric, bint constant,
+    double[::1] coef, const double[:, ::1] inverse_hessian, bint constant,
 ):
     """Sweep over the rows of a CSR matrix, whose indices the caller has checked."""
     cdef state_t s
     cdef (Py_ssize_t, double) found
     check(&s, sign, lower, upper, up, down, gain_up, gain_down, curvature, a, order)
-    set_coef(&s, coef.shape[0] - constant, coef, metric, constant)
+    set_coef(&s, coef.shape[0] - constant, coef, inverse_hessian, constant)
     if indptr.shape[0] != sign.shape[0] + 1 or data.shape[0] != indices.shape[0]:
         raise ValueError("CSR arrays must be of one matrix with a row for each sign")
     s.indptr = &indptr[0]

@@ -21,22 +21,13 @@ import triton.language as tl
 
 from marginpursuit._namespaces import to_numpy
 from marginpursuit._validation import FloatArray
-from marginpursuit.losses import INFLUENCE_BOUND, TRUNCATION, Loss
+from marginpursuit.losses import RHOS, Loss, MarginLoss
 
 #: The dtypes that the kernel reads without conversion.
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.uint8)
 
 #: The most columns whose sums fit the registers.
 MOST_COLUMNS = 4096
-
-_CATONI: tl.constexpr = tl.constexpr(0)
-_PSEUDO_HUBER: tl.constexpr = tl.constexpr(1)
-_LOG_COSH: tl.constexpr = tl.constexpr(2)
-_HUBER: tl.constexpr = tl.constexpr(3)
-_LOGISTIC: tl.constexpr = tl.constexpr(5)
-_HINGE: tl.constexpr = tl.constexpr(6)
-_TRUNCATION: tl.constexpr = tl.constexpr(TRUNCATION)
-_INFLUENCE_BOUND: tl.constexpr = tl.constexpr(INFLUENCE_BOUND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,10 +150,9 @@ def sweep(
 
 def _unit(loss: Any) -> float:
     """Return the unit of margins in which the kernel evaluates a loss."""
-    code, margin, scale, _ = loss.kernel_parameters
-    if code in (_LOGISTIC.value, _HINGE.value):
-        return 1.0  # these are not functions of margin/scale times scale²
-    return float(min(scale, _POLICY.largest_unit * margin))
+    if not isinstance(loss, MarginLoss):
+        return 1.0
+    return min(loss.scale, _POLICY.largest_unit * loss.margin)
 
 
 def launch(
@@ -195,7 +185,7 @@ def launch(
             overconfidence,
             codes.stride(0),
             weights.stride(0),
-            KIND=code,
+            KIND=(*RHOS, "logistic", "hinge")[code],
             IS_EQUAL=weights.stride(0) == 0,
             STRIDE=matrix.stride(0),
             N_COLUMNS=n_columns,
@@ -285,9 +275,9 @@ def _ask(  # type: ignore[no-untyped-def]  # pragma: no cover - runs on the devi
 def _catoni(size, scale):  # type: ignore[no-untyped-def]  # pragma: no cover - runs on the device
     # With t = min(r, s√2): ψ = t - t³/(6s²) and ρ = t²/2 - t⁴/(24s²) + sB(r - t).
     cubic = 1.0 / (6.0 * scale * scale)
-    within = tl.minimum(size, _TRUNCATION * scale)
+    within = tl.minimum(size, 1.4142135623730951 * scale)
     square = within * within
-    linear = _INFLUENCE_BOUND * scale * (size - within)
+    linear = 0.9428090415820635 * scale * (size - within)
     return square * (0.5 - 0.25 * cubic * square) + linear, within * (1.0 - cubic * square)
 
 
@@ -333,21 +323,21 @@ def _logistic(residual):  # type: ignore[no-untyped-def]  # pragma: no cover
 def _loss(residual, scale, KIND: tl.constexpr):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Return a loss and its influence at residuals, for weight 1."""
     size = tl.abs(residual)
-    if KIND == _LOGISTIC:
+    if KIND == "logistic":
         value, influence = _logistic(residual)
-    elif KIND == _HINGE:
+    elif KIND == "hinge":
         value, influence = size, tl.where(residual == 0, 0.0, 1.0)
-    elif KIND == _PSEUDO_HUBER:
+    elif KIND == "pseudo_huber":
         value, influence = _pseudo_huber(size, scale)
-    elif KIND == _LOG_COSH:
+    elif KIND == "log_cosh":
         value, influence = _log_cosh(size, scale)
-    elif KIND == _HUBER:
+    elif KIND == "huber":
         value, influence = _huber(size, scale)
-    elif KIND == _CATONI:
+    elif KIND == "catoni":
         value, influence = _catoni(size, scale)
     else:
         value, influence = 0.5 * size * size, size
-    if KIND != _LOGISTIC:
+    if KIND != "logistic":
         influence = tl.where(residual < 0, -influence, influence)
     return value, influence
 

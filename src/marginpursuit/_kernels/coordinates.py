@@ -1,12 +1,12 @@
-r"""Coordinate descent on a dual: one variable a_i for each row, moved to its minimum in turn.
+r"""Dual coordinate descent: one variable a_i for each row, minimised over one after the other.
 
-The dual is ½ aᵀKa + (terms that are linear in a) + Σ_i h_i(a_i), and its smooth part has the
-derivative y_i f_i in a_i, the margin of the row, with scores f that a sweep keeps up to date.
-`Terms` are the h_i, quadratic on either side of zero and between bounds.
+The dual is ½ aᵀKa + (linear terms) + Σ_i h_i(a_i). The derivative of its smooth part in a_i is the
+margin y_i f_i of the row, with scores f that a sweep updates. `Terms` are the h_i, quadratic on
+either side of zero and between bounds.
 
-A sweep takes the variables in a given order. It returns how many of them, put first in `order`, are
-worth another visit, and the largest derivative that it met on the way. Those left out (shrinking)
-rest at a bound or a kink, held there by more than `threshold`.
+A sweep minimises over the variables in a given order. It returns the number of active variables,
+which it moves to the front of `order`, and the largest derivative it found. The other variables are
+shrunk: they are at a bound or a kink, where both one-sided derivatives exceed `threshold`.
 """
 
 from abc import ABC, abstractmethod
@@ -43,7 +43,7 @@ class Terms:
     gain_down: float
 
     def take(self, rows: NDArray[np.intp]) -> "Terms":
-        """Return those of some rows."""
+        """Return the terms of some rows."""
         lower, upper, up, down = (
             part[rows] for part in (self.lower, self.upper, self.up, self.down)
         )
@@ -55,7 +55,7 @@ class Terms:
         return np.where(a >= 0, rising, a * (0.5 * self.down * a - self.gain_down))
 
     def minimiser(self, margins: FloatArray) -> FloatArray:
-        """Return each minimiser of a m + h(a), which is minus the slope of the loss at m."""
+        """Return each minimiser of a m + h(a), which is minus the derivative of the loss at m."""
         with np.errstate(divide="ignore", invalid="ignore"):  # a quotient by zero is infinite
             above = np.where(margins < self.gain_up, (self.gain_up - margins) / self.up, 0.0)
             below = np.where(margins > self.gain_down, (self.gain_down - margins) / self.down, 0.0)
@@ -67,12 +67,12 @@ class Terms:
         return -best * margins - self.value(best)
 
     def excess(self, a: FloatArray, margins: FloatArray) -> FloatArray:
-        """Return each a m + h(a) + loss(m) ≥ 0; they add up to the duality gap."""
+        """Return each a m + h(a) + loss(m) ≥ 0; their sum is the duality gap."""
         return np.maximum(a * margins + self.value(a) + self.loss(margins), 0.0)
 
 
 class Coordinates(ABC):
-    """The variables of one dual; a subclass knows how a score is found and changed.
+    """The variables of one dual; a subclass computes and updates scores.
 
     `a` holds the variables and `curvature` the diagonal of K.
     """
@@ -82,9 +82,10 @@ class Coordinates(ABC):
         self.a = np.zeros(len(sign))
 
     def sweep(self, order: NDArray[np.int64], threshold: float) -> tuple[int, float]:
-        """Visit the variables that `order` names; return how many are kept, and the largest slope.
+        """Minimise over each variable in `order`.
 
-        `order` is overwritten: those that are kept come first.
+        Returns the number of active variables and the largest derivative. `order` is overwritten:
+        the active variables come first.
         """
         if _coordinates is not None:
             t = self.terms
@@ -116,22 +117,22 @@ class Coordinates(ABC):
     def _best(self, i: int, margin: float) -> float:
         """Return the minimiser in a_i."""
         t, curvature = self.terms, self.curvature[i]
-        pull, best = curvature * self.a[i] - margin, np.float64(0.0)
+        linear, best = curvature * self.a[i] - margin, np.float64(0.0)
         with np.errstate(divide="ignore"):
-            if pull > -t.gain_up:
-                best = (pull + t.gain_up) / (curvature + t.up[i])
-            elif pull < -t.gain_down:
-                best = (pull + t.gain_down) / (curvature + t.down[i])
+            if linear > -t.gain_up:
+                best = (linear + t.gain_up) / (curvature + t.up[i])
+            elif linear < -t.gain_down:
+                best = (linear + t.gain_down) / (curvature + t.down[i])
         return float(min(max(best, t.lower[i]), t.upper[i]))
 
     @property
     @abstractmethod
     def work(self) -> int:
-        """The elements that a visit reads, about."""
+        """The approximate number of elements that a step reads."""
 
     @abstractmethod
     def refresh(self) -> FloatArray:
-        """Compute and return the scores anew, free of the rounding of many updates."""
+        """Recompute and return the scores, without the rounding errors of the updates."""
 
     @abstractmethod
     def _compiled_sweep(
@@ -146,9 +147,9 @@ class Coordinates(ABC):
 
 
 class MatrixCoordinates(Coordinates):
-    """Scores that are `start` + K y a, for a symmetric matrix K; `scores` is kept up to date.
+    """Scores `start` + K y a, for a symmetric matrix K; `scores` is updated by every step.
 
-    A variable that does not move costs next to nothing, so that shrinking hardly matters here.
+    A step that leaves its variable unchanged reads one score, so that shrinking saves little time.
     """
 
     def __init__(
@@ -159,11 +160,11 @@ class MatrixCoordinates(Coordinates):
 
     @property
     def work(self) -> int:
-        """The elements that a visit reads."""
+        """The number of elements that a step reads."""
         return len(self.matrix)
 
     def refresh(self) -> FloatArray:
-        """Compute the scores anew, free of the rounding of many updates."""
+        """Recompute the scores, without the rounding errors of the updates."""
         self.scores = self._start + self.matrix @ (self.sign * self.a)
         return self.scores
 
@@ -185,8 +186,8 @@ class MatrixCoordinates(Coordinates):
 class RowCoordinates(Coordinates):
     """Scores x·coef of rows, dense or CSR, with coef = `start` + M Xᵀ(y a).
 
-    M is a symmetric matrix, or one where `metric` is None. With `constant` each row has a one
-    appended, and so has what `coef` and the metric are for.
+    M is the symmetric `inverse_hessian` of the penalty, the identity if it is None. With `constant`
+    a one is appended to each row; coefficients and M include its entry.
     """
 
     def __init__(
@@ -196,11 +197,11 @@ class RowCoordinates(Coordinates):
         terms: Terms,
         start: FloatArray,
         curvature: FloatArray,
-        metric: FloatArray | None,
+        inverse_hessian: FloatArray | None,
         constant: bool,
     ) -> None:
         super().__init__(sign, terms, curvature)
-        self.coef, self.metric, self.constant = start.copy(), metric, constant
+        self.coef, self._inverse_hessian, self.constant = start.copy(), inverse_hessian, constant
         self._start, self._is_sparse = start, sparse.issparse(rows)
         self._rows = rows.astype(np.float64, copy=False)
         self._stored: tuple[Any, ...] = (np.ascontiguousarray(self._rows),)
@@ -210,14 +211,14 @@ class RowCoordinates(Coordinates):
 
     @property
     def work(self) -> int:
-        """The elements that a visit reads."""
-        return len(self.coef) * (1 if self.metric is None else len(self.coef))
+        """The number of elements that a step reads."""
+        return len(self.coef) * (1 if self._inverse_hessian is None else len(self.coef))
 
     def refresh(self) -> FloatArray:
-        """Compute coefficients and scores anew, free of the rounding of many updates."""
+        """Recompute coefficients and scores, without the rounding errors of the updates."""
         factors = self.sign * self.a
-        pull = np.append(self._rows.T @ factors, np.full(int(self.constant), factors.sum()))
-        self.coef = self._start + (pull if self.metric is None else self.metric @ pull)
+        adjoint = np.append(self._rows.T @ factors, np.full(int(self.constant), factors.sum()))
+        self.coef = self._start + self._solved(adjoint)
         n_columns = self._rows.shape[1]
         return np.asarray(self._rows @ self.coef[:n_columns] + self.coef[n_columns:].sum())
 
@@ -227,7 +228,7 @@ class RowCoordinates(Coordinates):
         sweep = _coordinates.sweep_sparse if self._is_sparse else _coordinates.sweep_dense
         state = (self.curvature, self.a, order, threshold)
         found: tuple[int, float] = sweep(
-            *shared, *state, *self._stored, self.coef, self.metric, self.constant
+            *shared, *state, *self._stored, self.coef, self._inverse_hessian, self.constant
         )
         return found
 
@@ -239,5 +240,8 @@ class RowCoordinates(Coordinates):
         return float(self._row(i) @ self.coef)
 
     def _move(self, i: int, change: float) -> None:
-        row = self._row(i)
-        self.coef += change * (row if self.metric is None else self.metric @ row)
+        self.coef += change * self._solved(self._row(i))
+
+    def _solved(self, vector: FloatArray) -> FloatArray:
+        """Return M times a vector."""
+        return vector if self._inverse_hessian is None else self._inverse_hessian @ vector
