@@ -10,7 +10,7 @@ from marginpursuit.design import design_for
 from marginpursuit.losses import MarginLoss
 from marginpursuit.solvers import SOLVERS, Policy, Problem, Request
 from marginpursuit.solvers._interior_point import InteriorPoint
-from marginpursuit.solvers._single import SingleProblem
+from marginpursuit.solvers._single_task import ProblemTask
 from marginpursuit.tasks import Labels, Tasks
 
 
@@ -109,7 +109,7 @@ def make(X, y, loss, name, *, alpha=1e-3, scale_free=False, fit_intercept=True, 
 
 
 def single(problem):
-    return SingleProblem(problem, 0)
+    return ProblemTask(problem, 0)
 
 
 def origin(problem):

@@ -18,11 +18,10 @@ from marginpursuit.datasets import contaminate
 from marginpursuit.design import MemoryDesign
 from marginpursuit.location import catoni_location
 from marginpursuit.losses import LogisticLoss
-from marginpursuit.solvers import SOLVERS, Problem, Request, Status, corner
-from marginpursuit.solvers._interior_point import InteriorPoint
+from marginpursuit.solvers import SOLVERS, Problem, Request, Status, _active_set
+from marginpursuit.solvers._refine import solve_hinge, solve_newton
 from marginpursuit.solvers.catoni_risk import catoni_estimate
 from marginpursuit.solvers.median_of_means import median_of_means
-from marginpursuit.solvers.newton import solve_newton
 from marginpursuit.solvers.risk import RISK_LOSSES
 from marginpursuit.tasks import Labels, Tasks
 
@@ -54,7 +53,7 @@ def test_the_implicit_gradient_is_the_gradient(influence, scale):
     assert weights @ factors == pytest.approx(1.0)
 
 
-def test_near_the_corner_enough_is_the_share_stated():
+def test_a_hinge_risk_is_solved_to_the_fraction_of_its_decrease():
     X, y = NOISY
     hinge_loss, weights = RISK_LOSSES["hinge"], np.full(len(y), 1 / len(y))
     with MemoryDesign(X) as design:
@@ -67,7 +66,7 @@ def test_near_the_corner_enough_is_the_share_stated():
         def solve(enough, report=lambda progress: None):
             quiet = (1000, 1e-11, report)
             problem = Problem(prepared, tasks, penalty, start, *quiet, enough=enough)
-            return corner.solve_near_corner(problem)
+            return solve_hinge(problem)
 
         least, told, left = solve(0.0).value[0], [], []
         for enough in (1.0, 0.1, 0.01):
@@ -161,15 +160,16 @@ def test_newton_equals_another_minimiser_of_the_logistic_risk():
 
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("start", ["origin", "far away", "near"])
-def test_rows_near_the_corner_decide_the_minimiser(start, fit_intercept, monkeypatch):
-    """What is found is a minimiser over all rows, though few of them are looked at in the end."""
+def test_few_active_rows_determine_the_minimiser(start, fit_intercept, monkeypatch):
+    """The result is a minimiser over all rows, though few of them are active in the end."""
     sizes = []
 
-    def interior_point(problem, point):
-        sizes.append(len(problem.rows))
-        return InteriorPoint(problem, point)
+    class Restricted(_active_set.RestrictedTask):
+        def __init__(self, task, active, scores):
+            super().__init__(task, active, scores)
+            sizes.append(len(self.rows))
 
-    monkeypatch.setattr(corner, "InteriorPoint", interior_point)
+    monkeypatch.setattr(_active_set, "RestrictedTask", Restricted)
     X, y = make_classification(2000, 5, n_redundant=0, flip_y=0.2, random_state=3)
     rng, alpha = np.random.default_rng(0), 1e-3
     weights = rng.random(len(y)) * (rng.random(len(y)) < 0.9)
@@ -185,7 +185,7 @@ def test_rows_near_the_corner_decide_the_minimiser(start, fit_intercept, monkeyp
         def solve(start, tol):
             quiet = (1000, tol, looked_at.append)
             penalty = np.array([alpha * hinge_loss.unit])
-            return corner.solve_near_corner(Problem(prepared, tasks, penalty, start, *quiet))
+            return solve_hinge(Problem(prepared, tasks, penalty, start, *quiet))
 
         starts = {
             "origin": (np.zeros((5, 1)), np.zeros(1)),

@@ -1,7 +1,6 @@
 """Newton's method, the active set and the interior-point method, for one task at a time."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -20,15 +19,17 @@ from solver_problems import (
     with_few_curved_rows,
 )
 
-from marginpursuit.losses import MarginLoss
-from marginpursuit.solvers import SOLVERS, Status, _finish, _newton, _single, minimise
+from marginpursuit.losses import LogisticLoss, MarginLoss
+from marginpursuit.solvers import SOLVERS, Status, minimise
+from marginpursuit.solvers._active_set import SMOOTH, ActiveSet, RestrictedTask
 from marginpursuit.solvers._interior_point import InteriorPoint
-from marginpursuit.solvers._newton import NearDescent, NewtonDescent, _Line, _System
-from marginpursuit.solvers._single import NearProblem, SingleProblem
+from marginpursuit.solvers._line_search import TaskLine, backtrack, exact_step, expand
+from marginpursuit.solvers._newton import DampedNewton, NewtonPolicy, NewtonSystem
+from marginpursuit.solvers._refine import at_start, refine, solve_newton
 
 
-class TestFinish:
-    """What `gram` does where the quasi-Newton method is slow."""
+class TestRefinement:
+    """Second-order refinement, which `gram` applies where the quasi-Newton method is slow."""
 
     def problem(self, name="gram", **options):
         X, y = load_digits(return_X_y=True)
@@ -48,7 +49,7 @@ class TestFinish:
         problem = self.problem()
         start = minimise(replace(problem, max_iter=50))
         point = np.append(start.linear[0], start.linear[1])
-        newton, interior = (kind(single(problem), point) for kind in (NewtonDescent, InteriorPoint))
+        newton, interior = (kind(single(problem), point) for kind in (DampedNewton, InteriorPoint))
         for _ in range(100):
             newton.step()
         for _ in range(30):
@@ -91,7 +92,7 @@ def test_newton_bounds_the_gap_at_every_step(tau, fit_intercept):
     problem = make(X, y, MarginLoss(1.0, 0.3, tau), "gram", alpha=1e-4, fit_intercept=fit_intercept)
     start = minimise(replace(problem, max_iter=10)).linear
     point = np.vstack(start)[:, 0] if fit_intercept else start[0][:, 0]
-    descent, previous = NewtonDescent(single(problem), point), np.inf
+    descent, previous = DampedNewton(single(problem), point), np.inf
     for _ in range(30):
         assert descent.value <= previous * (1 + 4e-16)  # rounding may hide the last decrease
         assert descent.value - minimum <= descent.gap + 1e-14
@@ -107,21 +108,39 @@ def test_newton_bounds_the_gap_at_every_step(tau, fit_intercept):
     st.sampled_from([0.05, 0.3, 1.0, 10.0]),
     st.sampled_from([0.0, 0.01, 0.3, 1.0]),
 )
-def test_balanced_forces_bound_the_minimum(seed, data, scale, tau):
-    """Fenchel: any forces, at the point where they balance."""
+def test_every_dual_point_bounds_the_minimum(seed, data, scale, tau):
+    """The Fenchel-Young inequality: any dual variables, at the point with no dual residual."""
     X, y = DATA[data]()
     problem = make(X, y, MarginLoss(1.0, scale, tau), "gram", alpha=1e-2, fit_intercept=False)
-    one, rng = single(problem), np.random.default_rng(seed)
-    force = one.most_force * rng.random((len(one.side), len(y))) ** rng.integers(1, 9)
-    pull = one.pull((one.side * force).sum(axis=0))
-    point = np.divide(pull, one.penalty, out=np.zeros_like(pull), where=one.penalty > 0)
-    scores = one.score(point)
-    bound = one.value(point, scores) - one.gap(scores, force, np.zeros_like(point))
+    task, rng = single(problem), np.random.default_rng(seed)
+    sides = task.sides
+    dual = sides.bound * rng.random((len(sides.sign), len(y))) ** rng.integers(1, 9)
+    total = task.adjoint((sides.sign * dual).sum(axis=0))
+    point = np.divide(total, task.penalty, out=np.zeros_like(total), where=task.penalty > 0)
+    scores = task.scores(point)
+    assert_allclose(task.dual_residual(dual, point), 0.0, atol=1e-9 * np.abs(total).max())
+    bound = task.value(point, scores) - task.duality_gap(scores, dual, np.zeros_like(point))
     assert bound <= SOLVERS["gram"].solve(problem).value[0] * (1 + 1e-9)
 
 
-def test_newton_steps_where_the_slope_jumps_up_and_is_flat_beyond():
-    """There the slope has fallen as far as is asked for, and yet the value is higher."""
+def test_a_loss_without_conjugate_has_no_gap():
+    X, y = DATA["separable"]()
+    newton = DampedNewton(single(make(X, y, LogisticLoss(), "gram")), np.zeros(X.shape[1] + 1))
+    newton.step()
+    assert newton.decrement > 0
+    with pytest.raises(ValueError, match="needs a conjugate; LogisticLoss has none"):
+        _ = newton.gap
+
+
+class Function:
+    """A function of the step size."""
+
+    def __init__(self, value, derivative):
+        self.value, self.derivative = value, derivative
+
+
+def test_an_exact_step_where_the_derivative_jumps_and_is_small_beyond():
+    """There the derivative has fallen as far as is asked for, and yet the value is higher."""
 
     def derivative(margins):
         return np.where(margins < 0.01, -1.0, 0.05)
@@ -129,14 +148,13 @@ def test_newton_steps_where_the_slope_jumps_up_and_is_flat_beyond():
     def value(margins):
         return np.where(margins < 0.01, -margins, 0.05 * (margins - 0.01) - 0.01)
 
-    descent = along_a_line(derivative, value)
     assert abs(derivative(1.0)) <= 0.1
     assert value(1.0) > 0
-    assert value(descent._search()) < 0
+    assert value(exact_step(Function(value, derivative), -1.0)) < 0
 
 
-def test_newton_steps_where_the_slope_falls_slowly_towards_a_near_minimum():
-    """False position would move the far end only, a tenth of the way at a time."""
+def test_an_exact_step_where_the_derivative_falls_slowly_towards_a_near_minimum():
+    """Plain false position would move the far end only, a tenth of the bracket at a time."""
 
     def derivative(margins):
         return np.where(margins < 0.001, 1e3 * margins - 1.0, 0.15 + 0.1 * (margins - 0.001))
@@ -147,35 +165,45 @@ def test_newton_steps_where_the_slope_falls_slowly_towards_a_near_minimum():
             beyond < 0, margins * (500.0 * margins - 1.0), -5e-4 + beyond * (0.15 + 0.05 * beyond)
         )
 
-    assert value(along_a_line(derivative, value)._search()) < 0
+    assert value(exact_step(Function(value, derivative), -1.0)) < 0
 
 
-def along_a_line(derivative, value):
-    """Return a descent in one dimension, at zero, with a step of one before it."""
-    one = np.ones(1)
-    descent = NewtonDescent.__new__(NewtonDescent)
-    descent._problem = SimpleNamespace(
-        loss=SimpleNamespace(derivative=derivative, value=value, overconfidence=1.0),
-        **{"penalty": 0 * one, "straight": 0 * one, "weights": one, "sign": one},
-    )
-    descent.point, descent._scores = 0 * one, 0 * one
-    descent._direction, descent._change, descent._slope = one, one, float(derivative(0.0))
-    return descent
+@settings(max_examples=50)
+@given(st.floats(1e-6, 1e6), st.floats(1e-3, 1e3))
+def test_line_searches_on_a_parabola(minimiser, curvature):
+    """The exact step has at most a tenth of the first derivative; backtracking a decrease."""
+
+    def value(step):
+        return 0.5 * curvature * step * (step - 2 * minimiser)
+
+    def derivative(step):
+        return curvature * (step - minimiser)
+
+    step = exact_step(Function(value, derivative), derivative(0.0))
+    assert abs(step - minimiser) <= 0.1 * minimiser
+    step, reached = backtrack(value, 0.0, derivative(0.0), first=4.0 * minimiser)
+    assert reached == value(step) < 0
+    assert step == minimiser
+    assert expand(value, 0.1 * minimiser, value(0.1 * minimiser))[0] == 0.8 * minimiser
 
 
-class TestRowsNearTheCurvedPart:
-    """Without overconfidence few rows have curvature: those near it are looked at first."""
+def test_backtracking_says_where_no_step_decreases():
+    assert backtrack(lambda step: step, 0.0, -1.0) == (0.0, 0.0)
+
+
+class TestActiveSet:
+    """Without overconfidence few rows have curvature; the others enter by their linear part."""
 
     @pytest.mark.parametrize("fit_intercept", [True, False])
     @pytest.mark.parametrize("scale", [0.02, 0.1, 0.3])
-    def test_near_rows_lead_down_and_bound_the_gap(self, scale, fit_intercept):
+    def test_values_fall_and_gaps_bound_them(self, scale, fit_intercept):
         problem = with_few_curved_rows(scale=scale, fit_intercept=fit_intercept, tol=1e-10)
         interior = InteriorPoint(single(problem), origin(problem))
         while interior.gap > 1e-12 * interior.value and not interior.stalled:
             interior.step()
         start = minimise(replace(problem, max_iter=20)).linear
         point = np.vstack(start)[:, 0] if fit_intercept else start[0][:, 0]
-        descent, previous = NearDescent(single(problem), point), np.inf
+        descent, previous = ActiveSet(single(problem), point, SMOOTH), np.inf
         for _ in range(30):
             assert descent.value <= previous * (1 + 4e-16)
             assert descent.value - interior.value <= descent.gap + 1e-14
@@ -186,23 +214,25 @@ class TestRowsNearTheCurvedPart:
         assert_allclose(descent.value, interior.value, rtol=1e-9)
         assert descent.gap <= 1e-8 * descent.value
 
-    def test_near_rows_save_reads(self, monkeypatch):
+    def test_it_saves_passes(self):
         passes = []
-        for kind in (NearDescent, NewtonDescent):
-            monkeypatch.setattr(_finish, "NearDescent", kind)
+        for active_set in (SMOOTH, None):
             problem = with_few_curved_rows()
-            assert SOLVERS["gram"].solve(problem).status is Status.CONVERGED
-            passes.append(problem.prepared.design.n_passes)
+            start = minimise(replace(problem, max_iter=20)).linear
+            problem = replace(problem, start=start)
+            before = problem.prepared.design.n_passes
+            solution = refine(problem, at_start(problem), active_set=active_set)
+            assert solution.status is Status.CONVERGED
+            passes.append(problem.prepared.design.n_passes - before)
         assert passes[0] < passes[1]
 
-    def test_near_rows_are_given_up_where_others_matter(self, monkeypatch):
-        """As where those in the curve are no more than the columns that they have to determine."""
-        monkeypatch.setattr(_newton, "_GROWTH", 1)
-        monkeypatch.setattr(_newton, "_ROWS_PER_COLUMN", 1)
+    def test_all_rows_become_active_where_the_others_matter(self):
+        """As where rows with curvature are no more than the columns that they determine."""
         X, y = normal(6000, 50, seed=8)
         problem = make(X, y, MarginLoss(1.0, 0.05, 0.0), "gram", alpha=1e-6, tol=1e-8)
         start = minimise(replace(problem, max_iter=20)).linear
-        descent = NearDescent(single(problem), np.vstack(start)[:, 0])
+        few = replace(SMOOTH, per_curved_row=1.0, per_column=1.0)
+        descent = ActiveSet(single(problem), np.vstack(start)[:, 0], few)
         assert descent._inner is not None
         for _ in range(60):
             descent.step()
@@ -212,33 +242,33 @@ class TestRowsNearTheCurvedPart:
 
 @settings(max_examples=50)
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.05, 0.3, 1.0]), st.integers(0, 100))
-def test_rows_taken_for_straight_make_the_objective_no_larger(seed, scale, share):
-    """And leave it as it is where they are straight."""
+def test_linear_parts_bound_the_objective_from_below(seed, scale, percent):
+    """And equal it where the inactive rows are in their linear part."""
     rng, (X, y) = np.random.default_rng(seed), DATA["heavy_tailed"]()
     whole = single(make(X, y, MarginLoss(1.0, scale, 0.0), "gram", alpha=1e-3))
     here, there = rng.normal(size=(2, len(whole.penalty)))
-    scores = whole.score(here)
-    residual = whole.residual(scores)[0]
-    near = (residual > 0) & (residual < 1.5 * scale) | (100 * rng.random(len(X)) < share)
-    fewer = NearProblem(whole, near, scores)
-    assert_allclose(fewer.value(here, fewer.score(here)), whole.value(here, scores), rtol=1e-12)
-    above = whole.value(there, whole.score(there))
-    assert fewer.value(there, fewer.score(there)) <= above * (1 + 1e-12)
-    line = _Line(fewer, here, fewer.score(here), there, fewer.score(there))
-    ahead, back = (
-        fewer.value(p, fewer.score(p)) for p in (here + 1e-6 * there, here - 1e-6 * there)
-    )
-    assert_allclose(line.slope(0.0), (ahead - back) / 2e-6, rtol=1e-5, atol=1e-7)
-    assert line.is_lower(0.5) == (
-        fewer.value(here + 0.5 * there, fewer.score(here + 0.5 * there))
-        <= fewer.value(here, fewer.score(here))
-    )
+    scores = whole.scores(here)
+    residual = whole.sides.residual(whole.sign * scores)[0]
+    active = (residual > 0) & (residual < 1.5 * scale) | (100 * rng.random(len(X)) < percent)
+    task = RestrictedTask(whole, active, scores)
+
+    def value(point):
+        return task.value(point, task.scores(point))
+
+    assert_allclose(value(here), whole.value(here, scores), rtol=1e-12)
+    assert value(there) <= whole.value(there, whole.scores(there)) * (1 + 1e-12)
+    line = TaskLine(task, here, task.scores(here), there, task.scores(there))
+    difference = (value(here + 1e-6 * there) - value(here - 1e-6 * there)) / 2e-6
+    assert_allclose(line.derivative(0.0), difference, rtol=1e-5, atol=1e-7)
+    for step in (0.5, 3.0):
+        change = value(here + step * there) - value(here)
+        assert_allclose(line.value(step) - line.value(0.0), change, rtol=1e-9, atol=1e-12)
 
 
 class TestSystemsOfManyColumns:
     """Solved by conjugate gradients with the factor of an earlier Hessian."""
 
-    def problem(self, n_columns=_single._WIDE, **options):
+    def problem(self, n_columns=256, **options):
         X, y = normal(6000, n_columns, seed=3)
         return make(X, y, MarginLoss(1.0, 0.1, 0.0), "gram", **{"alpha": 1e-2, **options})
 
@@ -250,16 +280,12 @@ class TestSystemsOfManyColumns:
     def test_nearly_and_exactly(self, fit_intercept, monkeypatch):
         problem = single(self.problem(fit_intercept=fit_intercept))
         right = np.random.default_rng(1).normal(size=len(problem.penalty))
-        hessians, system, plain = [], _System(problem), SingleProblem.factorise
-        monkeypatch.setattr(
-            problem,
-            "factorise",
-            lambda c: hessians.append(c) or SingleProblem.factorise(problem, c),
-        )
+        hessians, system, plain = [], NewtonSystem(problem, NewtonPolicy()), problem.factorise
+        monkeypatch.setattr(problem, "factorise", lambda c: hessians.append(c) or plain(c))
         first, second = self.curvature(), 0.9 * self.curvature() + 0.1 * self.curvature(2)
 
         def exactly(curvature):
-            return cho_solve(plain(problem, curvature), right)
+            return cho_solve(plain(curvature), right)
 
         assert_allclose(system.solve(first, right), exactly(first), rtol=1e-12)
         assert_allclose(system.solve(first, right), exactly(first), rtol=1e-12)
@@ -271,10 +297,9 @@ class TestSystemsOfManyColumns:
         assert len(hessians) == 3
 
     def test_as_many_steps_as_rows_that_changed(self, monkeypatch):
-        monkeypatch.setattr(_newton, "_MOST_PRODUCTS", 4)
-        monkeypatch.setattr(_newton, "_PRECISION", 1e-9)
+        policy = NewtonPolicy(cg_max_products=4, cg_tolerance=1e-9)
         problem, curvature = single(self.problem()), self.curvature()
-        right, system = np.ones(len(problem.penalty)), _System(problem)
+        right, system = np.ones(len(problem.penalty)), NewtonSystem(problem, policy)
         system.solve(curvature, right)
         curvature = curvature.copy()
         curvature[[0, 20, 40]] = 1.0, 1.0, 0.0
@@ -282,29 +307,41 @@ class TestSystemsOfManyColumns:
         monkeypatch.setattr(problem, "factorise", None)
         assert_allclose(system.solve(curvature, right), expected, rtol=1e-6)
 
-    def test_too_many_steps_make_a_new_factor(self, monkeypatch):
-        problem = single(self.problem())
-        right, system = np.ones(len(problem.penalty)), _System(problem)
+    def test_too_many_steps_make_a_new_factor(self):
+        problem, policy = single(self.problem()), NewtonPolicy(cg_max_products=0)
+        right, system = np.ones(len(problem.penalty)), NewtonSystem(problem, policy)
         system.solve(self.curvature(), right)
-        monkeypatch.setattr(_newton, "_MOST_PRODUCTS", 0)
         found = system.solve(1.1 * self.curvature(), right)
         expected = cho_solve(problem.factorise(1.1 * self.curvature()), right)
         assert_allclose(found, expected, rtol=1e-12)
 
-    def test_multiply(self):
+    def test_hessian_product(self):
         problem, curvature = single(self.problem()), self.curvature()
         point = np.random.default_rng(4).normal(size=len(problem.penalty))
-        product = problem.multiply(curvature)(point)
+        product = problem.hessian_product(curvature)(point)
         assert_allclose(cho_solve(problem.factorise(curvature), product), point, rtol=1e-8)
 
-    def test_only_where_it_pays(self):
-        assert single(self.problem(_single._WIDE - 1)).multiply(self.curvature()) is None
-        assert single(self.problem()).multiply(np.ones(6000)) is None
+    def test_only_where_it_pays(self, monkeypatch):
+        """Few columns or many rows with curvature are factorised anew."""
+        changed = 0.9 * self.curvature() + 0.1 * self.curvature(2)
+        dense = np.ones(6000)
+        for n_columns, first, second, reused in (
+            (256, self.curvature(), changed, True),
+            (254, self.curvature(), changed, False),
+            (256, dense, 1.1 * dense, False),
+        ):
+            problem = single(self.problem(n_columns))
+            right, system = np.ones(len(problem.penalty)), NewtonSystem(problem, NewtonPolicy())
+            system.solve(first, right)
+            hessians, plain = [], problem.factorise
+            monkeypatch.setattr(problem, "factorise", lambda c: hessians.append(c) or plain(c))  # noqa: B023
+            system.solve(second, right)
+            assert (len(hessians) == 0) == reused
 
     def test_a_descent_ends_at_the_minimum(self):
         problem = self.problem(alpha=1e-4, tol=1e-9)
         start = minimise(replace(problem, max_iter=15)).linear
-        descent = NewtonDescent(single(problem), np.vstack(start)[:, 0])
+        descent = DampedNewton(single(problem), np.vstack(start)[:, 0])
         while descent.decrement > 1e-10 * descent.value and not descent.stalled:
             descent.step()
         interior = InteriorPoint(single(problem), origin(problem))
@@ -312,3 +349,23 @@ class TestSystemsOfManyColumns:
             interior.step()
         assert_allclose(descent.value, interior.value, rtol=1e-8)
         assert descent.gap <= 1e-7 * descent.value
+
+
+@pytest.mark.parametrize("rho", ["pseudo_huber", "log_cosh", "huber", "square"])
+@pytest.mark.parametrize("tau", [0.0, 0.3])
+def test_refinement_of_every_rho(rho, tau):
+    """The same minimum as that of the first-order method, whether or not φ' is bounded."""
+    X, y = normal(400, 5, seed=4)
+    problem = make(X, y, MarginLoss(1.0, 0.3, tau, rho), "gram", alpha=1e-3, tol=1e-10)
+    solution = refine(problem, at_start(problem), active_set=SMOOTH if tau == 0 else None)
+    assert solution.status is Status.CONVERGED
+    assert_allclose(solution.value, minimise(replace(problem, tol=1e-12)).value, rtol=1e-8)
+
+
+def test_newton_alone_is_for_every_smooth_loss():
+    X, y = DATA["classes"]()
+    problem = make(X, y, LogisticLoss(), "gram", alpha=1e-2, tol=1e-12)
+    solution = solve_newton(problem)
+    assert solution.status is Status.CONVERGED
+    assert solution.n_iter < 15
+    assert_allclose(solution.value, minimise(problem).value, rtol=1e-10)

@@ -220,7 +220,7 @@ class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: i
         products = design.row_products(np.ones(design.n_columns), identity)
         gram = products + float(self.fit_intercept)
         fit = self._kernel_solver(gram, n_problems=1)(machine)
-        return replace(fit, coef=rows.pull(fit.coef))
+        return replace(fit, coef=rows.adjoint(fit.coef))
 
     @property
     def _generator(self) -> Any:

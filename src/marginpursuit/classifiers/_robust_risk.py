@@ -13,8 +13,7 @@ from marginpursuit.classifiers._progress import Reporter
 from marginpursuit.classifiers._separate import SeparateClassifier
 from marginpursuit.design import MemoryDesign
 from marginpursuit.solvers import SOLVERS, Progress, Request, plan
-from marginpursuit.solvers.corner import solve_near_corner
-from marginpursuit.solvers.newton import solve_newton
+from marginpursuit.solvers._refine import solve_hinge, solve_newton
 from marginpursuit.solvers.risk import RISK_LOSSES, Risk, RobustSolution
 from marginpursuit.tasks import Labels
 
@@ -30,7 +29,7 @@ ALLOWED = {
 }
 
 # How a weighted risk is minimised where there are few columns or few rows.
-_SOLVE_SMALL = {"hinge": solve_near_corner, "logistic": solve_newton}
+_SOLVE_SMALL = {"hinge": solve_hinge, "logistic": solve_newton}
 
 
 class RobustRiskClassifier(SeparateClassifier):

@@ -13,7 +13,7 @@ from marginpursuit.classifiers._distribution import (
 )
 from marginpursuit.classifiers._parameters import Allowed, number, one_of
 from marginpursuit.solvers._machine import AugmentedRows, DualPoint, Machine, MachineFit
-from marginpursuit.solvers.box_interior_point import solve_interior_point
+from marginpursuit.solvers.distribution import solve_interior_point
 
 if TYPE_CHECKING:
     from marginpursuit.bounds import LeaveOneOutBound

@@ -13,7 +13,7 @@ from marginpursuit.classifiers._distribution import (
 )
 from marginpursuit.classifiers._parameters import Allowed, number, one_of
 from marginpursuit.solvers._machine import AugmentedRows, Machine, MachineFit
-from marginpursuit.solvers.semismooth_newton import solve_newton
+from marginpursuit.solvers.distribution import solve_newton
 
 __all__ = ["ODMClassifier"]
 

@@ -1,121 +1,168 @@
-r"""An interior-point method for what Newton's method leaves unfinished.
+r"""Primal-dual interior-point method (Mehrotra) for one task whose loss has a conjugate.
 
-Where the data can almost be separated, the minimiser depends on which few rows hold the margin, and
-descent finds those one at a time. Mehrotra's primal-dual method approaches all of them at once, in
-some twenty steps, each at the price of a Gram matrix of all rows.
+Where the data are almost separable, few rows determine the minimiser, and Newton's method finds
+these one at a time. An interior-point method approaches all of them at once, in about twenty steps,
+each of which needs the Gram matrix of all rows.
 
-A residual r of a side and its force f, between 0 and F, belong together where
+The residual r of a side and its dual variable a in [0, B], with conjugate h of the loss, satisfy
 
 .. math::
 
-    r = s\,\psi^{-1}\Bigl(\frac{f}{\text{weight}\cdot s}\Bigr) - \text{below} + \text{above},
-    \qquad f \cdot \text{below} = 0, \qquad (F - f) \cdot \text{above} = 0,
+    r = h'(a) - s + t, \qquad a\,s = 0, \qquad (B - a)\,t = 0,
 
-with `below` > 0 where the side is flat and `above` > 0 where it is truncated. The method keeps f,
-F - f (the `room` of the force), below and above positive and drives the products to zero together.
+with slacks s > 0 where the loss is zero and t > 0 where its derivative is at the bound. The method
+keeps a, B - a, s and t positive and drives both products to zero.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from scipy.linalg import LinAlgError, cho_solve
 
 from marginpursuit._validation import FloatArray
-from marginpursuit.losses import curvature
-from marginpursuit.solvers._single import SingleProblem
+from marginpursuit.solvers._single_task import SingleTask
 
-_EPS = float(np.finfo(np.float64).eps)
 
-# The share of the way to the nearest bound that a step may go.
-_CAUTION = 0.99
+@dataclass(frozen=True, slots=True)
+class InteriorPointPolicy:
+    """Constants of the interior-point method."""
 
-# How many times the size of the scores the distance to the minimiser may be.
-_FAR_AWAY = 100.0
+    # The fraction of the step to the boundary (Nocedal and Wright, section 14.2).
+    boundary_fraction: float = 0.99
+
+    # The distance to the minimiser in the bound on the gap, in units of the size of the scores, as
+    # long as the dual residual is not zero.
+    residual_safety: float = 100.0
 
 
 class InteriorPoint:
-    """A descent from a point on; `step` goes one step further.
+    """Mehrotra's predictor-corrector method; `step` does one iteration.
 
-    `point` and `value` are the best so far; `gap` is the distance from the value down to a lower
-    bound on the minimum. The dual variables force, room, below and above are stacked.
+    The dual arrays a, B - a, s and t are stacked to shape (4, n_sides, n_rows).
+
+    Attributes
+    ----------
+    point, value : ndarray, float
+        The best iterate and the objective there.
+    gap : float
+        The distance from `value` to a lower bound on the minimum.
+    dual : ndarray of shape (n_sides, n_rows)
+        The dual variables a of the last iterate.
+    stalled : bool
+        Whether rounding prevents further progress.
     """
 
-    def __init__(self, problem: SingleProblem, point: FloatArray) -> None:
-        self._problem = problem
-        self._here, self._scores = point, problem.score(point)
-        self._dual = np.empty((4, len(problem.side), len(problem.rows)))
-        self._dual[:2] = 0.5 * problem.most_force
-        # What keeps the forces from fitting the residuals goes to below and above.
-        excess = problem.residual(self._scores) - problem.natural(self._dual[0])
-        self._dual[2:] = np.maximum([-excess, excess], 0.0) + problem.loss.margin
-        self._imbalance = self._balance(self._dual[0])
+    def __init__(
+        self, task: SingleTask, point: FloatArray, policy: InteriorPointPolicy | None = None
+    ) -> None:
+        self._task, self._policy = task, policy or InteriorPointPolicy()
+        self._iterate, self._scores = point, task.scores(point)
+        sides, n_rows = task.sides, len(task.weights)
+        self._state = np.empty((4, len(sides.sign), n_rows))
+        self._state[:2] = 0.5 * sides.bound
+        # The slacks take up the difference between residual and h'(a).
+        excess = self._residuals() - sides.conjugate_derivative(self._state[0])
+        self._state[2:] = np.maximum([-excess, excess], 0.0) + sides.level
+        self._dual_residual = task.dual_residual(self._state[0], point)
         self.value, self.stalled = np.inf, False
         self._record()
 
     @property
     def decrement(self) -> float:
-        """What the next steps are expected to gain: all that is left."""
+        """The expected decrease of the objective: the whole gap."""
         return self.gap
 
+    @property
+    def target(self) -> FloatArray:
+        """The best point."""
+        return self.point
+
+    @property
+    def dual(self) -> FloatArray:
+        """The dual variables of the last iterate."""
+        return np.asarray(self._state[0])
+
     def step(self) -> None:
-        """Take one step: a predictor tells how far to centre, a corrector is where to go."""
-        problem, (force, room, below, above) = self._problem, self._dual
-        self._natural = problem.natural(force)
-        with np.errstate(divide="ignore"):  # a force at its bound does not bend
-            slack = 1.0 / (problem.side_weight * curvature(self._natural / problem.loss.scale))
-        bend = 1.0 / (slack + below / force + above / room)
+        """Do one predictor and one corrector step with the same factorisation."""
+        task, (dual, room, below, above) = self._task, self._state
+        natural = task.sides.conjugate_derivative(dual)
+        stiffness = 1.0 / (task.sides.conjugate_curvature(natural) + below / dual + above / room)
         try:
-            factor = problem.factorise(bend.sum(axis=0))
-        except LinAlgError:  # singular to rounding
+            factor = task.factorise(stiffness.sum(axis=0))
+        except LinAlgError:  # singular to working precision
             self.stalled = True
             return
-        product = self._product(self._dual)
-        *_, ahead = self._direction(factor, bend, np.zeros_like(self._dual[2:]))
-        share = self._product(self._dual + self._length(ahead) * ahead) / product
-        goals = share**3 * product - ahead[:2] * ahead[2:]
-        point, scores, change = self._direction(factor, bend, goals)
-        length = self._length(change)
-        self._here = self._here + length * point
-        self._scores = self._scores + length * scores
-        self._dual += length * change
-        self._imbalance *= 1.0 - length  # the balance is linear in point and force
+        mismatch = self._residuals() - natural
+        system = _System(factor, stiffness, mismatch)
+        product = self._mean_product(self._state)
+        *_, predictor = self._direction(system, np.zeros_like(self._state[2:]))
+        ahead = self._mean_product(self._state + self._step_size(predictor) * predictor)
+        # Mehrotra's centring parameter, (μ_affine / μ)³, and his second-order correction.
+        targets = (ahead / product) ** 3 * product - predictor[:2] * predictor[2:]
+        point, scores, change = self._direction(system, targets)
+        size = self._step_size(change)
+        self._iterate = self._iterate + size * point
+        self._scores = self._scores + size * scores
+        self._state += size * change
+        self._dual_residual = (1.0 - size) * self._dual_residual  # linear in point and dual
         self._record()
-        self.stalled = self._product(self._dual) <= _EPS * self.value
+        total = self._mean_product(self._state) * task.total_weight
+        self.stalled = total <= self._rounding()
 
     def _record(self) -> None:
-        """Keep the point if it is the best, and bound the minimum from below."""
-        value = self._problem.value(self._here, self._scores)
-        # As long as forces are out of balance, the minimiser may be far away: count it so much.
-        gap = self._problem.gap(self._scores, self._dual[0], _FAR_AWAY * self._imbalance)
+        """Keep the best point, and bound the gap."""
+        task = self._task
+        value = task.value(self._iterate, self._scores)
         if value < self.value:
-            self.point, self.value = self._here, value
-        self.gap = max(_EPS * self.value, self.value - max(0.0, value - gap))
+            self.point, self.value = self._iterate, value
+        gap = task.duality_gap(
+            self._scores,
+            self._state[0],
+            self._dual_residual,
+            safety=self._policy.residual_safety,
+        )
+        lower = max(task.lower_bound, value - gap)
+        self.gap = max(self._rounding(), self.value - lower)
+
+    def _rounding(self) -> float:
+        return float(np.finfo(np.float64).eps) * (self.value - self._task.lower_bound)
+
+    def _residuals(self) -> FloatArray:
+        return self._task.sides.residual(self._task.sign * self._scores)
 
     def _direction(
-        self, factor: Any, bend: FloatArray, goals: FloatArray
+        self, system: "_System", targets: FloatArray
     ) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Solve for what takes the forces to balance and the two products to their goals.
+        """Solve for a zero dual residual and for the products `targets`, linearised.
 
-        Returns the changes of the point, of its scores and of the dual variables.
+        Returns the changes of the point, of its scores and of the stacked dual arrays.
         """
-        problem, near, far = self._problem, self._dual[:2], self._dual[2:]
-        push = problem.residual(self._scores) - self._natural
-        push = push + goals[0] / near[0] - goals[1] / near[1]
-        point = cho_solve(factor, self._balance(near[0] + bend * push))
-        scores = problem.score(point)
-        force = bend * (push - problem.side * problem.sign * scores)
-        both = np.stack([force, -force])
-        return point, scores, np.concatenate([both, (goals - far * (near + both)) / near])
+        task, (inner, slack) = self._task, (self._state[:2], self._state[2:])
+        shift = system.mismatch + targets[0] / inner[0] - targets[1] / inner[1]
+        dual = inner[0] + system.stiffness * shift
+        right = task.dual_residual(dual, self._iterate)
+        point = cho_solve(system.factor, right)
+        scores = task.scores(point)
+        change = system.stiffness * (shift - task.sides.sign * task.sign * scores)
+        both = np.stack([change, -change])
+        return point, scores, np.concatenate([both, (targets - slack * (inner + both)) / inner])
 
-    def _length(self, change: FloatArray) -> float:
-        """Return how far a step may go, at most one, for all dual variables to stay positive."""
-        return min(1.0, _CAUTION / max(float(np.max(-change / self._dual)), _CAUTION))
+    def _step_size(self, change: FloatArray) -> float:
+        """Return the largest step size, at most 1, that keeps all dual arrays positive."""
+        fraction = self._policy.boundary_fraction
+        return min(1.0, fraction / max(float(np.max(-change / self._state)), fraction))
 
-    def _product(self, dual: FloatArray) -> float:
-        """Return the mean product of force and below, room and above."""
-        return float(np.mean(dual[:2] * dual[2:], axis=(0, 1)) @ self._problem.weights)
+    def _mean_product(self, state: FloatArray) -> float:
+        """Return the weighted mean of the products a·s and (B - a)·t; inactive rows have none."""
+        total = float(np.mean(state[:2] * state[2:], axis=(0, 1)) @ self._task.weights)
+        return total / self._task.total_weight
 
-    def _balance(self, force: FloatArray) -> FloatArray:
-        """Return what the forces pull the point with, less what the penalty pulls back."""
-        pull = self._problem.pull((self._problem.side * force).sum(axis=0))
-        return pull + self._problem.straight - self._problem.penalty * self._here
+
+@dataclass(frozen=True, slots=True)
+class _System:
+    """The Newton system of one iteration."""
+
+    factor: Any  # of Q + Σ c_i (k⁺ + k⁻)_i x_i x_iᵀ
+    stiffness: FloatArray  # k = 1 / (h''(a) + s/a + t/(B - a))
+    mismatch: FloatArray  # r - h'(a)

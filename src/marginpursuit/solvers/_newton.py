@@ -1,20 +1,15 @@
-"""Newton steps for what the quasi-Newton method leaves unfinished.
+"""Damped Newton method for one task.
 
-Where overconfidence and scale are small, few rows have curvature and the Gram matrix is far from
-the Hessian. The Hessian itself is then cheap, since it sums over those rows alone. The curvature of
-a row is averaged over as far as the last step has moved its score, to both sides, so that a row
-which is about to reach or to leave the curved part of the loss counts in time. Along a step the
-scores are a straight line, so the line search costs no read. The force of a row beyond the curved
-part stays as it is: what the forces pull with is kept, and only rows whose force changes are read
-for it. So a step costs one read of all rows, for the scores, and the Hessian of few.
-
-Two things make that cheaper. Where rows with curvature are few beside the columns that they have to
-determine, which rows these are changes by few a step: `_System` keeps the factor of an earlier
-Hessian. Where they are many, those near the curved part decide on the next steps: `NearDescent`
-looks at the others only now and then.
+The Hessian is Q + Σ c_i φ''(m_i) x_i x_iᵀ, a sum over the rows with non-zero curvature. φ'' is
+replaced by the divided difference of φ' over ± the last change of the margin, so that a row about
+to enter or leave the curved part of the loss is counted. Scores are linear along a direction, so
+that the line search needs no pass over the data. The dual variable of a row in a linear part of the
+loss is constant, and Σ c_i y_i a_i x_i is updated by the changes of the dual variables. A step thus
+costs one pass over all rows, for the scores of the direction, and passes over the rows whose dual
+variable changes.
 """
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,299 +17,187 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_solve
 
 from marginpursuit._validation import FloatArray
-from marginpursuit.losses import TRUNCATION
-from marginpursuit.solvers._single import NearProblem, SingleProblem
-
-# The shortest distance to average over, in units of the scale; differences keep enough digits.
-_SHORTEST_REACH = 1e-6
-
-# Systems are solved by conjugate gradients where the curvatures, summed up, have changed by at most
-# this share since a Hessian was factorised, in at most so many steps, up to this share.
-_LITTLE_CHANGE, _MOST_PRODUCTS, _PRECISION = 0.5, 40, 0.1
-
-# The line search ends where the slope has fallen to this share, or after so many trials.
-_FLAT = 0.1
-_MOST_TRIALS = 20
-
-# Rows that are looked at: so many times those in the curved part of the loss, and for each column.
-_GROWTH, _ROWS_PER_COLUMN = 3, 4
-
-# How far the problem with these rows is solved: this share of what a step gains, or of the
-# tolerance, in at most so many steps.
-_COARSE, _WITHIN, _MOST_INNER_STEPS = 0.05, 0.1, 30
-
-# The share of what a step has promised that it has to gain for these rows to be enough.
-_LEAST_WORTH = 0.25
+from marginpursuit.solvers._line_search import TaskLine, exact_step
+from marginpursuit.solvers._single_task import SingleTask
 
 
-class NewtonDescent:
-    """A descent from a point on; `step` goes one step further.
+@dataclass(frozen=True, slots=True)
+class NewtonPolicy:
+    """Thresholds of Newton's method; measured by the fits of `benchmarks/fits.py`.
 
-    `gap` bounds the suboptimality by the forces that the rows would have after a full step. Those
-    balance, and where none leaves its bounds the gap is half the squared Newton decrement, which
-    `decrement` is in any case: an estimate that does not count forces out of bounds.
+    Conjugate gradients replace a factorisation only where that pays: on digit5, with 784 columns, a
+    factorisation takes as long as 50 products with the few rows that have curvature.
     """
 
-    def __init__(self, problem: SingleProblem, point: FloatArray) -> None:
-        self._problem, self._system = problem, _System(problem)
-        self.point, self._scores = point, problem.score(point)
-        self.value, self.stalled = problem.value(point, self._scores), False
-        self._force = -problem.loss.derivative(problem.sign * self._scores)
-        self._pull = problem.pull(self._force) + problem.straight
-        self._gap: float | None
-        self._aim(np.zeros_like(self._scores))
+    # The least half-width of the divided difference, in units of the scale of the loss: a
+    # difference of derivatives then keeps ten digits.
+    min_half_width: float = 1e-6
 
-    def step(self) -> None:
-        """Go along the direction as long as the value falls."""
-        length = self._search()
-        self.point = self.point + length * self._direction
-        self._scores = self._scores + length * self._change
-        self.value = self._problem.value(self.point, self._scores)
-        self.stalled = length == 0.0
-        force = -self._problem.loss.derivative(self._problem.sign * self._scores)
-        self._pull = self._pull + self._problem.pull(force - self._force)
-        self._force = force
-        self._aim(length * np.abs(self._change))
+    # The least number of columns, and the largest fraction of rows with curvature, for which a
+    # factor of an earlier Hessian preconditions conjugate gradients.
+    cg_min_columns: int = 256
+    cg_max_row_fraction: float = 0.1
 
-    def _aim(self, reach: FloatArray) -> None:
-        """Set the direction from here, with curvatures averaged as far as `reach`."""
-        problem, loss = self._problem, self._problem.loss
-        margins = problem.sign * self._scores
-        reach = np.maximum(reach, _SHORTEST_REACH * loss.scale)
-        rise = loss.derivative(margins + reach) - loss.derivative(margins - reach)
-        curvature = np.maximum(0.5 * rise / reach, 0.0)
-        descent = self._pull - problem.penalty * self.point
-        try:
-            direction = self._system.solve(curvature, descent)
-            # Forces balance, and prove a small gap, only if this is exact.
-            if 0.5 * float(descent @ direction) <= problem.tolerance(self.value):
-                direction = self._system.solve(curvature, descent, exactly=True)
-        except LinAlgError:  # singular to rounding
-            self.stalled, self._gap, self.decrement = True, self.value, self.value
-            return
-        self._direction = direction
-        self._slope = -float(descent @ self._direction)
-        self._change = problem.score(self._direction)
-        self.decrement = -0.5 * self._slope
-        self._curvature, self._gap = curvature, None
+    # The largest change Σ c_i |k_i - k'_i| of the curvatures since that factorisation, relative to
+    # Σ c_i k'_i.
+    cg_max_change: float = 0.5
 
-    @property
-    def gap(self) -> float:
-        """A bound on the suboptimality, computed when it is asked for."""
-        if self._gap is None:
-            self._gap = self._bound()
-        return self._gap
-
-    def _bound(self) -> float:
-        """Bound the suboptimality by the forces after a full step."""
-        problem = self._problem
-        rows, wanted, target = self._ahead()
-        possible = np.clip(problem.side * wanted, 0.0, problem.most_force)
-        # Clipping leaves forces out of balance, and so does what a singular Hessian cannot undo.
-        difference = np.zeros_like(self._force)
-        difference[rows] = (problem.side * possible).sum(axis=0) - self._force[rows]
-        pull = self._pull + problem.pull(difference)
-        gap = problem.gap(self._scores, possible, pull - problem.penalty * target, rows)
-        return min(self.value, gap + 0.5 * float(problem.penalty @ (target - self.point) ** 2))
-
-    def _ahead(self) -> tuple[NDArray[np.intp], FloatArray, FloatArray]:
-        """Return some rows, the forces that they want at the end of a full step, and that end.
-
-        All others keep their force.
-        """
-        # Where a row has no curvature, its force stays, and takes nothing from the bound.
-        curved = np.flatnonzero(self._curvature)
-        change = self._problem.sign[curved] * self._change[curved]
-        wanted = self._force[curved] - self._curvature[curved] * change
-        return curved, wanted, self.point + self._direction
-
-    def _search(self) -> float:
-        """Find a length at which the slope along the step is nearly zero.
-
-        This is false position in the Illinois variant.
-        """
-        line = _Line(self._problem, self.point, self._scores, self._direction, self._change)
-        low, slope_low, high, slope_high = 0.0, self._slope, np.inf, np.inf
-        length, before = 1.0, 0.0
-        for _ in range(_MOST_TRIALS):
-            slope = line.slope(length)
-            # Where the slope jumps up soon, it may be flat beyond, and the value above that here.
-            if abs(slope) <= _FLAT * abs(self._slope) and line.is_lower(length):
-                break
-            # An end that stays again counts as half as steep: else the other draws near slowly.
-            stays = 0.5 if slope * before > 0 else 1.0
-            if slope < 0:
-                low, slope_low, slope_high = length, slope, stays * slope_high
-            else:
-                high, slope_high, slope_low = length, slope, stays * slope_low
-            before = slope
-            if high == np.inf:
-                length = 4.0 * length
-            else:
-                share = slope_low / (slope_low - slope_high)
-                length = low + (high - low) * float(np.clip(share, 0.1, 0.9))
-        # Up to `low` the slope is negative, so there the value has not risen.
-        return length if line.is_lower(length) else low
+    # The largest number of products, and the relative residual, in the norm of the preconditioner.
+    cg_max_products: int = 40
+    cg_tolerance: float = 0.1
 
 
-class _System:
-    """Newton's linear systems, of which one is much like the one before.
+class NewtonSystem:
+    """Newton's linear systems for one task; the factor of an earlier Hessian is reused."""
 
-    Where rows that are curved are few and columns many, most of a step goes into factorising the
-    Hessian. So the factor of an earlier one is kept, and preconditions conjugate gradients, as long
-    as these take few steps.
-    """
-
-    def __init__(self, problem: SingleProblem) -> None:
-        self._problem = problem
+    def __init__(self, task: SingleTask, policy: NewtonPolicy) -> None:
+        self._task, self._policy = task, policy
         self._factor: Any = None
-        self._curvature = np.zeros(len(problem.rows))  # of the factor
+        self._curvature = np.zeros(len(task.weights))  # of the factor
 
     def solve(
         self, curvature: FloatArray, right: FloatArray, *, exactly: bool = False
     ) -> FloatArray:
-        """Solve for the Hessian with these curvatures; but for some per cent, unless exactly."""
-        weights = self._problem.weights
-        change = weights @ np.abs(curvature - self._curvature)
-        if change > 0 and not exactly and change <= _LITTLE_CHANGE * (weights @ self._curvature):
-            multiply = self._problem.multiply(curvature)
-            found = multiply and self._conjugate_gradients(multiply, right)
+        """Solve for the Hessian with these curvatures; to `cg_tolerance` unless `exactly`."""
+        weights = self._task.weights
+        change = float(weights @ np.abs(curvature - self._curvature))
+        if change > 0 and not exactly and self._can_reuse(curvature, change, len(right)):
+            found = self._conjugate_gradients(curvature, right)
             if found is not None:
                 return found
         if self._factor is None or change > 0:
-            self._factor, self._curvature = self._problem.factorise(curvature), curvature
+            self._factor, self._curvature = self._task.factorise(curvature), curvature
         return np.asarray(cho_solve(self._factor, right, check_finite=False))
 
-    def _conjugate_gradients(
-        self, multiply: Callable[[FloatArray], FloatArray], right: FloatArray
-    ) -> FloatArray | None:
-        """Solve by conjugate gradients; None if that takes too many."""
+    def _can_reuse(self, curvature: FloatArray, change: float, n_columns: int) -> bool:
+        policy = self._policy
+        return (
+            n_columns >= policy.cg_min_columns
+            and change <= policy.cg_max_change * float(self._task.weights @ self._curvature)
+            and int(np.count_nonzero(curvature)) <= policy.cg_max_row_fraction * len(curvature)
+        )
+
+    def _conjugate_gradients(self, curvature: FloatArray, right: FloatArray) -> FloatArray | None:
+        """Solve by preconditioned conjugate gradients; None if that needs too many products."""
+        multiply = self._task.hessian_product(curvature)
+        if multiply is None:
+            return None
         solution, residual = np.zeros_like(right), right
-        direction, before, enough = np.zeros_like(right), np.inf, 0.0
-        for step in range(_MOST_PRODUCTS + 1):
-            ahead = cho_solve(self._factor, residual, check_finite=False)
-            size = float(residual @ ahead)
-            enough = enough if step else _PRECISION**2 * size
-            if size <= enough:
+        direction, last, target = np.zeros_like(right), np.inf, 0.0
+        for iteration in range(self._policy.cg_max_products + 1):
+            conditioned = cho_solve(self._factor, residual, check_finite=False)
+            square = float(residual @ conditioned)
+            target = target if iteration else self._policy.cg_tolerance**2 * square
+            if square <= target:
                 return solution
-            direction = ahead + size / before * direction
+            direction = conditioned + square / last * direction
             product = multiply(direction)
-            length = size / float(direction @ product)
-            solution, residual = solution + length * direction, residual - length * product
-            before = size
+            step = square / float(direction @ product)
+            solution, residual = solution + step * direction, residual - step * product
+            last = square
         return None
 
 
-class _Line:
-    """The objective along a step.
+class DampedNewton:
+    """Newton's method with an exact line search; `step` does one iteration.
 
-    Without overconfidence a row that is above the level at both ends of a stretch is so between
-    them, and costs nothing there: it is left out.
+    Attributes
+    ----------
+    point, value, gradient : ndarray, float, ndarray
+        The iterate, the objective and its gradient there.
+    decrement : float
+        Half the squared Newton decrement, -½ ∇F·d for the direction d: an estimate of the
+        suboptimality.
+    stalled : bool
+        Whether rounding prevents a further decrease.
     """
 
     def __init__(
-        self,
-        problem: SingleProblem,
-        point: FloatArray,
-        scores: FloatArray,
-        direction: FloatArray,
-        change: FloatArray,
+        self, task: SingleTask, point: FloatArray, policy: NewtonPolicy | None = None
     ) -> None:
-        self._loss, self._penalty = problem.loss, problem.penalty
-        self._point, self._direction = point, direction
-        self._straight = float(problem.straight @ direction)
-        self._margins, self._changes = problem.sign * scores, problem.sign * change
-        self._weights = problem.weights
-        self._reach(1.0)
+        self._task, self._policy = task, policy or NewtonPolicy()
+        self._system = NewtonSystem(task, self._policy)
+        self.point, self._scores = point, task.scores(point)
+        self.value, self.stalled = task.value(point, self._scores), False
+        self._gap: float | None = None
+        self._dual = task.dual_variable(self._scores)
+        self._adjoint = task.adjoint(self._dual)
+        self._find_direction(np.zeros_like(self._scores))
 
-    def slope(self, length: float) -> float:
-        """Return the derivative in the length."""
-        slopes = self._loss.derivative(self._at(length))
-        pull = self._penalty * (self._point + length * self._direction) @ self._direction
-        return float(self._factors @ slopes + pull - self._straight)
+    @property
+    def gradient(self) -> FloatArray:
+        """The gradient Qw - g - Σ c_i y_i a_i x_i."""
+        return self._task.quadratic_gradient(self.point) - self._adjoint
 
-    def is_lower(self, length: float) -> bool:
-        """Whether the objective is no higher there than at the beginning."""
-        return self._value(length) <= self._value(0.0)
+    @property
+    def target(self) -> FloatArray:
+        """The point after a full step."""
+        return self.point + self._direction
 
-    def _value(self, length: float) -> float:
-        point = self._point + length * self._direction
-        losses = self._some_weights @ self._loss.value(self._at(length))
-        return float(losses + 0.5 * self._penalty @ point**2 - length * self._straight)
+    @property
+    def gap(self) -> float:
+        """A bound on the suboptimality, computed on demand; the loss needs a conjugate."""
+        if self._gap is None:
+            self._gap = self._bound_gap()
+        return self._gap
 
-    def _at(self, length: float) -> FloatArray:
-        """Return the margins of the rows that may cost something."""
-        if length > self._longest:
-            self._reach(length)
-        return np.asarray(self._some_margins + length * self._some_changes)
+    def step(self) -> None:
+        """Minimise along the direction, and find the next direction."""
+        line = TaskLine(self._task, self.point, self._scores, self._direction, self._score_change)
+        size = exact_step(line, self._slope)
+        self.point = self.point + size * self._direction
+        self._scores = self._scores + size * self._score_change
+        self.value = self._task.value(self.point, self._scores)
+        self.stalled = size == 0.0
+        dual = self._task.dual_variable(self._scores)
+        self._adjoint = self._adjoint + self._task.adjoint(dual - self._dual)
+        self._dual = dual
+        self._find_direction(size * np.abs(self._score_change))
 
-    def _reach(self, length: float) -> None:
-        """Choose the rows that may cost something up to this length."""
-        self._longest, rows = length, np.arange(len(self._margins))
-        if self._loss.overconfidence == 0:
-            least = np.minimum(self._margins, self._margins + length * self._changes)
-            rows = np.flatnonzero(least < self._loss.margin)
-        self._some_margins, self._some_changes = self._margins[rows], self._changes[rows]
-        self._some_weights = self._weights[rows]
-        self._factors = self._some_weights * self._some_changes
-
-
-class NearDescent(NewtonDescent):
-    """A descent that looks at few rows, for losses without overconfidence.
-
-    A step minimises the problem with only the rows near the curved part of the loss, all others
-    taken for straight, by Newton steps that read no other rows. Its minimum bounds that of the
-    whole from below. Once that has promised far more than there was to gain, other rows matter as
-    much, and all steps from there on are plain.
-    """
-
-    def __init__(self, problem: SingleProblem, point: FloatArray) -> None:
-        self._inner: NewtonDescent | None = None
-        self._is_enough, self._worth = True, np.inf  # the value that a step is to get below
-        super().__init__(problem, point)
-
-    def _aim(self, reach: FloatArray) -> None:
-        self._is_enough &= self.value <= self._worth
-        if self._is_enough:
-            self._aim_near()
-        if not self._is_enough:
-            self._inner = None
-            super()._aim(reach)
-
-    def _aim_near(self) -> None:
-        """Set the direction to the minimiser of the problem with the rows that are near."""
-        problem, near = self._problem, self._nearest()
-        inner = NewtonDescent(NearProblem(problem, near, self._scores), self.point)
-        least = _WITHIN * problem.tolerance(self.value)
-        for _ in range(_MOST_INNER_STEPS):
-            if inner.stalled or inner.decrement <= max(least, _COARSE * (self.value - inner.value)):
-                break
-            inner.step()
-        if inner.stalled:
-            self._is_enough = False
+    def _find_direction(self, half_width: FloatArray) -> None:
+        """Solve Newton's system, with curvatures averaged over ± `half_width` of the margins."""
+        task, loss = self._task, self._task.loss
+        margins = task.sign * self._scores
+        width = np.full_like(margins, self._policy.min_half_width * task.scale)
+        if task.averages_curvature:
+            width = np.maximum(half_width, width)
+        change = loss.derivative(margins + width) - loss.derivative(margins - width)
+        curvature, gradient = np.maximum(0.5 * change / width, 0.0), self.gradient
+        try:
+            direction = self._system.solve(curvature, -gradient)
+            # The dual residual after a full step is zero only if the solution is exact.
+            if -0.5 * float(gradient @ direction) <= task.tolerance(self.value):
+                direction = self._system.solve(curvature, -gradient, exactly=True)
+        except LinAlgError:  # singular to working precision
+            self.stalled, self._gap, self.decrement = True, self.value, self.value
             return
-        self._inner, self._near = inner, np.flatnonzero(near)
-        self._direction = inner.point + inner._direction - self.point
-        self._slope = -float((self._pull - problem.penalty * self.point) @ self._direction)
-        self._change = problem.score(self._direction)
-        self.decrement, self._gap = self.value - inner.value + inner.decrement, None
-        self._worth = self.value - _LEAST_WORTH * self.decrement
+        self._curvature = curvature
+        self._set_direction(direction)
+        self.decrement = -0.5 * self._slope
 
-    def _nearest(self) -> NDArray[np.bool_]:
-        """Return which rows are in the curved part of the loss, or nearest to it."""
-        loss, margins = self._problem.loss, self._problem.sign * self._scores
-        half = 0.5 * TRUNCATION * loss.scale
-        away = np.abs(margins - (loss.margin - half))
-        curved = int(np.count_nonzero(away < half))
-        number = max(_GROWTH * curved, _ROWS_PER_COLUMN * len(self.point))
-        if number >= len(away):
-            return np.ones(len(away), dtype=bool)
-        return np.asarray(away <= np.partition(away, number)[number])
+    def _set_direction(self, direction: FloatArray) -> None:
+        self._direction, self._slope = direction, float(self.gradient @ direction)
+        self._score_change, self._gap = self._task.scores(direction), None
 
-    def _ahead(self) -> tuple[NDArray[np.intp], FloatArray, FloatArray]:
-        if self._inner is None:
-            return super()._ahead()
-        curved, wanted, target = self._inner._ahead()
-        force = self._inner._force.copy()
-        force[curved] = wanted
-        return self._near, force, target
+    def _bound_gap(self) -> float:
+        """Bound the suboptimality by the dual variables after a full step.
+
+        To first order these have a dual residual of zero, and the gap is `decrement`. Dual
+        variables outside of their bounds are clipped, which leaves a residual.
+        """
+        task = self._task
+        rows, predicted = self._predicted_dual()
+        dual = np.clip(task.sides.sign * predicted, 0.0, task.sides.bound)
+        change = np.zeros_like(self._dual)
+        change[rows] = (task.sides.sign * dual).sum(axis=0) - self._dual[rows]
+        gradient = task.quadratic_gradient(self.target)
+        residual = self._adjoint + task.adjoint(change) - gradient
+        square = 0.5 * float((gradient - task.quadratic_gradient(self.point)) @ self._direction)
+        gap = task.duality_gap(self._scores, dual, residual, rows=rows) + square
+        return min(self.value - task.lower_bound, gap)
+
+    def _predicted_dual(self) -> tuple[NDArray[np.intp], FloatArray]:
+        """Return the rows with curvature, and their dual variables after a full step."""
+        rows = np.flatnonzero(self._curvature)
+        change = self._task.sign[rows] * self._score_change[rows]
+        return rows, self._dual[rows] - self._curvature[rows] * change

@@ -134,7 +134,7 @@ def solve_rows(machine: Machine, rows: AugmentedRows, rng: Any) -> MachineFit:
     MachineFit
         With w, the coefficient of the constant last.
     """
-    metric, start = None, machine.mean * rows.pull(machine.weights * machine.sign)
+    metric, start = None, machine.mean * rows.adjoint(machine.weights * machine.sign)
     if machine.variance > 0:
         _, factor, offset = quadratic_form(machine, rows)
         metric = np.ascontiguousarray(cho_solve(factor, np.eye(rows.n_columns)))
@@ -172,7 +172,7 @@ def _descend(
         excess = terms.excess(descent.a, margins)
         moved = 0.5 * float(descent.a @ (margins - sign * start))
         regularised = moved + float(terms.loss(margins).sum())
-        gap = machine.measure(float(excess.sum()), regularised)
+        gap = float(excess.sum()) / machine.unit(regularised)
         machine.report(Progress(iteration, iteration, regularised + constant, gap))
         if gap <= machine.tol:
             return regularised + constant, gap, Status.CONVERGED, iteration

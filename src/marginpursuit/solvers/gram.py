@@ -27,12 +27,12 @@ from marginpursuit._namespaces import to_numpy
 from marginpursuit._threads import single_threaded_blas
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Design, Linear, Standardisation, take_rows
-from marginpursuit.losses import TRUNCATION
-from marginpursuit.solvers._finish import finished
+from marginpursuit.solvers._active_set import SMOOTH
 from marginpursuit.solvers._penalty import mean_unit, mean_weights, request_unit
-from marginpursuit.solvers._problem import Prepared, Problem, Request, Solution, Status
+from marginpursuit.solvers._problem import Prepared, Problem, Request, Solution
 from marginpursuit.solvers._quasi_newton import minimise
-from marginpursuit.solvers._single import SingleProblem, part_of
+from marginpursuit.solvers._refine import at_start, refine
+from marginpursuit.solvers._single_task import ProblemTask, with_rows
 from marginpursuit.solvers.plan import can_subsample, plan_gram
 from marginpursuit.solvers.preconditioners import GramPreconditioner
 
@@ -107,11 +107,12 @@ class GramSolver:
         if plan.fits_subsample:
             from_subsample = _fit_subsample(problem)
             if from_subsample is not None:
-                zero = np.zeros(1)
-                start = Solution(from_subsample.start, zero, zero, Status.MAX_ITER, 0, ())
                 with single_threaded_blas():
-                    return finished(
-                        from_subsample, start, plan.gap_weight, near=plan.uses_active_set
+                    return refine(
+                        from_subsample,
+                        at_start(from_subsample),
+                        gap_factor=plan.gap_weight,
+                        active_set=SMOOTH if plan.uses_active_set else None,
                     )
         preconditioner = problem.prepared.preconditioner
         if isinstance(preconditioner, GramPreconditioner):
@@ -121,7 +122,7 @@ class GramSolver:
         )
         if plan.accepts(first, problem.max_iter):
             return first
-        return finished(problem, first, 1.0)
+        return refine(problem, first)
 
 
 def _is_one_sided(loss: object) -> bool:
@@ -191,7 +192,7 @@ def _fit_subsample(problem: Problem) -> Problem | None:
         policy.max_start_rows_per_column * design.n_columns,
     )
     rows = stratified_rows(design.n_rows, size)
-    subsample = part_of(problem, rows, threads=design.threads)
+    subsample = with_rows(problem, rows, threads=design.threads)
     total = float(subsample.tasks.weights.sum())
     if not total > 0:
         return None
@@ -227,9 +228,9 @@ def _fit_subsample(problem: Problem) -> Problem | None:
 
 def _active_fraction(problem: Problem, linear: Linear) -> float:
     """Return the fraction of the rows with non-zero curvature, for one task."""
-    single = SingleProblem(problem, 0)
-    residual = single.residual(single.score(problem.join(*linear)[0]))
-    return float(np.mean((residual > 0) & (residual < TRUNCATION * single.loss.scale)))
+    task = ProblemTask(problem, 0)
+    residual = task.sides.residual(task.sign * task.scores(problem.join(*linear)[0]))
+    return float(np.mean((residual > 0) & (residual < task.loss.curvature_support)))
 
 
 @dataclass(frozen=True, slots=True)

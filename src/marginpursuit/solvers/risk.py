@@ -19,7 +19,7 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.design import Linear
 from marginpursuit.losses import INFLUENCE_BOUND, LogisticLoss, MarginLoss
 from marginpursuit.solvers._problem import Prepared, Problem, Solution
-from marginpursuit.solvers._single import part_of
+from marginpursuit.solvers._single_task import with_rows
 from marginpursuit.tasks import Labels, Tasks
 
 # The part of the margin over which the corner of the hinge is rounded: the rounded hinge is below
@@ -136,7 +136,7 @@ class Risk:
         )
         counted = np.flatnonzero(weights)
         if len(counted) < _FEW * len(weights):
-            problem = part_of(problem, counted)
+            problem = with_rows(problem, counted)
         solution = self.solve(problem)
         return replace(self.at(solution.linear), lack=float(solution.gap[0]))
 

@@ -1,0 +1,188 @@
+r"""Active-set method for one task whose loss is linear outside of an interval of the margin.
+
+Without overconfidence the loss is linear where the residual γ - m exceeds the support of φ'', and
+zero where it is negative. Only the *active* rows, those in or near the curved part, enter an
+iteration by their loss; the others enter by their linear part, a constant gradient. As the loss is
+convex it is nowhere below its linear part: the minimum of the restricted problem is a lower bound
+on that of the whole. An iteration minimises the restricted problem and then searches along the line
+to its minimiser, with all rows.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marginpursuit._validation import FloatArray
+from marginpursuit.solvers._interior_point import InteriorPoint
+from marginpursuit.solvers._newton import DampedNewton
+from marginpursuit.solvers._single_task import ProblemTask, with_rows
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveSetPolicy:
+    """Which rows are active, and how the restricted problem is solved."""
+
+    method: type[DampedNewton] | type[InteriorPoint]
+
+    # The number of active rows is the largest of these multiples: of the rows with curvature, of
+    # the columns, of all rows.
+    per_curved_row: float
+    per_column: float
+    per_row: float
+
+    # The restricted problem is solved up to these fractions of the tolerance and of the decrease
+    # of the objective since its start.
+    tolerance_fraction: float
+    decrease_fraction: float
+
+    # The relative gap to which the problem is solved if all rows are equally far from the curved
+    # part, as at w = 0: the solution only serves to select the active rows.
+    selection_tolerance: float = 1e-2
+
+    max_steps: int = 30  # for a restricted problem
+
+    # The least ratio of actual to predicted decrease (Nocedal and Wright, section 4.1). Below it
+    # the linear parts of too many inactive rows are wrong, and all rows become active.
+    min_decrease_ratio: float = 0.25
+
+
+#: For margin pursuit, whose loss is curved over a multiple of its scale (digit5, protein).
+SMOOTH = ActiveSetPolicy(DampedNewton, 3.0, 4.0, 0.0, 0.1, 0.05)
+
+#: For a hinge that is rounded over 1e-4 of the margin: hardly a row has curvature
+#: (`benchmarks/contamination.py`).
+HINGE = ActiveSetPolicy(InteriorPoint, 1.0, 10.0, 0.05, 0.5, 0.0)
+
+
+class RestrictedTask(ProblemTask):
+    """The task with only the active rows; the others enter by the linear part at `scores`."""
+
+    def __init__(self, task: ProblemTask, active: NDArray[np.bool_], scores: FloatArray) -> None:
+        super().__init__(with_rows(task.problem, task.rows[active]), task.task)
+        sides, loss = task.sides, task.loss
+        linear = ~active & (sides.residual(task.sign * scores)[0] > 0)
+        slope = float(sides.bound[0, 0])
+        self._linear = task.adjoint(np.where(linear, slope, 0.0))
+        # The linear part of the loss, continued to a margin of zero.
+        end = sides.level - loss.curvature_support
+        self._constant = float(task.weights @ linear) * float(loss.value(end) + slope * end)
+
+    def quadratic_value(self, point: FloatArray) -> float:
+        """Return ½ wᵀQw plus the linear parts of the inactive rows."""
+        return super().quadratic_value(point) + self._constant - float(self._linear @ point)
+
+    def quadratic_gradient(self, point: FloatArray) -> FloatArray:
+        """Return the gradient of `quadratic_value`."""
+        return super().quadratic_gradient(point) - self._linear
+
+
+class ActiveSet(DampedNewton):
+    """Active-set iterations; Newton's method once they predict the decrease badly.
+
+    With the interior-point method for restricted problems, `stalled` takes the place of Newton's
+    method. `decrement` is the predicted decrease of the objective.
+    """
+
+    def __init__(self, task: ProblemTask, point: FloatArray, selection: ActiveSetPolicy) -> None:
+        self._whole, self._selection = task, selection
+        self._inner: DampedNewton | InteriorPoint | None = None
+        self._required = np.inf  # the value that the last step was to reach
+        self._start_value, self._lower_bound = -np.inf, task.lower_bound
+        self._active = np.zeros(len(task.weights), dtype=bool)
+        super().__init__(task, point)
+
+    def _find_direction(self, half_width: FloatArray) -> None:
+        self._start_value = max(self._start_value, self.value)
+        if self._is_solved():
+            self.decrement = self._gap = self.value - self._lower_bound
+            return
+        if self.value <= self._required:
+            self._find_restricted_direction()
+            if self._inner is not None:
+                return
+        self._inner, self._required = None, -np.inf
+        if self._selection.method is InteriorPoint:
+            self.stalled = True
+            self.decrement = self._gap = self.value - self._lower_bound
+        else:
+            super()._find_direction(half_width)
+
+    def _is_solved(self) -> bool:
+        """Whether the lower bound of earlier restricted problems proves that to stop is right."""
+        decrease = self._whole.problem.enough * (self._start_value - self.value)
+        return self.value - self._lower_bound <= max(self._task.tolerance(self.value), decrease)
+
+    def _find_restricted_direction(self) -> None:
+        """Set the direction to the minimiser of the restricted problem."""
+        selection = self._selection
+        self._active |= self._nearest()
+        inner = self._solve(RestrictedTask(self._whole, self._active, self._scores))
+        self._inner = None if inner.stalled else inner
+        if isinstance(inner, InteriorPoint):
+            self._lower_bound = max(self._lower_bound, inner.value - inner.gap)
+        if self._inner is None:
+            return
+        self._set_direction(inner.target - self.point)
+        self.decrement = self.value - inner.value + inner.decrement
+        self._required = self.value - selection.min_decrease_ratio * self.decrement
+        self._active = self._crossing() if not self._active.all() else ~self._active
+
+    def _solve(self, task: RestrictedTask) -> DampedNewton | InteriorPoint:
+        """Solve a restricted problem to the accuracy that the next step needs."""
+        selection, problem = self._selection, self._whole.problem
+        tolerance = self._task.tolerance(self.value)
+        target = selection.tolerance_fraction * tolerance
+        unit = tolerance / problem.tol
+        if self._active.all() and self._n_active() < len(self._active):
+            coarse = selection.tolerance_fraction * selection.selection_tolerance * unit
+            if self.value - self._lower_bound > 2.0 * coarse:
+                target = max(target, coarse)
+        fraction = max(selection.decrease_fraction, 0.5 * problem.enough)
+        inner = selection.method(task, self.point)
+        for _ in range(selection.max_steps):
+            decrease = fraction * (self.value - inner.value)
+            if inner.stalled or inner.decrement <= max(target, decrease):
+                break
+            inner.step()
+        return inner
+
+    def _crossing(self) -> NDArray[np.bool_]:
+        """Return the rows whose margin crosses the level between the point and the target."""
+        sign, residual = self._task.sign, self._task.sides.residual
+        before, after = (
+            residual(sign * scores)[0]
+            for scores in (self._scores, self._scores + self._score_change)
+        )
+        return np.asarray(before * after < 0)
+
+    def _distance(self) -> FloatArray:
+        """Return the distance of each margin to the middle of the curved part of the loss."""
+        half = 0.5 * self._task.loss.curvature_support
+        distance = self._task.sign * self._scores - (self._task.sides.level - half)
+        return np.asarray(np.abs(distance))
+
+    def _n_active(self) -> int:
+        """Return the number of rows that are to be active."""
+        selection, distance = self._selection, self._distance()
+        curved = np.count_nonzero(distance < 0.5 * self._task.loss.curvature_support)
+        return int(
+            max(
+                selection.per_curved_row * curved,
+                selection.per_column * len(self.point),
+                selection.per_row * len(distance),
+            )
+        )
+
+    def _nearest(self) -> NDArray[np.bool_]:
+        """Return the rows in the curved part of the loss, and those nearest to it."""
+        distance, number = self._distance(), self._n_active()
+        if number >= len(distance):
+            return np.ones(len(distance), dtype=bool)
+        return np.asarray(distance <= np.partition(distance, number)[number])
+
+    def _bound_gap(self) -> float:
+        if self._inner is None:
+            return super()._bound_gap()
+        bound = self._inner.value - self._inner.gap
+        return self.value - max(self._task.lower_bound, bound)

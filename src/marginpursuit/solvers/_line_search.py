@@ -1,0 +1,173 @@
+"""Line searches: backtracking to a sufficient decrease, and exact along a convex function.
+
+Scores are linear in the step size t, so that neither search passes over the data.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+import numpy as np
+
+from marginpursuit._validation import FloatArray
+from marginpursuit.solvers._single_task import Rows, SingleTask
+
+
+class Line(Protocol):
+    """A function of the step size t."""
+
+    def value(self, step: float) -> float:
+        """Return f(t), up to a constant."""
+
+    def derivative(self, step: float) -> float:
+        """Return f'(t)."""
+
+
+def backtrack(
+    value_at: Callable[[float], float],
+    value: float,
+    slope: float,
+    *,
+    first: float = 1.0,
+    sufficient_decrease: float = 1e-4,
+    max_halvings: int = 40,
+) -> tuple[float, float]:
+    """Halve the step size until f(t) < f(0) + c t f'(0) (Armijo's condition).
+
+    Parameters
+    ----------
+    value_at : callable
+        The function f of the step size.
+    value, slope : float
+        f(0) and f'(0).
+    first : float, default=1.0
+        The first step size.
+    sufficient_decrease : float, default=1e-4
+        The factor c, as in Nocedal and Wright, *Numerical Optimization*, section 3.1; 0 accepts any
+        decrease.
+    max_halvings : int, default=40
+        The number of step sizes that are tried; 2⁻⁴⁰ is below the rounding of most directions.
+
+    Returns
+    -------
+    step, value : float
+        The step size and f there; 0 and f(0) if no step size satisfies the condition.
+    """
+    step = first
+    for _ in range(max_halvings):
+        found = value_at(step)
+        if found < value + sufficient_decrease * step * slope:
+            return step, found
+        step *= 0.5
+    return 0.0, value
+
+
+def expand(
+    value_at: Callable[[float], float], step: float, value: float, *, max_doublings: int = 60
+) -> tuple[float, float]:
+    """Double a step size of this value as long as the value falls; return both."""
+    for _ in range(max_doublings):
+        further = value_at(2.0 * step)
+        if not further < value:
+            break
+        step, value = 2.0 * step, further
+    return step, value
+
+
+def exact_step(
+    line: Line, slope: float, *, flatness: float = 0.1, max_evaluations: int = 20
+) -> float:
+    r"""Return a step size at which the derivative of a convex function is nearly zero.
+
+    False position in the Illinois variant, from a first step size of 1, which Newton's method
+    accepts close to the minimiser. Brackets shrink by at least a tenth in each evaluation.
+
+    Parameters
+    ----------
+    line : Line
+        The function f.
+    slope : float
+        f'(0) < 0.
+    flatness : float, default=0.1
+        The search ends where \|f'(t)\| ≤ flatness · \|f'(0)\| and f(t) ≤ f(0).
+    max_evaluations : int, default=20
+        The number of derivatives that are evaluated.
+
+    Returns
+    -------
+    float
+        The step size t, with f(t) ≤ f(0).
+    """
+    low, slope_low, high, slope_high = 0.0, slope, np.inf, np.inf
+    step, last, start = 1.0, 0.0, line.value(0.0)
+    for _ in range(max_evaluations):
+        current = line.derivative(step)
+        # The derivative may jump between 0 and t: then it can be small where f(t) > f(0).
+        if abs(current) <= flatness * abs(slope) and line.value(step) <= start:
+            return step
+        # Illinois: the derivative at an end of the bracket that stays twice is halved.
+        retained = 0.5 if current * last > 0 else 1.0
+        if current < 0:
+            low, slope_low, slope_high = step, current, retained * slope_high
+        else:
+            high, slope_high, slope_low = step, current, retained * slope_low
+        last = current
+        if high == np.inf:
+            step = 4.0 * step
+        else:
+            fraction = slope_low / (slope_low - slope_high)
+            step = low + (high - low) * float(np.clip(fraction, 0.1, 0.9))
+    # f' < 0 on [0, low], so that f(low) ≤ f(0).
+    return step if line.value(step) <= start else low
+
+
+class TaskLine:
+    """The objective of a task along a direction.
+
+    The quadratic part is q(t) = q(0) + a t + ½ b t². Rows whose margin is above the level
+    `zero_above` of the loss at both ends of an interval of t have a loss of zero within it; the
+    rows that remain are selected once for each such interval.
+    """
+
+    def __init__(
+        self,
+        task: SingleTask,
+        point: FloatArray,
+        scores: FloatArray,
+        direction: FloatArray,
+        score_change: FloatArray,
+    ) -> None:
+        self._task, self._weights = task, task.weights
+        gradient = task.quadratic_gradient(point)
+        self._linear = float(gradient @ direction)
+        self._square = float((task.quadratic_gradient(point + direction) - gradient) @ direction)
+        self._margins, self._changes = task.sign * scores, task.sign * score_change
+        self._select(1.0)
+
+    def value(self, step: float) -> float:
+        """Return the objective, less the quadratic part at t = 0."""
+        losses = self._task.loss.value(self._at(step))
+        return float(self._selected_weights @ losses) + step * (
+            self._linear + 0.5 * step * self._square
+        )
+
+    def derivative(self, step: float) -> float:
+        """Return the derivative of the objective."""
+        derivatives = self._task.loss.derivative(self._at(step))
+        return float(self._factors @ derivatives) + self._linear + step * self._square
+
+    def _at(self, step: float) -> FloatArray:
+        """Return the margins of the selected rows."""
+        if step > self._longest:
+            self._select(step)
+        return np.asarray(self._selected_margins + step * self._selected_changes)
+
+    def _select(self, longest: float) -> None:
+        """Select the rows with a non-zero loss somewhere in [0, longest]."""
+        self._longest, level = longest, self._task.zero_above
+        rows: Rows = slice(None)
+        if level < np.inf:
+            least = np.minimum(self._margins, self._margins + longest * self._changes)
+            rows = np.flatnonzero(least < level)
+        self._selected_margins, self._selected_changes = self._margins[rows], self._changes[rows]
+        self._selected_weights = self._weights[rows]
+        self._factors = self._selected_weights * self._selected_changes

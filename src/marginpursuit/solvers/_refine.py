@@ -1,0 +1,209 @@
+"""Second-order refinement: each task of a problem alone, from a start to the tolerance."""
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import count
+from typing import NamedTuple
+
+import numpy as np
+
+from marginpursuit._threads import single_threaded_blas
+from marginpursuit._validation import FloatArray
+from marginpursuit.solvers._active_set import HINGE, ActiveSet, ActiveSetPolicy
+from marginpursuit.solvers._interior_point import InteriorPoint
+from marginpursuit.solvers._newton import DampedNewton
+from marginpursuit.solvers._problem import Problem, Progress, Solution, Status
+from marginpursuit.solvers._single_task import ProblemTask, with_rows
+
+
+def solve_newton(problem: Problem) -> Solution:
+    """Minimise by Newton's method.
+
+    For a loss without conjugate the gap is half the squared Newton decrement.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem, prepared by `prepare_gram`, for any loss with a bounded curvature.
+
+    Returns
+    -------
+    Solution
+        The minimiser.
+    """
+    return refine(problem, at_start(problem))
+
+
+def solve_hinge(problem: Problem) -> Solution:
+    """Minimise the risk of a hinge with a rounded corner by an active-set method.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem, prepared by `prepare_gram`, for a `MarginLoss` without overconfidence. The
+        closer the start to the minimiser, the fewer rows become active.
+
+    Returns
+    -------
+    Solution
+        The minimiser.
+    """
+    return refine(problem, at_start(problem), active_set=HINGE)
+
+
+def at_start(problem: Problem) -> Solution:
+    """Return the start of a problem as a solution that is still to be evaluated."""
+    unknown = np.zeros(len(problem.tasks))
+    return Solution(problem.start, unknown, unknown, Status.MAX_ITER, 0, ())
+
+
+def refine(
+    problem: Problem,
+    first: Solution,
+    *,
+    gap_factor: float = 1.0,
+    active_set: ActiveSetPolicy | None = None,
+) -> Solution:
+    """Take each task from a first solution to the tolerance; several tasks in parallel.
+
+    Parameters
+    ----------
+    problem : Problem
+        The problem.
+    first : Solution
+        The solution to start from.
+    gap_factor : float, default=1.0
+        A task has converged if its Newton decrement and `gap_factor` times the bound on its duality
+        gap meet the tolerance. For a loss without conjugate the decrement decides.
+    active_set : ActiveSetPolicy, optional
+        Begin with an active-set method, for a loss without overconfidence.
+
+    Returns
+    -------
+    Solution
+        The refined solution; its history continues that of `first`.
+    """
+    points, value, gap = problem.join(*first.linear), first.value.copy(), first.gap.copy()
+    history, n_iter, converged = list(first.history), first.n_iter, True
+    run = partial(_steps, first=first, gap_factor=gap_factor, active_set=active_set)
+    for task, steps in _each_task(problem, points, run):
+        for step in steps:
+            gap[task] = step.gap
+            if step.is_new:
+                points[task], value[task] = step.point, step.value
+                passes = problem.prepared.design.n_passes
+                last = Progress(step.iteration, passes, float(value.mean()), float(gap.max()))
+                history.append(last)
+                problem.tell(last, points)
+            n_iter = max(n_iter, step.iteration)
+        converged &= step.has_converged
+    status = Status.CONVERGED
+    if not converged:
+        status = Status.MAX_ITER if n_iter == problem.max_iter else Status.ROUNDING
+    return Solution(problem.split(points), value, gap, status, n_iter, tuple(history))
+
+
+class _Step(NamedTuple):
+    """A task after an iteration; not new if it is the first solution."""
+
+    iteration: int
+    point: FloatArray
+    value: float
+    gap: float  # relative
+    is_new: bool
+    has_converged: bool
+
+
+def _each_task(
+    problem: Problem,
+    points: FloatArray,
+    run: Callable[[Problem, int, FloatArray], Iterable[_Step]],
+) -> Iterator[tuple[int, Iterable[_Step]]]:
+    """Yield every task with its steps; each thread takes one task at a time."""
+    design, n_tasks = problem.prepared.design, len(problem.tasks)
+    if n_tasks == 1 or "row_access" not in design.capabilities or design.threads.n == 1:
+        for task in range(n_tasks):
+            yield task, run(problem, task, points[task])
+        return
+    views = [with_rows(problem, slice(None)) for _ in range(design.threads.n)]
+    for begin in range(0, n_tasks, len(views)):
+        wave = range(begin, min(begin + len(views), n_tasks))
+        runs = [
+            partial(run, view, task, points[task]) for task, view in zip(wave, views, strict=False)
+        ]
+        with single_threaded_blas():
+            found = list(design.threads.map(_all_steps, runs))
+        for view in views:
+            design.n_passes += view.prepared.design.n_passes
+            view.prepared.design.n_passes = 0
+        yield from zip(wave, found, strict=True)
+
+
+def _all_steps(run: Callable[[], Iterable[_Step]]) -> list[_Step]:
+    return list(run())
+
+
+def _steps(
+    problem: Problem,
+    index: int,
+    point: FloatArray,
+    *,
+    first: Solution,
+    gap_factor: float,
+    active_set: ActiveSetPolicy | None,
+) -> Iterator[_Step]:
+    """Yield a task at its start and after each iteration, until it has converged."""
+    task = ProblemTask(problem, index)
+    has_gap = gap_factor > 0 and task.has_conjugate
+    value, gap, start_value = float(first.value[index]), float(first.gap[index]), -np.inf
+    iterations = range(first.n_iter, problem.max_iter + 1)
+    for iteration, state in zip(iterations, _iterates(task, point, active_set), strict=False):
+        is_new = iteration > first.n_iter or not first.history
+        if is_new:
+            point, value = state.point, state.value
+        start_value = max(start_value, value)
+        unit = float(problem.relative_to(value)[index])
+        estimate = state.decrement / unit
+        if has_gap and (estimate <= problem.tol or iteration == problem.max_iter):
+            estimate = max(estimate, gap_factor * state.gap / unit)
+        gap = estimate if is_new else max(gap, estimate)
+        has_converged = gap <= problem.tol
+        if problem.enough > 0 and has_gap and not has_converged:
+            has_converged = state.gap <= problem.enough * (start_value - value)
+        yield _Step(iteration, point, value, gap, is_new, has_converged)
+        if has_converged:
+            return
+
+
+def _iterates(
+    task: ProblemTask,
+    point: FloatArray,
+    active_set: ActiveSetPolicy | None,
+    *,
+    max_newton_steps: int = 40,
+) -> Iterator[DampedNewton | InteriorPoint]:
+    """Yield the state of the method at the point and after each iteration, until it stalls.
+
+    Newton's method converges fast where more rows than columns have curvature. After
+    `max_newton_steps` the interior-point method takes over, if the loss has a conjugate and a
+    bounded derivative. The active-set method needs a loss that is linear far from the level.
+    """
+    has_bound = task.has_conjugate and bool(np.all(np.isfinite(task.sides.bound)))
+    if active_set is None or task.loss.curvature_support == np.inf:
+        newton = DampedNewton(task, point)
+    else:
+        newton = ActiveSet(task, point, active_set)
+    yield newton
+    for _ in range(max_newton_steps) if has_bound else count():
+        if newton.stalled:
+            break
+        before = newton.value, newton.decrement
+        newton.step()
+        yield newton
+        if newton.value >= before[0] and newton.decrement >= before[1]:  # rounding
+            break
+    if has_bound:
+        interior = InteriorPoint(task, newton.point)
+        while not interior.stalled:
+            interior.step()
+            yield interior
