@@ -2,9 +2,9 @@
 
 Candidates that differ by their scale alone form a *path*. A path is fitted from the largest scale,
 where the loss is nearly quadratic, to its smallest, and each fit warm-starts the next. Scales of
-the grid that a path lacks are fitted too, with a loose stopping rule. (A fit to fewer rows is no
-better start than zero: where the classes are nearly separable its coefficients are too large, and
-need many iterations to shrink.) All paths, folds and classes are tasks of the same sweeps, as many
+the grid that a path lacks are fitted too, with a loose stopping rule. (A fit to a subsample is a
+poor start: where the classes are nearly separable its coefficients are too large, and need many
+iterations to shrink.) All paths, folds and classes are tasks of the same sweeps, as many
 at a time as memory permits.
 
 In the dual there are no warm starts: every task begins with dual variables of zero, and only the
@@ -37,7 +37,7 @@ class FoldPath(NamedTuple):
     """A path on one fold: one task for each one-vs-rest problem."""
 
     path: Path
-    part: int  # the fold, as an index into those of the group
+    fold: int  # an index into the folds of the group
 
 
 #: The latest fit of each path on each fold, in the coordinates of the prepared data.
@@ -91,7 +91,7 @@ class FoldFits:
             members = [FoldPath(*member) for member in product(paths, range(len(group.folds)))]
             n_arrays = self._policy.primal_state_arrays
             if not self._solver.warm_starts:
-                members.sort(key=lambda member: member.part)
+                members.sort(key=lambda member: member.fold)
                 n_arrays = self._policy.dual_state_arrays
             n_columns = group.prepared.design.n_columns
             size = self._plan.n_that_fit(n_arrays * n_columns * self._n_problems)
@@ -148,7 +148,7 @@ class FoldFits:
             group.codes,
             group.weights,
             np.tile(self._positive_classes, len(members)),
-            np.repeat([member.part for member in members], n_problems),
+            np.repeat([member.fold for member in members], n_problems),
             tuple(loss for loss in losses for _ in range(n_problems)),
             group.ranges,
         )
@@ -239,20 +239,20 @@ class FoldFits:
         for first in range(0, len(members), size):
             some = list(zip(members, slices, strict=True))[first : first + size]
             tasks = slice(some[0][1].start, some[-1][1].stop)
-            part = np.repeat([member.part for member, _ in some], self._n_problems)
+            fold = np.repeat([member.fold for member, _ in some], self._n_problems)
             scores = group.reader.held_out_scores(
-                coef[:, tasks], intercept[tasks], group.tests, part
+                coef[:, tasks], intercept[tasks], group.tests, fold
             )
             self.n_passes += self._passes_per_scoring
             # The scores of a fold have the columns of its own tasks, in their order.
             columns = [iter(slices) for _ in group.folds]
             for member, own in some:
-                held_out = np.ascontiguousarray(scores[member.part][:, next(columns[member.part])])
+                held_out = np.ascontiguousarray(scores[member.fold][:, next(columns[member.fold])])
                 linear: Linear | None = (coef[:, own], intercept[own])
                 if not group.reads_data:
                     linear = group.prepared.to_data(fits[member]) if self._plan.is_final else None
                 yield FoldFit(
-                    Candidate(*member.path, scale), group.folds[member.part], linear, held_out
+                    Candidate(*member.path, scale), group.folds[member.fold], linear, held_out
                 )
 
     def _task_slices(self, n_members: int) -> list[slice]:
