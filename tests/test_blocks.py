@@ -1,4 +1,4 @@
-"""Rows in blocks: the same fit as in memory, little memory, and errors that name the block."""
+"""Rows in blocks: fits equal to those in memory, memory use, files, errors that name the block."""
 
 import threading
 import time
@@ -17,8 +17,8 @@ from marginpursuit.blocks import Blocks, from_npy, from_parquet, to_npy
 from marginpursuit.design import design_for
 
 
-def cut(X, *edges):
-    """Blocks of X, cut at some rows."""
+def in_blocks(X, *edges):
+    """Return X in blocks that begin at the given rows."""
     edges = [0, *edges, X.shape[0]]
     parts = [X[a:b] for a, b in pairwise(edges)]
     return Blocks([partial(lambda part: part, part) for part in parts])
@@ -38,14 +38,14 @@ def assert_same_fit(ours, expected, rtol=1e-12):
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32, np.uint8])
 @pytest.mark.parametrize("edges", [(), (100,), (1, 1, 250, 568)])
-def test_the_fit_is_that_in_memory(dtype, edges):
+def test_fit_equals_the_fit_in_memory(dtype, edges):
     X, y = cancer()
     X = X.astype(dtype)
     expected = MarginPursuitClassifier().fit(X, y)
-    blocks = cut(X, *edges)
+    blocks = in_blocks(X, *edges)
     ours = MarginPursuitClassifier().fit(blocks, y)
     assert_same_fit(ours, expected)
-    assert ours.n_passes_ == expected.n_passes_ - 1  # mean and Gram matrix in one read
+    assert ours.n_passes_ == expected.n_passes_ - 1  # mean and Gram matrix in one pass
     assert ours.n_features_in_ == 30
     assert_allclose(ours.decision_function(blocks), ours.decision_function(X), rtol=1e-13)
     assert_array_equal(ours.predict(blocks), ours.predict(X))
@@ -62,12 +62,12 @@ def test_the_fit_is_that_in_memory(dtype, edges):
     ],
     ids=str,
 )
-def test_every_setting_reads_blocks(settings):
+def test_fit_of_other_settings(settings):
     X, y = cancer()
     weights = np.random.default_rng(0).integers(0, 3, len(y))
-    weights[:120] = 0  # the first block then counts for nothing
+    weights[:120] = 0  # the first block has weight zero
     expected = MarginPursuitClassifier(**settings).fit(X, y, weights)
-    ours = MarginPursuitClassifier(**settings).fit(cut(X, 100, 300), y, weights)
+    ours = MarginPursuitClassifier(**settings).fit(in_blocks(X, 100, 300), y, weights)
     assert_same_fit(ours, expected)
 
 
@@ -79,24 +79,24 @@ def test_every_setting_reads_blocks(settings):
     ],
     ids=["finish", "lbfgs"],
 )
-def test_slow_fits_reach_the_same_minimum(settings):
-    """Rounding grows over many steps: the way differs, the minimum does not."""
+def test_long_fits_reach_the_same_minimum(settings):
+    """Rounding errors change the iterates of a long fit, and leave the minimum unchanged."""
     X, y = cancer()
     expected = MarginPursuitClassifier(**settings).fit(X, y)
-    ours = MarginPursuitClassifier(**settings).fit(cut(X, 200), y)
+    ours = MarginPursuitClassifier(**settings).fit(in_blocks(X, 200), y)
     assert_allclose(ours.objective_, expected.objective_, rtol=1e-6)
 
 
 def test_many_classes_and_sparse_blocks():
     X, y = load_digits(return_X_y=True)
     expected = MarginPursuitClassifier().fit(X, y)
-    assert_same_fit(MarginPursuitClassifier().fit(cut(X, 500, 1000), y), expected)
+    assert_same_fit(MarginPursuitClassifier().fit(in_blocks(X, 500, 1000), y), expected)
     rows = sparse.csr_matrix(X)
-    ours = MarginPursuitClassifier().fit(cut(rows, 500, 1000), y)
+    ours = MarginPursuitClassifier().fit(in_blocks(rows, 500, 1000), y)
     assert_same_fit(ours, MarginPursuitClassifier().fit(rows, y), rtol=1e-9)
 
 
-def test_sparse_blocks_of_any_format_and_with_repeated_entries():
+def test_sparse_blocks_of_any_format_and_with_duplicate_entries():
     X, y = cancer()
     half = sparse.coo_array(X[:300] / 2)
     twice = sparse.coo_array(
@@ -108,11 +108,11 @@ def test_sparse_blocks_of_any_format_and_with_repeated_entries():
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
-def test_fewer_rows_than_columns(kind):
+def test_underdetermined_fit(kind):
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(40, 90)) + 1.0, np.arange(40) % 2
     expected = MarginPursuitClassifier(alpha=0.1).fit(kind(X), y)
-    ours = MarginPursuitClassifier(alpha=0.1).fit(cut(kind(X), 7, 30), y)
+    ours = MarginPursuitClassifier(alpha=0.1).fit(in_blocks(kind(X), 7, 30), y)
     assert_same_fit(ours, expected, rtol=1e-9)
 
 
@@ -121,7 +121,7 @@ def test_variances_of_folds():
     weights = np.random.default_rng(0).random((3, len(X)))
     weights /= weights.sum(axis=1, keepdims=True)
     found = []
-    for matrix in (X, cut(X, 10, 400)):
+    for matrix in (X, in_blocks(X, 10, 400)):
         design = design_for(matrix)
         z = design.standardisation(weights[0], centred=True)
         found.append(design.fold_variances(weights, z, centred=True))
@@ -129,28 +129,28 @@ def test_variances_of_folds():
 
 
 @pytest.mark.parametrize("factor", [1e200, 1e-200])
-def test_columns_without_finite_squares(factor):
+def test_columns_whose_squares_overflow_or_underflow(factor):
     X, y = cancer()
     X = X * np.where(np.arange(30) == 3, factor, 1.0)
     expected = MarginPursuitClassifier().fit(X, y)
-    ours = MarginPursuitClassifier().fit(cut(X, 200), y)
+    ours = MarginPursuitClassifier().fit(in_blocks(X, 200), y)
     assert_array_equal(ours.predict(X), expected.predict(X))
     assert_allclose(ours.coef_, expected.coef_, rtol=1e-10)
 
 
 def test_moments_far_from_the_origin():
-    """Blocks have centres of their own: nothing cancels when they are joined."""
+    """Each block is centred at its own mean, so that combining moments does not cancel."""
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(900, 4))
     weights = np.full(900, 1 / 900)
     near, far = (
         design_for(x).standardisation_and_gram(weights, centred=True)[1]
-        for x in (rows, cut(rows + 1e8, 300, 600))
+        for x in (rows, in_blocks(rows + 1e8, 300, 600))
     )
     assert_allclose(near, far, atol=1e-6)
 
 
-def test_labels_come_with_the_blocks():
+def test_labels_of_blocks():
     X, y = cancer()
     loaders = [lambda: X[:200], lambda: X[200:]]
     blocks = Blocks(loaders, [200, 369], [lambda: y[:200], lambda: y[200:]])
@@ -161,38 +161,40 @@ def test_labels_come_with_the_blocks():
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
-def test_some_rows(kind):
+def test_subset_of_rows(kind):
     X, _ = cancer()
-    blocks, wanted = cut(kind(X), 100, 100, 300), np.flatnonzero(np.arange(569) % 7 == 3)
+    blocks, wanted = in_blocks(kind(X), 100, 100, 300), np.flatnonzero(np.arange(569) % 7 == 3)
     wanted = wanted[wanted < 300]  # none of the last block
-    some = blocks.take(wanted)
-    assert some.shape == (len(wanted), 30)
-    assert_array_equal(kind(some.gather()).sum(axis=1), kind(X[wanted]).sum(axis=1))
-    again = some.take(np.array([0, 20]))
+    subset = blocks.take(wanted)
+    assert subset.shape == (len(wanted), 30)
+    assert_array_equal(kind(subset.gather()).sum(axis=1), kind(X[wanted]).sum(axis=1))
+    again = subset.take(np.array([0, 20]))
     assert_array_equal(kind(again.gather()).sum(axis=0), kind(X[wanted[[0, 20]]]).sum(axis=0))
     assert_array_equal(again.edges, [0, 1, 1, 2, 2])
-    assert blocks.row_elements == (30 if kind is np.asarray else kind(X[:100]).nnz / 100)
+    assert blocks.elements_per_row == (30 if kind is np.asarray else kind(X[:100]).nnz / 100)
     with pytest.raises(ValueError, match="without labels"):
-        some.labels()
+        subset.labels()
 
 
-def test_some_rows_of_blocks_that_are_changed_are_loaded_when_asked_for():
+def test_subset_of_mapped_blocks_loads_each_block_once():
     loads = []
     blocks = Blocks([lambda: loads.append(1) or np.eye(3)], [3])
-    some = blocks.map(lambda rows: 2 * rows).take(np.array([1]))
+    subset = blocks.map(lambda rows: 2 * rows).take(np.array([1]))
     before = len(loads)
-    assert_array_equal(some.take(np.array([0])).gather(), [[0.0, 2.0, 0.0]])
+    assert_array_equal(subset.take(np.array([0])).gather(), [[0.0, 2.0, 0.0]])
     assert len(loads) == before + 1
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
-def test_a_stream_takes_blocks_one_after_another(kind):
+def test_partial_fit_uses_blocks_as_batches(kind):
     X, y = load_digits(return_X_y=True)
     weights = np.random.default_rng(0).integers(0, 3, len(y)).astype(float)
-    weights[1200:1500] = 0  # a block that counts for nothing is not learned from
+    weights[1200:1500] = 0  # a block of weight zero is skipped
     ours, expected = MarginPursuitClassifier(), MarginPursuitClassifier()
-    ours.partial_fit(cut(kind(X[:1700]), 700, 1200, 1500), y[:1700], range(10), weights[:1700])
-    ours.partial_fit(cut(kind(X[1700:])), y[1700:], sample_weight=weights[1700:])
+    ours.partial_fit(
+        in_blocks(kind(X[:1700]), 700, 1200, 1500), y[:1700], range(10), weights[:1700]
+    )
+    ours.partial_fit(in_blocks(kind(X[1700:])), y[1700:], sample_weight=weights[1700:])
     for first, last in ((0, 700), (700, 1200), (1500, 1700), (1700, 1797)):
         rows = slice(first, last)
         expected.partial_fit(kind(X[rows]), y[rows], range(10), weights[rows])
@@ -201,19 +203,19 @@ def test_a_stream_takes_blocks_one_after_another(kind):
     assert_allclose(ours.coef_, expected.coef_, rtol=1e-6, atol=1e-8 * size)
 
 
-def test_blocks_of_a_stream_are_refused_before_any_is_learned_from():
+def test_partial_fit_checks_all_blocks_before_the_first_update():
     X, y = cancer()
     model = MarginPursuitClassifier().partial_fit(X, y, classes=[0, 1])
     coef, broken = model.coef_.copy(), X.copy()
     broken[305, 4] = np.nan
     with pytest.raises(ValueError, match="column 4, row 5 of block 2"):
-        model.partial_fit(cut(broken, 100, 300), y)
+        model.partial_fit(in_blocks(broken, 100, 300), y)
     with pytest.raises(ValueError, match=r"labels that are in classes; got \[2\]"):
-        model.partial_fit(cut(X, 100), np.where(np.arange(569) == 500, 2, y))
+        model.partial_fit(in_blocks(X, 100), np.where(np.arange(569) == 500, 2, y))
     with pytest.raises(ValueError, match=r"29 features, but .* 30 features"):
-        model.partial_fit(cut(X[:, :29], 100), y)
+        model.partial_fit(in_blocks(X[:, :29], 100), y)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
-        model.partial_fit(cut(X, 100), y[1:])
+        model.partial_fit(in_blocks(X, 100), y[1:])
     assert_array_equal(model.coef_, coef)
 
 
@@ -240,13 +242,13 @@ def test_npy_files(folder, name, block_bytes):
     assert_array_equal(np.concatenate([rows for _, _, rows in blocks.each(np.asarray)]), X)
 
 
-def test_files_in_an_order_of_their_own(folder):
+def test_files_in_a_given_order(folder):
     X, _ = cancer()
     blocks = from_npy([folder / "parts" / "b.npy", folder / "parts" / "a.npy"])
     assert_array_equal(blocks.load(1), X[:200])
 
 
-def test_files_that_are_not_as_they_should_be(folder, tmp_path):
+def test_errors_of_npy_files(folder, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileNotFoundError, match=r"no .npy file"):
         from_npy(tmp_path / "empty")
@@ -286,14 +288,14 @@ def test_parquet(tmp_path, nested):
     assert from_parquet(tmp_path, columns=chosen).shape[1] == (2 if nested == "none" else 30)
 
 
-def test_parquet_that_is_not_as_it_should_be(tmp_path):
+def test_errors_of_parquet_files(tmp_path):
     pa = pytest.importorskip("pyarrow")
     pq = pytest.importorskip("pyarrow.parquet")
     pq.write_table(pa.table({"x": [[1.0, 2.0], [3.0]]}), tmp_path / "ragged.parquet")
-    with pytest.raises(RuntimeError, match=r"block 0.*lists of one length"):
+    with pytest.raises(RuntimeError, match=r"block 0.*lists of equal length"):
         from_parquet(tmp_path / "ragged.parquet")
     pq.write_table(pa.table({"x": [[1.0], None]}), tmp_path / "missing.parquet")
-    with pytest.raises(RuntimeError, match=r"block 0.*none missing"):
+    with pytest.raises(RuntimeError, match=r"block 0.*without missing"):
         from_parquet(tmp_path / "missing.parquet")
     with pytest.raises(RuntimeError, match="no column 'z'"):
         from_parquet(tmp_path / "missing.parquet", columns=["z"])
@@ -304,25 +306,25 @@ def test_parquet_that_is_not_as_it_should_be(tmp_path):
         MarginPursuitClassifier().fit(from_parquet(tmp_path / "nan.parquet"), [0, 1, 0, 1])
 
 
-def test_a_cache_holds_the_same_rows(tmp_path, capsys, monkeypatch):
+def test_copy_to_npy(tmp_path, capsys, monkeypatch):
     X, y = cancer()
     blocks = Blocks([lambda: X[:200], lambda: X[200:]], [200, 369], [lambda: y])
     with monkeypatch.context() as patch:
         patch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-        cached = to_npy(blocks, tmp_path / "cache.npy")
+        copied = to_npy(blocks, tmp_path / "copy.npy")
     assert "2 of 2" in capsys.readouterr().err
-    assert_array_equal(np.load(tmp_path / "cache.npy"), X)
-    assert_array_equal(cached.labels(), y)
+    assert_array_equal(np.load(tmp_path / "copy.npy"), X)
+    assert_array_equal(copied.labels(), y)
     narrow = to_npy(blocks, tmp_path / "narrow.npy", dtype=np.float32)
     assert_array_equal(narrow.load(0), X.astype(np.float32))
     assert capsys.readouterr().err == ""
 
 
-def test_a_cache_that_fails_leaves_no_file(tmp_path):
+def test_failed_copy_leaves_the_old_file(tmp_path):
     def fail():
         raise OSError("disk on fire")
 
-    old = tmp_path / "cache.npy"
+    old = tmp_path / "copy.npy"
     old.write_bytes(b"as it was")
     broken = Blocks([lambda: np.ones((2, 2)), fail], [2, 2])
     with pytest.raises(RuntimeError, match=r"block 1 could not be loaded.*disk on fire"):
@@ -330,10 +332,12 @@ def test_a_cache_that_fails_leaves_no_file(tmp_path):
     assert old.read_bytes() == b"as it was"
     assert list(tmp_path.iterdir()) == [old]
     wider = Blocks([lambda: np.ones((2, 2), dtype=int), lambda: np.ones((2, 2))])
-    with pytest.raises(TypeError, match="block 1 has dtype float64, which int64 cannot hold"):
+    with pytest.raises(
+        TypeError, match="block 1 has dtype float64, which cannot be stored as int64"
+    ):
         to_npy(wider, old)
     with pytest.raises(TypeError, match="sparse"):
-        to_npy(cut(sparse.csr_matrix(np.eye(3))), old)
+        to_npy(in_blocks(sparse.csr_matrix(np.eye(3))), old)
 
 
 GOOD = np.arange(12.0).reshape(6, 2)
@@ -345,13 +349,13 @@ GOOD = np.arange(12.0).reshape(6, 2)
         (np.ones((6, 3)), r"block 1 must have shape \(6, 2\), .*got \(6, 3\)"),
         (np.ones((5, 2)), r"block 1 must have shape \(6, 2\), .*got \(5, 2\)"),
         (np.ones(6), r"block 1 must have shape \(6, 2\), .*got \(6,\)"),
-        (np.full((6, 2), "a"), "block 1 must hold real numbers; got dtype <U1"),
-        (np.full((6, 2), None), "block 1 must hold real numbers; got dtype object"),
-        (sparse.csr_matrix((6, 2)), "block 1 must be dense as the first is; got sparse"),
+        (np.full((6, 2), "a"), "block 1 must contain real numbers; got dtype <U1"),
+        (np.full((6, 2), None), "block 1 must contain real numbers; got dtype object"),
+        (sparse.csr_matrix((6, 2)), "block 1 must be dense like the first block; got sparse"),
     ],
     ids=["columns", "rows", "flat", "text", "object", "sparse"],
 )
-def test_a_block_unlike_the_others_is_named(bad, message):
+def test_errors_name_a_block_of_wrong_format(bad, message):
     blocks = Blocks([lambda: GOOD, lambda: bad], [6, 6])
     with pytest.raises((ValueError, TypeError), match=message):
         MarginPursuitClassifier().fit(blocks, np.arange(12) % 2)
@@ -359,11 +363,11 @@ def test_a_block_unlike_the_others_is_named(bad, message):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
-def test_missing_values_are_named_by_block_and_row(value, kind):
+def test_errors_name_block_and_row_of_missing_values(value, kind):
     X, y = cancer()
     X = X.copy()
     X[305, 4] = value
-    blocks = cut(kind(X), 100, 300)
+    blocks = in_blocks(kind(X), 100, 300)
     with pytest.raises(ValueError, match="column 4, row 5 of block 2"):
         MarginPursuitClassifier().fit(blocks, y)
     model = MarginPursuitClassifier().fit(cancer()[0], y)
@@ -371,19 +375,19 @@ def test_missing_values_are_named_by_block_and_row(value, kind):
         model.predict(blocks)
 
 
-def test_other_refusals():
+def test_other_errors():
     X, y = cancer()
     with pytest.raises(ValueError, match="inconsistent numbers of samples: \\[569, 3\\]"):
-        MarginPursuitClassifier().fit(cut(X), y[:3])
-    with pytest.raises(ValueError, match="blocks must have rows; got 2 blocks"):
-        cut(X[:0], 0)
+        MarginPursuitClassifier().fit(in_blocks(X), y[:3])
+    with pytest.raises(ValueError, match="at least one row; got 2 empty blocks"):
+        in_blocks(X[:0], 0)
     with pytest.raises(ValueError, match="one number for each of 1 blocks; got 2"):
         Blocks([lambda: X], [1, 2])
     with pytest.raises(TypeError, match="needs X in memory; got Blocks"):
-        PegasosClassifier().partial_fit(cut(X), y, classes=[0, 1])
+        PegasosClassifier().partial_fit(in_blocks(X), y, classes=[0, 1])
     model = MarginPursuitClassifier().fit(X, y)
     with pytest.raises(ValueError, match=r"29 features, but .* 30 features"):
-        model.predict(cut(X[:, :29]))
+        model.predict(in_blocks(X[:, :29]))
 
 
 def test_empty_blocks_are_not_loaded():
@@ -396,7 +400,7 @@ def test_empty_blocks_are_not_loaded():
     assert_same_fit(MarginPursuitClassifier().fit(blocks, y), MarginPursuitClassifier().fit(X, y))
 
 
-def test_the_next_block_is_read_while_one_is_in_use_and_no_more():
+def test_one_block_is_loaded_ahead():
     started = [threading.Event() for _ in range(4)]
 
     def load(k):
@@ -414,7 +418,7 @@ def test_the_next_block_is_read_while_one_is_in_use_and_no_more():
             assert not started[k + 2].is_set()
 
 
-def test_memory_is_two_blocks_and_some_numbers_a_row(tmp_path):
+def test_memory_is_two_blocks_and_a_few_numbers_per_row(tmp_path):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(20_000, 200)).astype(np.float32)
     y = (X[:, 0] + rng.normal(size=len(X)) > 0).astype(int)

@@ -1,4 +1,4 @@
-"""Dask clusters of real processes: the same fit as in memory, whatever happens to a worker."""
+"""Dask clusters of real processes: fits equal to those in memory, also if workers are lost."""
 
 import os
 import signal
@@ -27,6 +27,14 @@ from marginpursuit.selection.policy import SelectionPolicy
 dask = pytest.importorskip("dask")
 da = pytest.importorskip("dask.array")
 distributed = pytest.importorskip("distributed")
+cloudpickle = pytest.importorskip("cloudpickle")
+
+from marginpursuit.blocks import dask as dask_blocks  # noqa: E402
+from marginpursuit.blocks._dask_client import (  # noqa: E402
+    DaskPolicy,
+    StallDetector,
+    TaskClient,
+)
 
 N_BLOCKS = 6
 STATISTICS = ("location", "mean", "variance", "skewness", "quantiles")
@@ -52,8 +60,8 @@ def make_rows(k):
     return np.random.default_rng(k).normal(size=(500, 8)) + k
 
 
-def noted_rows(k, log, seconds=0.0):
-    """Rows whose every load takes its time and is noted in a file."""
+def logged_rows(k, log, seconds=0.0):
+    """Return rows after a delay; every load is logged in a file."""
     with open(log, "a") as file:
         file.write(f"{k} {os.getpid()}\n")
     time.sleep(seconds)
@@ -61,7 +69,7 @@ def noted_rows(k, log, seconds=0.0):
 
 
 def lazy(load, n_blocks=N_BLOCKS, shape=(500, 8)):
-    """A Dask array whose blocks are made by load(k)."""
+    """Return a Dask array whose blocks are load(k)."""
     parts = [dask.delayed(load, pure=True)(k) for k in range(n_blocks)]
     return da.concatenate([da.from_delayed(part, shape, dtype=float) for part in parts])
 
@@ -72,7 +80,7 @@ LABELS = (ROWS[:, 0] - ROWS[:, 1] + np.random.default_rng(9).normal(size=len(ROW
 
 @pytest.fixture(scope="module")
 def expected(client):
-    """The fit on Dask that nothing happens to; equal to the fit in memory."""
+    """The undisturbed fit on Dask; equal to the fit in memory."""
     fit = MarginPursuitClassifier().fit(lazy(make_rows), LABELS)
     assert_same(fit, MarginPursuitClassifier().fit(ROWS, LABELS))
     return fit
@@ -96,11 +104,11 @@ def assert_identical(ours, expected):
         assert_array_equal(*same)
 
 
-@pytest.mark.parametrize("kind", ["recipe", "held", "derived"])
-def test_the_fit_is_that_in_memory(client, kind):
+@pytest.mark.parametrize("kind", ["graph", "persisted", "derived"])
+def test_fit_equals_the_fit_in_memory(client, kind):
     X, y = cancer()
     rows = da.from_array(X, chunks=(100, 7))
-    if kind != "recipe":
+    if kind != "graph":
         rows = rows.persist()
     if kind == "derived":
         rows = 2 * rows / 2
@@ -117,14 +125,14 @@ def test_labels_and_weights_on_dask(client):
     assert_array_equal(ours.predict(lazily[0]).compute(), expected.predict(X))
 
 
-def test_without_a_cluster_blocks_are_read_here():
+def test_without_a_client_blocks_are_loaded_in_this_process():
     X, y = cancer()
     with dask.config.set(scheduler="synchronous"):
         rows = da.from_array(X, chunks=(100, 30))
         assert_same(MarginPursuitClassifier().fit(rows, y), MarginPursuitClassifier().fit(X, y))
 
 
-def test_unknown_chunk_sizes_empty_blocks_and_classes_missing_from_a_block(client):
+def test_unknown_chunk_sizes_empty_blocks_and_blocks_of_one_class(client):
     X, y = cancer()
     order = np.argsort(y, kind="stable")
     X, y = X[order], y[order]  # most blocks have one class
@@ -152,16 +160,16 @@ def test_data_frames(client):
 
 def test_predictions_are_lazy(client, tmp_path, expected):
     log = tmp_path / "loads"
-    rows = lazy(partial(noted_rows, log=str(log)))
-    made = [getattr(expected, name)(rows) for name in ("predict", "decision_function")]
-    made.append(expected.predict_proba(rows))
+    rows = lazy(partial(logged_rows, log=str(log)))
+    lazy_results = [getattr(expected, name)(rows) for name in ("predict", "decision_function")]
+    lazy_results.append(expected.predict_proba(rows))
     assert not log.exists()
-    assert [m.shape for m in made] == [(3000,), (3000,), (3000, 2)]
-    classes, scores, chances = dask.compute(*made)
+    assert [array.shape for array in lazy_results] == [(3000,), (3000,), (3000, 2)]
+    classes, scores, probabilities = dask.compute(*lazy_results)
     assert_array_equal(classes, expected.predict(ROWS))
-    assert classes.dtype == made[0].dtype
+    assert classes.dtype == lazy_results[0].dtype
     assert_allclose(scores, expected.decision_function(ROWS), rtol=1e-13)
-    assert_allclose(chances, expected.predict_proba(ROWS), rtol=1e-12)
+    assert_allclose(probabilities, expected.predict_proba(ROWS), rtol=1e-12)
 
 
 def test_predictions_of_several_classes_and_wrong_columns(client):
@@ -177,15 +185,15 @@ def test_predictions_of_several_classes_and_wrong_columns(client):
         PegasosClassifier().fit(rows, y)
 
 
-@pytest.mark.parametrize("held", [False, True])
-def test_some_rows(client, held):
+@pytest.mark.parametrize("is_persisted", [False, True])
+def test_subset_of_rows(client, is_persisted):
     rows = lazy(make_rows)
-    blocks = as_blocks(rows.persist() if held else rows)
+    blocks = as_blocks(rows.persist() if is_persisted else rows)
     assert_array_equal(blocks.load(2), ROWS[1000:1500])
     wanted = np.arange(3, 2200, 50)
-    some = blocks.map(np.negative).take(wanted)
-    assert_array_equal(some.gather(), -ROWS[wanted])
-    assert_array_equal(some.take(np.array([1, 30])).gather(), -ROWS[wanted[[1, 30]]])
+    subset = blocks.map(np.negative).take(wanted)
+    assert_array_equal(subset.gather(), -ROWS[wanted])
+    assert_array_equal(subset.take(np.array([1, 30])).gather(), -ROWS[wanted[[1, 30]]])
 
 
 def test_selection(client, monkeypatch):
@@ -205,7 +213,7 @@ def test_selection(client, monkeypatch):
         ours.fit(lazy(partial(broken_rows, how="nan")), LABELS)
 
 
-def test_a_stream_takes_blocks_one_after_another(client):
+def test_partial_fit_uses_blocks_as_batches(client):
     ours, expected = MarginPursuitClassifier(), MarginPursuitClassifier()
     ours.partial_fit(lazy(make_rows), da.from_array(LABELS, chunks=700), classes=[0, 1])
     for k in range(N_BLOCKS):
@@ -216,12 +224,12 @@ def test_a_stream_takes_blocks_one_after_another(client):
         ours.partial_fit(lazy(partial(broken_rows, how="nan")), LABELS)
 
 
-def test_one_task_a_block_and_round_and_no_rows_in_it(client, tmp_path):
+def test_one_task_per_block_and_pass(client, tmp_path):
     log = tmp_path / "loads"
     client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.transition_log.clear())
-    fit = MarginPursuitClassifier().fit(lazy(partial(noted_rows, log=str(log))), LABELS)
+    fit = MarginPursuitClassifier().fit(lazy(partial(logged_rows, log=str(log))), LABELS)
     assert (
-        client.run_on_scheduler(partial(count_tasks, name="_answer"))
+        client.run_on_scheduler(partial(count_tasks, name="apply_to_block"))
         == N_BLOCKS * fit.n_passes_
         == len(log.read_text().splitlines())
     )
@@ -243,32 +251,31 @@ def test_a_fit_takes_at_most_twelve_rounds(client, n_columns):
     y = score - np.median(score) + 0.5 * score.std() * rng.normal(size=len(X)) > 0
     blocks = as_blocks(da.from_array(X, chunks=(1000, -1)))
     fit = MarginPursuitClassifier().fit(blocks, da.from_array(y))
-    assert blocks.n_rounds > fit.n_passes_  # margins are asked again
-    assert 1 + blocks.n_rounds <= 12  # a round for y, one for each read, and those for the margins
+    assert blocks.n_rounds > fit.n_passes_  # margins take several rounds
+    assert 1 + blocks.n_rounds <= 12  # one for y, one per pass, those of margins
 
 
 def test_results_do_not_depend_on_the_schedule(client, expected):
-    def at_leisure(k, seed):
+    def delayed_rows(k, seed):
         time.sleep(0.02 * np.random.default_rng([seed, k]).random())
         return make_rows(k)
 
     for seed in range(2):
-        rows = lazy(partial(at_leisure, seed=seed))
+        rows = lazy(partial(delayed_rows, seed=seed))
         assert_identical(MarginPursuitClassifier().fit(rows, LABELS), expected)
 
 
-def test_results_are_added_up_in_a_tree(client, monkeypatch, expected):
-    for name in ("_FEWEST_SUMMANDS", "_MOST_SUMMANDS"):
-        monkeypatch.setattr(f"marginpursuit.blocks.dask.{name}", 2)
+def test_results_are_summed_by_a_tree_reduction(client, expected):
+    blocks = dask_blocks.from_dask(lazy(make_rows), DaskPolicy(min_summands=2, max_summands=2))
     client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.transition_log.clear())
-    fit = MarginPursuitClassifier().fit(lazy(make_rows), LABELS)
+    fit = MarginPursuitClassifier().fit(blocks, LABELS)
     assert_same(fit, expected)
-    n_sums = client.run_on_scheduler(partial(count_tasks, name="_sum"))
-    assert n_sums >= 6 * fit.n_passes_  # of six blocks three, two and one
+    n_sums = client.run_on_scheduler(partial(count_tasks, name="sum_results"))
+    assert n_sums >= 6 * fit.n_passes_  # three, two and one sums of six blocks
 
 
 class During:
-    """Does something to the workers in the middle of a fit, when some blocks have been read."""
+    """Runs an action on the process ids of the workers after a number of block loads."""
 
     def __init__(self, client, log, action, loads=2 * N_BLOCKS + 2):
         self._client, self._log, self._action, self._loads = client, log, action, loads
@@ -307,14 +314,14 @@ def stop_one(pids):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("action", "reads"), [(stop_one, 2), (kill_one, 2), (kill_both, 2), (kill_one, "all")]
+    ("action", "passes"), [(stop_one, 2), (kill_one, 2), (kill_both, 2), (kill_one, "all")]
 )
-def test_what_happens_to_workers_changes_nothing(client, expected, tmp_path, action, reads):
-    """After all reads the margins are held by the workers, and are made again by others."""
+def test_lost_workers_leave_the_fit_unchanged(client, expected, tmp_path, action, passes):
+    """After all passes the workers persist the margins; Dask recomputes those of a lost worker."""
     client.wait_for_workers(2, timeout=30)
     log = tmp_path / "loads"
-    rows = lazy(partial(noted_rows, log=str(log), seconds=0.05))
-    loads = N_BLOCKS * expected.n_passes_ if reads == "all" else N_BLOCKS * reads + 2
+    rows = lazy(partial(logged_rows, log=str(log), seconds=0.05))
+    loads = N_BLOCKS * expected.n_passes_ if passes == "all" else N_BLOCKS * passes + 2
     with During(client, log, action, loads):
         fit = MarginPursuitClassifier().fit(rows, LABELS)
     assert_identical(fit, expected)
@@ -344,10 +351,10 @@ def broken_rows(k, how):
         ("nan", "NaN.*column 2, row 17 of block 3"),
         ("columns", r"block 3 must have shape \(500, 8\).*got \(500, 7\)"),
         ("rows", r"block 3 must have shape \(500, 8\).*got \(499, 8\)"),
-        ("text", "block 3 must hold real numbers; got dtype <U"),
+        ("text", "block 3 must contain real numbers; got dtype <U"),
     ],
 )
-def test_a_block_that_is_wrong_is_named(client, how, message):
+def test_errors_name_the_block(client, how, message):
     with pytest.raises((RuntimeError, ValueError, TypeError), match=message):
         MarginPursuitClassifier().fit(lazy(partial(broken_rows, how=how)), LABELS)
 
@@ -365,15 +372,33 @@ def stuck_rows(k, until):
     return make_rows(k)
 
 
-def test_a_fit_in_which_nothing_happens_ends_with_an_error(client, tmp_path):
-    """Workers are there, and busy for ever; a fit that is slow but moves is left alone."""
+def test_fit_without_progress_raises_an_error(client, tmp_path):
+    """The workers are busy and no task ends; a slow round whose tasks end raises no error."""
     until, log = tmp_path / "until", tmp_path / "loads"
     with dask.config.set({"marginpursuit.no-progress-timeout": "3 s"}):
-        slow = lazy(partial(noted_rows, log=str(log), seconds=0.4))
-        MarginPursuitClassifier(scale=1e9).fit(slow, LABELS)  # each round takes 1.2 s or more
+        slow = lazy(partial(logged_rows, log=str(log), seconds=1.5))
+        n_rows = as_blocks(slow).total(len)  # three blocks per worker take 4.5 s
+        assert n_rows == len(ROWS)
         with pytest.raises(TimeoutError, match=r"no task .* for 3 s .* with 2 workers"):
             MarginPursuitClassifier().fit(lazy(partial(stuck_rows, until=until)), LABELS)
-    until.touch()  # the workers are needed
+    until.touch()  # the workers are free again
+
+
+def test_time_limits_of_a_stalled_cluster():
+    policy = DaskPolicy(no_worker_timeout="10 s", no_progress_timeout="100 s")
+    start = time.monotonic()
+    detector = StallDetector(policy)
+    for seconds in range(0, 1000, 90):  # tasks end
+        detector.check(2, [{"memory": seconds}], start + seconds)
+    detector.check(2, [{"memory": 990}], start + 1085)
+    with pytest.raises(TimeoutError, match=r"no task .* for 100 s .* with 2 workers"):
+        detector.check(2, [{"memory": 990}], start + 1095)
+    detector = StallDetector(policy)
+    detector.check(0, [None], start + 5)
+    detector.check(1, [None], start + 12)
+    detector.check(0, [None], start + 21)
+    with pytest.raises(ConnectionError, match="no worker for 10 s"):
+        detector.check(0, [None], start + 23)
 
 
 def test_sparse_blocks(client):
@@ -382,8 +407,8 @@ def test_sparse_blocks(client):
     rows = da.from_array(X.toarray(), chunks=(500, 64)).map_blocks(sparse.csr_matrix)
     assert sparse.issparse(rows._meta)
     expected = MarginPursuitClassifier().fit(X, y)
-    for held in (rows, rows.persist()):
-        assert_same(MarginPursuitClassifier().fit(held, y), expected)
+    for blocks in (rows, rows.persist()):
+        assert_same(MarginPursuitClassifier().fit(blocks, y), expected)
     assert_array_equal(expected.predict(rows).compute(), expected.predict(X))
     dense = da.from_array(X.toarray(), chunks=(500, 64))
     undeclared = dense.map_blocks(sparse.csr_matrix, meta=np.empty((0, 0)))
@@ -391,7 +416,7 @@ def test_sparse_blocks(client):
         MarginPursuitClassifier().fit(undeclared, y)
 
 
-def test_columns_without_finite_squares(client):
+def test_columns_whose_squares_overflow(client):
     factors = np.where(np.arange(8) == 3, 1e200, 1.0)
     ours = MarginPursuitClassifier().fit(lazy(make_rows) * factors, LABELS)
     expected = MarginPursuitClassifier().fit(ROWS * factors, LABELS)
@@ -399,25 +424,27 @@ def test_columns_without_finite_squares(client):
 
 
 @pytest.mark.slow
-def test_a_scheduler_at_an_address_and_its_loss(tmp_path, expected):
-    """The fit works over TCP, and ends with an error soon once workers or scheduler are gone."""
+def test_remote_scheduler_and_its_loss(tmp_path, expected):
+    """The fit works over TCP, and raises an error soon after workers or scheduler are lost."""
     settings = {"distributed.comm.timeouts.connect": "2s", "marginpursuit.no-worker-timeout": "2s"}
-    where, log = tmp_path / "scheduler.json", tmp_path / "loads"
+    address_file, log = tmp_path / "scheduler.json", tmp_path / "loads"
     dask_command = [sys.executable, "-m", "dask"]
-    options = ["--scheduler-file", str(where), "--no-dashboard"]
-    how = {
+    options = ["--scheduler-file", str(address_file), "--no-dashboard"]
+    paths = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    process_options = {
         "stdout": subprocess.DEVNULL,
         "stderr": subprocess.DEVNULL,
-        "env": {**os.environ, "PYTHONPATH": str(Path(__file__).parent)},
+        "env": {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))},
     }
     scheduler = subprocess.Popen(
-        [*dask_command, "scheduler", "--host", "127.0.0.1", "--port", "0", *options], **how
+        [*dask_command, "scheduler", "--host", "127.0.0.1", "--port", "0", *options],
+        **process_options,
     )
     worker = subprocess.Popen(
-        [*dask_command, "worker", "--no-nanny", "--nthreads", "1", *options], **how
+        [*dask_command, "worker", "--no-nanny", "--nthreads", "1", *options], **process_options
     )
     try:
-        with distributed.Client(scheduler_file=str(where), timeout=30) as client:
+        with distributed.Client(scheduler_file=str(address_file), timeout=30) as client:
             client.wait_for_workers(1, timeout=30)
             address = client.scheduler.address
         with (
@@ -425,7 +452,7 @@ def test_a_scheduler_at_an_address_and_its_loss(tmp_path, expected):
             distributed.Client(address) as client,
         ):
             assert_identical(MarginPursuitClassifier().fit(lazy(make_rows), LABELS), expected)
-            rows = lazy(partial(noted_rows, log=str(log), seconds=0.05))
+            rows = lazy(partial(logged_rows, log=str(log), seconds=0.05))
             begin = time.monotonic()
             with (
                 During(client, log, lambda _: worker.kill()),
@@ -442,39 +469,37 @@ def test_a_scheduler_at_an_address_and_its_loss(tmp_path, expected):
             process.wait(10)
 
 
-def test_bytes_sent_are_those_of_the_formula(client, monkeypatch):
-    """The formulas of docs/scaling.md, against everything that goes into a task or comes back."""
-    cloudpickle = pytest.importorskip("cloudpickle")
-    from marginpursuit.blocks import dask as module
+def test_bytes_sent_match_the_formulas(client, monkeypatch):
+    """The formulas of docs/scaling.md, against all arguments and results of tasks."""
     from marginpursuit.experiments.scaling import Fit, cost
 
-    moved = {"out": 0, "back": 0}
-    ask, result = module.DaskBlocks._map, module.DaskBlocks._result
+    sent, returned = [], []
+    submit_all, wait = TaskClient.map, TaskClient.result
 
-    class Piece(module._Piece):
-        def __init__(self, vector):
-            super().__init__(vector)
-            moved["out"] += self._values.nbytes
-
-    def counted_ask(self, task, *args):
-        if task is module._answer:  # what is placed is counted as a piece
-            moved["out"] += sum(
-                len(cloudpickle.dumps(sent)) for sent in zip(*args[:2], strict=True)
-            )
-        return ask(self, task, *args)
+    def counted_map(self, function, *args):
+        if function is dask_blocks.apply_to_block:
+            # Slices of vectors are counted when they are packed.
+            sent.extend(len(cloudpickle.dumps(pair)) for pair in zip(*args[:2], strict=True))
+        return submit_all(self, function, *args)
 
     def counted_result(self, future):
-        answer = result(self, future)
-        moved["back"] += len(cloudpickle.dumps(answer))
-        return answer
+        result = wait(self, future)
+        returned.append(len(cloudpickle.dumps(result)))
+        return result
 
-    monkeypatch.setattr(module, "_Piece", Piece)
-    monkeypatch.setattr(module.DaskBlocks, "_map", counted_ask)
-    monkeypatch.setattr(module.DaskBlocks, "_result", counted_result)
+    def counted_vector(vector):
+        packed = packed_vector(vector)
+        sent.append(packed.nbytes)
+        return packed
+
+    packed_vector = dask_blocks.PackedVector
+    monkeypatch.setattr(dask_blocks, "PackedVector", counted_vector)
+    monkeypatch.setattr(TaskClient, "map", counted_map)
+    monkeypatch.setattr(TaskClient, "result", counted_result)
     blocks = as_blocks(lazy(make_rows))
     model = MarginPursuitClassifier(scale=1.0).fit(blocks, LABELS)
     fit = Fit(3000, 8, item_bytes=8, block_bytes=32_000, sweeps=model.n_passes_ - 2)
     assert fit.n_blocks == N_BLOCKS
-    assert cost(fit, 0).out < moved["out"] < cost(fit, 8192).out
-    assert 0.8 * cost(fit).back < moved["back"] < 1.2 * cost(fit).back
-    assert 1 + blocks.n_rounds == cost(fit).rounds  # one of labels
+    assert cost(fit, 0).out < sum(sent) < cost(fit, 8192).out
+    assert 0.8 * cost(fit).back < sum(returned) < 1.2 * cost(fit).back
+    assert 1 + blocks.n_rounds == cost(fit).rounds  # one for the labels

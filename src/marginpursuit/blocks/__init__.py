@@ -1,29 +1,29 @@
-"""Rows that need not fit in memory: they come in blocks, each read while the one before is in use.
+"""Data larger than memory: rows in blocks, the next of which is loaded while one is processed.
 
-What is made here takes the place of X in `fit` and in the predictions of an estimator. A fit reads
-every block once for the moments of the columns and once for each iteration. It holds two blocks and
-some numbers a row: labels, weights, and margins at the end.
+Blocks replace X in `fit` and in the predictions of an estimator. A fit makes one pass over the
+blocks for the moments of the columns and one for each iteration. It keeps two blocks in memory, and
+a few numbers per row: labels, weights, and finally margins.
 """
 
 from typing import Any
 
-from marginpursuit.blocks._blocks import Blocks, Held
+from marginpursuit.blocks._blocks import BlockResults, Blocks
 from marginpursuit.blocks.files import from_npy, from_parquet, to_npy
 
-__all__ = ["Blocks", "Held", "as_blocks", "from_npy", "from_parquet", "is_dask", "to_npy"]
+__all__ = ["BlockResults", "Blocks", "as_blocks", "from_npy", "from_parquet", "is_dask", "to_npy"]
 
 
 def is_dask(X: Any) -> bool:
-    """Whether X is a Dask array or data frame; this imports no Dask."""
+    """Whether X is a Dask array or data frame; Dask itself is not imported."""
     return type(X).__module__.partition(".")[0] == "dask"
 
 
 def as_blocks(X: Any) -> Any:
-    """Return the blocks of a Dask array or data frame, and anything else as it is.
+    """Return the blocks of a Dask array or data frame; return anything else unchanged.
 
-    Blocks are loaded anew in every read, by the workers of the client that is in use, or here where
-    there is none. ``X.persist()`` keeps them on the workers instead. Blocks may be sparse if the
-    ``meta`` of the array is. This needs ``distributed``.
+    In every pass the blocks are loaded again: by the workers of the current client, or in this
+    process if there is none. ``X.persist()`` keeps them on the workers instead. Blocks are sparse
+    if the ``meta`` of the array is. Dask arrays require ``distributed``.
     """
     if not is_dask(X):
         return X

@@ -14,17 +14,17 @@ from scipy import sparse
 
 from marginpursuit._validation import count
 
-__all__ = ["Blocks", "Held"]
+__all__ = ["BlockResults", "Blocks"]
 
 
 class Blocks:
-    """Rows in blocks, each of which is loaded whenever it is needed.
+    """Rows in blocks, each of which is loaded in every pass over the data.
 
     Parameters
     ----------
     loaders : sequence of callables
-        Each returns the rows of a block, the same at every call: an array of shape
-        (n_rows, n_columns), of any real dtype, or a sparse matrix.
+        Each returns the rows of a block, the same in every call: an array of shape
+        (n_rows, n_columns) and any real dtype, or a sparse matrix.
     lengths : sequence of int, optional
         The number of rows of each block. By default every block is loaded once to count them.
     label_loaders : sequence of callables, optional
@@ -35,12 +35,12 @@ class Blocks:
     shape : tuple of int
         The number of rows and of columns.
     edges : ndarray of shape (n_blocks + 1,)
-        Block k has the rows from ``edges[k]`` on, up to but without ``edges[k + 1]``.
+        Block k contains the rows ``edges[k]`` to ``edges[k + 1] - 1``.
     is_sparse : bool
         Whether the blocks are sparse.
-    row_elements : float
-        The elements that a row stores: the number of columns; of sparse rows, those of the first
-        block in the mean.
+    elements_per_row : float
+        The number of stored elements per row: the number of columns, or for sparse rows the mean
+        over the first block.
 
     Examples
     --------
@@ -55,7 +55,7 @@ class Blocks:
     True
     """
 
-    #: Whether several blocks are asked at a time, so that each is to be asked in one thread.
+    #: Whether blocks are processed in parallel, so that each is processed by a single thread.
     is_parallel = False
 
     def __init__(
@@ -72,18 +72,17 @@ class Blocks:
                 f"lengths must have one number for each of {len(self._loaders)} blocks; "
                 f"got {len(lengths)}"
             )
-        counts = [count(f"lengths[{k}]", length, 0) for k, length in enumerate(lengths)]
-        self.edges = np.concatenate([[0], np.cumsum(counts, dtype=np.intp)])
-        if self.edges[-1] == 0:
-            raise ValueError(f"blocks must have rows; got {len(self._loaders)} blocks without any")
-        first = self._load(int(np.flatnonzero(counts)[0]))
+        self.edges = block_edges(lengths)
+        first = self._load(self._nonempty[0])
         self.shape: tuple[int, int] = int(self.edges[-1]), first.shape[1]
         self.is_sparse = sparse.issparse(first)
-        self.row_elements = float(first.nnz / first.shape[0] if self.is_sparse else first.shape[1])
+        self.elements_per_row = float(
+            first.nnz / first.shape[0] if self.is_sparse else first.shape[1]
+        )
 
     @property
     def n_blocks(self) -> int:
-        """The number of blocks, some of which may be empty."""
+        """The number of blocks, including empty ones."""
         return len(self.edges) - 1
 
     def labels(self) -> NDArray[Any]:
@@ -95,7 +94,10 @@ class Blocks:
             The labels, in the order of the rows.
         """
         if not self._label_loaders:
-            raise ValueError("these blocks came without labels: pass y as an array")
+            raise ValueError(
+                "labels() was called on blocks without labels. Pass y as an array, or pass "
+                "label_loaders to Blocks or target to from_parquet."
+            )
         return np.concatenate([np.asarray(load()) for load in self._label_loaders])
 
     def load(self, block: int) -> Any:
@@ -104,33 +106,33 @@ class Blocks:
         Parameters
         ----------
         block : int
-            Its number, from 0 on.
+            The index of the block.
 
         Returns
         -------
         {ndarray, CSR matrix} of shape (n_rows, n_columns)
             The rows.
         """
-        rows, n_rows = self._load(block), int(self.edges[block + 1] - self.edges[block])
-        check_block(block, rows, (n_rows, self.shape[1]), is_sparse=self.is_sparse)
+        rows, span = self._load(block), self._span(block)
+        check_block(block, rows, (span.stop - span.start, self.shape[1]), is_sparse=self.is_sparse)
         return rows
 
     def with_labels(self, other: "Blocks") -> "Blocks":
-        """Return the same rows with the labels of others."""
+        """Return the same rows with the labels of other blocks."""
         return Blocks(self._loaders, np.diff(self.edges).tolist(), other._label_loaders)
 
-    def map(self, change: Callable[[Any], Any]) -> "Blocks":
-        """Return blocks whose rows go through a function, each time they are loaded.
+    def map(self, function: Callable[[Any], Any]) -> "Blocks":
+        """Return blocks to which a function is applied each time they are loaded.
 
         Parameters
         ----------
-        change : callable
+        function : callable
             Takes and returns the rows of a block.
 
         Returns
         -------
         Blocks
-            The changed rows.
+            The mapped rows, with the same labels.
 
         Examples
         --------
@@ -139,21 +141,21 @@ class Blocks:
         >>> Blocks([lambda: np.eye(3)]).map(lambda rows: 2 * rows).load(0)[1]
         array([0., 2., 0.])
         """
-        loaders = [_Changed(partial(self.load, k), change) for k in range(self.n_blocks)]
+        loaders = [partial(_load_mapped, self, k, function) for k in range(self.n_blocks)]
         return Blocks(loaders, np.diff(self.edges).tolist(), self._label_loaders)
 
     def take(self, rows: NDArray[np.intp]) -> "Blocks":
-        """Return some of the rows, to which the blocks are cut whenever they are loaded.
+        """Return a subset of the rows, selected each time a block is loaded.
 
         Parameters
         ----------
         rows : ndarray of int
-            The numbers of the rows, rising.
+            The indices of the rows, in ascending order.
 
         Returns
         -------
         Blocks
-            These rows, in as many blocks, without labels.
+            The subset, in the same number of blocks, without labels.
 
         Examples
         --------
@@ -163,11 +165,11 @@ class Blocks:
         array([[0., 1., 0.],
                [1., 1., 1.]])
         """
-        fewer, (cuts, edges) = copy(self), self._cuts(rows)
-        fewer._loaders = [_Changed(partial(self.load, k), cut) for k, cut in enumerate(cuts)]
-        fewer._label_loaders, fewer.edges = [], edges
-        fewer.shape = len(rows), self.shape[1]
-        return fewer
+        subset, (selections, edges) = copy(self), self._row_selections(rows)
+        subset._loaders = [partial(_load_mapped, self, k, f) for k, f in enumerate(selections)]
+        subset._label_loaders, subset.edges = [], edges
+        subset.shape = len(rows), self.shape[1]
+        return subset
 
     def gather(self) -> Any:
         """Load all rows into memory.
@@ -177,158 +179,170 @@ class Blocks:
         {ndarray, CSR matrix} of shape (n_rows, n_columns)
             The rows.
         """
-        parts = [rows for _, _, rows in self.each(unchanged)]
+        parts = [rows for _, _, rows in self.each(identity)]
         return sparse.vstack(parts, format="csr") if self.is_sparse else np.concatenate(parts)
 
     def each(
-        self, run: Callable[..., Any], *vectors: NDArray[Any]
+        self, function: Callable[..., Any], *vectors: NDArray[Any]
     ) -> Iterator[tuple[int, slice, Any]]:
-        """Apply a function to every block that has rows; the next is read meanwhile.
+        """Apply a function to every non-empty block, while the next block is loaded.
 
         Parameters
         ----------
-        run : callable
-            Called with the rows of a block and what belongs to them of each vector.
+        function : callable
+            Called with the rows of a block and the entries of each vector for these rows.
         *vectors : ndarray of shape (..., n_rows)
-            What goes with the rows.
+            Vectors with one entry per row.
 
         Yields
         ------
         block : int
-            The number of the block, in rising order.
+            The index of the block, in ascending order.
         span : slice
-            Its rows.
+            The rows of the block.
         result : object
-            What the function returns.
+            The result of the function.
         """
-        full = np.flatnonzero(np.diff(self.edges)).tolist()
+        nonempty = self._nonempty
         with ThreadPoolExecutor(1) as reader:
-            ahead = reader.submit(self.load, full[0])
-            for block, after in zip(full, [*full[1:], None], strict=True):
-                rows = ahead.result()
-                if after is not None:
-                    ahead = reader.submit(self.load, after)
-                span = slice(int(self.edges[block]), int(self.edges[block + 1]))
-                yield block, span, run(rows, *pieces(vectors, span))
+            loading = reader.submit(self.load, nonempty[0])
+            for block, following in zip(nonempty, [*nonempty[1:], None], strict=True):
+                rows = loading.result()
+                if following is not None:
+                    loading = reader.submit(self.load, following)
+                span = self._span(block)
+                yield block, span, function(rows, *(row_slice(v, span) for v in vectors))
 
-    def total(self, run: Callable[..., Any], *vectors: NDArray[Any]) -> Any:
-        """Add up what `each` yields, in the order of the blocks.
+    def total(self, function: Callable[..., Any], *vectors: NDArray[Any]) -> Any:
+        """Sum the results of `each`, in the order of the blocks.
 
         Parameters
         ----------
-        run : callable
+        function : callable
             Called as by `each`.
         *vectors : ndarray of shape (..., n_rows)
-            What goes with the rows.
+            Vectors with one entry per row.
 
         Returns
         -------
         object
             The sum.
         """
-        return reduce(add, (result for _, _, result in self.each(run, *vectors)))
+        return reduce(add, (result for _, _, result in self.each(function, *vectors)))
 
-    def hold(self, run: Callable[..., Any], *vectors: NDArray[Any]) -> "Held":
-        """Keep what a function makes of every block that has rows, where it is made.
+    def persist(self, function: Callable[..., Any], *vectors: NDArray[Any]) -> "BlockResults":
+        """Apply a function to every non-empty block and keep the results where they are computed.
 
         Parameters
         ----------
-        run : callable
+        function : callable
             Called as by `each`.
         *vectors : ndarray of shape (..., n_rows)
-            What goes with the rows.
+            Vectors with one entry per row.
 
         Returns
         -------
-        Held
-            What can be asked of the results.
+        BlockResults
+            The results.
         """
-        return _HeldHere([result for _, _, result in self.each(run, *vectors)])
+        return _LocalResults([result for _, _, result in self.each(function, *vectors)])
 
-    def _cuts(self, rows: NDArray[np.intp]) -> tuple[list["_Cut"], NDArray[np.intp]]:
-        """Return what cuts each block to these rows, and where the blocks then begin."""
+    @property
+    def _nonempty(self) -> list[int]:
+        """The indices of the blocks with rows."""
+        return np.flatnonzero(np.diff(self.edges)).tolist()
+
+    def _span(self, block: int) -> slice:
+        return slice(int(self.edges[block]), int(self.edges[block + 1]))
+
+    def _row_selections(
+        self, rows: NDArray[np.intp]
+    ) -> tuple[list[Callable[[Any], Any]], NDArray[np.intp]]:
+        """Return functions that select the rows of each block, and the edges of the subset."""
         edges = np.searchsorted(rows, self.edges)
         spans = zip(self.edges, pairwise(edges), strict=False)
-        return [_Cut(rows[start:stop] - first) for first, (start, stop) in spans], edges
+        return [partial(_select, rows[start:stop] - first) for first, (start, stop) in spans], edges
 
     def _load(self, block: int) -> Any:
-        try:
-            rows = self._loaders[block]()
-        except Exception as error:
-            raise RuntimeError(f"block {block} could not be loaded: {error!r}") from error
-        return in_rows(rows)
+        return as_matrix(call_loader(block, self._loaders[block]))
 
 
-def in_rows(rows: Any) -> Any:
-    """Return what a loader returned as an array, or as a CSR matrix."""
+class BlockResults(Protocol):
+    """One result per non-empty block, kept where it was computed."""
+
+    def total(self, function: Callable[[Any], Any]) -> Any:
+        """Sum a function of the results, in the order of the blocks."""
+
+
+class _LocalResults:
+    """Results in the memory of this process."""
+
+    def __init__(self, results: list[Any]) -> None:
+        self._results = results
+
+    def total(self, function: Callable[[Any], Any]) -> Any:
+        return reduce(add, map(function, self._results))
+
+
+def block_edges(lengths: Sequence[int]) -> NDArray[np.intp]:
+    """Return the cumulative lengths of the blocks, from 0 to the number of rows."""
+    counts = [count(f"lengths[{k}]", length, 0) for k, length in enumerate(lengths)]
+    edges = np.concatenate([[0], np.cumsum(counts, dtype=np.intp)])
+    if edges[-1] == 0:
+        raise ValueError(f"blocks must have at least one row; got {len(counts)} empty blocks")
+    return edges
+
+
+def call_loader(block: int, load: Callable[[], Any]) -> Any:
+    """Return what a loader returns; its errors name the block."""
+    try:
+        return load()
+    except Exception as error:
+        raise RuntimeError(f"block {block} could not be loaded: {error!r}") from error
+
+
+def as_matrix(rows: Any) -> Any:
+    """Return the result of a loader as an array, or as a CSR matrix without duplicate entries."""
     is_sparse = sparse.issparse(rows)
     if not is_sparse:
         return np.asarray(rows)
     rows = rows.tocsr()
-    if not rows.has_canonical_format:  # squares need entries that are named once
+    if not rows.has_canonical_format:  # moments square the stored entries, which must be unique
         rows = rows.copy()
         rows.sum_duplicates()
     return rows
 
 
-def pieces(vectors: Sequence[NDArray[Any]], span: slice) -> list[NDArray[Any]]:
-    """Return what belongs to some rows of each vector."""
-    return [np.ascontiguousarray(vector[..., span]) for vector in vectors]
+def row_slice(vector: NDArray[Any], span: slice) -> NDArray[Any]:
+    """Return the entries of a vector for some rows."""
+    return np.ascontiguousarray(vector[..., span])
 
 
 def check_block(block: int, rows: Any, shape: tuple[int, int], *, is_sparse: bool) -> None:
-    """Refuse rows that are not as the other blocks, or as was said, and name the block."""
+    """Raise an error that names the block if its format, dtype or shape is not as expected."""
     if sparse.issparse(rows) != is_sparse:
-        kinds = ("dense", "sparse")
+        formats = ("dense", "sparse")
         raise TypeError(
-            f"block {block} must be {kinds[is_sparse]} as the first is; got {kinds[not is_sparse]}"
+            f"block {block} must be {formats[is_sparse]} like the first block; "
+            f"got {formats[not is_sparse]}"
         )
     if rows.dtype.kind not in "biuf":
-        raise TypeError(f"block {block} must hold real numbers; got dtype {rows.dtype}")
+        raise TypeError(f"block {block} must contain real numbers; got dtype {rows.dtype}")
     if rows.shape != shape:
         raise ValueError(
-            f"block {block} must have shape {shape}, {shape[1]} columns as the others and as many "
-            f"rows as was said; got {rows.shape}"
+            f"block {block} must have shape {shape}, from its length and the columns of the first "
+            f"block; got {rows.shape}"
         )
 
 
-def unchanged(rows: Any) -> Any:
-    """Return what it is given."""
-    return rows
+def identity(value: Any) -> Any:
+    """Return the argument."""
+    return value
 
 
-class _Cut:
-    """Takes some rows of a block."""
-
-    def __init__(self, rows: NDArray[np.intp]) -> None:
-        self._rows = rows
-
-    def __call__(self, block: Any) -> Any:
-        return block[self._rows]
+def _select(rows: NDArray[np.intp], block: Any) -> Any:
+    return block[rows]
 
 
-class Held(Protocol):
-    """Something that is kept of every block."""
-
-    def total(self, ask: Callable[[Any], Any]) -> Any:
-        """Add up what a function says of each, in the order of the blocks."""
-
-
-class _HeldHere:
-    """What is kept of every block, in memory."""
-
-    def __init__(self, parts: list[Any]) -> None:
-        self._parts = parts
-
-    def total(self, ask: Callable[[Any], Any]) -> Any:
-        return reduce(add, map(ask, self._parts))
-
-
-class _Changed:
-    """A loader of rows that go through a function."""
-
-    def __init__(self, load: Callable[[], Any], change: Callable[[Any], Any]) -> None:
-        self._load, self._change = load, change
-
-    def __call__(self) -> Any:
-        return self._change(self._load())
+def _load_mapped(blocks: Blocks, block: int, function: Callable[[Any], Any]) -> Any:
+    return function(blocks.load(block))

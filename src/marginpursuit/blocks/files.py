@@ -1,4 +1,4 @@
-"""Blocks from files, and to a file that reads fast."""
+"""Blocks from .npy and Parquet files, and copies of blocks in one .npy file."""
 
 import os
 from collections.abc import Callable, Sequence
@@ -16,32 +16,29 @@ from marginpursuit.blocks._blocks import Blocks
 
 __all__ = ["from_npy", "from_parquet", "to_npy"]
 
-# Bytes of a block, where there is a choice: enough to make what a block costs beside its reading
-# small, and little enough for several to be in memory.
-_BLOCK_BYTES = 1 << 26
-
 
 def from_npy(
     path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     *,
-    block_bytes: int = _BLOCK_BYTES,
+    block_bytes: int = 1 << 26,
 ) -> Blocks:
-    """Read rows from ``.npy`` files, cut into blocks.
+    """Read rows from ``.npy`` files in blocks of a given size.
 
-    Files are read, not mapped, so that what has been used does not stay in memory.
+    Files are read, not mapped, so that processed blocks do not stay in memory.
 
     Parameters
     ----------
     path : path-like or sequence of path-like
-        A file, files in their order, or a folder, whose ``.npy`` files are taken in the order of
+        A file, a sequence of files, or a folder, whose ``.npy`` files are read in the order of
         their names.
     block_bytes : int, default=2**26
-        The most bytes of a block; one row at least.
+        The maximum size of a block in bytes; a block contains at least one row. At 64 MiB the
+        overhead per block is small and several blocks fit in memory.
 
     Returns
     -------
     Blocks
-        The rows of all files, one below the other.
+        The rows of all files, concatenated.
 
     Examples
     --------
@@ -59,7 +56,7 @@ def from_npy(
     for file in _files(path, ".npy"):
         mapped = np.load(file, mmap_mode="r", allow_pickle=False)
         if mapped.ndim != 2:
-            raise ValueError(f"{file} must hold an array of 2 dimensions; got {mapped.ndim}")
+            raise ValueError(f"{file} must contain an array of 2 dimensions; got {mapped.ndim}")
         step = max(
             1, count("block_bytes", block_bytes) // max(1, mapped.itemsize * mapped.shape[1])
         )
@@ -76,23 +73,23 @@ def from_parquet(
     columns: Sequence[str] | None = None,
     target: str | None = None,
 ) -> Blocks:
-    """Read rows from Parquet files; a block is a row group. This needs ``pyarrow``.
+    """Read rows from Parquet files; each row group is a block. Requires ``pyarrow``.
 
     Parameters
     ----------
     path : path-like or sequence of path-like
-        A file, files in their order, or a folder, whose ``.parquet`` files are taken in the order
-        of their names.
+        A file, a sequence of files, or a folder, whose ``.parquet`` files are read in the order of
+        their names.
     columns : sequence of str, optional
-        The columns to read: one for each feature, or a single one of lists that have all the same
-        length. By default all but the target.
+        The columns to read: one per feature, or a single column of lists of equal length. By
+        default all columns except the target.
     target : str, optional
         The column of the labels, for ``labels()``.
 
     Returns
     -------
     Blocks
-        The rows of all files, one below the other.
+        The rows of all files, concatenated.
     """
     import pyarrow.parquet as pq
 
@@ -117,23 +114,23 @@ def to_npy(
     *,
     dtype: DTypeLike | None = None,
 ) -> Blocks:
-    """Copy rows to one ``.npy`` file, which reads fast, and read them from there.
+    """Copy rows to one ``.npy`` file, which is fast to read, and return its blocks.
 
-    The file appears under its name once it is whole. A terminal is shown how far it is.
+    The file is renamed to `path` when it is complete. A terminal shows a progress bar.
 
     Parameters
     ----------
     blocks : Blocks
-        The rows, dense.
+        Dense rows.
     path : path-like
         The file to write.
     dtype : dtype, optional
-        What to store; by default the dtype of the first block.
+        The dtype of the file; by default that of the first block.
 
     Returns
     -------
     Blocks
-        The same rows, and their labels where there are any.
+        The same rows, with their labels if they have any.
 
     Examples
     --------
@@ -148,26 +145,28 @@ def to_npy(
            [1., 1., 1.]])
     """
     if blocks.is_sparse:
-        raise TypeError("a .npy file holds dense rows; got sparse blocks")
-    kept = None if dtype is None else np.dtype(dtype)
-    with atomic_stream(path) as file, ProgressBar(f"writing {os.fspath(path)}") as reached:
+        raise TypeError(
+            "to_npy expects dense blocks; got sparse blocks. Densify them with blocks.map."
+        )
+    stored = None if dtype is None else np.dtype(dtype)
+    with atomic_stream(path) as file, ProgressBar(f"writing {os.fspath(path)}") as progress:
         for block, _, rows in blocks.each(np.asarray):
-            if kept is None:
-                kept = rows.dtype
+            if stored is None:
+                stored = rows.dtype
             if not file.tell():
-                _write_header(file, kept, blocks.shape)
-            if not np.can_cast(rows.dtype, kept, "same_kind"):
+                _write_header(file, stored, blocks.shape)
+            if not np.can_cast(rows.dtype, stored, "same_kind"):
                 raise TypeError(
-                    f"block {block} has dtype {rows.dtype}, which {kept} cannot hold: pass "
-                    "another dtype"
+                    f"block {block} has dtype {rows.dtype}, which cannot be stored as {stored}. "
+                    "Pass a wider dtype to to_npy."
                 )
-            file.write(np.ascontiguousarray(rows, dtype=kept).data)
-            reached(block + 1, blocks.n_blocks)
+            file.write(np.ascontiguousarray(rows, dtype=stored).data)
+            progress(block + 1, blocks.n_blocks)
     return from_npy(path).with_labels(blocks)
 
 
 def _files(path: Any, suffix: str) -> list[Path]:
-    """Return the files that a path stands for."""
+    """Return the given files, or those of a folder with the suffix, by name."""
     if not isinstance(path, str | os.PathLike):
         return [Path(file) for file in path]
     folder = Path(path)
@@ -175,45 +174,47 @@ def _files(path: Any, suffix: str) -> list[Path]:
         return [folder]
     files = sorted(file for file in folder.iterdir() if file.suffix == suffix)
     if not files:
-        raise FileNotFoundError(f"there is no {suffix} file in {folder}")
+        raise FileNotFoundError(f"expected {suffix} files in {folder}; found no {suffix} file")
     return files
 
 
 def _read_rows(file: Path, span: slice) -> NDArray[Any]:
-    """Read some rows of a .npy file."""
+    """Read a range of rows of a .npy file."""
     mapped = np.load(file, mmap_mode="r", allow_pickle=False)
     if not mapped.flags.c_contiguous:
         return np.ascontiguousarray(mapped[span])
     rows = np.empty((span.stop - span.start, mapped.shape[1]), dtype=mapped.dtype)
-    left = rows.reshape(-1).view(np.uint8).data
+    unread = rows.reshape(-1).view(np.uint8).data
     with open(file, "rb", buffering=0) as opened:
-        place = mapped.offset + span.start * rows.strides[0]
-        if hasattr(os, "posix_fadvise"):  # the disk need not wait until the next block is asked for
-            os.posix_fadvise(opened.fileno(), place, 2 * rows.nbytes, os.POSIX_FADV_WILLNEED)
-        opened.seek(place)
-        while n_read := opened.readinto(left):
-            left = left[n_read:]
-    if left:
-        raise EOFError(f"{file} ends {len(left)} bytes before row {span.stop}")
+        offset = mapped.offset + span.start * rows.strides[0]
+        if hasattr(os, "posix_fadvise"):  # the kernel starts to read the next block as well
+            os.posix_fadvise(opened.fileno(), offset, 2 * rows.nbytes, os.POSIX_FADV_WILLNEED)
+        opened.seek(offset)
+        while n_read := opened.readinto(unread):
+            unread = unread[n_read:]
+    if unread:
+        raise EOFError(f"{file} ends {len(unread)} bytes before row {span.stop}. Write it again.")
     return rows
 
 
 def _read_group(file: Path, group: int, columns: list[str]) -> NDArray[Any]:
-    """Read a row group: columns of numbers, or one of lists of numbers."""
+    """Read a row group: columns of numbers, or one column of lists of numbers."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     with pq.ParquetFile(file) as parquet:
         table = parquet.read_row_group(group, columns=columns)
     if missing := [name for name in columns if name not in table.column_names]:
-        raise KeyError(f"{file} has no column {missing[0]!r}")
+        raise KeyError(f"{file} has no column {missing[0]!r}. Choose names of its schema.")
     only = table.column(columns[0]).combine_chunks() if len(columns) == 1 else None
     if only is None or not pa.types.is_nested(only.type):
         return np.column_stack([table.column(name).to_numpy() for name in columns])
     numbers = only.flatten().to_numpy(zero_copy_only=False)
     n_lengths = len(np.unique(np.diff(only.offsets))) if hasattr(only, "offsets") else 1
     if only.null_count or n_lengths > 1:
-        raise ValueError(f"column {columns[0]!r} must hold lists of one length and none missing")
+        raise ValueError(
+            f"column {columns[0]!r} must contain lists of equal length without missing ones"
+        )
     return np.asarray(numbers.reshape(len(only), -1))
 
 

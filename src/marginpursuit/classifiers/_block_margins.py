@@ -54,9 +54,9 @@ def block_margins(
     is_equal = bool(weights.min() == weights.max())
     vectors = (labels.codes,) if is_equal else (labels.codes, weights)
     make = partial(_sorted_margins, labels.positive_classes)
-    held = design.hold_scores(make, *linear, standardisation, *vectors)
+    results = design.persist_scores(make, *linear, standardisation, *vectors)
     bits = first_bits
-    found: Sequence[_Cells] = held.total(partial(_cells, within=None, bits=bits))
+    found: Sequence[_Cells] = results.total(partial(_cells, within=None, bits=bits))
     while True:
         unresolved = [cells.unresolved(loss) for cells in found]
         pairs = list(zip(found, unresolved, strict=True))
@@ -65,7 +65,7 @@ def block_margins(
             break
         bits = min(bits + more_bits, 64)
         within = [(cells.first[which], cells.last[which]) for cells, which in pairs]
-        finer = held.total(
+        finer = results.total(
             partial(_cells, within=within, bits=64 if n_values <= max_values else bits)
         )
         found = [
@@ -183,10 +183,10 @@ def _sorted_margins(
 
 
 def _cells(
-    held: tuple[FloatArray, FloatArray | None], within: Sequence[_Intervals] | None, bits: int
+    result: tuple[FloatArray, FloatArray | None], within: Sequence[_Intervals] | None, bits: int
 ) -> Any:
     """Return the cells of each problem of a block, or of its margins within some intervals."""
-    margins, weights = held
+    margins, weights = result
     found = np.empty(len(margins), dtype=object)  # arrays of objects are added entry by entry
     for k, values in enumerate(margins):
         keys, rows = _keys(values), np.arange(len(values))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from marginpursuit._threads import Threads
 from marginpursuit._validation import FloatArray
-from marginpursuit.blocks import Blocks, Held
+from marginpursuit.blocks import BlockResults, Blocks
 from marginpursuit.design._base import Design, Flags, Sweep
 from marginpursuit.design.memory import MemoryDesign
 from marginpursuit.design.standardisation import Standardisation
@@ -55,53 +55,55 @@ class BlockDesign(Design):
         """Return a design of other dense rows, in memory."""
         return MemoryDesign(rows, self.threads)
 
-    def hold_scores(
+    def persist_scores(
         self,
-        make: Callable[..., Any],
+        function: Callable[..., Any],
         coef: FloatArray,
         intercept: FloatArray,
         standardisation: Standardisation,
         *vectors: NDArray[Any],
-    ) -> Held:
-        """Keep the result of a function of the scores and vectors of each block, in one pass."""
+    ) -> BlockResults:
+        """Compute a function of the scores and vectors of each block in one pass, and keep it."""
         self.n_passes += 1
         linear = standardisation.to_data((coef, intercept))
-        return self._blocks.hold(self._in_memory(partial(_map_scores, make, *linear)), *vectors)
+        return self._blocks.persist(
+            self._in_memory(partial(_map_scores, function, *linear)), *vectors
+        )
 
-    def _in_memory(self, ask: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function of the rows of a block that calls `ask` with a design in memory."""
-        return partial(_ask_rows, ask, self._n_threads)
+    def _in_memory(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Turn a function of a design in memory into a function of the rows of a block."""
+        return partial(_apply_to_rows, function, self._n_threads)
 
-    def _total(self, ask: Callable[..., Any], *vectors: NDArray[Any]) -> Any:
-        return self._blocks.total(self._in_memory(ask), *vectors)
+    def _total(self, function: Callable[..., Any], *vectors: NDArray[Any]) -> Any:
+        return self._blocks.total(self._in_memory(function), *vectors)
 
     def _moments(
         self, weights: FloatArray, *, centred: bool, diagonal: bool
     ) -> tuple[FloatArray, FloatArray]:
         self.n_passes += 1  # the two passes are over a block in memory
-        ask = partial(_block_moments, centred=centred, diagonal=diagonal)
-        moments = self._total(ask, weights)
+        block_moments = partial(_block_moments, centred=centred, diagonal=diagonal)
+        moments = self._total(block_moments, weights)
         return moments.mean, np.asarray(moments.second)
 
     def _score_chunks(
         self, coef: FloatArray, intercept: FloatArray
     ) -> Iterator[tuple[slice, FloatArray]]:
-        run = self._in_memory(partial(MemoryDesign._scores, coef=coef, intercept=intercept))
-        for _, span, scores in self._blocks.each(run):
+        function = self._in_memory(partial(MemoryDesign._scores, coef=coef, intercept=intercept))
+        for _, span, scores in self._blocks.each(function):
             yield span, scores
 
     def _held_out_scores(
         self, coef: FloatArray, intercept: FloatArray, held_out: Flags, fold: NDArray[np.intp]
     ) -> list[FloatArray]:
-        run = self._in_memory(partial(_held_out, coef, intercept, fold))
-        scores = [scores for _, _, scores in self._blocks.each(run, held_out)]
+        function = self._in_memory(partial(_held_out, coef, intercept, fold))
+        scores = [scores for _, _, scores in self._blocks.each(function, held_out)]
         return [np.concatenate(folds) for folds in zip(*scores, strict=True)]
 
     def _sweep(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
-        # Labels and weights go to the blocks in pieces; the rest of the tasks goes to all of them.
-        question = replace(tasks, codes=tasks.codes[:0], weights=tasks.weights[:, :0])
-        ask = partial(_sweep_block, coef, intercept, question)
-        return self._total(ask, tasks.codes, tasks.weights)  # type: ignore[no-any-return]
+        # Each block receives its slice of the codes and weights; the other fields are shared.
+        shared = replace(tasks, codes=tasks.codes[:0], weights=tasks.weights[:, :0])
+        sweep = partial(_sweep_block, coef, intercept, shared)
+        return self._total(sweep, tasks.codes, tasks.weights)  # type: ignore[no-any-return]
 
     def _adjoint(self, factors: FloatArray) -> FloatArray:
         return np.asarray(self._total(MemoryDesign._adjoint, factors))
@@ -117,17 +119,19 @@ class BlockDesign(Design):
         return first, second
 
     def _row_norms(self, mean: FloatArray, factors: FloatArray) -> FloatArray:
-        run = self._in_memory(partial(MemoryDesign._row_norms, mean=mean, factors=factors))
-        return np.concatenate([norms for _, _, norms in self._blocks.each(run)])
+        function = self._in_memory(partial(MemoryDesign._row_norms, mean=mean, factors=factors))
+        return np.concatenate([norms for _, _, norms in self._blocks.each(function)])
 
     def _largest(self, columns: NDArray[np.intp]) -> FloatArray:
-        run = self._in_memory(partial(MemoryDesign._largest, columns=columns))
-        return np.asarray(np.max([largest for _, _, largest in self._blocks.each(run)], axis=0))
+        function = self._in_memory(partial(MemoryDesign._largest, columns=columns))
+        return np.asarray(
+            np.max([largest for _, _, largest in self._blocks.each(function)], axis=0)
+        )
 
     def _row_products(self, mean: FloatArray, factors: FloatArray) -> FloatArray:
         products = np.empty((self.n_rows, self.n_rows))
-        run = self._in_memory(partial(MemoryDesign.scaled_rows, mean=mean, factors=factors))
-        for _, span, rows in self._blocks.each(run):  # products with some rows are scores
+        function = self._in_memory(partial(MemoryDesign.scaled_rows, mean=mean, factors=factors))
+        for _, span, rows in self._blocks.each(function):  # products with some rows are scores
             coef = (rows * factors).T
             products[:, span] = self._scores(coef, -mean @ coef)
         return products
@@ -137,10 +141,12 @@ class BlockDesign(Design):
 # allow.
 
 
-def _ask_rows(ask: Callable[..., Any], n_threads: int, rows: Any, *vectors: NDArray[Any]) -> Any:
-    """Call `ask` with a design of the rows in memory, and the pieces of vectors for the rows."""
+def _apply_to_rows(
+    function: Callable[..., Any], n_threads: int, rows: Any, *vectors: NDArray[Any]
+) -> Any:
+    """Call a function with a design of the rows, and the slices of vectors for these rows."""
     with np.errstate(all="ignore"), Threads(n_threads) as threads:
-        return ask(MemoryDesign(rows, threads), *vectors)
+        return function(MemoryDesign(rows, threads), *vectors)
 
 
 def _block_moments(
@@ -167,12 +173,12 @@ def _stacked_moments(mean: FloatArray, design: MemoryDesign, weights: FloatArray
 def _sweep_block(
     coef: FloatArray,
     intercept: FloatArray,
-    question: Tasks,
+    shared: Tasks,
     design: MemoryDesign,
     codes: NDArray[np.intp],
     weights: FloatArray,
 ) -> Sweep:
-    return design._sweep(coef, intercept, replace(question, codes=codes, weights=weights))
+    return design._sweep(coef, intercept, replace(shared, codes=codes, weights=weights))
 
 
 def _held_out(
@@ -186,10 +192,10 @@ def _held_out(
 
 
 def _map_scores(
-    make: Callable[..., Any],
+    function: Callable[..., Any],
     coef: FloatArray,
     intercept: FloatArray,
     design: MemoryDesign,
     *vectors: NDArray[Any],
 ) -> Any:
-    return make(design._scores(coef, intercept), *vectors)
+    return function(design._scores(coef, intercept), *vectors)

@@ -30,6 +30,6 @@ def loaded(matrix: Any) -> Any:
 def elements_per_row(matrix: Any) -> float:
     """Return the mean number of stored elements of a row."""
     if isinstance(matrix, Blocks):
-        return matrix.row_elements
+        return matrix.elements_per_row
     stored = getattr(matrix, "nnz", prod(matrix.shape))
     return float(stored / matrix.shape[0])
