@@ -273,7 +273,8 @@ class TestClassifier:
 
     def test_progress_is_told_after_each_doubling(self, capsys):
         self.coef(self.X, self.y, max_iter=10, verbose=1)
-        lines = capsys.readouterr().out.splitlines()
+        plan, *lines = capsys.readouterr().out.splitlines()
+        assert plan == "[MarginPursuitClassifier] solver stochastic: as requested"
         assert [line.split("iteration ")[1].split(",")[0] for line in lines] == list(
             map(str, (1, 2, 4, 8, 10))
         )
