@@ -25,6 +25,20 @@ def calls_of(model, data):
     return structure.Calls.of(lambda: model.fit(*data))
 
 
+@pytest.mark.parametrize("name", [name for name in MODULES if name != "solvers/corner.py"])
+def test_functions_are_simple(name):
+    found = {f.name: structure.complexity(f) for f in structure.functions(MODULES[name])}
+    assert {name: value for name, value in found.items() if value > 15} == {}
+
+
+def test_test_files_have_at_most_600_lines():
+    lengths = {
+        path.name: path.read_text(encoding="utf-8").count("\n")
+        for path in (structure.ROOT / "tests").glob("*.py")
+    }
+    assert {name: length for name, length in lengths.items() if length > 600} == {}
+
+
 @pytest.mark.parametrize("package", ["cli", "experiments", "report"])
 def test_upper_layers_use_public_modules_and_helpers(package):
     private = {
