@@ -32,6 +32,13 @@ def test_named_files_exist(page):
 
 
 @each_page
+def test_named_tests_exist(page):
+    named = set(re.findall(r"`(test_\w+)`", page.read_text(encoding="utf-8")))
+    tests = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").glob("*.py"))
+    assert {name for name in named if f"def {name}(" not in tests} == set()
+
+
+@each_page
 def test_named_modules_and_objects_exist(page):
     """Names such as `marginpursuit.location.catoni_location` can be imported."""
     text = page.read_text(encoding="utf-8")
