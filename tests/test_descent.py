@@ -7,7 +7,7 @@ from scipy import sparse
 
 from marginpursuit import _kernels
 from marginpursuit._kernels import ArrayRows, Descent
-from marginpursuit.losses import HingeLoss, MarginLoss
+from marginpursuit.losses import RHOS, HingeLoss, LogisticLoss, MarginLoss
 
 compiled = _kernels._compiled
 LEVELS = ["numpy", *(compiled.LEVELS if compiled else ())]
@@ -30,9 +30,11 @@ def handle(matrix, layout, level):
 
 
 def slope(loss, margin):
-    """Return the derivative of a loss in the margin, typed in once more."""
+    """Return the derivative of a loss in the margin, of the hinge and Catoni's loss written out."""
     if isinstance(loss, HingeLoss):
         return -1.0 if margin < loss.margin else 0.0
+    if getattr(loss, "rho", None) != "catoni":
+        return float(loss.derivative(margin))
     u = (loss.margin - margin) / loss.scale
     psi = u - u**3 / 6 if abs(u) <= 2**0.5 else np.copysign(2 * 2**0.5 / 3, u)
     return -loss.scale * psi * (loss.overconfidence if u < 0 else 1.0)
@@ -104,7 +106,14 @@ def check(rows, matrix, draws, *, averaged=False, rtol=1e-10, **rules):
     return points
 
 
-LOSSES = [HingeLoss(), HingeLoss(0.4), MarginLoss(), MarginLoss(1.3, 0.3, 0.4), MarginLoss(1, 1, 0)]
+LOSSES = [
+    HingeLoss(),
+    HingeLoss(0.4),
+    MarginLoss(),
+    MarginLoss(1, 1, 0),
+    *(MarginLoss(1.3, 0.3, 0.4, rho) for rho in RHOS),
+    LogisticLoss(),
+]
 INTERCEPTS = [(False, False), (True, False), (True, True)]
 
 
