@@ -27,7 +27,7 @@ def test_verbose_prints_a_line_for_each_iteration(capsys):
     assert capsys.readouterr().out == ""
     model = MarginPursuitClassifier(scale=1.0, verbose=1).fit(X, y)
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("[MarginPursuitClassifier] solver gram: 569 rows × 30 columns")
+    assert lines[0].startswith("[MarginPursuitClassifier] solver gram: 569 rows x 30 columns")
     assert len(lines) == model.n_iter_ + 2
     assert lines[-1].startswith(f"[MarginPursuitClassifier] iteration {model.n_iter_}, ")
     assert f"objective {model.objective_:.6g}, relative gap " in lines[-1]

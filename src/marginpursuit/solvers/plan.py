@@ -85,7 +85,8 @@ def plan(request: Request, solver: str = "auto") -> Plan:
             raise ValueError(f"solver={solver!r} cannot be used here: {reason}")
         return Plan(solver, "as requested")
     design, policy = request.design, request.policy
-    shape = f"{design.n_rows} rows × {design.n_columns} columns"
+    # ASCII: `verbose` prints the plan, also where standard output has no UTF-8.
+    shape = f"{design.n_rows} rows x {design.n_columns} columns"
     default = _dense_default(request, shape)
     is_wide = design.n_columns > design.n_rows >= policy.min_dual_rows
     if request.is_search and design.is_sparse and (is_wide or default.solver == "lbfgs"):
