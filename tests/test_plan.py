@@ -42,7 +42,7 @@ def test_the_table_of_single_fits(X, solver, reason):
     chosen = plan(request(X))
     assert chosen.solver == solver
     assert reason in chosen.reason
-    assert f"{X.shape[0]} rows × {X.shape[1]} columns" in str(chosen)
+    assert f"{X.shape[0]} rows x {X.shape[1]} columns" in str(chosen)
 
 
 SEARCHES = [
