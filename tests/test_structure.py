@@ -25,7 +25,12 @@ def calls_of(model, data):
     return structure.Calls.of(lambda: model.fit(*data))
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if name != "solvers/corner.py"])
+def test_module_constants_are_few():
+    found = {name: structure.constants(module) for name, module in MODULES.items()}
+    assert sum(map(len, found.values())) <= 100, found
+
+
+@pytest.mark.parametrize("name", MODULES)
 def test_functions_are_simple(name):
     found = {f.name: structure.complexity(f) for f in structure.functions(MODULES[name])}
     assert {name: value for name, value in found.items() if value > 15} == {}
