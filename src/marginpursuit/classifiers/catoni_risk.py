@@ -11,7 +11,7 @@ from marginpursuit.classifiers._parameters import Allowed, number, one_of
 from marginpursuit.classifiers._robust_risk import ALLOWED, RobustRiskClassifier
 from marginpursuit.location import confidence_scale
 from marginpursuit.solvers import Progress
-from marginpursuit.solvers.catoni_risk import SLOPES, minimise_catoni_risk
+from marginpursuit.solvers.catoni_risk import CURVATURES, minimise_catoni_risk
 from marginpursuit.solvers.risk import Risk, RobustSolution
 
 __all__ = ["CatoniRiskClassifier"]
@@ -113,7 +113,7 @@ class CatoniRiskClassifier(RobustRiskClassifier):
 
     _allowed: ClassVar[dict[str, Allowed]] = {
         "scale": number("that is positive", lambda x: x > 0, ["confidence"]),
-        "influence": one_of(SLOPES),
+        "influence": one_of(CURVATURES),
         **ALLOWED,
     }
 

@@ -5,45 +5,38 @@ gradient in the losses is
 
 .. math::  \omega_i = \frac{c_i \psi'((\theta - \ell_i)/s)}{\sum_j c_j \psi'((\theta - \ell_j)/s)}.
 
-It is not convex in the coefficients. So the scale starts where the estimate is all but the mean,
-whose minimiser is unique, and is halved until it is the one asked for. Weighted risks are minimised
-no further than the steps they lead to are worth. A step is doubled as long as that pays, and then
-the way from the point before the last is followed further, which helps in valleys: along either the
-margins are a line, so that to look costs no read.
+The estimate is not convex in the coefficients. The scale therefore starts where the estimate is
+close to the mean, whose minimiser is unique, and is halved until it is the requested one. Each
+iteration minimises a weighted risk, to a fraction of its decrease, and searches along the line to
+its minimiser and along the line from the last but one point. Margins are linear along both, so that
+the searches need no pass over the data.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from marginpursuit._validation import Elementwise, FloatArray
 from marginpursuit.location import catoni_location
 from marginpursuit.losses import curvature, wide_curvature
+from marginpursuit.solvers._line_search import backtrack, expand
 from marginpursuit.solvers._problem import Progress, Status
 from marginpursuit.solvers.risk import Point, Risk, RobustSolution
 
-__all__ = ["SLOPES", "catoni_estimate", "minimise_catoni_risk"]
+__all__ = ["CURVATURES", "catoni_estimate", "minimise_catoni_risk"]
 
 #: The derivatives of the influence functions, by name.
-SLOPES: dict[str, Callable[[FloatArray], Elementwise]] = {
+CURVATURES: dict[str, Callable[[FloatArray], Elementwise]] = {
     "truncated": curvature,
     "wide": wide_curvature,
 }
-
-_SUFFICIENT_DECREASE = 1e-4
-_MOST_HALVINGS = 30
-_MOST_DOUBLINGS = 3
-
-# A weighted risk is minimised until what is left to gain is this share of what was gained, or at
-# last this share of the tolerance.
-_ENOUGH, _FINALLY = 0.1, 0.3
 
 
 def catoni_estimate(
     losses: FloatArray, weights: FloatArray, scale: float, influence: str
 ) -> tuple[float, FloatArray]:
-    """Estimate the mean of losses, and the influence of each: its gradient over its weight.
+    """Estimate the mean of losses, and the influence of each: the gradient over the weight.
 
     Parameters
     ----------
@@ -63,14 +56,14 @@ def catoni_estimate(
     """
     if scale == np.inf:
         return float(weights @ losses), np.ones(len(losses))
-    # Equal weights are left out, which saves to sort the losses.
+    # With equal weights the losses need no sorting.
     unequal = weights if np.ptp(weights) > 0 else None
     estimate = float(catoni_location(losses, scale, sample_weight=unequal, influence=influence))
     distance = np.abs(losses - estimate)
-    slopes = np.asarray(SLOPES[influence](distance / scale))
+    slopes = np.asarray(CURVATURES[influence](distance / scale))
     if not weights @ slopes > 0:
-        # Half of the weight is out of reach on either side: the values next to the estimate, which
-        # is halfway between them, move it (E6).
+        # All losses are farther from the estimate than the truncation, half of the weight on either
+        # side. The estimate is then the midpoint of the two nearest losses (erratum E6).
         nearest = distance[weights > 0].min()
         slopes = np.where(distance <= nearest * (1.0 + 1e-9), 1.0, 0.0)
     return estimate, slopes / float(weights @ slopes)
@@ -78,108 +71,110 @@ def catoni_estimate(
 
 def minimise_catoni_risk(
     risk: Risk,
-    wanted: float | Callable[[FloatArray], float],
+    scale: float | Callable[[FloatArray], float],
     influence: str,
     max_iter: int,
     report: Callable[[Progress], None],
+    *,
+    decrease_fraction: float = 0.1,
+    tolerance_fraction: float = 0.3,
 ) -> tuple[RobustSolution, float]:
-    """Minimise the estimate, from the minimiser of the mean on.
+    """Minimise the estimate, starting at the minimiser of the mean.
 
-    It stops where a step promises, to first order, a decrease of less than the tolerance times the
-    value.
+    The iterations stop where the first-order decrease is less than the tolerance times the value.
 
     Parameters
     ----------
     risk : Risk
         The risk of one class against the rest.
-    wanted : float or callable
-        The scale to aim for, or what gives it from the losses at the minimiser of the mean.
+    scale : float or callable
+        The scale, or a function that returns it for the losses at the minimiser of the mean.
     influence : {"truncated", "wide"}
         The influence function.
     max_iter : int
-        The most weighted risks that are minimised.
+        The largest number of iterations.
     report : callable
-        Is told of the progress.
+        Receives the progress.
+    decrease_fraction, tolerance_fraction : float
+        A weighted risk is minimised until its gap is at most `decrease_fraction` of the decrease,
+        or `tolerance_fraction` of the tolerance.
 
     Returns
     -------
     RobustSolution, float
         The minimiser and the scale.
     """
-    finest = _FINALLY * risk.tol
-    # Where the scale is known, the minimiser of the mean is but a start.
-    share = 0.0 if callable(wanted) else _ENOUGH
-    point = risk.minimise(risk.weights, risk.origin(), tol=finest, enough=share)
-    target = wanted(point.losses) if callable(wanted) else wanted
-    widest = float(np.ptp(point.losses[risk.weights > 0]))
-    scale = max(target, widest)
-    history: list[Progress] = []
-    before = point
+    tol = tolerance_fraction * risk.tol
+    # A scale that depends on the losses needs the exact minimiser of the mean.
+    enough = 0.0 if callable(scale) else decrease_fraction
+    point = risk.minimise(risk.weights, risk.origin(), tol=tol, enough=enough)
+    target = scale(point.losses) if callable(scale) else scale
+    current = max(target, float(np.ptp(point.losses[risk.weights > 0])))
+    history, last = list[Progress](), point
     while True:
-        estimate, factors = catoni_estimate(point.losses, risk.weights, scale, influence)
-        value = estimate + point.charge
-        ahead = risk.minimise(risk.weights * factors, point, tol=finest, enough=_ENOUGH)
-        promise = risk.decrease(risk.weights * factors, point, ahead)
-        gap = max(promise, 0.0) / max(value, 1e-2) + ahead.lack
+        estimate, factors = catoni_estimate(point.losses, risk.weights, current, influence)
+        weights, value = risk.weights * factors, estimate + point.penalty
+        ahead = risk.minimise(weights, point, tol=tol, enough=decrease_fraction)
+        decrease = risk.decrease(weights, point, ahead)
+        gap = max(decrease, 0.0) / max(value, 1e-2) + ahead.gap
         passes = risk.prepared.design.n_passes
         history.append(Progress(len(history), passes, value, gap))
         report(history[-1])
-        finished = scale == target and gap <= risk.tol
-        if finished or len(history) > max_iter:
+        converged = current == target and gap <= risk.tol
+        if converged or len(history) > max_iter:
             break
-        along = _Line(risk, scale, influence)
-        moved, reached = along.descend(point, ahead, promise, value)
-        if moved is point and scale == target:
+        objective = partial(_objective, risk, current, influence)
+        moved, reached = _descend(risk, objective, point, ahead, value, decrease)
+        if moved is point and current == target:
             break
-        moved, _ = along.extend(before, moved, reached)
-        before, point, scale = point, moved, max(target, 0.5 * scale)
-    status = Status.CONVERGED if finished else Status.ROUNDING
-    if len(history) > max_iter and not finished:
+        moved, _ = _extend(risk, objective, last, moved, reached)
+        last, point, current = point, moved, max(target, 0.5 * current)
+    status = Status.CONVERGED if converged else Status.ROUNDING
+    if len(history) > max_iter and not converged:
         status = Status.MAX_ITER
     arrays = np.array([value]), np.array([gap])
     solution = RobustSolution(
         point.linear, *arrays, status, history[-1].iteration, tuple(history), factors
     )
-    return solution, scale
+    return solution, current
 
 
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """Searches along lines, on which to look takes no read."""
+def _objective(risk: Risk, scale: float, influence: str, point: Point) -> float:
+    estimate, _ = catoni_estimate(point.losses, risk.weights, scale, influence)
+    return estimate + point.penalty
 
-    risk: Risk
-    scale: float
-    influence: str
 
-    def descend(
-        self, start: Point, end: Point, promise: float, value: float
-    ) -> tuple[Point, float]:
-        """Go from a point of this value towards the end, or beyond, as far as it falls as promised.
+def _descend(
+    risk: Risk,
+    objective: Callable[[Point], float],
+    start: Point,
+    end: Point,
+    value: float,
+    decrease: float,
+) -> tuple[Point, float]:
+    """Search the line from a point of this value to the minimiser of a weighted risk, and beyond.
 
-        Returns the point and its value.
-        """
-        if promise <= 0:
-            return start, value
-        share = 1.0
-        for _ in range(_MOST_HALVINGS):
-            point, reached = self._look(start, end, share)
-            if reached < value - _SUFFICIENT_DECREASE * share * promise:
-                return self.extend(start, point, reached) if share == 1.0 else (point, reached)
-            share *= 0.5
+    `decrease` is that of the weighted risk: the objective has at most the slope -decrease. Returns
+    the point and its value.
+    """
+    if decrease <= 0:
         return start, value
+    step, reached = backtrack(
+        lambda t: objective(risk.between(start, end, t)), value, -decrease, max_halvings=30
+    )
+    if step == 1.0:
+        return _extend(risk, objective, start, end, reached)
+    return (risk.between(start, end, step), reached) if step > 0 else (start, value)
 
-    def extend(self, start: Point, end: Point, value: float) -> tuple[Point, float]:
-        """Go on from an end of this value, twice as far each time, as long as the value falls."""
-        found, share = (end, value), 1.0
-        for _ in range(_MOST_DOUBLINGS):
-            share *= 2.0
-            point, reached = self._look(start, end, share)
-            if reached >= found[1]:
-                break
-            found = point, reached
-        return found
 
-    def _look(self, start: Point, end: Point, share: float) -> tuple[Point, float]:
-        point = self.risk.between(start, end, share)
-        estimate, _ = catoni_estimate(point.losses, self.risk.weights, self.scale, self.influence)
-        return point, estimate + point.charge
+def _extend(
+    risk: Risk, objective: Callable[[Point], float], start: Point, end: Point, value: float
+) -> tuple[Point, float]:
+    """Double the distance from the start up to three times, as long as the objective falls.
+
+    `value` is the objective at the end. Returns the point and its value.
+    """
+    step, value = expand(
+        lambda t: objective(risk.between(start, end, t)), 1.0, value, max_doublings=3
+    )
+    return (end if step == 1.0 else risk.between(start, end, step)), value

@@ -1,42 +1,42 @@
 r"""Minimising the median of block means of the losses (Lecué, Lerasle and Mathieu 2018).
 
-The rows are dealt into K blocks at random, and the risk is estimated by the median of the mean
-losses of the blocks, which fewer than K/2 outliers cannot move far. Its gradient in the losses is
-that of the mean of the median block. As there is no reason to prefer a partition, each step looks
-at many fresh ones, and the weights of the rows are averaged over the partitions and over the steps.
+The rows are partitioned into K blocks at random, and the risk is estimated by the median of the
+mean losses of the blocks, which fewer than K/2 outliers change only within the range of the other
+blocks. Its gradient in the losses is that of the mean of the median block. Each iteration draws
+several new partitions; the gradients are averaged over partitions and iterations.
 
-Outliers that have already bent the coefficients no longer stand out by their losses. So it starts
-from the best of some fits to a single block each, of which more than half are free of outliers as
-long as there are fewer of these than half the blocks.
+The losses of outliers that have determined the coefficients are no longer large. The iterations
+therefore start from the best of several fits to a single block each. More than half of the blocks
+have no outlier as long as the outliers are fewer than half the blocks.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.solvers._problem import Progress, Status
-from marginpursuit.solvers.risk import EXACT, Risk, RobustSolution
+from marginpursuit.solvers.risk import EXACT, Point, Risk, RobustSolution
 
-__all__ = ["median_of_means", "minimise_median_of_means"]
+__all__ = ["MedianOfMeansPolicy", "median_of_means", "minimise_median_of_means"]
 
-# Fresh partitions in each step.
-_PARTITIONS = 50
 
-# The penalty, in standardised coordinates, of coefficients that are small enough for outliers to
-# stand out by their scores; and, at least, of fits to a single block.
-_HOLDING_PENALTY = 1.0
-_BLOCK_PENALTY = 1e-4
+@dataclass(frozen=True, slots=True)
+class MedianOfMeansPolicy:
+    """Constants of the iterations, chosen on contaminated data (`benchmarks/contamination.py`)."""
 
-# Fits to a single block that are tried, and steps before those that are averaged.
-_TRIALS = 10
-_FIRST_STEPS = 5
+    n_partitions: int = 50  # drawn in each iteration
+    n_block_fits: int = 10  # fits to a single block that compete for the start
+    n_first_iterations: int = 5  # before gradients are averaged over iterations
+    min_iterations: int = 10  # with averaging
+    tolerance_fraction: float = 1e-2  # of the tolerance, to which weighted risks are minimised
 
-# With several blocks, weighted risks are minimised to this share of the tolerance.
-_FINE = 1e-2
-
-# Steps over which the weights are averaged at least.
-_FEWEST_STEPS = 10
+    # Penalties of the coefficients of standardised columns: for coefficients so small that the
+    # scores of outliers are large, and for fits to a single block.
+    first_penalty: float = 1.0
+    block_penalty: float = 1e-4
 
 
 def median_of_means(
@@ -49,11 +49,11 @@ def median_of_means(
     losses : ndarray of shape (n_rows,)
         Losses.
     weights : ndarray of shape (n_rows,)
-        Weights; each row is dealt to a block as a whole, one without weight to none.
+        Weights. A row belongs to one block with its whole weight; a row without weight to none.
     n_blocks : int
-        The number K of blocks, odd and no more than there are rows with weight.
+        The number K of blocks, odd and at most the number of rows with weight.
     generator : Generator
-        The source of randomness.
+        The random number generator.
 
     Returns
     -------
@@ -77,72 +77,97 @@ def minimise_median_of_means(
     generator: np.random.Generator,
     max_iter: int,
     report: Callable[[Progress], None],
+    policy: MedianOfMeansPolicy | None = None,
 ) -> tuple[RobustSolution, int]:
     """Minimise the median of means, averaged over partitions.
 
-    It stops where new weights change the weighted risk of the point by less than the tolerance
-    times the value.
+    The iterations stop where the new weights lower the weighted risk of the point by less than the
+    tolerance times the value.
 
     Parameters
     ----------
     risk : Risk
         The risk of one class against the rest.
     block_rule : callable
-        Gives the number of blocks from the scores of small coefficients.
+        Returns the number of blocks for the scores of small coefficients.
     generator : Generator
-        The source of randomness.
+        The random number generator.
     max_iter : int
-        The most weighted risks that are minimised with the full averaging.
+        The largest number of iterations with averaging.
     report : callable
-        Is told of the progress.
+        Receives the progress.
+    policy : MedianOfMeansPolicy, optional
+        Constants of the iterations.
 
     Returns
     -------
     RobustSolution, int
         The minimiser and the number of blocks.
     """
-
-    def draw(losses: FloatArray) -> tuple[float, FloatArray]:
-        """Average estimate and gradient over fresh partitions."""
-        n_partitions = _PARTITIONS if n_blocks > 1 else 1
-        total, gradient = 0.0, np.zeros(len(losses))
-        for _ in range(n_partitions):
-            estimate, part = median_of_means(losses, risk.weights, n_blocks, generator)
-            total += estimate
-            gradient += part
-        return total / n_partitions, gradient / n_partitions
-
-    origin = risk.origin()
-    point = risk.minimise(risk.weights, origin, _HOLDING_PENALTY, _FINE * risk.tol)
+    policy = policy or MedianOfMeansPolicy()
+    origin, loose = risk.origin(), policy.tolerance_fraction * risk.tol
+    point = risk.minimise(risk.weights, origin, penalty=policy.first_penalty, tol=loose)
     n_blocks = block_rule(risk.labels.sign(1) * point.margins)
-    fine = _FINE * risk.tol if n_blocks > 1 else EXACT
+    n_partitions = policy.n_partitions if n_blocks > 1 else 1
+    draw = partial(_average, risk.weights, n_blocks, n_partitions, generator)
+    tol = loose if n_blocks > 1 else EXACT
     if n_blocks > 1:
-        # At the origin all losses are the same, so that any block is the median.
-        blocks = [
-            median_of_means(origin.losses, risk.weights, n_blocks, generator)[1]
-            for _ in range(_TRIALS)
-        ]
-        trials = [risk.minimise(block, origin, _BLOCK_PENALTY, fine) for block in blocks]
-        point = min([point, *trials], key=lambda trial: draw(trial.losses)[0])
-        for _ in range(_FIRST_STEPS):
-            point = risk.minimise(draw(point.losses)[1], point, tol=fine)
+        point = _best_block_fit(risk, point, n_blocks, generator, draw, tol, policy)
+        for _ in range(policy.n_first_iterations):
+            point = risk.minimise(draw(point.losses)[1], point, tol=tol)
 
-    weights, history, finished = np.zeros(len(risk.weights)), list[Progress](), False
-    while not finished and len(history) < max_iter:
-        estimate, fresh = draw(point.losses)
-        weights += (fresh - weights) / (len(history) + 1)
-        ahead = risk.minimise(weights, point, tol=fine)
-        value = estimate + point.charge
+    weights, history, converged = np.zeros(len(risk.weights)), list[Progress](), False
+    while not converged and len(history) < max_iter:
+        estimate, drawn = draw(point.losses)
+        weights += (drawn - weights) / (len(history) + 1)
+        ahead = risk.minimise(weights, point, tol=tol)
+        value = estimate + point.penalty
         gap = max(risk.decrease(weights, point, ahead), 0.0) / max(value, 1e-2)
         point = ahead
         history.append(Progress(len(history) + 1, risk.prepared.design.n_passes, value, gap))
         report(history[-1])
-        finished = gap <= risk.tol and (len(history) >= _FEWEST_STEPS or n_blocks == 1)
-    status = Status.CONVERGED if finished else Status.MAX_ITER
-    arrays = np.array([draw(point.losses)[0] + point.charge]), np.array([gap])
-    counted = risk.weights > 0
-    influence = np.divide(weights, risk.weights, out=np.zeros_like(weights), where=counted)
+        converged = gap <= risk.tol and (len(history) >= policy.min_iterations or n_blocks == 1)
+    status = Status.CONVERGED if converged else Status.MAX_ITER
+    arrays = np.array([draw(point.losses)[0] + point.penalty]), np.array([gap])
+    weighted = risk.weights > 0
+    influence = np.divide(weights, risk.weights, out=np.zeros_like(weights), where=weighted)
     solution = RobustSolution(
         point.linear, *arrays, status, len(history), tuple(history), influence
     )
     return solution, n_blocks
+
+
+def _average(
+    weights: FloatArray,
+    n_blocks: int,
+    n_partitions: int,
+    generator: np.random.Generator,
+    losses: FloatArray,
+) -> tuple[float, FloatArray]:
+    """Return estimate and gradient, averaged over new partitions."""
+    total, gradient = 0.0, np.zeros(len(losses))
+    for _ in range(n_partitions):
+        estimate, part = median_of_means(losses, weights, n_blocks, generator)
+        total += estimate
+        gradient += part
+    return total / n_partitions, gradient / n_partitions
+
+
+def _best_block_fit(
+    risk: Risk,
+    point: Point,
+    n_blocks: int,
+    generator: np.random.Generator,
+    draw: Callable[[FloatArray], tuple[float, FloatArray]],
+    tol: float,
+    policy: MedianOfMeansPolicy,
+) -> Point:
+    """Return the point, or the fit to a single block, with the least median of means."""
+    origin = risk.origin()
+    # At the origin all losses are equal, so that the median block is a random one.
+    blocks = [
+        median_of_means(origin.losses, risk.weights, n_blocks, generator)[1]
+        for _ in range(policy.n_block_fits)
+    ]
+    fits = [risk.minimise(block, origin, penalty=policy.block_penalty, tol=tol) for block in blocks]
+    return min([point, *fits], key=lambda fit: draw(fit.losses)[0])

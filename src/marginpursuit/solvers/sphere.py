@@ -1,9 +1,10 @@
-r"""Descent on the unit sphere, for losses that only fix the direction of the coefficients.
+r"""Conjugate gradients on the unit sphere, for losses that only fix the direction of w.
 
 For margins m = y (z·w + b)/r with ‖w‖ = 1, r the root mean square of the norms of the rows, the
-mean of a loss that may be neither convex nor smooth is lowered by conjugate gradients: directions
-are tangent to the sphere, and each step ends on it again. Along a step the scores are combinations
-of those of the point and of the direction, so the line search costs no read.
+mean of a loss that may be neither convex nor smooth is minimised by Polak and Ribière's conjugate
+gradients: directions are tangent to the sphere, and each step is followed by a projection onto it.
+Along a step the margins are linear before the projection, so that the line search needs no pass
+over the data.
 """
 
 from collections.abc import Callable
@@ -14,22 +15,10 @@ import numpy as np
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Design, Standardisation
 from marginpursuit.losses import Loss
+from marginpursuit.solvers._line_search import backtrack, expand
 from marginpursuit.solvers._problem import Progress, Solution, Status
 
 __all__ = ["SphereProblem", "minimise_on_sphere"]
-
-_SUFFICIENT_DECREASE = 1e-4
-_MOST_HALVINGS = 40
-
-# The angle of the first step.
-_FIRST_STEP = 0.1
-
-# The tolerance is for the decrease of so many steps.
-_SPAN = 5
-
-# The value below which nothing is left to lower, and the share of the value below which a gradient,
-# which is per unit of angle, is none.
-_NOTHING = 1e-12
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +31,10 @@ class SphereProblem:
     weights: FloatArray  # (n_rows,), sum one
     loss: Loss
     fit_intercept: bool
-    radius: float  # what scores are divided by
+    radius: float  # r
 
     def margins(self, point: FloatArray) -> FloatArray:
-        """Return the margins of a point, coefficients and intercept, in one read."""
+        """Return the margins of a point, coefficients and intercept, in one pass over the data."""
         scores = self.design.scores(point[:-1, np.newaxis], point[-1:], self.standardisation)
         scores = scores[:, 0]
         return np.asarray(self.sign * scores / self.radius)
@@ -55,7 +44,7 @@ class SphereProblem:
         return float(self.weights @ self.loss.value(margins))
 
     def gradient(self, point: FloatArray, margins: FloatArray) -> FloatArray:
-        """Return the gradient, tangent to the sphere, in one read."""
+        """Return the tangential gradient, in one pass over the data."""
         factors = self.weights * self.sign * self.loss.derivative(margins) / self.radius
         slope = factors.sum() if self.fit_intercept else 0.0
         return self.tangent(
@@ -64,7 +53,7 @@ class SphereProblem:
 
     @staticmethod
     def tangent(point: FloatArray, vector: FloatArray) -> FloatArray:
-        """Take out what leaves the sphere; the intercept is free."""
+        """Project a vector onto the tangent space; the intercept is unconstrained."""
         result = vector.copy()
         result[:-1] -= (vector[:-1] @ point[:-1]) * point[:-1]
         return result
@@ -76,75 +65,91 @@ def minimise_on_sphere(
     max_iter: int,
     tol: float,
     report: Callable[[Progress], None],
+    *,
+    first_angle: float = 0.1,
+    n_compared: int = 5,
 ) -> Solution:
-    """Descend from a point to where five steps together lower the value by less than its tol-th.
+    """Minimise until `n_compared` steps lower the value by less than `tol` times the value.
 
     Parameters
     ----------
     problem : SphereProblem
-        What to minimise.
+        The problem.
     start : ndarray of shape (n_columns + 1,)
-        Coefficients of norm one, and the intercept. The value at the result is never above its own.
+        Coefficients of norm one, and the intercept. The result has no larger value.
     max_iter : int
-        The most steps.
+        The largest number of steps.
     tol : float
-        The share of the value.
+        The tolerance, relative to the value.
     report : callable
-        Is told of the progress.
+        Receives the progress.
+    first_angle : float, default=0.1
+        The angle of the first step, in radians.
+    n_compared : int, default=5
+        The number of steps whose decrease is compared with the tolerance.
 
     Returns
     -------
     Solution
-        The point, whose `gap` is the decrease of the last steps as a share of the value.
+        The point; `gap` is the decrease of the last `n_compared` steps, relative to the value.
     """
+    tiny = 1e-12  # the least value that counts, and the relative gradient that counts as zero
     point, margins = start, problem.margins(start)
     gradient = problem.gradient(point, margins)
-    direction, step = -gradient, _FIRST_STEP / max(float(np.linalg.norm(gradient)), _NOTHING**2)
+    direction, step = -gradient, first_angle / max(float(np.linalg.norm(gradient)), tiny**2)
     values, history, status = [problem.value(margins)], list[Progress](), Status.MAX_ITER
     while True:
-        before = values[max(0, len(values) - 1 - _SPAN)]
-        size = max(values[-1], _NOTHING)
-        gap = (before - values[-1]) / size if len(values) > 1 else np.inf
-        passes = problem.design.n_passes
-        history.append(Progress(len(history), passes, values[-1], gap))
+        before = values[max(0, len(values) - 1 - n_compared)]
+        unit = max(values[-1], tiny)
+        gap = (before - values[-1]) / unit if len(values) > 1 else np.inf
+        history.append(Progress(len(history), problem.design.n_passes, values[-1], gap))
         report(history[-1])
         slope = float(gradient @ direction)
-        flat = -slope <= (_NOTHING * size) ** 2
-        if flat or (len(values) > _SPAN and gap <= tol):
+        if -slope <= (tiny * unit) ** 2 or (len(values) > n_compared and gap <= tol):
             status, gap = Status.CONVERGED, min(gap, tol)
             break
         if len(history) > max_iter:
             break
         change = problem.margins(direction)
-        length = _search(problem, point, direction, margins, change, values[-1], slope, step)
-        if length == 0.0:
-            if np.array_equal(direction, -gradient):  # no way down is left but through a corner
+        size = _search(problem, point, direction, margins, change, values[-1], slope, step)
+        if size == 0.0:
+            if np.array_equal(direction, -gradient):  # at a kink of the loss
                 status = Status.ROUNDING
                 break
             direction = -gradient
             values.append(values[-1])
             continue
-        point, margins = _move(point, direction, margins, change, length)
+        point, margins = _move(point, direction, margins, change, size)
         values.append(problem.value(margins))
-        old, gradient = problem.tangent(point, gradient), problem.gradient(point, margins)
-        carried, square = problem.tangent(point, direction), float(old @ old)
-        # Polak and Ribière's factor, never negative; a direction that leads up is dropped.
-        factor = max(0.0, float(gradient @ (gradient - old)) / square) if square > 0 else 0.0
-        direction, step = -gradient + factor * carried, length
-        if float(gradient @ direction) > -0.1 * float(gradient @ gradient):
-            direction = -gradient
+        last, gradient = gradient, problem.gradient(point, margins)
+        direction, step = _next_direction(problem, point, last, gradient, direction), size
     linear = point[:-1, np.newaxis], point[-1:]
     arrays = np.array([values[-1]]), np.array([gap])
     return Solution(linear, *arrays, status, history[-1].iteration, tuple(history))
 
 
+def _next_direction(
+    problem: SphereProblem,
+    point: FloatArray,
+    last: FloatArray,
+    gradient: FloatArray,
+    direction: FloatArray,
+) -> FloatArray:
+    """Return the direction of Polak and Ribière, or -gradient if it is no descent direction."""
+    transported, last = problem.tangent(point, direction), problem.tangent(point, last)
+    square = float(last @ last)
+    factor = max(0.0, float(gradient @ (gradient - last)) / square) if square > 0 else 0.0
+    found = -gradient + factor * transported
+    return found if float(gradient @ found) <= -0.1 * float(gradient @ gradient) else -gradient
+
+
 def _move(
-    point: FloatArray, direction: FloatArray, margins: FloatArray, change: FloatArray, length: float
+    point: FloatArray, direction: FloatArray, margins: FloatArray, change: FloatArray, step: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Go a length along a direction and back onto the sphere, intercept and margins included."""
-    moved = point + length * direction
+    """Take a step and project onto the sphere; return the point and its margins."""
+    moved = point + step * direction
     norm = float(np.linalg.norm(moved[:-1]))
-    return moved / norm, (margins + length * change) / norm
+    return moved / norm, (margins + step * change) / norm
 
 
 def _search(
@@ -155,21 +160,12 @@ def _search(
     change: FloatArray,
     value: float,
     slope: float,
-    step: float,
+    last_step: float,
 ) -> float:
-    """Return a length with a sufficient decrease, doubled while that helps; 0 if there is none."""
+    """Return a step size with sufficient decrease, doubled while the value falls; 0 if none."""
 
-    def at(length: float) -> float:
-        return problem.value(_move(point, direction, margins, change, length)[1])
+    def value_at(step: float) -> float:
+        return problem.value(_move(point, direction, margins, change, step)[1])
 
-    length = 2.0 * step
-    for _ in range(_MOST_HALVINGS):
-        best = at(length)
-        if best <= value + _SUFFICIENT_DECREASE * length * slope and best < value:
-            break
-        length *= 0.5
-    else:
-        return 0.0
-    while (further := at(2.0 * length)) < best:
-        length, best = 2.0 * length, further
-    return length
+    step, reached = backtrack(value_at, value, slope, first=2.0 * last_step)
+    return expand(value_at, step, reached)[0] if step > 0 else 0.0
