@@ -13,6 +13,7 @@ from scipy import sparse
 from strategies import reals
 
 from marginpursuit._namespaces import to_numpy
+from marginpursuit.calibration import probability
 from marginpursuit.design import Standardisation, design_for
 from marginpursuit.losses import (
     RHOS,
@@ -217,6 +218,16 @@ def test_link_is_that_of_the_minimiser_of_the_conditional_risk(loss):
     assert loss.link(np.array([-np.inf, np.inf])).tolist() == [0.0, 1.0]
     there = strict.asarray(scores, device=strict.Device("device1"))
     np.testing.assert_allclose(to_numpy(loss.link(there)), eta, rtol=1e-14)
+
+
+@pytest.mark.parametrize("rho", RHOS)
+def test_probability_is_the_link(rho):
+    scores = np.linspace(-2, 2, 33)
+    for margin, scale in ((1.0, 0.5), (0.3, 7.0), (1.0, 1e200)):
+        linked = MarginLoss(margin, scale, 0.2, rho).link(scores)
+        np.testing.assert_array_equal(probability(scores, margin, scale, rho), linked)
+    with pytest.raises(ValueError, match=r"rho must be one of \['catoni', .*; got 'hubert'"):
+        probability(0.0, rho="hubert")
 
 
 @with_capability("conjugate")

@@ -46,7 +46,8 @@ class LogisticLoss:
     def curvature(self, margin: ArrayLike) -> Elementwise:
         """Evaluate the second derivative at each margin, in [0, 1/4]."""
         power = np.exp(-np.abs(real("margin", margin)))
-        return like(power / np.square(1.0 + power), margin)
+        # Rounding may exceed the bound by one unit in the last place.
+        return like(np.minimum(power / np.square(1.0 + power), self.curvature_bound), margin)
 
     def link(self, score: Any) -> Any:
         """Return the probability 1/(1 + exp(-u)) of the positive class; unchecked."""

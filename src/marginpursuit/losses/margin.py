@@ -76,7 +76,7 @@ class MarginLoss:
             raise ValueError(f"rho must be one of {list(RHOS)} or a Rho; got {self.rho!r}")
 
     @property
-    def shape(self) -> Rho:
+    def rho_function(self) -> Rho:
         """The function ρ."""
         return self.rho if isinstance(self.rho, Rho) else RHOS[self.rho]
 
@@ -88,7 +88,7 @@ class MarginLoss:
     @property
     def kernel_parameters(self) -> KernelParameters | None:
         """Code of ρ, level, scale and overconfidence; None if the kernels do not know ρ."""
-        code = self.shape.kernel_code
+        code = self.rho_function.kernel_code
         return None if code is None else (code, self.margin, self.scale, self.overconfidence)
 
     @property
@@ -99,17 +99,17 @@ class MarginLoss:
     @property
     def influence_bound(self) -> float:
         """The upper bound sB of the derivative, on a side of weight 1."""
-        return self.scale * self.shape.influence_bound
+        return self.scale * self.rho_function.influence_bound
 
     @property
     def curvature_support(self) -> float:
         r"""The \|r\| beyond which φ'' is zero."""
-        return self.scale * self.shape.curvature_support
+        return self.scale * self.rho_function.curvature_support
 
     def influence_inverse(self, c: FloatArray) -> FloatArray:
         r"""Return the residual r with sψ(r/s) = c, for \|c\| ≤ sB; unchecked."""
-        ratio = np.minimum(np.abs(c) / self.scale, self.shape.influence_bound)
-        return np.asarray(np.copysign(self.scale * self.shape.influence_inverse(ratio), c))
+        ratio = np.minimum(np.abs(c) / self.scale, self.rho_function.influence_bound)
+        return np.asarray(np.copysign(self.scale * self.rho_function.influence_inverse(ratio), c))
 
     def conjugate(self, c: FloatArray) -> FloatArray:
         """Return the conjugate sup(c r - s²ρ(r/s)) over r, for c as in `influence_inverse`.
@@ -117,7 +117,7 @@ class MarginLoss:
         On a side of weight w it is w times the conjugate at c/w.
         """
         residual = self.influence_inverse(c)
-        return np.asarray(c * residual - self.shape.value(residual, self.scale))
+        return np.asarray(c * residual - self.rho_function.value(residual, self.scale))
 
     def value(self, margin: ArrayLike) -> Elementwise:
         """Evaluate φ at each margin.
@@ -139,7 +139,7 @@ class MarginLoss:
         array([0.45833333, 0.        , 0.22916667])
         """
         residual, weight = self._residual_and_weight(margin)
-        return like(self.shape.value(residual, self.scale, weight), margin)
+        return like(self.rho_function.value(residual, self.scale, weight), margin)
 
     def derivative(self, margin: ArrayLike) -> Elementwise:
         """Evaluate φ' at each margin: the derivative in the margin, negative below the level.
@@ -161,7 +161,7 @@ class MarginLoss:
         array([-0.94280904, -0.83333333,  0.41666667])
         """
         residual, weight = self._residual_and_weight(margin)
-        return like(-self.shape.influence(residual, self.scale, weight), margin)
+        return like(-self.rho_function.influence(residual, self.scale, weight), margin)
 
     def curvature(self, margin: ArrayLike) -> Elementwise:
         """Evaluate φ'' at each margin, in [0, 1]; at the level itself, the value from below.
@@ -183,7 +183,7 @@ class MarginLoss:
         array([0.  , 0.5 , 1.  , 0.25])
         """
         residual, weight = self._residual_and_weight(margin)
-        return like(self.shape.curvature(residual, self.scale, weight), margin)
+        return like(self.rho_function.curvature(residual, self.scale, weight), margin)
 
     def link(self, score: Any) -> Any:
         """Return the probability of the positive class whose optimal score is given; unchecked.
@@ -207,12 +207,12 @@ class MarginLoss:
         >>> MarginLoss(rho="square").link(np.array([-2.0, 0.0, 0.5]))
         array([0.  , 0.5 , 0.75])
         """
-        return margin_link(self.shape, score, self.margin, self.scale)
+        return margin_link(self.rho_function, score, self.margin, self.scale)
 
     def value_and_derivative(self, margin: Any, weight: Any) -> tuple[Any, Any]:
         """Evaluate φ and φ' times weights, unchecked, for arrays of any library."""
         parameters = (self.margin, self.scale, self.overconfidence)
-        return margin_value_and_derivative(self.shape, *parameters, margin, weight)
+        return margin_value_and_derivative(self.rho_function, *parameters, margin, weight)
 
     def _residual_and_weight(self, margin: ArrayLike) -> tuple[FloatArray, FloatArray]:
         with np.errstate(over="ignore"):  # a residual beyond the largest float counts as infinite
@@ -282,7 +282,7 @@ def stacked(losses: Sequence[Any], place: Callable[[FloatArray], Any]) -> Evalua
     ):
         columns = zip(*((x.margin, x.scale, x.overconfidence) for x in losses), strict=True)
         parameters = [place(np.array(column)) for column in columns]
-        return partial(margin_value_and_derivative, first.shape, *parameters)
+        return partial(margin_value_and_derivative, first.rho_function, *parameters)
     if all(loss == first for loss in losses):
         return first.value_and_derivative  # type: ignore[no-any-return]
     return partial(_column_by_column, losses)
