@@ -19,7 +19,7 @@ from marginpursuit.datasets import DatasetError, load
 from marginpursuit.design import MemoryDesign
 from marginpursuit.solvers.intercept_search import best_intercept
 from marginpursuit.solvers.kernel_descent import KernelStorage
-from marginpursuit.solvers.stochastic import Draws, own_order
+from marginpursuit.solvers.sampling import RowSampler, canonical_order
 
 CANCER = scale(load_breast_cancer().data), load_breast_cancer().target
 IRIS = scale(load_iris().data), load_iris().target
@@ -163,8 +163,8 @@ class TestPegasos:
         options = dict(setting)
         k, penalise = options.pop("batch_size"), options.pop("penalise_intercept")
         random = np.random.default_rng(OPTIONS["random_state"])
-        order = own_order(MemoryDesign(X), y, random)
-        rows = Draws(WEIGHTS / WEIGHTS.sum(), random, order).take(200 * k)
+        order = canonical_order(MemoryDesign(X), y, random)
+        rows = RowSampler(WEIGHTS / WEIGHTS.sum(), random, order).sample(200 * k)
         options |= {"alpha": 0.1, "n_steps": 200, "k": k, "penalise": penalise}
         for label in range(3):
             sign = np.where(y == label, 1.0, -1.0)

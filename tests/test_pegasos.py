@@ -15,7 +15,7 @@ from sklearn.svm import SVC, LinearSVC
 from marginpursuit import PegasosClassifier, _kernels
 from marginpursuit.design import MemoryDesign
 from marginpursuit.solvers.kernel_descent import KernelStorage
-from marginpursuit.solvers.stochastic import Draws, Settling, own_order
+from marginpursuit.solvers.sampling import RowSampler, StoppingCriterion, canonical_order
 
 CANCER = scale(load_breast_cancer().data), load_breast_cancer().target
 IRIS = scale(load_iris().data), load_iris().target
@@ -49,8 +49,8 @@ def exact(X, y, alpha, weights=None):
 def drawn(X, y, weights, seed, n):
     """Return the rows that a seed stands for."""
     codes, random = np.unique(y, return_inverse=True)[1], np.random.default_rng(seed)
-    order = own_order(MemoryDesign(X), codes, random)
-    return Draws(weights / weights.sum(), random, order).take(n)
+    order = canonical_order(MemoryDesign(X), codes, random)
+    return RowSampler(weights / weights.sum(), random, order).sample(n)
 
 
 def by_hand(X, sign, alpha, rows, *, k=1, project=False, average=False, free=False):
@@ -131,8 +131,8 @@ class TestSteps:
         rows = []
         for part in (np.arange(0, 150, 2), np.arange(1, 150, 2)):
             model.partial_fit(X[part], y[part], classes=[0, 1, 2])
-            order = own_order(MemoryDesign(X[part]), y[part], random)
-            rows.append(part[Draws(np.full(75, 1 / 75), random, order).take(76)])
+            order = canonical_order(MemoryDesign(X[part]), y[part], random)
+            rows.append(part[RowSampler(np.full(75, 1 / 75), random, order).sample(76)])
         wanted = by_hand(X, np.where(y == 2, 1.0, -1.0), 0.1, np.concatenate(rows), k=2)
         assert_allclose(model.coef_[2], wanted, rtol=1e-9)
         assert model.n_iter_ == 76
@@ -316,10 +316,10 @@ class TestStopping:
             for after in stopped.coef_path_[at + 1 :]:
                 assert_array_equal(after, stopped.coef_)
 
-    def test_two_calm_doublings_must_follow_each_other(self):
-        settling = Settling(0.1, n_rows=1)
+    def test_stopping_needs_two_consecutive_doublings(self):
+        criterion = StoppingCriterion(0.1, n_rows=1)
         values = [1.0, 1.01, 2.0, 2.1, 2.2]
-        told = [settling.look(2**k, np.array([value, 1.0])) for k, value in enumerate(values)]
+        told = [criterion.is_met(2**k, np.array([value, 1.0])) for k, value in enumerate(values)]
         assert told == [False, False, False, False, True]
 
     def test_it_ends_near_the_minimum(self):

@@ -1,4 +1,4 @@
-"""The paper's stochastic learner: its steps, its draws, where it converges to."""
+"""The paper's stochastic learner: its steps, its sampled rows, its limit."""
 
 import signal
 import time
@@ -17,10 +17,10 @@ from marginpursuit import MarginPursuitClassifier, PegasosClassifier, _kernels
 from marginpursuit.design import MemoryDesign
 from marginpursuit.losses import MarginLoss, influence
 from marginpursuit.solvers import stochastic_margin_pursuit
-from marginpursuit.solvers.stochastic import Draws, own_order
+from marginpursuit.solvers.sampling import RowSampler, canonical_order
 
 needs_compiled = pytest.mark.skipif(
-    _kernels._compiled is None, reason="so many steps take long without the compiled kernels"
+    _kernels._compiled is None, reason="slow without the compiled kernels"
 )
 
 
@@ -30,46 +30,48 @@ def data(n=120, d=6, seed=0):
     return X, np.sign(X @ rng.normal(size=d) + rng.normal(size=n))
 
 
-def by_hand(X, y, alpha, loss, rows, w, t=0):
-    """Take the steps as methods and paper print them, one after the other."""
+def reference_steps(X, y, alpha, loss, rows, w, t=0):
+    """Take the steps as printed in the paper, one after the other."""
     root = np.sqrt(alpha)
     for i in rows:
         m = y[i] * (X[i] @ w)
-        pull = float(influence((loss.margin - m) / loss.scale))
-        length = 1 / (loss.scale * root * (1 + t))
-        w = (1 - alpha * length) * w + pull * y[i] * X[i] / (root * (1 + t))
+        psi = float(influence((loss.margin - m) / loss.scale))
+        step = 1 / (loss.scale * root * (1 + t))
+        w = (1 - alpha * step) * w + psi * y[i] * X[i] / (root * (1 + t))
         w, t = w * min(1.0, 1 / (root * np.linalg.norm(w))), t + 1
     return w
 
 
-def drawn(seed, n, d, n_steps):
-    """Return the start and the rows that a seed stands for."""
+def sampled(seed, n, d, n_steps):
+    """Return the start and the rows that belong to a seed."""
     random = np.random.default_rng(seed)
     return random.standard_normal(d) / np.sqrt(d), (random.random(n_steps) * n).astype(int)
 
 
 class TestPath:
     @pytest.mark.parametrize("as_matrix", [np.asarray, np.asfortranarray, sparse.csr_array])
-    @pytest.mark.parametrize("alpha", [0.01, 0.1, 1.0])  # far below, steps amplify rounding
+    @pytest.mark.parametrize(
+        "alpha", [0.01, 0.1, 1.0]
+    )  # for much smaller ones the steps amplify rounding errors
     def test_steps(self, as_matrix, alpha):
         X, y = data()
-        start, rows = drawn(3, 120, 6, 500)
-        marks = [0, 1, 2, 77, 500]
+        start, rows = sampled(3, 120, 6, 500)
+        checkpoints = [0, 1, 2, 77, 500]
         for loss in (MarginLoss(), MarginLoss(1.5, 0.4)):
             path = stochastic_margin_pursuit(
-                as_matrix(X), y, alpha, 500, loss=loss, checkpoints=marks, random_state=3
+                as_matrix(X), y, alpha, 500, loss=loss, checkpoints=checkpoints, random_state=3
             )
-            wanted = [by_hand(X, y, alpha, loss, rows[:k], start) for k in marks]
+            wanted = [reference_steps(X, y, alpha, loss, rows[:k], start) for k in checkpoints]
             assert_allclose(path.coef, wanted, rtol=1e-9, atol=1e-9)
-            assert_array_equal(path.n_gradients, marks)
+            assert_array_equal(path.n_gradients, checkpoints)
             assert_array_equal(path.intercept, 0)
             assert_array_equal(path.scale, loss.scale)
 
     @pytest.mark.parametrize("rule", ["printed", "consistent"])
     def test_rescaling_once(self, rule):
-        """E20: the printed rule takes a quantile of |m| for a variance, and divides by λ."""
+        """E20: the printed rule uses a quantile of |m| as a variance, and divides by λ."""
         X, y = data()
-        start, rows = drawn(1, 120, 6, 300)
+        start, rows = sampled(1, 120, 6, 300)
         alpha, delta = 0.01, 0.1
         path = stochastic_margin_pursuit(
             *(X, y, alpha, 300),
@@ -79,7 +81,7 @@ class TestPath:
             checkpoints=[100, 101, 300],
             random_state=1,
         )
-        w = by_hand(X, y, alpha, MarginLoss(), rows[:100], start)
+        w = reference_steps(X, y, alpha, MarginLoss(), rows[:100], start)
         q = np.quantile(np.abs(X @ w), 0.75)
         scales = {
             "printed": np.sqrt(120 * q / (2 * alpha * np.log(1 / delta))),
@@ -89,7 +91,7 @@ class TestPath:
         assert_allclose(path.coef[0], w, rtol=1e-9)
         later = replace(MarginLoss(), scale=scales[rule])
         for k, n_steps in ((1, 101), (2, 300)):
-            wanted = by_hand(X, y, alpha, later, rows[100:n_steps], w, t=100)
+            wanted = reference_steps(X, y, alpha, later, rows[100:n_steps], w, t=100)
             assert_allclose(path.coef[k], wanted, rtol=1e-8)
 
     @needs_compiled
@@ -104,7 +106,7 @@ class TestPath:
             )
             assert_allclose(path.coef[-1], exact.coef_[0], atol=5e-3)
 
-    def test_a_start_a_seed_and_a_source(self):
+    def test_start_seed_and_generator(self):
         X, y = data()
         one, same, other = (
             stochastic_margin_pursuit(X, y, 0.1, 50, random_state=seed).coef
@@ -117,36 +119,38 @@ class TestPath:
         assert_array_equal(path.coef[0], start)
         assert_array_equal(start, np.arange(6.0))
 
-    def test_a_run_goes_on_from_another(self):
+    def test_run_continues_another_run(self):
         X, y = data()
-        marks = [10, 30, 50, 80]
-        whole = stochastic_margin_pursuit(X, y, 0.1, 80, checkpoints=marks, random_state=5)
-        source = np.random.default_rng(5)
-        first = stochastic_margin_pursuit(X, y, 0.1, 30, checkpoints=marks[:2], random_state=source)
+        checkpoints = [10, 30, 50, 80]
+        whole = stochastic_margin_pursuit(X, y, 0.1, 80, checkpoints=checkpoints, random_state=5)
+        generator = np.random.default_rng(5)
+        first = stochastic_margin_pursuit(
+            X, y, 0.1, 30, checkpoints=checkpoints[:2], random_state=generator
+        )
         second = stochastic_margin_pursuit(
             *(X, y, 0.1, 50),
             start=first.coef[-1],
             steps_before=30,
             step=1 / np.sqrt(0.1),  # as printed, for s = 1
             checkpoints=[20, 50],
-            random_state=source,
+            random_state=generator,
         )
         assert_allclose(np.concatenate([first.coef, second.coef]), whole.coef, rtol=1e-9)
 
-    def test_an_intercept_is_free(self):
+    def test_intercept_is_not_penalised(self):
         X, y = data()
         path = stochastic_margin_pursuit(
             X * 1e-9, np.where(y > 0, 1.0, -1.0), 1.0, 20_000, fit_intercept=True, random_state=0
         )
-        share = np.mean(y > 0)
-        # The exact minimiser of η φ(b) + (1 - η) φ(-b), far from what a penalty of 1 would leave.
+        rate = np.mean(y > 0)
+        # The exact minimiser of η φ(b) + (1 - η) φ(-b); a penalty of 1 would shrink it.
         grid = np.linspace(-1, 1, 2001)
         loss = MarginLoss()
-        best = grid[np.argmin(share * loss.value(grid) + (1 - share) * loss.value(-grid))]
+        best = grid[np.argmin(rate * loss.value(grid) + (1 - rate) * loss.value(-grid))]
         assert_allclose(path.intercept[-1], best, atol=0.03)
 
     @pytest.mark.parametrize(
-        ("changes", "words"),
+        ("changes", "message"),
         [
             ({"alpha": 0.0}, "alpha must be positive"),
             ({"step": 0.0}, "step must be positive"),
@@ -154,23 +158,23 @@ class TestPath:
             ({"n_steps": 0}, "n_steps must be a whole number"),
             ({"rescale_after": 1.5}, "rescale_after must be a whole number"),
             ({"rescale_after": 5, "rescale_rule": "both"}, "'printed' or 'consistent'; got 'both'"),
-            ({"checkpoints": [2, 1]}, "checkpoints must be whole numbers that rise"),
+            ({"checkpoints": [2, 1]}, "checkpoints must be whole numbers in ascending order"),
             ({"checkpoints": [11]}, r"checkpoints must be in \[0, 10\]"),
             ({"start": [1.0]}, r"start must have shape \(6,\)"),
-            ({"y": np.zeros(120)}, "y must hold -1 or"),
-            ({"y": np.ones(119)}, "y must hold -1 or"),
+            ({"y": np.zeros(120)}, "y must contain -1 or"),
+            ({"y": np.ones(119)}, "y must contain -1 or"),
             ({"X": np.full((120, 6), np.inf)}, "X must be strictly between"),
             ({"X": np.empty((0, 6))}, "X must have rows and columns"),
-            ({"sample_weight": np.zeros(120)}, "not be all zero"),
+            ({"sample_weight": np.zeros(120)}, "a positive entry"),
             ({"sample_weight": np.ones(119)}, "must have shape"),
         ],
     )
-    def test_bad_input(self, changes, words):
+    def test_bad_input(self, changes, message):
         X, y = data()
-        with pytest.raises(ValueError, match=words):
+        with pytest.raises(ValueError, match=message):
             stochastic_margin_pursuit(**{"X": X, "y": y, "alpha": 0.1, "n_steps": 10} | changes)
 
-    def test_columns_named_twice_are_added_up(self):
+    def test_duplicate_entries_are_summed(self):
         X, y = data()
         index = np.tile([0, 1, 2, 3, 4, 5, 0], 120)
         values = np.column_stack([X, X[:, :1]]).ravel()
@@ -184,17 +188,17 @@ class TestPath:
         assert_array_equal(given.data, doubled.data)
 
 
-class TestDraws:
-    def test_rows_come_as_often_as_their_weights_say(self):
+class TestRowSampler:
+    def test_probabilities_are_proportional_to_weights(self):
         weights = np.array([0.0, 3.0, 0.0, 1.0, 2.0, 0.0])
-        rows = Draws(weights, np.random.default_rng(0)).take(60_000)
+        rows = RowSampler(weights, np.random.default_rng(0)).sample(60_000)
         counts = np.bincount(rows, minlength=6)
         assert_array_equal(counts[weights == 0], 0)
         assert chisquare(counts[weights > 0], 10_000 * weights[weights > 0]).pvalue > 1e-3
-        equal = np.bincount(Draws(np.ones(6), np.random.default_rng(0)).take(60_000))
+        equal = np.bincount(RowSampler(np.ones(6), np.random.default_rng(0)).sample(60_000))
         assert chisquare(equal).pvalue > 1e-3
 
-    def test_the_ends_of_the_interval(self):
+    def test_ends_of_the_unit_interval(self):
         class Least:
             def random(self, n):
                 return np.zeros(n)
@@ -203,17 +207,17 @@ class TestDraws:
             def random(self, n):
                 return np.full(n, np.nextafter(1.0, 0.0))
 
-        assert_array_equal(Draws(np.array([0.0, 0.0, 1.0, 2.0]), Least()).take(1), 2)
+        assert_array_equal(RowSampler(np.array([0.0, 0.0, 1.0, 2.0]), Least()).sample(1), 2)
         for weights in ([0.1] * 3 + [0.3, 0.0], np.append(np.full(997, 0.1), [0.7, 0.0, 0.0])):
-            rows = Draws(np.array(weights), Largest()).take(1)
+            rows = RowSampler(np.array(weights), Largest()).sample(1)
             assert_array_equal(rows, np.flatnonzero(weights)[-1])
 
-    def test_an_order_of_their_own(self):
+    def test_canonical_order_does_not_depend_on_positions(self):
         X, y = data()
         codes = (y > 0).astype(np.intp)
         shuffled = np.random.default_rng(1).permutation(120)
         one, other = (
-            own_order(MemoryDesign(X[rows]), codes[rows], np.random.default_rng(0))
+            canonical_order(MemoryDesign(X[rows]), codes[rows], np.random.default_rng(0))
             for rows in (np.arange(120), shuffled)
         )
         assert_array_equal(one, shuffled[other])
@@ -223,7 +227,7 @@ class TestClassifier:
     X, y = load_iris(return_X_y=True)
     SETTING: ClassVar = {"solver": "stochastic", "alpha": 0.1, "scale": 1.0, "max_iter": 2000}
 
-    def test_it_stops_where_doubling_the_steps_changes_little(self):
+    def test_stops_when_a_doubling_of_the_steps_changes_little(self):
         X, y = load_breast_cancer(return_X_y=True)
         X = scale(X)
         setting = {**self.SETTING, "max_iter": 10**6, "random_state": 0}
@@ -233,14 +237,14 @@ class TestClassifier:
         same = MarginPursuitClassifier(**setting | {"max_iter": short.n_iter_}).fit(X, y)
         np.testing.assert_array_equal(short.coef_, same.coef_)
         further = MarginPursuitClassifier(**setting | {"max_iter": 4 * short.n_iter_}).fit(X, y)
-        assert further.n_iter_ == 4 * short.n_iter_  # the default tolerance is not met by chance
+        assert further.n_iter_ == 4 * short.n_iter_  # the default tolerance is not met
         assert abs(further.objective_ - short.objective_) <= 0.03 * short.objective_
 
     def coef(self, X, y, sample_weight=None, **changes):
         model = MarginPursuitClassifier(**self.SETTING | {"random_state": 0} | changes)
         return model.fit(X, y, sample_weight=sample_weight).coef_
 
-    def test_the_order_of_the_samples_does_not_matter_and_weights_are_counts(self):
+    def test_sample_order_is_irrelevant_and_weights_are_counts(self):
         rng = np.random.default_rng(0)
         rows, counts = rng.permutation(150), rng.integers(0, 3, 150)
         coef = self.coef(self.X, self.y)
@@ -249,13 +253,13 @@ class TestClassifier:
         assert_allclose(self.coef(self.X, self.y, counts), repeated, rtol=1e-9)
         assert_allclose(self.coef(sparse.csr_array(self.X), self.y), coef, rtol=1e-9)
 
-    def test_a_seed_decides(self):
+    def test_seed_determines_the_fit(self):
         one, same, other = (self.coef(self.X, self.y, random_state=seed) for seed in (0, 0, 1))
         assert_array_equal(one, same)
         assert np.all(one != other)
 
     @needs_compiled
-    def test_comes_near_the_exact_fit(self):
+    def test_converges_to_the_exact_fit(self):
         X = scale(self.X)
         exact = MarginPursuitClassifier(**self.SETTING | {"solver": "gram"}).fit(X, self.y)
         model = MarginPursuitClassifier(**self.SETTING | {"max_iter": 300_000, "random_state": 0})
@@ -271,7 +275,7 @@ class TestClassifier:
         assert model.fit(X, self.y).scale_ > 0
         assert model.score(X, self.y) > 0.75
 
-    def test_progress_is_told_after_each_doubling(self, capsys):
+    def test_progress_is_reported_after_each_doubling(self, capsys):
         self.coef(self.X, self.y, max_iter=10, verbose=1)
         plan, *lines = capsys.readouterr().out.splitlines()
         assert plan == "[MarginPursuitClassifier] solver stochastic: as requested"
@@ -280,18 +284,18 @@ class TestClassifier:
         )
 
     @pytest.mark.parametrize(
-        ("changes", "seen"),
+        ("changes", "given"),
         [
             ({"alpha": "auto"}, r".* in the unit 'column'"),
             ({"alpha_unit": "common"}, r".* in the unit 'common'"),
             ({"alpha": 0.0}, "0"),
         ],
     )
-    def test_needs_a_penalty(self, changes, seen):
-        with pytest.raises(ValueError, match=f"needs a positive number for alpha.*got {seen}"):
+    def test_needs_a_penalty(self, changes, given):
+        with pytest.raises(ValueError, match=f"needs a positive number for alpha.*got {given}"):
             self.coef(self.X, self.y, **changes)
 
-    def test_values_beyond_all_floats(self):
+    def test_overflow_and_missing_values(self):
         with pytest.raises(OverflowError, match="choose another unit"):
             self.coef(self.X * 1e200, self.y)
         with pytest.raises(ValueError, match="contains NaN"):
@@ -309,7 +313,7 @@ class TestClassifier:
     ],
     ids=["pursuit", "pegasos"],
 )
-def test_an_interrupt_is_answered_within_a_second(model, as_matrix):
+def test_interrupt_is_handled_within_a_second(model, as_matrix):
     X = as_matrix(np.random.default_rng(0).normal(size=(20_000, 50)))
     y = np.arange(20_000) % 2
     start = time.monotonic()
@@ -325,4 +329,4 @@ def test_an_interrupt_is_answered_within_a_second(model, as_matrix):
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-    assert time.monotonic() - start < 2.0  # a second, and what a busy machine adds
+    assert time.monotonic() - start < 2.0  # one second, and a margin for a busy machine

@@ -26,13 +26,13 @@ from marginpursuit.losses import HingeLoss
 from marginpursuit.solvers import Status
 from marginpursuit.solvers.intercept_search import InterceptSearch
 from marginpursuit.solvers.kernel_descent import KernelRows, KernelStorage, take_steps
-from marginpursuit.solvers.stochastic import (
-    Draws,
-    Settling,
-    checked_counts,
-    doublings,
-    own_order,
-    random_source,
+from marginpursuit.solvers.sampling import (
+    RowSampler,
+    StoppingCriterion,
+    ascending_counts,
+    canonical_order,
+    doubling_stages,
+    random_generator,
 )
 
 __all__ = ["PegasosClassifier"]
@@ -263,7 +263,7 @@ class PegasosClassifier(KernelClassifier):
         checkpoints = self._check_parameters()
         self._reset()
         data = self._check_training(X, y, sample_weight)
-        self._random = random_source(self.random_state)
+        self._random = random_generator(self.random_state)
         self._refuse_missing(data.matrix)
         n_rows, n_columns = data.matrix.shape
         with np.errstate(all="ignore"):  # _descend checks that the result is finite
@@ -322,7 +322,7 @@ class PegasosClassifier(KernelClassifier):
             if classes is None:
                 raise ValueError("classes must be passed on the first call to partial_fit.")
             self._reset()
-            self._random = random_source(self.random_state)
+            self._random = random_generator(self.random_state)
         data = self._check_batch(X, y, classes, sample_weight)
         with np.errstate(all="ignore"):
             if not hasattr(self, "_descents"):
@@ -345,7 +345,7 @@ class PegasosClassifier(KernelClassifier):
                 f"checkpoints need kernel='linear'; got kernel={self.kernel!r}. Set "
                 "checkpoints=None."
             )
-        return checked_counts("checkpoints", self.checkpoints, self.max_iter)
+        return ascending_counts("checkpoints", self.checkpoints, self.max_iter)
 
     def _begin(self, data: TrainingData, n_coefficients: int, checkpoints: Any = ()) -> None:
         """Start one descent for each binary problem, at w = 0."""
@@ -374,14 +374,15 @@ class PegasosClassifier(KernelClassifier):
         for descent, positive in zip(self._descents, labels.positive_classes, strict=True):
             descent.sign = labels.sign(positive)
         with MemoryDesign(data.matrix) as design:
-            draws = Draws(data.weights, self._random, own_order(design, labels.codes, self._random))
+            order = canonical_order(design, labels.codes, self._random)
+            sampler = RowSampler(data.weights, self._random, order)
             rows: MemoryDesign | KernelRows = design
             if not self._is_linear:
                 rows = KernelRows(self._kernel_of(data), design.n_rows, self._kernel_storage)
             search = self._intercept_search(rows, data.weights)
             objectives = partial(self._objectives, design, data.weights, search)
-            settling = None if tol is None else Settling(tol, design.n_rows)
-            status = self._take_steps(rows, draws, n_steps, search, settling, objectives)
+            criterion = None if tol is None else StoppingCriterion(tol, design.n_rows)
+            status = self._take_steps(rows, sampler, n_steps, search, criterion, objectives)
             coef, intercept = self._current(search)
             if search:
                 search.update_path()
@@ -399,18 +400,18 @@ class PegasosClassifier(KernelClassifier):
     def _take_steps(
         self,
         rows: MemoryDesign | KernelRows,
-        draws: Draws,
+        sampler: RowSampler,
         n_steps: int,
         search: InterceptSearch | None,
-        settling: Settling | None,
+        criterion: StoppingCriterion | None,
         objectives: Callable[[], FloatArray],
     ) -> Status:
         """Take steps; search the intercept and apply the stopping rule after 1, 2, 4, ... steps."""
-        for more in doublings(n_steps) if search or settling else (n_steps,):
+        for more in doubling_stages(n_steps) if search or criterion else (n_steps,):
             if search:
                 search.update()
-            take_steps(rows, self._descents, draws, more)
-            if settling and settling.look(self._descents[0].t, objectives()):
+            take_steps(rows, self._descents, sampler, more)
+            if criterion and criterion.is_met(self._descents[0].t, objectives()):
                 return Status.CONVERGED
         return Status.ALL_STEPS
 

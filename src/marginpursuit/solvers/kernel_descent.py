@@ -2,7 +2,7 @@
 
 The vector w is an expansion Σ_j c_j φ(x_j) in rows of the data; only kernel values
 K(x, x') = ⟨φ(x), φ(x')⟩ are available. A step multiplies all coefficients c by a factor and adds to
-the coefficients of the drawn rows, for which it needs the kernel between these rows and all rows
+the coefficients of the sampled rows, for which it needs the kernel between these rows and all rows
 with a non-zero coefficient.
 """
 
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from marginpursuit._kernels import Descent
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import MemoryDesign
-from marginpursuit.solvers.stochastic import Draws, descend
+from marginpursuit.solvers.sampling import RowSampler, descend
 
 __all__ = ["KernelRows", "KernelStorage", "take_steps"]
 
@@ -65,28 +65,28 @@ class KernelRows:
             scores[rows] += self._kernel(rows, support) @ coef[support]
         return scores
 
-    def descend(self, descents: Sequence[Descent], draws: Draws, n_steps: int) -> None:
-        """Take `n_steps` steps of each descent; all descents use the same draws.
+    def descend(self, descents: Sequence[Descent], sampler: RowSampler, n_steps: int) -> None:
+        """Take `n_steps` steps of each descent; all descents use the same sampled rows.
 
         Parameters
         ----------
         descents : sequence of Descent
             With one coefficient for each row.
-        draws : Draws
-            The source of the drawn rows.
+        sampler : RowSampler
+            The source of the rows.
         n_steps : int
             The number of steps.
         """
         if self._cached is not None:
             for descent in descents:
                 descent.own = self._indices
-            descend(self._cached, descents, draws, n_steps)
+            descend(self._cached, descents, sampler, n_steps)
             return
         batch = descents[0].batch
         step = max(1, self._block // (len(self._indices) * batch))
         for first in range(0, n_steps, step):
-            drawn = draws.take(batch * min(step, n_steps - first))
-            rows, positions = np.unique(drawn, return_inverse=True)
+            sampled = sampler.sample(batch * min(step, n_steps - first))
+            rows, positions = np.unique(sampled, return_inverse=True)
             support = [np.flatnonzero(descent.coef) for descent in descents]
             columns = np.unique(np.concatenate([rows, *support]))
             block = MemoryDesign(self._kernel(rows, columns))
@@ -121,10 +121,10 @@ def _descend_in_block(
 
 
 def take_steps(
-    rows: MemoryDesign | KernelRows, descents: Sequence[Descent], draws: Draws, n_steps: int
+    rows: MemoryDesign | KernelRows, descents: Sequence[Descent], sampler: RowSampler, n_steps: int
 ) -> None:
     """Take `n_steps` steps of each descent, along feature rows or kernel rows."""
     if isinstance(rows, KernelRows):
-        rows.descend(descents, draws, n_steps)
+        rows.descend(descents, sampler, n_steps)
     else:
-        descend(rows, descents, draws, n_steps)
+        descend(rows, descents, sampler, n_steps)
