@@ -341,7 +341,7 @@ class TestInput:
             ({"batch_size": 2.5}, "batch_size must be a whole number >= 1; got 2.5"),
             ({"project": 1}, "project must be True or False; got 1"),
             ({"kernel": "cosine"}, "kernel must be one of"),
-            ({"checkpoints": [3, 2]}, "checkpoints must be whole numbers that rise"),
+            ({"checkpoints": [3, 2]}, "checkpoints must be whole numbers in ascending order"),
             ({"checkpoints": [9], "max_iter": 8}, r"checkpoints must be in \[0, 8\]"),
             ({"checkpoints": [1], "kernel": "rbf"}, "checkpoints need kernel='linear'"),
             ({"tol": 0.0}, r"tol must be a number in \(0, 1\), or None; got 0.0"),
