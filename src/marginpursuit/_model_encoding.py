@@ -141,7 +141,8 @@ def _require(is_valid: bool) -> None:
 def _decode_array(value: dict[str, Any], arrays: list[NDArray[Any]]) -> NDArray[Any]:
     number = value["array"]
     _require(len(value) == 1 and isinstance(number, int) and 0 <= number < len(arrays))
-    return arrays[number]
+    found: NDArray[Any] = arrays[number]
+    return found
 
 
 def _decode_text(value: dict[str, Any], arrays: list[NDArray[Any]]) -> NDArray[Any]:
@@ -224,9 +225,10 @@ def decode_model(about: Any, arrays: list[NDArray[Any]]) -> Any:
 def _model_error(model: Any) -> str | None:
     """Return the reason why a model cannot predict; None if it can."""
     names = ("classes_", "coef_", "intercept_")
-    classes, coef, intercept = (getattr(model, name, None) for name in names)
-    if not all(isinstance(part, np.ndarray) for part in (classes, coef, intercept)):
+    parts: list[Any] = [getattr(model, name, None) for name in names]
+    if not all(isinstance(part, np.ndarray) for part in parts):
         return "classes, coefficients or intercept are missing"
+    classes, coef, intercept = parts
     if classes.ndim != 1 or len(classes) < 2 or not np.all(classes[:-1] < classes[1:]):
         return "its classes are not at least two different labels in order"
     n_columns = getattr(model, "n_features_in_", None)

@@ -5,8 +5,7 @@ weights of one fold, and one loss. Several classes, folds and candidates are tas
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -86,6 +85,19 @@ class Tasks:
     fold: NDArray[np.intp]  # (n_tasks,), the row of `weights` that a task uses
     losses: tuple[MarginLoss, ...]  # (n_tasks,)
     ranges: RowRanges | None = None  # None: every task uses all rows
+    #: Whether the kernels evaluate the losses: all are of one kind that they know.
+    has_kernels: bool = field(init=False, compare=False)
+    #: Code, margin, scale and overconfidence of each loss, of shape (n_tasks, 4), for kernels.
+    loss_parameters: FloatArray = field(init=False, compare=False)
+    _cache: dict[str, FloatArray] = field(init=False, compare=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        found = [getattr(loss, "kernel_parameters", None) for loss in self.losses]
+        codes = {None if parameters is None else parameters[0] for parameters in found}
+        is_known = len(codes) == 1 and None not in codes
+        object.__setattr__(self, "has_kernels", is_known)
+        parameters = np.array(found, dtype=np.float64) if is_known else np.empty((0, 4))
+        object.__setattr__(self, "loss_parameters", parameters)
 
     @classmethod
     def of(cls, labels: Labels, weights: FloatArray, loss: MarginLoss) -> "Tasks":
@@ -97,18 +109,6 @@ class Tasks:
 
     def __len__(self) -> int:
         return len(self.losses)
-
-    @cached_property
-    def has_kernels(self) -> bool:
-        """Whether the kernels evaluate the losses: all are of one kind that they know."""
-        parameters = [getattr(loss, "kernel_parameters", None) for loss in self.losses]
-        codes = {None if found is None else found[0] for found in parameters}
-        return len(codes) == 1 and None not in codes
-
-    @cached_property
-    def loss_parameters(self) -> FloatArray:
-        """Code, margin, scale and overconfidence of each task, of shape (n_tasks, 4)."""
-        return np.array([x.kernel_parameters for x in self.losses], dtype=np.float64)
 
     def used_ranges(self, first: int, last: int) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
         """Yield the ranges within rows [first, last), each with the tasks that use it."""
@@ -138,10 +138,8 @@ class Tasks:
 
     def sign(self, task: int) -> FloatArray:
         """Return y in {-1, +1} for one task, as a read-only array."""
-        if len(self) == 1:  # used by every sweep
-            return self._only_sign
-        return np.where(self.codes == self.positive[task], 1.0, -1.0)
-
-    @cached_property
-    def _only_sign(self) -> FloatArray:
-        return np.where(self.codes == self.positive[0], 1.0, -1.0)
+        if len(self) > 1:
+            return np.where(self.codes == self.positive[task], 1.0, -1.0)
+        if "sign" not in self._cache:  # every sweep of a single task uses it
+            self._cache["sign"] = np.where(self.codes == self.positive[0], 1.0, -1.0)
+        return self._cache["sign"]

@@ -121,10 +121,10 @@ class Margins:
         second thread: it takes about as long as the other statistics together.
         """
         has_thread = n_threads > 1 and isinstance(self.values, np.ndarray)
-        described = (
-            group._describe(scale, has_thread and group.values.size > thread_elements)
-            for group in self._groups()
-        )
+        described = []
+        for group in self._groups():
+            concurrent = has_thread and group.values.size > thread_elements
+            described.append(group._describe(scale, concurrent))
         parts = zip(*described, strict=True)
         return MarginStatistics(*(np.concatenate(part, axis=-1) for part in parts))
 

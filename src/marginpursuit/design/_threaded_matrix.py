@@ -101,7 +101,7 @@ class ThreadedMatrix:
         edges = np.linspace(0, n_items, max(1, n_blocks) + 1).astype(int).tolist()
         totals = np.zeros((len(edges) - 1, *shape))
         with single_threaded_blas():
-            list(self.threads.map(add, edges[:-1], edges[1:], totals))
+            list(self.threads.map(add, edges[:-1], edges[1:], list(totals)))
         return totals[0] if len(totals) == 1 else np.asarray(totals.sum(axis=0))
 
     def chunks(self, first: int, last: int, n_tasks: int = 1) -> Iterator[tuple[slice, Any]]:

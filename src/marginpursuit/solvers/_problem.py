@@ -125,6 +125,12 @@ class Problem:
     #: A solver that bounds the gap may stop where that is at most this multiple of the decrease.
     enough: float = 0.0
     policy: Policy = field(default_factory=Policy)
+    _least_values: FloatArray = field(init=False)  # (n_tasks,), see `relative_to`
+
+    def __post_init__(self) -> None:
+        at_zero = {loss: float(loss.value(0.0)) for loss in set(self.tasks.losses)}
+        least = 1e-2 * np.array([at_zero[loss] for loss in self.tasks.losses])
+        object.__setattr__(self, "_least_values", least)
 
     def value_and_gradient(
         self, points: FloatArray, tasks: NDArray[np.intp]
@@ -195,12 +201,7 @@ class Problem:
         Where the data can be fitted almost exactly the objective tends to zero. It then counts as
         1 % of its value at zero coefficients.
         """
-        return np.maximum(values, self._least_value)
-
-    @cached_property
-    def _least_value(self) -> FloatArray:
-        at_zero = {loss: float(loss.value(0.0)) for loss in set(self.tasks.losses)}
-        return 1e-2 * np.array([at_zero[loss] for loss in self.tasks.losses])
+        return np.maximum(values, self._least_values)
 
     def tell(self, progress: Progress, points: FloatArray | None = None) -> None:
         """Report progress and hand over the iterate, where someone listens."""
