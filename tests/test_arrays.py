@@ -1,4 +1,4 @@
-"""Arrays of other libraries, read where they are, against the same data in NumPy."""
+"""Device arrays of other libraries, compared with the same data in NumPy."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ from marginpursuit.losses import MarginLoss
 from marginpursuit.tasks import Labels, Tasks
 
 strict = pytest.importorskip("array_api_strict")
-ELSEWHERE = strict.Device("device1")
+DEVICE1 = strict.Device("device1")
 
 try:
     import torch
@@ -29,7 +29,7 @@ DEVICE = "cuda" if has_cuda else "cpu"
 
 
 def in_strict(values, dtype=None):
-    return strict.asarray(np.array(values), dtype=dtype, device=ELSEWHERE)
+    return strict.asarray(np.array(values), dtype=dtype, device=DEVICE1)
 
 
 def in_torch(values, dtype):
@@ -47,10 +47,7 @@ KINDS = {
 
 @pytest.fixture(params=[pytest.param(k, marks=getattr(v, "marks", ())) for k, v in KINDS.items()])
 def case(request):
-    """A matrix elsewhere, the same in float64, labels of 3 classes, weights, and a precision.
-
-    `both` makes blocks and groups small, so that there are several, and the last is not full.
-    """
+    """A device array, the same in float64, labels of 3 classes, weights, and a tolerance."""
     library, _, name = request.param.partition("-")
     rng = np.random.default_rng(3)
     values = rng.integers(0, 2 if name == "bool" else 9, (203, 7))
@@ -68,8 +65,11 @@ def case(request):
     )
 
 
-def both(matrix, rows, weights):
-    """Return the same data as two designs, the first of which is to be tested."""
+def designs(matrix, rows, weights):
+    """Return an `ArrayDesign` and the reference design, with standardisation and Gram matrix.
+
+    Small blocks and groups give several of each; the last ones are partly filled.
+    """
     policy = ArrayPolicy(block_elements=64 * 7, small_group_rows=16)
     tested, trusted = ArrayDesign(matrix, policy), design_for(rows)
     return (
@@ -83,37 +83,37 @@ def both(matrix, rows, weights):
 @pytest.mark.parametrize("positive", [[2], [0, 1, 2], [0, 2, 2, 1]])
 def test_sweeps(case, positive):
     matrix, rows, labels, weights, precision = case
-    parts = np.stack([weights, np.roll(weights, 20)])
+    fold_weights = np.stack([weights, np.roll(weights, 20)])
     losses = [MarginLoss(1.0, 0.7, 0.4), MarginLoss(2.0, 0.3, 0.0), MarginLoss(1.0, 9.0, 1.0)] * 2
     tasks = Tasks(
         labels.codes,
-        parts,
+        fold_weights,
         np.array(positive),
         np.arange(len(positive)) % 2,
         tuple(losses[: len(positive)]),
     )
-    tested, trusted, _, (z, _) = both(matrix, rows, weights)
+    tested, trusted, _, (z, _) = designs(matrix, rows, weights)
     rng = np.random.default_rng(4)
     coef, intercept = rng.normal(size=(7, len(positive))), rng.normal(size=len(positive))
-    here, there = (design.sweep(coef, intercept, tasks, z) for design in (tested, trusted))
+    found, true = (design.sweep(coef, intercept, tasks, z) for design in (tested, trusted))
     for name in ("value", "gradient", "slope"):
-        assert_allclose(getattr(here, name), getattr(there, name), rtol=precision, atol=precision)
+        assert_allclose(getattr(found, name), getattr(true, name), rtol=precision, atol=precision)
     scores = trusted.scores(coef, intercept, z)
     found = tested.scores(coef, intercept, z)
     assert type(found) is type(matrix)
     assert_allclose(to_numpy(found), scores, rtol=precision, atol=10 * precision)
-    chosen = parts > np.median(parts)
-    found = tested.held_out_scores(*z.to_data((coef, intercept)), chosen, tasks.fold)
+    held_out = fold_weights > np.median(fold_weights)
+    found = tested.held_out_scores(*z.to_data((coef, intercept)), held_out, tasks.fold)
     for k, fold in enumerate(found):
         assert fold.dtype == np.float64
-        true = scores[chosen[k]][:, tasks.fold == k]
+        true = scores[held_out[k]][:, tasks.fold == k]
         assert_allclose(fold, true, rtol=precision, atol=10 * precision)
     assert tested.n_passes == trusted.n_passes + 1
 
 
 def test_moments(case):
     matrix, rows, _, weights, precision = case
-    tested, trusted, (ours, gram), (z, oracle) = both(matrix, rows, weights)
+    tested, trusted, (ours, gram), (z, oracle) = designs(matrix, rows, weights)
     closely = {"rtol": precision, "atol": precision}
     assert_allclose(gram, oracle, **closely)
     assert_allclose(ours.mean, z.mean, **closely)
@@ -157,69 +157,69 @@ Y2 = Y % 2
     ],
     ids=str,
 )
-def test_the_fit_is_that_of_numpy(options, y, weighted):
+def test_fit_equals_the_fit_in_numpy(options, y, weighted):
     rng = np.random.default_rng(0)
     weight = rng.random(len(X)) * (rng.random(len(X)) > 0.2) if weighted else None
-    near = MarginPursuitClassifier(**options).fit(X, y, weight)
+    reference = MarginPursuitClassifier(**options).fit(X, y, weight)
     weight = None if weight is None else in_strict(weight)
-    far = MarginPursuitClassifier(**options).fit(in_strict(X), in_strict(y), weight)
-    assert_array_equal(far.classes_, near.classes_)
-    assert far.classes_.dtype == near.classes_.dtype
+    on_device = MarginPursuitClassifier(**options).fit(in_strict(X), in_strict(y), weight)
+    assert_array_equal(on_device.classes_, reference.classes_)
+    assert on_device.classes_.dtype == reference.classes_.dtype
     for name in ("coef_", "intercept_", "objective_", "scale_", "n_iter_", "n_passes_"):
-        assert_allclose(getattr(far, name), getattr(near, name), rtol=1e-7, atol=1e-9)
+        assert_allclose(getattr(on_device, name), getattr(reference, name), rtol=1e-7, atol=1e-9)
     for name in ("location", "mean", "variance", "skewness", "quantiles"):
-        found, true = (getattr(fit.margin_statistics_, name) for fit in (far, near))
+        found, true = (getattr(fit.margin_statistics_, name) for fit in (on_device, reference))
         assert_allclose(found, true, rtol=1e-7, atol=1e-9)
 
 
-def test_a_fit_that_newton_steps_finish():
+def test_fit_with_newton_steps():
     options = {"overconfidence": 0.0, "scale": 0.3}
-    near = MarginPursuitClassifier(**options).fit(X, Y2)
-    far = MarginPursuitClassifier(**options).fit(in_strict(X), in_strict(Y2))
-    assert near.n_iter_ > 20
-    assert far.objective_ == pytest.approx(near.objective_, rel=1e-6)
+    reference = MarginPursuitClassifier(**options).fit(X, Y2)
+    on_device = MarginPursuitClassifier(**options).fit(in_strict(X), in_strict(Y2))
+    assert reference.n_iter_ > 20
+    assert on_device.objective_ == pytest.approx(reference.objective_, rel=1e-6)
 
 
 @pytest.mark.parametrize("shape", [(60, 90), (90, 60)])
-def test_few_rows(shape):
+def test_wide_and_narrow_shapes(shape):
     rng = np.random.default_rng(0)
     rows, y = rng.normal(size=shape), rng.integers(0, 3, shape[0])
-    near = MarginPursuitClassifier(alpha=0.1).fit(rows, y)
-    far = MarginPursuitClassifier(alpha=0.1).fit(in_strict(rows), y)
-    assert_allclose(far.coef_, near.coef_, rtol=1e-7, atol=1e-9)
+    reference = MarginPursuitClassifier(alpha=0.1).fit(rows, y)
+    on_device = MarginPursuitClassifier(alpha=0.1).fit(in_strict(rows), y)
+    assert_allclose(on_device.coef_, reference.coef_, rtol=1e-7, atol=1e-9)
     warm = MarginPursuitClassifier(alpha=0.1, warm_start=True).fit(in_strict(rows), y)
     warm.fit(in_strict(rows), y)
-    assert_allclose(warm.coef_, near.coef_, rtol=1e-4, atol=1e-6)
+    assert_allclose(warm.coef_, reference.coef_, rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "uint8"])
 @needs_torch
-def test_narrow_data(dtype):
-    """Pixels from 0 to 16 are exact in all of these."""
-    near = MarginPursuitClassifier().fit(X, Y)
+def test_dtypes_exact_in_float32(dtype):
+    """Pixels from 0 to 16 are exact in all of these dtypes."""
+    reference = MarginPursuitClassifier().fit(X, Y)
     tensor = in_torch(X, dtype)
     if not is_device_array(tensor):
-        far = MarginPursuitClassifier().fit(tensor, torch.asarray(Y))
-        assert_array_equal(far.coef_, MarginPursuitClassifier().fit(tensor.numpy(), Y).coef_)
-    far = MarginPursuitClassifier().fit(in_strict(X, strict.float32), Y)
-    for fit in (far, MarginPursuitClassifier().fit(tensor, Y)):
-        assert fit.objective_ == pytest.approx(near.objective_, rel=1e-6)
-        assert_allclose(fit.decision_function(X), near.decision_function(X), atol=1e-3)
+        on_device = MarginPursuitClassifier().fit(tensor, torch.asarray(Y))
+        assert_array_equal(on_device.coef_, MarginPursuitClassifier().fit(tensor.numpy(), Y).coef_)
+    on_device = MarginPursuitClassifier().fit(in_strict(X, strict.float32), Y)
+    for fit in (on_device, MarginPursuitClassifier().fit(tensor, Y)):
+        assert fit.objective_ == pytest.approx(reference.objective_, rel=1e-6)
+        assert_allclose(fit.decision_function(X), reference.decision_function(X), atol=1e-3)
         statistics = fit.margin_statistics_
-        assert_allclose(statistics.quantiles, near.margin_statistics_.quantiles, atol=1e-3)
-        assert_allclose(statistics.location, near.margin_statistics_.location, atol=1e-4)
+        assert_allclose(statistics.quantiles, reference.margin_statistics_.quantiles, atol=1e-3)
+        assert_allclose(statistics.location, reference.margin_statistics_.location, atol=1e-4)
 
 
 @pytest.mark.parametrize("alpha", [0.0, "auto"])
-def test_columns_that_depend_on_each_other(alpha):
-    """Their Gram matrix is singular, and what float32 adds to it may be negative."""
+def test_linearly_dependent_columns(alpha):
+    """The Gram matrix is singular; errors of float32 may make eigenvalues negative."""
     rng = np.random.default_rng(0)
     once, classes = rng.normal(size=(20_000, 10)), np.eye(6)[rng.integers(0, 6, 20_000)]
     rows = np.hstack([once, once, 5 + 3 * classes, classes, 1e4 + 1e3 * once]).astype(np.float32)
     y = (once[:, 0] + rng.normal(size=len(once)) > 0) * 1
-    near = MarginPursuitClassifier(alpha=alpha).fit(once, y)
-    far = MarginPursuitClassifier(alpha=alpha).fit(in_strict(rows), y)
-    assert far.objective_ == pytest.approx(near.objective_, rel=2e-3)
+    reference = MarginPursuitClassifier(alpha=alpha).fit(once, y)
+    on_device = MarginPursuitClassifier(alpha=alpha).fit(in_strict(rows), y)
+    assert on_device.objective_ == pytest.approx(reference.objective_, rel=2e-3)
 
 
 def test_probabilities_where_the_link_is_flat():
@@ -230,18 +230,18 @@ def test_probabilities_where_the_link_is_flat():
 
 
 @pytest.mark.parametrize("y", [Y, Y2, Y2 == 0], ids=["ten", "two", "bool"])
-def test_predictions_stay_where_the_samples_are(y):
+def test_predictions_stay_on_the_device(y):
     model = MarginPursuitClassifier().fit(X, y)
-    here = in_strict(X)
+    samples = in_strict(X)
     for method in ("decision_function", "predict", "predict_proba"):
-        found, true = getattr(model, method)(here), getattr(model, method)(X)
-        assert found.device == ELSEWHERE
+        found, true = getattr(model, method)(samples), getattr(model, method)(X)
+        assert found.device == DEVICE1
         assert found.shape == true.shape
         assert_allclose(to_numpy(found), true, rtol=1e-12, atol=1e-12)
-    assert model.score(here, in_strict(y)) == model.score(here, y) == model.score(X, y)
+    assert model.score(samples, in_strict(y)) == model.score(samples, y) == model.score(X, y)
 
 
-def test_text_labels_are_answered_in_numpy():
+def test_predicted_text_labels_are_numpy_arrays():
     text = np.array(["even", "odd"])[Y2]
     model = MarginPursuitClassifier().fit(in_strict(X), text)
     assert_array_equal(model.predict(in_strict(X)), model.predict(X))
@@ -250,78 +250,82 @@ def test_text_labels_are_answered_in_numpy():
 
 @pytest.mark.parametrize("y", [Y2, Y % 3], ids=["two", "three"])
 @pytest.mark.parametrize("link", ["exact", "fitted"])
-def test_predictions_of_a_selection_stay_where_the_samples_are(y, link):
+def test_predictions_after_selection_stay_on_the_device(y, link):
     model = MarginPursuitClassifierCV(
         scales=[1.0], alphas=[1e-3], cv=2, link=link, scoring="neg_log_loss"
     )
-    here = in_strict(X, strict.float32)
-    model.fit(here, in_strict(y))
+    samples = in_strict(X, strict.float32)
+    model.fit(samples, in_strict(y))
     for method in ("decision_function", "predict", "predict_proba"):
-        found, true = getattr(model, method)(here), getattr(model, method)(X)
-        assert found.device == ELSEWHERE
+        found, true = getattr(model, method)(samples), getattr(model, method)(X)
+        assert found.device == DEVICE1
         assert_allclose(to_numpy(found), true, atol=1e-4)
     weights = 1.0 + Y
     true = model.score(X, y, weights)
     for labels in (y, in_strict(y)):
-        assert model.score(here, labels, in_strict(weights)) == pytest.approx(true, rel=1e-5)
+        assert model.score(samples, labels, in_strict(weights)) == pytest.approx(true, rel=1e-5)
 
 
-def test_a_stream_of_arrays_is_one_of_numpy():
-    near, far = MarginPursuitClassifier(), MarginPursuitClassifier()
+def test_partial_fit_equals_numpy():
+    reference, on_device = MarginPursuitClassifier(), MarginPursuitClassifier()
     for rows in (slice(0, 900), slice(900, 1797)):
-        near.partial_fit(X[rows], Y2[rows], classes=[0, 1])
-        far.partial_fit(in_strict(X[rows]), in_strict(Y2[rows]), classes=[0, 1])
-    assert_array_equal(far.coef_, near.coef_)
+        reference.partial_fit(X[rows], Y2[rows], classes=[0, 1])
+        on_device.partial_fit(in_strict(X[rows]), in_strict(Y2[rows]), classes=[0, 1])
+    assert_array_equal(on_device.coef_, reference.coef_)
 
 
-def test_selection_moves_labels_weights_and_held_out_scores_and_no_rows(monkeypatch):
+def test_selection_copies_labels_weights_and_held_out_scores_and_no_rows(monkeypatch):
     rows = np.random.default_rng(0).normal(size=(9000, 40))
     y = (rows[:, 0] > 0) * 1
-    far, sizes = in_strict(rows), []
-    leave, enter = np.from_dlpack, strict.asarray
-    monkeypatch.setattr(np, "from_dlpack", lambda a, **o: sizes.append(a.size) or leave(a, **o))
-    monkeypatch.setattr(strict, "asarray", lambda a, **o: sizes.append(np.size(a)) or enter(a, **o))
-    MarginPursuitClassifierCV(scales=[1.0], alphas=[1e-3, 1e-4], cv=3).fit(far, y)
+    on_device, sizes = in_strict(rows), []
+    to_host, to_device = np.from_dlpack, strict.asarray
+    monkeypatch.setattr(np, "from_dlpack", lambda a, **o: sizes.append(a.size) or to_host(a, **o))
+    monkeypatch.setattr(
+        strict, "asarray", lambda a, **o: sizes.append(np.size(a)) or to_device(a, **o)
+    )
+    MarginPursuitClassifierCV(scales=[1.0], alphas=[1e-3, 1e-4], cv=3).fit(on_device, y)
     assert max(sizes) == 3 * 9000  # the weights of three folds
     assert sum(size > 41 * 41 for size in sizes) < 40
 
 
-def test_what_crosses_has_the_size_of_the_coefficients(monkeypatch):
+def test_copies_have_the_size_of_the_coefficients(monkeypatch):
     rows = np.random.default_rng(0).normal(size=(5000, 6))
     y = (rows[:, 0] > 0) * 1
-    far, labels = in_strict(rows), in_strict(y)
-    sizes = {"out": [], "in": []}
-    leave, enter = np.from_dlpack, strict.asarray
+    on_device, labels = in_strict(rows), in_strict(y)
+    sizes = {"host": [], "device": []}
+    to_host, to_device = np.from_dlpack, strict.asarray
 
-    def leaving(array, **options):
-        sizes["out"].append(array.size)
-        return leave(array, **options)
+    def counted_to_host(array, **options):
+        sizes["host"].append(array.size)
+        return to_host(array, **options)
 
-    def entering(values, **options):
-        sizes["in"].append(np.size(values) if not hasattr(values, "size") else values.size)
-        return enter(values, **options)
+    def counted_to_device(values, **options):
+        sizes["device"].append(np.size(values) if not hasattr(values, "size") else values.size)
+        return to_device(values, **options)
 
-    monkeypatch.setattr(np, "from_dlpack", leaving)
-    monkeypatch.setattr(strict, "asarray", entering)
-    model = MarginPursuitClassifier().fit(far, labels)
-    assert len(sizes["out"]) > model.n_passes_
-    assert max(sizes["out"]) <= 7 * 7
-    assert max(sizes["in"]) <= 7 * 7
-    MarginPursuitClassifier().fit(far, y)
-    assert sorted(sizes["in"])[-1] == 5000  # labels move once
-    assert sorted(sizes["in"])[-2] <= 7 * 7
+    monkeypatch.setattr(np, "from_dlpack", counted_to_host)
+    monkeypatch.setattr(strict, "asarray", counted_to_device)
+    model = MarginPursuitClassifier().fit(on_device, labels)
+    assert len(sizes["host"]) > model.n_passes_
+    assert max(sizes["host"]) <= 7 * 7
+    assert max(sizes["device"]) <= 7 * 7
+    MarginPursuitClassifier().fit(on_device, y)
+    assert sorted(sizes["device"])[-1] == 5000  # labels are copied once
+    assert sorted(sizes["device"])[-2] <= 7 * 7
 
 
 @pytest.mark.parametrize("factor", [1e25, 1e-25])
-def test_columns_whose_squares_leave_float32(factor):
+def test_columns_whose_squares_overflow_float32(factor):
     scaled = (X * np.where(np.arange(64) % 2, 1.0, factor)).astype(np.float32)
-    near = MarginPursuitClassifier().fit(scaled, Y2)
-    far = MarginPursuitClassifier().fit(in_strict(scaled), Y2)
-    assert far.objective_ == pytest.approx(near.objective_, rel=1e-6)
-    assert_allclose(far.coef_, near.coef_, rtol=1e-3, atol=1e-3 * np.abs(near.coef_).min())
+    reference = MarginPursuitClassifier().fit(scaled, Y2)
+    on_device = MarginPursuitClassifier().fit(in_strict(scaled), Y2)
+    assert on_device.objective_ == pytest.approx(reference.objective_, rel=1e-6)
+    assert_allclose(
+        on_device.coef_, reference.coef_, rtol=1e-3, atol=1e-3 * np.abs(reference.coef_).min()
+    )
 
 
-def test_bad_input_is_refused():
+def test_bad_input():
     model = MarginPursuitClassifier()
     broken = X.copy()
     broken[1234, 5] = np.nan
@@ -355,12 +359,12 @@ def test_margins_in_groups(rule, equal, monkeypatch):
     scores, codes = rng.standard_t(3, size=(400, 5)), rng.integers(0, 5, 400)
     weights = np.ones(400) if equal else rng.integers(0, 3, 400) + 0.0
     weights /= weights.sum()
-    near = Margins.from_scores(scores.copy(), Labels(codes, 5), weights, 400.0, 1.0)
+    reference = Margins.from_scores(scores.copy(), Labels(codes, 5), weights, 400.0, 1.0)
     labels = Labels(in_strict(codes), 5)
-    far = ArrayMargins.from_scores(in_strict(scores), labels, in_strict(weights), 400.0, 1.0)
-    monkeypatch.setattr(type(far), "group_elements", 900)
-    assert SCALE_RULES[rule](far) == pytest.approx(SCALE_RULES[rule](near), rel=1e-12)
-    found, true = far.statistics(0.3), near.statistics(0.3)
+    on_device = ArrayMargins.from_scores(in_strict(scores), labels, in_strict(weights), 400.0, 1.0)
+    monkeypatch.setattr(type(on_device), "group_elements", 900)
+    assert SCALE_RULES[rule](on_device) == pytest.approx(SCALE_RULES[rule](reference), rel=1e-12)
+    found, true = on_device.statistics(0.3), reference.statistics(0.3)
     for name in ("location", "mean", "variance", "skewness", "quantiles"):
         assert_allclose(getattr(found, name), getattr(true, name), rtol=1e-9, atol=1e-9)
 
@@ -370,7 +374,7 @@ def test_margins_in_groups(rule, equal, monkeypatch):
     [[0, 1], [3, 4], [-3, 5, 7], [4, 19], [4, 20], [-128, 127], [False, True], [0.5, 2.0]],
     ids=str,
 )
-def test_labels_are_coded_in_rising_order(labels):
+def test_label_codes_are_ascending(labels):
     labels = np.array(labels)
     labels = labels.astype(np.int8) if labels.min() == -128 else labels
     y = np.random.default_rng(0).permutation(np.repeat(labels, 5))
@@ -386,14 +390,14 @@ def test_values_of_any_type_are_copied_to_the_device():
     array = in_strict([1.0])
     for values in (2.0, [2.0], np.array([2.0]), in_strict([2.0])):
         found = to_device_of(array, values, strict.float32)
-        assert found.device == ELSEWHERE
+        assert found.device == DEVICE1
         assert found.dtype == strict.float32
     assert not any(is_device_array(x) for x in (X, X[0, 0], [1.0], None, strict.asarray([1.0])))
 
 
 @needs_torch
 class TestFusedKernel:
-    """In Triton's interpreter where there is no CUDA device."""
+    """The kernels run in Triton's interpreter if there is no CUDA device."""
 
     @pytest.fixture
     def kernel(self):
@@ -428,8 +432,8 @@ class TestFusedKernel:
             size = np.append(np.abs(factors) @ np.abs(rows), [true[-2], np.abs(factors).sum()])
             assert_array_equal(np.abs(found - true) <= 1e-5 * size + 1e-12, True)
 
-    def test_rows_apart_and_equal_weights(self, kernel):
-        """A row may begin far behind the one before; weights may share their place."""
+    def test_strided_rows_and_broadcast_weights(self, kernel):
+        """Rows may have a larger stride than their length; weights may have stride zero."""
         wide = in_torch(np.random.default_rng(0).normal(size=(90, 20)), "float32")
         codes, weight = in_torch(np.arange(90) % 2, "uint8"), in_torch(1 / 90, "float64")
         coef = np.linspace(-1, 1, 7)
@@ -437,7 +441,7 @@ class TestFusedKernel:
         narrow = wide[:, 3:10]
         assert narrow.stride(0) == 20
         found = kernel.sweep(narrow, *common)
-        # Other loads are in other lanes, and added up in another order.
+        # Other strides are loaded by other lanes, whose sums have another order.
         assert_allclose(found, kernel.sweep(narrow.contiguous(), *common), rtol=1e-5, atol=1e-7)
         full = kernel.sweep(narrow, codes, 1, weight.expand(90).contiguous(), *common[3:])
         assert_array_equal(found, full)
@@ -451,57 +455,59 @@ class TestFusedKernel:
         matrix = in_torch(rng.integers(0, 100, shape) + 100, dtype)
         rows, centre = matrix.to(torch.float64).cpu().numpy(), 100.0 + rng.integers(0, 9, shape[1])
         weights = np.full(shape[0], 0.3) if equal else rng.normal(size=shape[0])
-        there = in_torch(weights, "float64")
-        there = there[:1].expand(shape[0]) if equal else there
-        first, second = kernel.moments(matrix, there, centre)
+        on_device = in_torch(weights, "float64")
+        on_device = on_device[:1].expand(shape[0]) if equal else on_device
+        first, second = kernel.moments(matrix, on_device, centre)
         assert_allclose(first, weights @ (rows - centre), rtol=1e-12, atol=1e-10)
         assert_allclose(second, weights @ (rows - centre) ** 2, rtol=1e-12, atol=1e-8)
 
-    def test_nan_is_handed_on(self, kernel):
+    def test_nan_propagates(self, kernel):
         matrix = torch.ones((40, 3), device=DEVICE)
         matrix[20, 1] = np.nan
         equal = torch.full((40,), 1 / 40, dtype=torch.float64, device=DEVICE)
         found = kernel.sweep(matrix, equal.to(torch.uint8), 1, equal, np.ones(3), 0.0, MarginLoss())
         assert np.isnan(found[-2])
 
-    def test_a_whole_fit(self, kernel, monkeypatch):
+    def test_complete_fit(self, kernel, monkeypatch):
         monkeypatch.setattr(arrays, "_fused_kernels", lambda _: kernel)
         calls = []
         monkeypatch.setattr(
             kernel, "sweep", lambda *args, sweep=kernel.sweep: calls.append(1) or sweep(*args)
         )
         few, y = X[:200, 20:44], Y2[:200]
-        near = MarginPursuitClassifier().fit(few, y)
-        far = MarginPursuitClassifier().fit(in_torch(few, "bfloat16"), torch.asarray(y))
-        assert len(calls) >= near.n_iter_
-        assert far.objective_ == pytest.approx(near.objective_, rel=1e-6)
-        assert_allclose(far.decision_function(few), near.decision_function(few), atol=1e-3)
+        reference = MarginPursuitClassifier().fit(few, y)
+        on_device = MarginPursuitClassifier().fit(in_torch(few, "bfloat16"), torch.asarray(y))
+        assert len(calls) >= reference.n_iter_
+        assert on_device.objective_ == pytest.approx(reference.objective_, rel=1e-6)
+        assert_allclose(
+            on_device.decision_function(few), reference.decision_function(few), atol=1e-3
+        )
 
 
 @pytest.mark.skipif(not has_cuda, reason="there is no CUDA device")
 class TestCuda:
-    """What only a CUDA device can show."""
+    """Tests that need a CUDA device."""
 
-    def test_fits_repeat_bit_for_bit(self):
+    def test_fits_are_bitwise_reproducible(self):
         tensor, labels = in_torch(X, "float32"), torch.asarray(Y2, device="cuda")
         fits = [MarginPursuitClassifier().fit(tensor, labels) for _ in range(3)]
         for fit in fits[1:]:
             assert_array_equal(fit.coef_, fits[0].coef_)
 
-    def test_tf32_is_kept_off_and_left_as_it_was(self):
+    def test_tf32_is_disabled_and_restored(self):
         torch.set_float32_matmul_precision("high")
         try:
             fit = MarginPursuitClassifier().fit(in_torch(X, "float32"), Y)
             assert torch.get_float32_matmul_precision() == "high"
         finally:
             torch.set_float32_matmul_precision("highest")
-        near = MarginPursuitClassifier().fit(X, Y)
-        assert fit.objective_ == pytest.approx(near.objective_, rel=1e-6)
+        reference = MarginPursuitClassifier().fit(X, Y)
+        assert fit.objective_ == pytest.approx(reference.objective_, rel=1e-6)
 
     def test_cupy(self):
         cupy = pytest.importorskip("cupy")
-        near = MarginPursuitClassifier().fit(X, Y)
-        far = MarginPursuitClassifier().fit(cupy.asarray(X), cupy.asarray(Y))
-        assert_allclose(far.coef_, near.coef_, rtol=1e-7, atol=1e-9)
-        assert isinstance(far.predict_proba(cupy.asarray(X)), cupy.ndarray)
-        assert far.score(cupy.asarray(X), cupy.asarray(Y)) == near.score(X, Y)
+        reference = MarginPursuitClassifier().fit(X, Y)
+        on_device = MarginPursuitClassifier().fit(cupy.asarray(X), cupy.asarray(Y))
+        assert_allclose(on_device.coef_, reference.coef_, rtol=1e-7, atol=1e-9)
+        assert isinstance(on_device.predict_proba(cupy.asarray(X)), cupy.ndarray)
+        assert on_device.score(cupy.asarray(X), cupy.asarray(Y)) == reference.score(X, Y)

@@ -1,4 +1,4 @@
-"""Benchmarks of large data: what they measure and say, and that they leave nothing behind."""
+"""Benchmarks of large data: measurements, output, and removal of their files."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from marginpursuit.experiments.runs import Run
 PROGRAM = Path(sys.executable).with_name("marginpursuit")
 
 
-def test_the_file_holds_the_rows_that_the_labels_belong_to(tmp_path):
+def test_rows_of_the_file_match_the_labels(tmp_path):
     with large_file(0.004, tmp_path) as file:
         assert file.n_bytes == pytest.approx(4e6, rel=0.01)
         assert len(file.y) == 4 * file.block_rows
@@ -32,37 +32,37 @@ def test_the_file_holds_the_rows_that_the_labels_belong_to(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_file_that_does_not_fit_is_refused_before_it_is_begun(tmp_path):
+def test_too_large_a_file_is_refused_before_writing(tmp_path):
     with pytest.raises(OSError, match=r"1e\+09 GB does not fit in .* GB are free"):
         large_file(1e9, tmp_path).__enter__()
     assert not list(tmp_path.iterdir())
 
 
-def test_places_agree(monkeypatch, tmp_path):
+def test_fits_agree(monkeypatch, tmp_path):
     monkeypatch.setattr(large_data, "has_dask", lambda: False)
-    reached = []
+    progress = []
     with large_file(0.004, tmp_path) as file:
-        found = compare_places(file, reached.append)
-    assert len(found.rows) == len(reached) == count_fits() == 3
+        found = compare_places(file, progress.append)
+    assert len(found.rows) == len(progress) == count_fits() == 3
     assert len({row[-1] for row in found.rows}) == 1  # the test error
     assert found.rows[0][2] == "1.00"
 
 
 @pytest.mark.slow
-def test_a_cluster_is_one_of_the_places(tmp_path):
+def test_fits_on_a_cluster(tmp_path):
     pytest.importorskip("distributed")
     with large_file(0.004, tmp_path) as file:
         found = compare_places(file, worker_counts=(1,), repeats=1)
     rows = {row[0]: dict(zip(found.header, row, strict=True)) for row in found.rows}
     assert len(rows) == count_fits((1,)) == 5
-    anew, held = (
+    reloaded, persisted = (
         rows["Dask, 1 workers, blocks loaded in each round"],
         rows["Dask, 1 workers, blocks held"],
     )
-    assert anew["test error"] == rows["in memory, 1 thread"]["test error"]
-    assert anew["rounds"] == held["rounds"]
-    assert 4 <= int(anew["rounds"]) <= 12
-    assert float(anew["of the busiest worker, s"]) > 0
+    assert reloaded["test error"] == rows["in memory, 1 thread"]["test error"]
+    assert reloaded["rounds"] == persisted["rounds"]
+    assert 4 <= int(reloaded["rounds"]) <= 12
+    assert float(reloaded["of the busiest worker, s"]) > 0
 
 
 def bench(*arguments, **options):
@@ -104,12 +104,12 @@ def test_the_command(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [out]
 
 
-def test_too_little_space_is_a_line_and_a_code(tmp_path):
+def test_too_little_space_prints_one_line_and_sets_the_exit_code(tmp_path):
     pytest.importorskip("typer")
     process = bench("--gigabytes", "1e9", "--folder", tmp_path)
-    answer, message = process.communicate(timeout=60)
+    output, message = process.communicate(timeout=60)
     assert process.returncode == 3
-    assert not answer
+    assert not output
     assert message.startswith("error: a file of 1e+09 GB does not fit")
 
 
@@ -120,7 +120,7 @@ def test_ctrl_c_removes_the_file(tmp_path):
     deadline = time.monotonic() + 60
     while not list(tmp_path.glob("*/*")) and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert list(tmp_path.glob("*/*"))  # it is being written
+    assert list(tmp_path.glob("*/*"))  # the file is being written
     os.killpg(process.pid, signal.SIGINT)
     _, message = process.communicate(timeout=60)
     assert process.returncode == 130
