@@ -10,7 +10,7 @@ from solver_problems import make, normal
 
 from marginpursuit.blocks import Blocks
 from marginpursuit.design import BlockDesign, MemoryDesign, design_for
-from marginpursuit.losses import LogisticLoss, MarginLoss
+from marginpursuit.losses import HingeLoss, LogisticLoss, MarginLoss
 from marginpursuit.solvers import SOLVERS, Policy, Request, plan, plan_gram
 from marginpursuit.tasks import Labels, Tasks
 
@@ -93,6 +93,8 @@ REFUSALS = [
     ("stochastic", Blocks([lambda: np.zeros((9, 3))]), {"unit": "absolute"}, "rows in memory"),
     ("steepest", np.zeros((9, 3)), {"unit": "standardised"}, "alpha_unit='absolute'"),
     ("gram", np.zeros((3, 9)), {"n_folds": 2}, "one fold at a time"),
+    ("gram", np.zeros((9, 3)), {"loss": HingeLoss()}, "curvature bound; HingeLoss has none"),
+    ("lbfgs", np.zeros((9, 3)), {"loss": HingeLoss()}, "curvature bound; HingeLoss has none"),
 ]
 
 

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import ColumnMerge, Design, Linear, Standardisation
+from marginpursuit.losses.protocol import has
 from marginpursuit.solvers.policy import Policy
 from marginpursuit.solvers.preconditioners import Preconditioner
 from marginpursuit.tasks import Tasks
@@ -76,6 +77,14 @@ class Request:
     #: Where few digits suffice, an order in which the rows may be copied in float32.
     order: NDArray[np.intp] | None = None
     policy: Policy = field(default_factory=Policy)
+
+    def lacks(self, capability: str) -> str | None:
+        """Return None if all losses have a capability, or the words that refuse one without it."""
+        for loss in self.losses:
+            if not has(loss, capability):
+                words = capability.replace("_", " ")
+                return f"it needs a {words}; {type(loss).__name__} has none"
+        return None
 
     @property
     def has_folds(self) -> bool:

@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import MemoryDesign, Standardisation
-from marginpursuit.losses.protocol import has
 from marginpursuit.solvers._penalty import ROTATION_INVARIANT, mean_weights, request_unit
 from marginpursuit.solvers._problem import Prepared, Problem, Progress, Request, Solution, Status
 from marginpursuit.solvers.lbfgs import merge_request
@@ -49,12 +48,7 @@ class DualSolver:
             )
         if not request.least_alpha > 0:
             return f"it needs a penalty alpha > 0; got {request.least_alpha:g}"
-        for loss in request.losses:
-            if not has(loss, "conjugate"):
-                return f"it needs a conjugate; {type(loss).__name__} has none"
-            if not has(loss, "kernel_parameters"):
-                return f"it needs a loss that the compiled kernels know; got {loss}"
-        return None
+        return request.lacks("conjugate") or request.lacks("kernel_parameters")
 
     def prepare(self, request: Request) -> Prepared:
         """Compute the unit of the penalty; rows are read as they came, with merged columns."""

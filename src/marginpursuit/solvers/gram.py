@@ -51,7 +51,7 @@ class GramSolver:
         is_wide = request.design.n_rows < request.design.n_columns
         if request.has_folds and is_wide and not request.is_search:
             return "with fewer rows than columns it fits one fold at a time"
-        return None
+        return request.lacks("curvature_bound")
 
     def prepare(self, request: Request) -> Prepared:
         """Standardise the columns and compute their Gram matrix.

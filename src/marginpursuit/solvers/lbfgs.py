@@ -32,8 +32,8 @@ class LbfgsSolver:
     loose_stopping: ClassVar[tuple[int, float]] = (75, 1e-2)
 
     def supports(self, request: Request) -> str | None:
-        """Return None: every request is supported."""
-        return None
+        """Return None, or why the request is not supported."""
+        return request.lacks("curvature_bound")
 
     def prepare(self, request: Request) -> Prepared:
         """Standardise the columns, merged where possible."""

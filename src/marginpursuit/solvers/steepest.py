@@ -45,9 +45,12 @@ class SteepestDescentSolver:
 
     def supports(self, request: Request) -> str | None:
         """Return None, or why the request is not supported."""
-        if request.unit in ("absolute", "column"):
-            return None
-        return f"it takes alpha_unit='absolute', as rows are not standardised; got {request.unit!r}"
+        if request.unit not in ("absolute", "column"):
+            return (
+                "it takes alpha_unit='absolute', as rows are not standardised; got "
+                f"{request.unit!r}"
+            )
+        return request.lacks("curvature_bound")
 
     def prepare(self, request: Request) -> Prepared:
         """Read the rows as they are."""
