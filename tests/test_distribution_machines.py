@@ -18,6 +18,7 @@ from sklearn.svm import LinearSVC
 
 from marginpursuit import LDMClassifier, ODMClassifier
 from marginpursuit.bounds import leave_one_out_bound
+from marginpursuit.classifiers._distribution import SolverLimits
 
 
 def normal(n=120, d=4, n_classes=2, seed=0):
@@ -305,18 +306,17 @@ def test_any_dtype_is_read_as_it_is(name, dtype):
     assert_allclose(clone(MACHINES[name]).fit(X, y).coef_, expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("most_rows", [0, 1024])
+@pytest.mark.parametrize("max_kernel_rows", [0, 1024])
 @pytest.mark.parametrize("machine", [LDMClassifier, ODMClassifier])
-def test_more_columns_than_a_matrix_is_made_for(machine, most_rows, monkeypatch):
+def test_more_columns_than_a_matrix_is_made_for(machine, max_kernel_rows):
+    class Limited(machine):
+        _limits = SolverLimits(max_columns=3, max_kernel_rows=max_kernel_rows)
+
     X, y = normal()
     options = {"tol": 1e-10, "max_iter": 50_000, "random_state": 0}
-    expected = machine(**options).fit(X, y).coef_
-    module = "marginpursuit.classifiers._distribution"
-    monkeypatch.setattr(f"{module}._MOST_COLUMNS", 3)
-    monkeypatch.setattr(f"{module}._MOST_FACTORISED", most_rows)
-    found = machine(**options).fit(X, y)
-    assert (found.n_iter_ > 20) == (most_rows == 0), "coordinate descent takes more"
-    assert_allclose(found.coef_, expected, atol=1e-4)
+    expected, found = (kind(**options).fit(X, y) for kind in (machine, Limited))
+    assert (found.n_iter_ > 20) == (max_kernel_rows == 0), "coordinate descent takes more"
+    assert_allclose(found.coef_, expected.coef_, atol=1e-4)
 
 
 def test_the_leave_one_out_bound_holds():

@@ -1,8 +1,8 @@
-"""What the margin distribution machines share: the way from data to a fitted expansion."""
+"""Base class of the margin distribution machines LDM and ODM."""
 
 from abc import abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -35,12 +35,19 @@ from marginpursuit.solvers import Status
 from marginpursuit.solvers._machine import AugmentedRows, KernelFeatures, Machine, MachineFit
 from marginpursuit.solvers.coordinate_descent import solve_matrix, solve_rows
 
-# The most columns for which a matrix of their size is made, and the most rows for which a kernel
-# matrix is decomposed.
-_MOST_COLUMNS = 2048
-_MOST_FACTORISED = 1024
 
-#: What the parameters that the machines share may be.
+@dataclass(frozen=True, slots=True)
+class SolverLimits:
+    """Sizes up to which ``solver="auto"`` factorises a matrix in each step.
+
+    Beyond them coordinate descent on the dual is faster (`benchmarks/distribution.py`).
+    """
+
+    max_columns: int = 2048  # of rows as they are
+    max_kernel_rows: int = 1024  # of a kernel matrix, whose eigenvectors are computed first
+
+
+#: The allowed values of the parameters of both machines.
 PARAMETERS: dict[str, Allowed] = {
     **KERNEL_PARAMETERS,
     "fit_intercept": FLAG,
@@ -58,15 +65,16 @@ POSITIVE = number("that is positive and finite", lambda x: 0 < x < np.inf)
 class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: ignore[misc]
     """Base of the margin distribution machines.
 
-    A subclass has the parameters of `PARAMETERS` and `solver`, says in `_allowed` what all its
-    parameters may be, and gives the parts of the problem and the solvers for the linear case.
+    A subclass has the parameters of `PARAMETERS` and `solver`. It defines the allowed values of all
+    parameters, the terms of the objective and the direct solver.
     """
 
     _allowed: ClassVar[dict[str, Allowed]]
+    _limits: ClassVar[SolverLimits] = SolverLimits()
 
     @abstractmethod
     def _terms(self, weights: FloatArray) -> Terms:
-        """Return the losses of the rows."""
+        """Return the losses of the rows, by their dual."""
 
     @abstractmethod
     def _moment_factors(self) -> tuple[float, float]:
@@ -74,7 +82,7 @@ class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: i
 
     @abstractmethod
     def _solve_direct(self, machine: Machine, rows: AugmentedRows) -> MachineFit:
-        """Solve by the method whose steps each factorise a matrix of the size of the columns."""
+        """Solve by a method that factorises an n_columns x n_columns matrix in each step."""
 
     @with_callbacks  # type: ignore[untyped-decorator]
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
@@ -105,7 +113,7 @@ class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: i
             y=lambda: self.classes_[data.labels.codes],
             metadata=None if sample_weight is None else {"sample_weight": sample_weight},
         )
-        with np.errstate(all="ignore"):  # what goes wrong is seen in the result
+        with np.errstate(all="ignore"):  # the results are checked to be finite
             fits = (self._fit_linear if self._is_linear else self._fit_kernel)(data, report)
         self.objective_ = float(sum(fit.value for fit in fits))
         self.duality_gap_ = np.array([fit.gap for fit in fits])
@@ -116,7 +124,7 @@ class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: i
         return self
 
     def _keep(self, fits: list[MachineFit]) -> None:
-        """Set what is of interest to this estimator only."""
+        """Set the attributes of one estimator only."""
 
     def _fit_linear(self, data: TrainingData, report: Reporter) -> list[MachineFit]:
         """Fit coefficients."""
@@ -151,7 +159,10 @@ class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: i
             solve = self._kernel_solver(gram, len(data.labels.positive_classes))
             fits = self._fit_problems(_without_zero_weights(data), report, solve)
         except FloatingPointError as error:
-            raise ValueError(f"kernel={self.kernel!r} does not serve here: {error}") from error
+            raise ValueError(
+                f"kernel={self.kernel!r} must be positive semidefinite on X: {error}. Choose "
+                "another kernel or other parameters."
+            ) from error
         dual_coef = np.zeros((data.matrix.shape[0], len(fits)))
         dual_coef[counted] = np.column_stack([fit.coef for fit in fits])
         self._keep_expansion(
@@ -160,8 +171,8 @@ class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: i
         return fits
 
     def _kernel_solver(self, gram: FloatArray, n_problems: int) -> Callable[[Machine], MachineFit]:
-        """Return what solves so many problems for a kernel matrix, which it may overwrite."""
-        if self._is_direct(len(gram) <= _MOST_FACTORISED):
+        """Return the solver for a kernel matrix, which it may overwrite for its last problem."""
+        if self._is_direct(len(gram) <= self._limits.max_kernel_rows):
             with single_threaded_blas():
                 features = KernelFeatures(gram)
 
@@ -173,14 +184,14 @@ class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: i
             return solve_features
 
         def solve_gram(machine: Machine) -> MachineFit:
-            # The solver overwrites what it gets.
+            # The solver overwrites its matrix.
             matrix = gram if n_problems == 1 else gram.copy()
             return solve_matrix(machine, matrix, self._generator)
 
         return solve_gram
 
     def _is_direct(self, suits: bool) -> bool:
-        """Whether to solve by the direct method; "auto" does where that suits."""
+        """Whether to use the direct solver; "auto" does if `suits`."""
         return bool(suits if self.solver == "auto" else self.solver != "dual")
 
     def _fit_problems(
@@ -207,15 +218,17 @@ class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: i
         return fits
 
     def _solve_linear(self, machine: Machine, design: MemoryDesign) -> MachineFit:
-        """Solve for the rows of a design as they are."""
+        """Solve for the rows of a design, without standardisation."""
         rows = AugmentedRows(design, bool(self.fit_intercept))
-        if design.n_columns <= min(_MOST_COLUMNS, design.n_rows):
+        if design.n_columns <= min(self._limits.max_columns, design.n_rows):
             if self._is_direct(True):
                 return self._solve_direct(machine, rows)
             return solve_rows(machine, rows, self._generator)
-        if machine.variance == 0 and not self._is_direct(design.n_rows <= _MOST_FACTORISED):
+        if machine.variance == 0 and not self._is_direct(
+            design.n_rows <= self._limits.max_kernel_rows
+        ):
             return solve_rows(machine, rows, self._generator)
-        # There are too many columns for a matrix of their size: make one of the rows.
+        # Above `max_columns` the problem is solved with the n_rows x n_rows linear kernel.
         identity = Standardisation.identity(design.n_columns)
         products = design.row_products(np.ones(design.n_columns), identity)
         gram = products + float(self.fit_intercept)
@@ -232,7 +245,7 @@ class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: i
         if worst is not None:
             warn(
                 f"{type(self).__name__} {worst.status.value}: the duality gap is {worst.gap:.1e} "
-                f"of the objective, where tol={self.tol:g} was asked for. Set max_iter above "
+                f"of the objective, above tol={self.tol:g}. Set max_iter above "
                 f"{self.max_iter}.",
                 ConvergenceWarning,
             )
@@ -243,7 +256,7 @@ def _gap(fit: MachineFit) -> float:
 
 
 def _without_zero_weights(data: TrainingData) -> TrainingData:
-    """Leave out the rows that do not count."""
+    """Drop the rows without weight."""
     counted = data.weights > 0
     if counted.all():
         return data
@@ -254,9 +267,12 @@ def _without_zero_weights(data: TrainingData) -> TrainingData:
 def _refuse_unusable(gram: FloatArray) -> None:
     """Refuse a kernel matrix that is not finite or not symmetric."""
     if not np.all(np.isfinite(gram)):
-        raise OverflowError("kernel values exceed the largest float: X needs another unit")
-    largest, lack = float(np.abs(gram).max()), float(np.abs(gram - gram.T).max())
-    if lack > 1e-8 * largest:
+        raise OverflowError(
+            "kernel values exceed the largest float: X needs another unit. Scale the columns."
+        )
+    largest, asymmetry = float(np.abs(gram).max()), float(np.abs(gram - gram.T).max())
+    if asymmetry > 1e-8 * largest:
         raise ValueError(
-            f"kernel must be symmetric; got values that differ from the transposed ones by {lack:g}"
+            f"kernel must be symmetric; K(x, x') and K(x', x) differ by up to {asymmetry:g}. "
+            "Symmetrise the kernel."
         )

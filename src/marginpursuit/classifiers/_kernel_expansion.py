@@ -1,10 +1,10 @@
-"""What kernel classifiers share: the kernel by name, and the fitted expansion in it.
+"""Base class of kernel classifiers: kernels by name, and predictions of a fitted expansion.
 
 With ``kernel="linear"`` such a classifier is a linear one and is fitted as such. Otherwise its
 score is h(x) = Σ_j c_j K(x_j, x) + intercept over some rows x_j of the training data.
 """
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from scipy import sparse
@@ -16,7 +16,7 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import LinearClassifier, TrainingData
 from marginpursuit.classifiers._parameters import Allowed, number, whole
 
-# The parameters of scikit-learn's kernels that each of ours takes.
+# The parameters of each kernel, as scikit-learn names them.
 _KERNELS = {
     "linear": (),
     "poly": ("gamma", "degree", "coef0"),
@@ -25,7 +25,7 @@ _KERNELS = {
     "precomputed": (),
 }
 
-#: What the parameters of a kernel may be.
+#: The allowed values of the parameters of a kernel.
 KERNEL_PARAMETERS = {
     "kernel": Allowed(
         f"one of {list(_KERNELS)}, or a function of two matrices of rows",
@@ -36,9 +36,6 @@ KERNEL_PARAMETERS = {
     "coef0": number("that is finite", lambda x: -np.inf < x < np.inf),
 }
 
-# Elements of a kernel matrix that are computed at a time when scores are.
-_BLOCK_ELEMENTS = 1 << 22
-
 
 class KernelClassifier(LinearClassifier):
     """Base of the classifiers that are linear in the feature space of a kernel.
@@ -47,6 +44,9 @@ class KernelClassifier(LinearClassifier):
     fits `coef_`, as every linear classifier. Where not it calls `_set_kernel`, reads the data
     through `_kernel_matrix`, and ends with `_keep_expansion`.
     """
+
+    # Kernel values that predictions compute at a time: 32 MiB.
+    _block_elements: ClassVar[int] = 1 << 22
 
     @property
     def _is_linear(self) -> bool:
@@ -83,7 +83,7 @@ class KernelClassifier(LinearClassifier):
         matrix = self._read(X, reset=False)
         self._refuse_missing(matrix)
         scores = np.empty((matrix.shape[0], len(self.dual_coef_)))
-        step = max(1, _BLOCK_ELEMENTS // max(1, len(self.support_)))
+        step = max(1, self._block_elements // max(1, len(self.support_)))
         for span in gen_batches(len(scores), step):
             rows = matrix[span]
             if self._is_precomputed:
@@ -92,11 +92,14 @@ class KernelClassifier(LinearClassifier):
                 values = self._kernel_matrix(rows, self.support_vectors_)
             scores[span] = values @ self.dual_coef_.T + self.intercept_
         if not np.all(np.isfinite(scores)):
-            raise OverflowError("X is too large for this fit: scores exceed the largest float")
+            raise OverflowError(
+                "X is too large for this fit: scores exceed the largest float. Pass samples in the "
+                "units of the training data."
+            )
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def _set_kernel(self, data: TrainingData) -> None:
-        """Check what the kernel needs of the data, and set `gamma_`."""
+        """Check the data for the kernel, and set `gamma_`."""
         self._refuse_missing(data.matrix)
         n_rows, n_columns = data.matrix.shape
         if self._is_precomputed:
@@ -124,8 +127,8 @@ class KernelClassifier(LinearClassifier):
             values, shape = np.asarray(self.kernel(rows, others)), (rows.shape[0], others.shape[0])
             if values.shape != shape or values.dtype.kind not in "biuf":
                 raise ValueError(
-                    f"kernel must return real numbers of shape {shape} for so many rows; got dtype "
-                    f"{values.dtype}, shape {values.shape}"
+                    f"kernel must return real numbers of shape {shape}; got dtype {values.dtype}, "
+                    f"shape {values.shape}"
                 )
             return _floats(values)
         options = {name: getattr(self, name) for name in _KERNELS[self.kernel]}
@@ -135,7 +138,7 @@ class KernelClassifier(LinearClassifier):
         return _floats(pairwise_kernels(rows, others, metric=self.kernel, **options))
 
     def _keep_expansion(self, matrix: Any, dual_coef: FloatArray, intercept: FloatArray) -> None:
-        """Set what predictions need: coefficients of shape (n_rows, n_problems), and rows."""
+        """Set the fitted attributes from coefficients of shape (n_rows, n_problems)."""
         self.support_ = np.flatnonzero(np.any(dual_coef != 0, axis=1))
         self.dual_coef_ = np.ascontiguousarray(dual_coef[self.support_].T)
         self.intercept_ = intercept

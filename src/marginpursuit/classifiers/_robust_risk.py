@@ -1,4 +1,4 @@
-"""What the classifiers share that minimise a robust estimate of the risk."""
+"""Base class of the classifiers that minimise a robust estimate of the risk."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -28,7 +28,7 @@ ALLOWED = {
     "verbose": whole(0, False, True),
 }
 
-# How a weighted risk is minimised where there are few columns or few rows.
+# Solvers of weighted risks for few columns or few rows; they bound the gap.
 _SOLVE_SMALL = {"hinge": solve_hinge, "logistic": solve_newton}
 
 
@@ -39,10 +39,10 @@ class RobustRiskClassifier(SeparateClassifier):
     def _minimise(
         self, risk: Risk, data: TrainingData, report: Callable[[Progress], None]
     ) -> tuple[RobustSolution, Any]:
-        """Minimise for one class against the rest, and say at which setting."""
+        """Minimise for one class against the rest; return the solution and its scale or blocks."""
 
     def _fit_risks(self, data: TrainingData) -> list[Any]:
-        """Fit all problems; return what `_minimise` adds to the solution of each."""
+        """Fit all binary problems; return the scale or the number of blocks of each."""
         loss, automatic = RISK_LOSSES[self.loss], isinstance(self.alpha, str)
         alpha = 1.0 / data.count if automatic else float(self.alpha)
         with Threads(usable_threads(self.n_threads)) as threads:

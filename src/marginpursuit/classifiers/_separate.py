@@ -1,4 +1,4 @@
-"""What the classifiers share that fit one class against the rest after the other."""
+"""Base class of classifiers that fit one binary problem after the other."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -14,12 +14,9 @@ from marginpursuit.classifiers._progress import warn
 from marginpursuit.design import Linear
 from marginpursuit.solvers import Solution, Status
 
-# From best to worst.
-_STATUSES = (Status.CONVERGED, Status.ROUNDING, Status.MAX_ITER)
-
 
 class SeparateClassifier(LinearClassifier):
-    """Base of the classifiers that fit one class against the rest after the other."""
+    """Base of the classifiers that fit one class against the rest, one problem at a time."""
 
     _allowed: ClassVar[dict[str, Allowed]]
 
@@ -53,11 +50,12 @@ class SeparateClassifier(LinearClassifier):
 
     @abstractmethod
     def _fit(self, data: TrainingData) -> None:
-        """Fit to checked data; where its squares are not finite, raise a FloatingPointError."""
+        """Fit to checked data; raise a FloatingPointError if squares of X are not finite."""
 
     def _keep(self, solutions: Sequence[Solution], linears: Sequence[Linear]) -> None:
-        """Keep what the solutions of all problems say, and warn if one did not converge."""
-        status = max((solution.status for solution in solutions), key=_STATUSES.index)
+        """Set the fitted attributes, and warn if a problem did not converge."""
+        best_to_worst = (Status.CONVERGED, Status.ROUNDING, Status.MAX_ITER)
+        status = max((solution.status for solution in solutions), key=best_to_worst.index)
         self.status_ = status.value
         self.n_iter_ = max(1, *(solution.n_iter for solution in solutions))
         self.objective_ = float(sum(solution.value.sum() for solution in solutions))
@@ -67,7 +65,7 @@ class SeparateClassifier(LinearClassifier):
             gap = max(float(solution.gap.max()) for solution in solutions)
             warn(
                 f"{type(self).__name__} {status.value}: the last change of the objective was "
-                f"{gap:.1e} of its value, where tol={self.tol:g} was asked for. Set max_iter above "
+                f"{gap:.1e} of its value, above tol={self.tol:g}. Set max_iter above "
                 f"{self.max_iter}, or tol to a larger value.",
                 ConvergenceWarning,
             )

@@ -26,59 +26,57 @@ class CatoniRiskClassifier(RobustRiskClassifier):
     .. math:: \sum_i c_i\, \psi\bigl((\theta - \ell_i)/s\bigr) = 0, \qquad
               \ell_i = (1 - m_i)_+, \quad m_i = y_i (x_i \cdot w + b),
 
-    with weights c. A sample whose loss is some scales s off the others has no say, or little, in
-    which way θ falls. The objective is not convex: it is followed from a large scale, where it is
-    the mean, down to the one asked for. Several classes are fitted one against the rest.
+    with weights c. A sample whose loss differs from θ by several scales s has little or no
+    influence on θ. The objective is not convex: its minimiser is followed from a large scale, where
+    θ is the mean, down to the requested scale. Several classes are fitted one against the rest.
 
     Parameters
     ----------
     scale : float or "confidence", default=2.0
-        The scale s > 0 in units of the loss; small ones make θ the median, an infinite one the
-        mean. The default is the loss at a margin of -1: a sample that is as wrong as it is asked to
-        be right still counts half or more, one that is twice as wrong hardly. "confidence"
-        is s² = n v/(2 log(2/δ)) with v the variance of the losses at the minimiser of their mean
-        and δ = 0.05, for which the theory is made
-        (:func:`~marginpursuit.location.confidence_scale`). It guards against heavy tails, less so
-        against outliers, which swell v.
+        The scale s > 0 in units of the loss; θ tends to the median for s → 0 and is the mean for
+        s = inf. The default is the loss at a margin of -1. "confidence" is s² = n v/(2 log(2/δ)) with
+        v the variance of the losses at the minimiser of their mean and δ = 0.05, the choice of the
+        theory (:func:`~marginpursuit.location.confidence_scale`). It protects against heavy tails,
+        less against outliers, which increase v.
     influence : {"truncated", "wide"}, default="truncated"
-        The influence function ψ: that of the paper, which cuts off beyond √2 s, or Catoni's widest,
-        which only fades (:func:`~marginpursuit.losses.wide_influence`).
+        The influence function ψ: that of the paper, constant beyond √2 s, or Catoni's widest, which
+        grows logarithmically (:func:`~marginpursuit.losses.wide_influence`).
     loss : {"hinge", "logistic"}, default="hinge"
         The loss. The corner of the hinge is rounded over a ten-thousandth of the margin.
     alpha : float or "auto", default="auto"
         The penalty α >= 0 of the squared coefficients; or "auto", 1/n for the coefficients of
         standardised columns, with n the sum of the weights. It is the default of other libraries
-        (C = 1) for data of unit variance, and fades as data grow.
+        (C = 1) for data of unit variance.
     fit_intercept : bool, default=True
         Whether to fit b.
     max_iter : int, default=200
-        The most steps, each of which minimises a weighted risk.
+        The largest number of iterations, each of which minimises a weighted risk.
     tol : float, default=1e-8
-        The fit stops where a step promises to lower the objective by less than this share.
+        Stop where the first-order decrease of the objective is less than `tol` times its value.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes; "balanced" gives all classes the same total weight.
     n_threads : int or None, default=None
         The number of threads; by default one for each processor. Results do not depend on it.
     verbose : int, default=0
-        Whether to print a line for each step.
+        Whether to print a line for each iteration.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
         The classes.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
-        Coefficients, for the data as it came.
+        Coefficients, in the units of X.
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Intercepts.
     risk_scale_ : ndarray of shape (1,) or (n_classes,)
         The scales s.
     sample_influence_ : ndarray of shape (n_samples,) or (n_samples, n_classes)
-        The gradient of θ in the loss of each sample over the weight of the sample: 1 is what a
-        mean gives, 0 says that the sample was ignored.
+        The gradient of θ in the loss of each sample, divided by its weight: 1 for a mean, 0 for a
+        sample without influence.
     objective_ : float
         The minimum, summed over the problems of several classes.
     n_iter_ : int
-        Steps; of the class that took most.
+        The number of iterations; the maximum over classes.
     status_ : str
         How the fit ended.
     n_features_in_ : int
@@ -88,11 +86,11 @@ class CatoniRiskClassifier(RobustRiskClassifier):
 
     Notes
     -----
-    A weight of 2 is the same as the row twice.
+    A weight of 2 is equivalent to a repeated row.
 
-    The penalty is relative to the spread of the columns, which extreme outliers swell; where there
-    are such, a smaller `alpha` is safer. Outliers so extreme that the minimiser of the mean serves
-    them first may be missed, as the descent begins there.
+    The penalty is relative to the standard deviations of the columns, which extreme outliers
+    increase: set a smaller `alpha` then. Outliers that determine the minimiser of the mean, where
+    the iterations start, may keep their influence.
 
     References
     ----------
@@ -150,7 +148,7 @@ class CatoniRiskClassifier(RobustRiskClassifier):
     ) -> tuple[RobustSolution, float]:
         def by_confidence(losses: FloatArray) -> float:
             variance = float(data.weights @ (losses - data.weights @ losses) ** 2)
-            # Where all losses are the same, any scale will do.
+            # Equal losses have variance 0; the estimate is then the same for every scale.
             return float(confidence_scale(max(variance, 1e-4), data.count))
 
         scale = by_confidence if isinstance(self.scale, str) else float(self.scale)

@@ -20,14 +20,8 @@ if TYPE_CHECKING:
 
 __all__ = ["LDMClassifier"]
 
-_NOT_NEGATIVE = number("that is finite and >= 0", lambda x: 0 <= x < np.inf)
-
-# What the variance of the margins is: the mean over rows of (m - mean)², or the mean over pairs of
-# rows of (m - m')², which is twice that (the form of the first article's code).
+# The mean over pairs of rows of (m - m')², relative to the mean over rows of (m - mean)².
 _VARIANCES = {"moment": 1.0, "pairwise": 2.0}
-
-# A dual variable this near to the end of its box counts as being there: interior points never are.
-_AT_END = 1e-4
 
 
 class LDMClassifier(DistributionClassifier):
@@ -40,9 +34,9 @@ class LDMClassifier(DistributionClassifier):
         \tfrac12 \|w\|^2 + \lambda_1 \operatorname{var}(m) - \lambda_2 \operatorname{mean}(m)
         + \lambda_3 \operatorname{mean}\bigl((1 - m)_+\bigr),
 
-    so that margins are large on average and differ little. For λ₁ = λ₂ = 0 this is a support vector
-    machine without intercept, with C = λ₃/n. Several classes are fitted one against the rest. A fit
-    is exact: it ends where the duality gap meets the tolerance.
+    so that margins have a large mean and a small variance. For λ₁ = λ₂ = 0 this is a support vector
+    machine without intercept, with C = λ₃/n. Several classes are fitted one against the rest. The
+    duality gap of the result meets the tolerance.
 
     Parameters
     ----------
@@ -53,8 +47,8 @@ class LDMClassifier(DistributionClassifier):
     lambda3 : float, default=100.0
         The weight λ₃ > 0 of the mean hinge loss.
     variance : {"moment", "pairwise"}, default="moment"
-        What the variance is: the mean of (m - mean)², or the mean over all pairs of (m - m')²,
-        which is twice that and what the code of [1]_ has.
+        The definition of the variance: the mean of (m - mean)², or the mean over all pairs of
+        (m - m')², which is twice that and the definition in the code of [1]_.
     kernel : {"linear", "poly", "rbf", "sigmoid", "precomputed"} or callable, default="linear"
         The kernel; a function gets two matrices of rows and returns all kernel values. It must be
         positive semidefinite.
@@ -67,7 +61,7 @@ class LDMClassifier(DistributionClassifier):
         Of "poly" and "sigmoid".
     fit_intercept : bool, default=True
         Whether samples have a constant feature of 1, whose coefficient, the intercept, is then
-        penalised as all others. The articles have none.
+        penalised like all others. The method of the articles has no intercept.
     solver : {"auto", "dual", "interior"}, default="auto"
         The solver. "dual" is coordinate descent on the dual, with shrinking. "interior" is a
         primal-dual interior-point method, whose number of iterations hardly depends on the
@@ -76,7 +70,7 @@ class LDMClassifier(DistributionClassifier):
         and with more than 2048 features and lambda1 > 0, "dual" needs memory for four
         n_samples x n_samples matrices.
     max_iter : int, default=1000
-        The most iterations of the solver.
+        The largest number of iterations of the solver.
     tol : float, default=1e-6
         The duality gap, relative to the objective, at which the solver stops.
     class_weight : dict, "balanced" or None, default=None
@@ -84,9 +78,9 @@ class LDMClassifier(DistributionClassifier):
     n_threads : int or None, default=None
         The number of threads in the linear case; by default one for each processor.
     random_state : int, RandomState instance or None, default=None
-        Draws the order in which "dual" takes the samples.
+        Seed or generator of the order in which "dual" updates its variables.
     verbose : int, default=0
-        Whether to print a line for each look at the gap.
+        Whether to print a line for each computation of the gap.
 
     Attributes
     ----------
@@ -97,10 +91,9 @@ class LDMClassifier(DistributionClassifier):
     dual_coef_ : ndarray of shape (1, n_support) or (n_classes, n_support)
         Coefficients of the kernel expansion, otherwise.
     support_ : ndarray of shape (n_support,)
-        Indices of the samples in that expansion; as a rule all, since all have a part in the
-        variance.
+        Indices of the samples in that expansion; usually all, since all enter the variance.
     support_vectors_ : {ndarray, sparse matrix} of shape (n_support, n_features)
-        These samples, unless the kernel is precomputed.
+        These samples, except for a precomputed kernel.
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Intercepts.
     gamma_ : float
@@ -110,10 +103,10 @@ class LDMClassifier(DistributionClassifier):
     duality_gap_ : ndarray of shape (1,) or (n_classes,)
         The relative duality gap of each problem.
     leave_one_out_ : tuple of LeaveOneOutBound
-        For each problem, the bound of :func:`~marginpursuit.bounds.leave_one_out_bound`, a share
-        of the samples of positive weight.
+        For each problem, the bound of :func:`~marginpursuit.bounds.leave_one_out_bound`, a
+        fraction of the samples of positive weight.
     n_iter_ : int
-        Iterations of the solver; of the class that took most.
+        The number of iterations of the solver; the maximum over classes.
     n_features_in_ : int
         The number of features.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -141,8 +134,8 @@ class LDMClassifier(DistributionClassifier):
     leave_one_out_: "tuple[LeaveOneOutBound, ...]"
 
     _allowed: ClassVar[dict[str, Allowed]] = {
-        "lambda1": _NOT_NEGATIVE,
-        "lambda2": _NOT_NEGATIVE,
+        "lambda1": number("that is finite and >= 0", lambda x: 0 <= x < np.inf),
+        "lambda2": number("that is finite and >= 0", lambda x: 0 <= x < np.inf),
         "lambda3": POSITIVE,
         "variance": one_of(_VARIANCES),
         "solver": one_of(["auto", "dual", "interior"]),
@@ -202,9 +195,11 @@ class LDMClassifier(DistributionClassifier):
 
 
 def _bound(dual: DualPoint) -> "LeaveOneOutBound":
-    from marginpursuit.bounds import leave_one_out_bound  # few ask for it, and imports take time
+    from marginpursuit.bounds import leave_one_out_bound  # lazy: importing bounds takes time
 
-    # In units of their boxes, which differ where weights do, all variables are from 0 to 1.
-    share = np.clip(dual.a / dual.upper, 0.0, 1.0)
-    diagonal = np.maximum(dual.upper * dual.curvature, 0.0)  # not below zero by rounding
-    return leave_one_out_bound(share, diagonal, box=1.0, tolerance=_AT_END)
+    # Divided by their upper bounds, which are proportional to the weights, all variables are in
+    # [0, 1].
+    # Interior-point iterates do not reach the bounds: within 1e-4 they count as there.
+    scaled = np.clip(dual.a / dual.upper, 0.0, 1.0)
+    diagonal = np.maximum(dual.upper * dual.curvature, 0.0)  # rounding may leave it negative
+    return leave_one_out_bound(scaled, diagonal, box=1.0, tolerance=1e-4)

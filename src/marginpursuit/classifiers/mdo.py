@@ -1,4 +1,4 @@
-"""Margin distribution optimisation, from another learner's rule on."""
+"""Margin distribution optimisation, started from another linear classifier."""
 
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -21,32 +21,21 @@ from marginpursuit.solvers.sphere import SphereProblem, minimise_on_sphere
 
 __all__ = ["MDOClassifier"]
 
-# The bound on the probability that a projection changes the decision for the median sample. The
-# dimension at which the risk bound is smallest would be another choice; but for a few hundred
-# samples that is 1, as the bound says nothing, and the loss is then almost flat.
-_DELTA = 0.05
-
-# The largest objective to start from: its square is finite.
-_LARGEST_START = 1e100
-
-# The least median margin, in units of the norm of the rows.
-_LEAST_MEDIAN = 1e-6
-
 
 class MDOClassifier(SeparateClassifier):
-    r"""Linear classifier that lowers the margin-distribution loss of Garg and Roth.
+    r"""Linear classifier that minimises the margin-distribution loss of Garg and Roth.
 
-    From the rule of another linear learner on, lowers
+    Starts from the coefficients of another linear classifier and minimises
 
     .. math:: \frac{1}{\sum_i c_i} \Bigl( \sum_{m_i \ge 0} c_i e^{-\alpha m_i^2}
               + \sum_{m_i < 0} c_i e^{-\beta m_i} \Bigr), \qquad
               m_i = y_i (z_i \cdot w + b)/r, \quad \|w\| = 1,
 
     where z are the columns standardised and r is the root mean square of the norms of the z, so
-    that r = 1 were they unit vectors. The first sum stands for the probability that a random
-    projection to few dimensions changes the decision, the second charges errors [1]_. The loss is
-    neither convex nor smooth: what is found is a point that is no worse than the start, and as a
-    rule near it. Several classes are fitted one against the rest.
+    that r = 1 for unit vectors. The first sum bounds the probability that a random projection to
+    few dimensions changes the decision, the second penalises errors [1]_. The loss is neither
+    convex nor smooth: the result is a local minimiser, with no larger objective than the start.
+    Several classes are fitted one against the rest.
 
     Parameters
     ----------
@@ -55,19 +44,19 @@ class MDOClassifier(SeparateClassifier):
         with the weights if it takes any. None is
         :class:`~marginpursuit.MarginPursuitClassifier`.
     alpha : float or "profile", default="profile"
-        The rate α > 0 for samples on the right side. "profile" is log(3/δ)/h² with δ = 0.05 and h
-        the median of the \|m\| at the start. That is k/(2 (2 + h)²), the rate of the projection
-        profile (:func:`~marginpursuit.bounds.projection_profile`), for the dimension k to which the
-        median sample can be projected with probability 1 - δ of the same decision.
+        The rate α > 0 for samples with a positive margin. "profile" is log(3/δ)/h² with δ = 0.05
+        and h the median of the \|m\| at the start. That is k/(2 (2 + h)²), the rate of the
+        projection profile (:func:`~marginpursuit.bounds.projection_profile`), for the dimension k
+        to which the median sample can be projected with probability 1 - δ of the same decision.
     beta : float or "profile", default=1.0
-        The rate β > 0 for samples on the wrong side. "profile" is √α, with which both sides change
-        over the same distance.
+        The rate β > 0 for samples with a negative margin. "profile" is √α, which gives both
+        sides the same width.
     fit_intercept : bool, default=True
         Whether there is an intercept b.
     max_iter : int, default=1000
-        The most steps.
+        The largest number of steps.
     tol : float, default=1e-4
-        The descent stops where five steps together lower the objective by less than this share.
+        Stop where five steps together lower the objective by less than `tol` times its value.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes; "balanced" gives all classes the same total weight.
     n_threads : int or None, default=None
@@ -84,7 +73,7 @@ class MDOClassifier(SeparateClassifier):
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Intercepts.
     start_ : estimator
-        The fitted learner that was started from.
+        The fitted classifier of the start.
     start_objective_, objective_ : float
         The objective at the start and at the end, summed over the problems of several classes.
     alpha_, beta_ : ndarray of shape (1,) or (n_classes,)
@@ -100,7 +89,7 @@ class MDOClassifier(SeparateClassifier):
 
     Notes
     -----
-    A weight of 2 is the same as the row twice, if it is to the learner that is started from.
+    A weight of 2 is equivalent to a repeated row, if it is for the classifier of the start.
 
     References
     ----------
@@ -169,10 +158,10 @@ class MDOClassifier(SeparateClassifier):
                 point = _unit(problem, starts[0][:, k], starts[1][k])
                 loss = self._loss(problem.margins(point), data)
                 problem = replace(problem, loss=loss)
-                if not problem.value(problem.margins(point)) < _LARGEST_START:
+                if not problem.value(problem.margins(point)) < 1e100:  # its square is finite
                     raise OverflowError(
                         f"beta={loss.beta:g} is too large for margins as low as "
-                        f"{problem.margins(point).min():.3g}; choose a smaller one"
+                        f"{problem.margins(point).min():.3g}. Set a smaller beta."
                     )
                 solution = minimise_on_sphere(
                     problem, point, self.max_iter, self.tol, Reporter(self)
@@ -186,7 +175,7 @@ class MDOClassifier(SeparateClassifier):
         self._keep(solutions, linears)
 
     def _fit_start(self, data: TrainingData) -> Linear:
-        """Fit the learner to start from; return its coefficients and intercepts."""
+        """Fit the classifier of the start; return its coefficients and intercepts."""
         learner = (
             MarginPursuitClassifier(fit_intercept=self.fit_intercept, n_threads=self.n_threads)
             if self.start is None
@@ -215,16 +204,20 @@ class MDOClassifier(SeparateClassifier):
             counted = data.weights > 0
             sizes = np.abs(margins[counted, np.newaxis])
             median = Margins(sizes, data.weights[counted], data.count, 1.0).quantiles((0.5,))
-            alpha = np.log(3.0 / _DELTA) / max(float(median[0, 0]), _LEAST_MEDIAN) ** 2
+            # δ bounds the probability that a projection changes the decision for the median sample.
+            # The dimension that minimises the risk bound is no alternative: for a few hundred
+            # samples it is 1, where the loss is almost flat.
+            delta, least_median = 0.05, 1e-6
+            alpha = np.log(3.0 / delta) / max(float(median[0, 0]), least_median) ** 2
         if isinstance(beta, str):
             beta = float(np.sqrt(alpha))
         return ProjectionLoss(alpha, beta)
 
 
 def _unit(problem: SphereProblem, coef: FloatArray, intercept: float) -> FloatArray:
-    """Bring a rule to norm one; where it has no direction, take that between the class means.
+    """Scale coefficients to norm one; zero coefficients become the difference of class means.
 
-    An intercept that puts all samples on one side is brought to where it just does so.
+    The intercept is clipped to the range of the scores.
     """
     norm = float(np.linalg.norm(coef))
     if norm == 0.0:

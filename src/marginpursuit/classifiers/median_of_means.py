@@ -17,26 +17,22 @@ from marginpursuit.solvers.risk import Risk, RobustSolution
 
 __all__ = ["MedianOfMeansClassifier"]
 
-# Scores further than this from their median, in standard deviations of a normal law with the same
-# quartiles, count as outlying: of normal scores, one in 16 000 does.
-_OUTLYING = 4.0
-
 
 class MedianOfMeansClassifier(RobustRiskClassifier):
     r"""Linear classifier that minimises the median of block means of its losses.
 
-    The rows are dealt into K blocks at random, and the risk is estimated by the median of the mean
-    losses of the blocks (Lecué, Lerasle and Mathieu [1]_): fewer than K/2 outliers, however far
-    off, leave most blocks untouched. What is minimised over coefficients w and intercept b is
-    the mean of that estimate over partitions, plus α‖w‖²/2; every step draws 50 partitions afresh
-    and averages over all so far. With one block it is plain risk minimisation, a support vector
+    The rows are partitioned into K blocks at random, and the risk is estimated by the median of the
+    mean losses of the blocks (Lecué, Lerasle and Mathieu [1]_): more than half of the blocks
+    contain none of fewer than K/2 outliers. The objective, in coefficients w and intercept b, is
+    the mean of that estimate over partitions, plus α‖w‖²/2. Each iteration draws 50 new partitions
+    and averages over all of them. With one block it is plain risk minimisation, a support vector
     machine or logistic regression. Several classes are fitted one against the rest.
 
     Parameters
     ----------
     n_blocks : int or "auto", default="auto"
-        The number K of blocks, odd; take it larger than twice the number of outliers. Larger K
-        costs precision where there are none. "auto" is one more than twice the number of samples
+        The number K of blocks, odd; it should exceed twice the number of outliers. Without outliers
+        a large K costs precision. "auto" is one more than twice the number of samples
         whose scores, while coefficients are small, are outlying: more than four standard deviations
         (from the quartiles) off the median. Wrong labels alone are not outlying.
     loss : {"hinge", "logistic"}, default="logistic"
@@ -44,40 +40,40 @@ class MedianOfMeansClassifier(RobustRiskClassifier):
     alpha : float or "auto", default="auto"
         The penalty α >= 0 of the squared coefficients; or "auto", 1/n for the coefficients of
         standardised columns, with n the sum of the weights. It is the default of other libraries
-        (C = 1) for data of unit variance, and fades as data grow.
+        (C = 1) for data of unit variance.
     fit_intercept : bool, default=True
         Whether to fit b.
     max_iter : int, default=100
-        The most steps, each of which minimises a weighted risk.
+        The largest number of iterations, each of which minimises a weighted risk.
     tol : float, default=1e-4
         The fit stops, after at least ten steps, where new weights change the objective by less
-        than this share.
+        than `tol` times its value.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes; "balanced" gives all classes the same total weight.
     n_threads : int or None, default=None
         The number of threads; by default one for each processor. Results do not depend on it.
     random_state : int, RandomState instance or None, default=None
-        The source of the partitions.
+        Seed or generator of the partitions.
     verbose : int, default=0
-        Whether to print a line for each step.
+        Whether to print a line for each iteration.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
         The classes.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
-        Coefficients, for the data as it came.
+        Coefficients, in the units of X.
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Intercepts.
     n_blocks_ : ndarray of shape (1,) or (n_classes,)
         The numbers of blocks.
     sample_influence_ : ndarray of shape (n_samples,) or (n_samples, n_classes)
-        How often each sample was in the median block, in units of how often it would be by chance.
-        Near 1 for ordinary samples, near 0 for outliers.
+        How often each sample was in the median block, relative to chance: about 1 for ordinary
+        samples, about 0 for outliers.
     objective_ : float
         The objective at the end, summed over the problems of several classes.
     n_iter_ : int
-        Steps; of the class that took most.
+        The number of iterations; the maximum over classes.
     status_ : str
         How the fit ended.
     n_features_in_ : int
@@ -87,12 +83,12 @@ class MedianOfMeansClassifier(RobustRiskClassifier):
 
     Notes
     -----
-    Means of blocks are weighted, but a row is dealt to a block as a whole. So with one block a
-    weight of 2 is the same as the row twice; with several it is not, as two rows may end up in
-    different blocks. A weight of 0 is always the same as no such row.
+    Means of blocks are weighted, and a row belongs to one block with its whole weight. With one
+    block a weight of 2 is therefore equivalent to a repeated row. With several blocks it is not,
+    since two rows may be in different blocks. A weight of 0 is always equivalent to no row.
 
-    The penalty is relative to the spread of the columns, which extreme outliers swell; where there
-    are such, a smaller `alpha` is safer.
+    The penalty is relative to the standard deviations of the columns, which extreme outliers
+    increase: set a smaller `alpha` then.
 
     References
     ----------
@@ -147,8 +143,8 @@ class MedianOfMeansClassifier(RobustRiskClassifier):
         n_rows = np.count_nonzero(data.weights)
         if not isinstance(self.n_blocks, str) and self.n_blocks > n_rows:
             raise ValueError(
-                f"n_blocks must be at most the number of samples with a weight, {n_rows}; got "
-                f"{self.n_blocks}"
+                f"n_blocks must be at most {n_rows}, the number of samples with positive weight; "
+                f"got {self.n_blocks}"
             )
         self.n_blocks_ = np.array(self._fit_risks(data))
 
@@ -165,18 +161,22 @@ class MedianOfMeansClassifier(RobustRiskClassifier):
 
 
 def _blocks_for_outliers(scores: FloatArray, data: TrainingData) -> int:
-    """Return one more than twice the number of outlying scores, but two rows a block."""
+    """Return one more than twice the number of outlying scores, with at least two rows a block.
+
+    A score is outlying if it is more than 4 standard deviations from the median. The standard
+    deviation is that of a normal distribution with the same quartiles, whose distance is 1.349.
+    """
     counted = data.weights > 0
     values = Margins(scores[counted, np.newaxis], data.weights[counted], data.count, 1.0)
     low, median, high = values.quantiles((0.25, 0.5, 0.75))[:, 0]
-    outlying = np.abs(scores - median) > _OUTLYING * (high - low) / 1.349
+    outlying = np.abs(scores - median) > 4.0 * (high - low) / 1.349
     outliers = round(data.count * float(data.weights @ outlying))
     most = (int(np.count_nonzero(counted)) // 2 - 1) // 2
     return 2 * min(outliers, max(most, 0)) + 1
 
 
 def _generator(random_state: Any) -> np.random.Generator:
-    """Return a generator that gives the same numbers for the same state."""
+    """Return a Generator that is determined by the state."""
     if isinstance(random_state, np.random.Generator):
         return random_state
     return np.random.default_rng(check_random_state(random_state).randint(2**31))

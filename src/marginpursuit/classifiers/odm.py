@@ -28,9 +28,8 @@ class ODMClassifier(DistributionClassifier):
         \tfrac12 \|w\|^2 + \frac{\lambda}{(1 - \theta)^2} \operatorname{mean}\bigl(
         (1 - \theta - m)_+^2 + \mu\,(m - 1 - \theta)_+^2 \bigr),
 
-    so that margins keep within θ of 1, and those above it count less by a factor μ. Several classes
-    are fitted one against the rest. A fit is exact: it ends where the duality gap meets the
-    tolerance.
+    so that margins within θ of 1 cost nothing, and larger ones are weighted by μ. Several classes
+    are fitted one against the rest. The duality gap of the result meets the tolerance.
 
     Parameters
     ----------
@@ -52,13 +51,13 @@ class ODMClassifier(DistributionClassifier):
         Of "poly" and "sigmoid".
     fit_intercept : bool, default=True
         Whether samples have a constant feature of 1, whose coefficient, the intercept, is then
-        penalised as all others.
+        penalised like all others.
     solver : {"auto", "dual", "newton"}, default="auto"
         The solver. "dual" is coordinate descent on the dual, with shrinking. "newton" is a damped
         Newton method on the primal. "auto" is "newton" for at most 2048 features and no more
         features than samples, and for kernels with at most 1024 samples; it is "dual" otherwise.
     max_iter : int, default=1000
-        The most iterations of the solver.
+        The largest number of iterations of the solver.
     tol : float, default=1e-6
         The duality gap, relative to the objective, at which the solver stops.
     class_weight : dict, "balanced" or None, default=None
@@ -66,9 +65,9 @@ class ODMClassifier(DistributionClassifier):
     n_threads : int or None, default=None
         The number of threads in the linear case; by default one for each processor.
     random_state : int, RandomState instance or None, default=None
-        Draws the order in which "dual" takes the samples.
+        Seed or generator of the order in which "dual" updates its variables.
     verbose : int, default=0
-        Whether to print a line for each look at the gap.
+        Whether to print a line for each computation of the gap.
 
     Attributes
     ----------
@@ -81,7 +80,7 @@ class ODMClassifier(DistributionClassifier):
     support_ : ndarray of shape (n_support,)
         Indices of the samples in that expansion, those whose margin is outside of the band.
     support_vectors_ : {ndarray, sparse matrix} of shape (n_support, n_features)
-        These samples, unless the kernel is precomputed.
+        These samples, except for a precomputed kernel.
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Intercepts.
     gamma_ : float
@@ -91,7 +90,7 @@ class ODMClassifier(DistributionClassifier):
     duality_gap_ : ndarray of shape (1,) or (n_classes,)
         The relative duality gap of each problem.
     n_iter_ : int
-        Iterations of the solver; of the class that took most.
+        The number of iterations of the solver; the maximum over classes.
     n_features_in_ : int
         The number of features.
     feature_names_in_ : ndarray of shape (n_features,)

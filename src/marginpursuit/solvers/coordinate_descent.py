@@ -1,9 +1,9 @@
 r"""Dual coordinate descent for the margin distribution machines.
 
 The dual, in one variable a_i for each row, is ½ (g z̄ + Zᵀa)ᵀQ⁻¹(g z̄ + Zᵀa) + Σ h_i(a_i); its
-derivative in a_i is the margin plus h_i'. Variables are moved to their minimum in a random order,
-those that rest firmly at a bound are left out for a while (shrinking), and the descent ends where
-the duality gap meets the tolerance.
+derivative in a_i is the margin plus h_i'. Each variable in turn is set to its minimiser, in random
+order. Variables at a bound with a large derivative are skipped until the next check (shrinking).
+The iterations stop where the duality gap meets the tolerance.
 
 - In the feature space of a kernel matrix G, with P = diag(p) and the projector J = I - ssᵀ,
   s_i = y_i √p_i, Q⁻¹ is never formed: by Woodbury's identity the inner products of the rows under
@@ -15,6 +15,7 @@ the duality gap meets the tolerance.
 - For rows as they are, Q is a matrix of the size of the columns.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -33,14 +34,15 @@ from marginpursuit.solvers._problem import Progress, Status
 
 __all__ = ["solve_matrix", "solve_rows"]
 
-# Elements that a sweep reads, and products that a matrix product adds up, without a look at whether
-# the user wants to stop; and the fewest rows that make a matrix product worth its while.
-_SWEEP_PIECE = 1 << 27
-_PRODUCT_PIECE = 1 << 32
-_FEWEST_ROWS = 64
 
-# Sweeps after which the gap is computed at the latest.
-_MOST_UNCHECKED = 20
+@dataclass(frozen=True, slots=True)
+class CoordinatePolicy:
+    """Sizes of uninterrupted work: an interrupt by the user is noticed within about a second."""
+
+    pass_elements: int = 1 << 27  # elements read by one call of the compiled pass
+    product_terms: int = 1 << 32  # multiplications of one matrix product
+    min_block_rows: int = 64  # of a matrix product; fewer rows leave BLAS inefficient
+    max_unchecked_passes: int = 20  # between two computations of the gap
 
 
 def solve_matrix(machine: Machine, gram: FloatArray, rng: Any) -> MachineFit:
@@ -49,16 +51,16 @@ def solve_matrix(machine: Machine, gram: FloatArray, rng: Any) -> MachineFit:
     Parameters
     ----------
     machine : Machine
-        What to minimise.
+        The machine.
     gram : ndarray of shape (n_rows, n_rows)
         The kernel matrix, positive semidefinite; it is overwritten.
     rng : Generator or RandomState
-        Draws the order of the variables.
+        The random number generator for the order of the variables.
 
     Returns
     -------
     MachineFit
-        With the coefficients of w in the rows.
+        The solution; `coef` are the coefficients of the expansion in the rows.
 
     Raises
     ------
@@ -92,14 +94,15 @@ def _whiten(
 ) -> tuple[FloatArray, FloatArray]:
     """Turn G into G̃, in place; return the Cholesky factor L of I + c BGBᵀ and T = √c L⁻¹BG.
 
-    All is done for some rows at a time, so that the user can stop it in between.
+    Both are computed in blocks of rows, so that the user can interrupt.
     """
+    policy = CoordinatePolicy()
     whitened = np.sqrt(c) * root[:, np.newaxis] * gram
     whitened -= np.outer(unit, unit @ whitened)
     factor = np.sqrt(c) * whitened * root
     factor -= np.outer(factor @ unit, unit)
     factor[np.diag_indices_from(factor)] += 1.0
-    step = max(_FEWEST_ROWS, _PRODUCT_PIECE // gram.size)
+    step = max(policy.min_block_rows, policy.product_terms // gram.size)
     for start in range(0, len(gram), step):
         span, rest = slice(start, start + step), slice(start + step, None)
         done = factor[span, :start]
@@ -118,21 +121,21 @@ def _whiten(
 
 
 def solve_rows(machine: Machine, rows: AugmentedRows, rng: Any) -> MachineFit:
-    """Solve for rows as they are, dense or sparse.
+    """Solve for rows without a kernel, dense or sparse.
 
     Parameters
     ----------
     machine : Machine
-        What to minimise; with a variance term a matrix of n_columns x n_columns is made.
+        The machine; a variance term needs an n_columns x n_columns matrix.
     rows : AugmentedRows
         The rows.
     rng : Generator or RandomState
-        Draws the order of the variables.
+        The random number generator for the order of the variables.
 
     Returns
     -------
     MachineFit
-        With w, the coefficient of the constant last.
+        The solution; the coefficient of the constant column, if any, is last.
     """
     metric, start = None, machine.mean * rows.adjoint(machine.weights * machine.sign)
     if machine.variance > 0:
@@ -154,17 +157,20 @@ def _dual_point(descent: Coordinates) -> DualPoint:
 def _descend(
     machine: Machine, descent: Coordinates, start: FloatArray, rng: Any
 ) -> tuple[float, float, Status, int]:
-    """Sweep until the gap meets the tolerance; return the objective, gap, status and sweeps.
+    """Minimise until the gap meets the tolerance; return objective, gap, status and passes.
 
-    `start` are the scores of w₀, where every variable is zero.
+    `start` are the scores for a = 0.
     """
-    sign, terms, everyone = machine.sign, machine.terms, np.arange(len(machine.sign))
+    policy = CoordinatePolicy()
+    sign, terms, all_rows = machine.sign, machine.terms, np.arange(len(machine.sign))
     constant = -0.5 * machine.mean * float(machine.weights @ (sign * start))
-    active, threshold, checked, last_check = everyone, np.inf, np.inf, 0
+    active, threshold, checked, last_check = all_rows, np.inf, np.inf, 0
     for iteration in range(1, machine.max_iter + 1):
         active, largest = _sweep(descent, rng.permutation(active), threshold)
         threshold = largest
-        late = iteration - last_check >= _MOST_UNCHECKED or iteration == machine.max_iter
+        late = (
+            iteration - last_check >= policy.max_unchecked_passes or iteration == machine.max_iter
+        )
         if largest > 0.5 * checked and not late:
             continue
         checked, last_check = largest, iteration
@@ -177,13 +183,13 @@ def _descend(
         if gap <= machine.tol:
             return regularised + constant, gap, Status.CONVERGED, iteration
         if 2.0 * float(excess[active].sum()) < float(excess.sum()):
-            active, threshold, checked = everyone, np.inf, np.inf
+            active, threshold, checked = all_rows, np.inf, np.inf
     return regularised + constant, gap, Status.MAX_ITER, machine.max_iter
 
 
 def _sweep(descent: Coordinates, order: Any, threshold: float) -> tuple[Any, float]:
-    """Visit variables in this order, some at a time; return those worth another visit."""
-    step = max(1, _SWEEP_PIECE // max(1, descent.work))
+    """Update variables in this order; return those not shrunk, and the largest derivative."""
+    step = max(1, CoordinatePolicy().pass_elements // max(1, descent.work))
     kept, largest = [], 0.0
     for first in range(0, len(order), step):
         piece = order[first : first + step]
