@@ -186,7 +186,14 @@ ALWAYS_INLINE vec derivative(const loss_state_t *state, vec score, vec sign, vec
                              sums_t *sums)
 {
     if (state->kind == CATONI) return derivative_of(1, state, score, sign, weight, sums);
-    return derivative_of(0, state, score, sign, weight, sums);
+    /* Copies: if the addresses of state and sums left this function, Catoni's loss could not keep
+     * them in registers. */
+    const loss_state_t copy = *state;
+    sums_t added = {splat(0.0), splat(0.0)};
+    const vec slope = derivative_of(0, &copy, score, sign, weight, &added);
+    sums->value += added.value;
+    sums->slope += added.slope;
+    return slope;
 }
 
 /* Turns the scores of rows [first, first + n) into derivatives. */
