@@ -34,10 +34,10 @@ class CatoniRiskClassifier(RobustRiskClassifier):
     ----------
     scale : float or "confidence", default=2.0
         The scale s > 0 in units of the loss; θ tends to the median for s → 0 and is the mean for
-        s = inf. The default is the loss at a margin of -1. "confidence" is s² = n v/(2 log(2/δ)) with
-        v the variance of the losses at the minimiser of their mean and δ = 0.05, the choice of the
-        theory (:func:`~marginpursuit.location.confidence_scale`). It protects against heavy tails,
-        less against outliers, which increase v.
+        s = inf. The default is the loss at a margin of -1. "confidence" is
+        s² = n v/(2 log(2/δ)) with v the variance of the losses at the minimiser of their mean and
+        δ = 0.05, the choice of the theory (:func:`~marginpursuit.location.confidence_scale`). It
+        protects against heavy tails, less against outliers, which increase v.
     influence : {"truncated", "wide"}, default="truncated"
         The influence function ψ: that of the paper, constant beyond √2 s, or Catoni's widest, which
         grows logarithmically (:func:`~marginpursuit.losses.wide_influence`).
