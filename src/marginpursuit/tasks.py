@@ -1,21 +1,22 @@
-r"""Binary problems that share each pass over the data.
+r"""Problems that share each pass over the data.
 
 A *task* is one column of all coefficients: one positive class against the rest, with the sample
-weights of one fold, and one loss. Several classes, folds and candidates are tasks of one pass.
+weights of one fold, and one loss. Several classes, folds and candidates are tasks of one pass. A
+*joint task* has one column for each class, and a loss of all their scores.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from marginpursuit._namespaces import to_numpy
 from marginpursuit._validation import FloatArray
-from marginpursuit.losses import MarginLoss
+from marginpursuit.losses import JointLoss, MarginLoss
 
-__all__ = ["Labels", "RowRanges", "Tasks"]
+__all__ = ["JointTasks", "Labels", "RowRanges", "Tasks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class Tasks:
     weights: FloatArray  # (n_folds, n_rows)
     positive: NDArray[np.intp]  # (n_tasks,), the positive class of each task
     fold: NDArray[np.intp]  # (n_tasks,), the row of `weights` that a task uses
-    losses: tuple[MarginLoss, ...]  # (n_tasks,)
+    losses: tuple[Any, ...]  # (n_tasks,)
     ranges: RowRanges | None = None  # None: every task uses all rows
     #: Whether the kernels evaluate the losses: all are of one kind that they know.
     has_kernels: bool = field(init=False, compare=False)
@@ -110,6 +111,20 @@ class Tasks:
     def __len__(self) -> int:
         return len(self.losses)
 
+    @property
+    def columns_per_task(self) -> int:
+        """Consecutive columns of the coefficients that belong to one task."""
+        return 1
+
+    def curvature(self) -> FloatArray:
+        """Return the multiple of the Gram matrix that approximates the Hessian of each task."""
+        return np.ones(len(self))
+
+    def values_at_zero(self) -> FloatArray:
+        """Return the loss of each task where all scores are zero."""
+        at_zero = {loss: float(loss.value(0.0)) for loss in set(self.losses)}
+        return np.array([at_zero[loss] for loss in self.losses])
+
     def used_ranges(self, first: int, last: int) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
         """Yield the ranges within rows [first, last), each with the tasks that use it."""
         if self.ranges is None:
@@ -128,7 +143,7 @@ class Tasks:
         losses = tuple(self.losses[k] for k in which)
         return replace(self, positive=self.positive[which], fold=self.fold[which], losses=losses)
 
-    def with_loss(self, loss: MarginLoss) -> "Tasks":
+    def with_loss(self, loss: Any) -> "Tasks":
         """Return the same tasks, all with another loss."""
         return replace(self, losses=(loss,) * len(self))
 
@@ -143,3 +158,39 @@ class Tasks:
         if "sign" not in self._cache:  # every sweep of a single task uses it
             self._cache["sign"] = np.where(self.codes == self.positive[0], 1.0, -1.0)
         return self._cache["sign"]
+
+
+@dataclass(frozen=True)
+class JointTasks(Tasks):
+    """Tasks with a joint loss of the scores of all classes.
+
+    Task j has the columns j K to (j + 1) K - 1 of the coefficients, one for each class. There is no
+    positive class: `positive` is zero.
+    """
+
+    n_classes: int = 0
+
+    @classmethod
+    def of(cls, labels: Labels, weights: FloatArray, loss: JointLoss) -> "JointTasks":  # type: ignore[override]
+        """Return one task for all classes, on all rows."""
+        zero = np.zeros(1, dtype=np.intp)
+        return cls(labels.codes, weights[None, :], zero, zero, (loss,), n_classes=labels.n_classes)
+
+    @property
+    def columns_per_task(self) -> int:
+        """The number of classes."""
+        return self.n_classes
+
+    def curvature(self) -> FloatArray:
+        """Return the multiple of the Gram matrix that approximates the mean diagonal block."""
+        return np.array([loss.mean_curvature(self.n_classes) for loss in self.losses])
+
+    def values_at_zero(self) -> FloatArray:
+        """Return the loss of each task where all scores are zero."""
+        margins = [loss.zero_margin(self.n_classes) for loss in self.losses]
+        pairs = zip(self.losses, margins, strict=True)
+        return np.array([float(joint.loss.value(margin)) for joint, margin in pairs])
+
+    def sign(self, task: int) -> FloatArray:
+        """Raise a TypeError: a joint task has no positive class."""
+        raise TypeError("a joint task has no sign; use a solver that supports joint losses")

@@ -13,14 +13,17 @@ from marginpursuit import _kernels
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import _moments
 from marginpursuit.design._base import Sweep
+from marginpursuit.design._joint import sweep_joint
 from marginpursuit.design._threaded_matrix import Block, ThreadedMatrix
-from marginpursuit.tasks import Tasks
+from marginpursuit.tasks import JointTasks, Tasks
 
 _Sweeper: TypeAlias = Callable[[ThreadedMatrix, FloatArray, FloatArray, Tasks], Sweep]
 
 
 def sweep_for(rows: ThreadedMatrix, tasks: Tasks) -> _Sweeper:
     """Choose how to sweep these rows for these tasks."""
+    if isinstance(tasks, JointTasks):
+        return sweep_joint
     if not tasks.has_kernels:
         return sweep_any_loss
     if len(tasks) == 1:

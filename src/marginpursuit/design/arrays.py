@@ -25,7 +25,7 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.design._base import Design, Flags, Sweep
 from marginpursuit.design.rows import take_rows
 from marginpursuit.losses.margin import stacked
-from marginpursuit.tasks import Tasks
+from marginpursuit.tasks import JointTasks, Tasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,8 @@ class ArrayDesign(Design):
 
     def _sweep(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
         codes, weights = self.place(tasks.codes), self.place(tasks.weights)
+        if isinstance(tasks, JointTasks):
+            return self._sweep_joint(coef, intercept, tasks, codes, weights)
         if len(tasks) == 1 and self._kernels is not None and tasks.has_kernels:
             fold, positive = int(tasks.fold[0]), int(tasks.positive[0])
             columns = self._kernels.sweep(
@@ -121,6 +123,31 @@ class ArrayDesign(Design):
             sums = [xp.sum(x, axis=0, dtype=xp.float64)[:, None] for x in (value, slope)]
             total = total + xp.concat([self._products(slope, rows), *sums], axis=1)
         return total / float(self.n_rows)
+
+    def _sweep_joint(
+        self, coef: FloatArray, intercept: FloatArray, tasks: JointTasks, codes: Any, weights: Any
+    ) -> Sweep:
+        xp, columns, offset = self._xp, self._here(coef), self._here(intercept)
+        n_classes, n_scores = tasks.n_classes, len(intercept)
+        total, value = self._zeros(n_scores, self.n_columns + 1), self._zeros(len(tasks))
+        for span, rows in self._chunks(n_scores):
+            scores, parts, sums = xp.matmul(rows, columns) + offset, [], []
+            for k, loss in enumerate(tasks.losses):
+                # Weights are multiplied by the number of rows, which makes them about one.
+                weight = weights[int(tasks.fold[k]), span] * float(self.n_rows)
+                own = scores[:, k * n_classes : (k + 1) * n_classes]
+                some, derivative = loss.value_and_gradient(
+                    own, codes[span], xp.astype(weight, self._dtype)
+                )
+                parts.append(derivative)
+                sums.append(xp.sum(some, dtype=xp.float64))
+            slope = parts[0] if len(parts) == 1 else xp.concat(parts, axis=1)
+            value = value + xp.stack(sums)
+            slopes = xp.sum(slope, axis=0, dtype=xp.float64)[:, None]
+            total = total + xp.concat([self._products(slope, rows), slopes], axis=1)
+        found = to_numpy(total / float(self.n_rows))
+        values = to_numpy(value / float(self.n_rows))
+        return Sweep(values, found[:, :-1].T, found[:, -1].copy())
 
     def _scores(self, coef: FloatArray, intercept: FloatArray) -> Any:
         parts = [part for _, part in self._score_chunks(coef, intercept)]

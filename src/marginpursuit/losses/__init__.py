@@ -39,6 +39,7 @@ from marginpursuit.losses.catoni import (
     wide_influence,
 )
 from marginpursuit.losses.hinge import HingeLoss
+from marginpursuit.losses.joint import JointLoss
 from marginpursuit.losses.logistic import LogisticLoss
 from marginpursuit.losses.margin import RHOS, MarginLoss
 from marginpursuit.losses.projection import ProjectionLoss
@@ -50,6 +51,7 @@ __all__ = [
     "RHOS",
     "TRUNCATION",
     "HingeLoss",
+    "JointLoss",
     "LogisticLoss",
     "Loss",
     "MarginLoss",

@@ -11,22 +11,30 @@ the standardised rows z,
 where u_j is the *unit* of the penalty of column j (`_penalty`). The intercept b is not penalised.
 The gradient is Zᵀ(c y φ'(m)) + α u w, and the Hessian Zᵀ diag(c φ''(m)) Z + α diag(u).
 
+A joint task has coefficients and an intercept for each class, the loss of all their scores
+(`losses.joint`), and the penalty of all coefficients. Its Hessian has a block for each pair of
+classes; the Gram matrix times a factor (`Tasks.curvature`) approximates the diagonal ones. Adding a
+constant to all scores changes nothing, so coefficients and intercepts sum to zero over the classes
+if those of the start do.
+
 **Shapes.** A `Linear` is (coef, intercept) of shapes (n_columns, n_tasks) and (n_tasks,). A *point*
 is the same as one row per task, (n_tasks, n_columns + 1), with the intercept as last entry, or
-(n_tasks, n_columns) without intercept: `Problem.join` and `Problem.split` translate.
+(n_tasks, n_columns) without intercept: `Problem.join` and `Problem.split` translate. A joint task
+has one column of a `Linear` for each class, and its point is the points of its classes, end to end.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import ColumnMerge, Design, Linear, Standardisation
+from marginpursuit.losses import JointLoss
 from marginpursuit.losses.protocol import has
 from marginpursuit.solvers.policy import Policy
 from marginpursuit.solvers.preconditioners import Preconditioner
@@ -77,6 +85,17 @@ class Request:
     #: Where few digits suffice, an order in which the rows may be copied in float32.
     order: NDArray[np.intp] | None = None
     policy: Policy = field(default_factory=Policy)
+
+    #: Why a solver without joint tasks refuses them.
+    needs_one_against_rest: ClassVar[str] = (
+        "it fits one class against the rest, not all classes by a joint loss: set "
+        "multi_class='ovr', or another solver"
+    )
+
+    @property
+    def is_joint(self) -> bool:
+        """Whether the scores of all classes have a joint loss."""
+        return any(isinstance(loss, JointLoss) for loss in self.losses)
 
     def lacks(self, capability: str) -> str | None:
         """Return None if all losses have a capability, or the words that refuse one without it."""
@@ -136,10 +155,11 @@ class Problem:
     policy: Policy = field(default_factory=Policy)
     _least_values: FloatArray = field(init=False)  # (n_tasks,), see `relative_to`
 
+    _curvature: FloatArray = field(init=False)  # (n_tasks,), the factor c of `precondition`
+
     def __post_init__(self) -> None:
-        at_zero = {loss: float(loss.value(0.0)) for loss in set(self.tasks.losses)}
-        least = 1e-2 * np.array([at_zero[loss] for loss in self.tasks.losses])
-        object.__setattr__(self, "_least_values", least)
+        object.__setattr__(self, "_least_values", 1e-2 * self.tasks.values_at_zero())
+        object.__setattr__(self, "_curvature", self.tasks.curvature())
 
     def value_and_gradient(
         self, points: FloatArray, tasks: NDArray[np.intp]
@@ -149,20 +169,32 @@ class Problem:
         sweep = self.prepared.design.sweep(
             coef, intercept, self.tasks.take(tasks), self.prepared.standardisation
         )
-        shrinkage = coef * self.penalty[tasks].T
-        value = sweep.value + 0.5 * np.sum(coef * shrinkage, axis=0)
+        shrinkage = coef * self._of_columns(self.penalty[tasks]).T
+        penalty = 0.5 * np.sum(coef * shrinkage, axis=0)
+        value = sweep.value + np.sum(penalty.reshape(len(tasks), -1), axis=1)
         return value, self.project(self.join(sweep.gradient + shrinkage, sweep.slope), tasks)
 
     def join(self, coef: FloatArray, intercept: FloatArray) -> FloatArray:
         """Return coefficients and intercepts as points, one row per task."""
         parts = [coef, intercept[np.newaxis]] if self.prepared.fit_intercept else [coef]
-        return np.ascontiguousarray(np.concatenate(parts).T)
+        columns = np.ascontiguousarray(np.concatenate(parts).T)
+        return columns.reshape(len(columns) // self.tasks.columns_per_task, -1)
 
     def split(self, points: FloatArray) -> Linear:
         """Invert `join`."""
+        points = self._columns(points)
         if self.prepared.fit_intercept:
             return points[:, :-1].T, points[:, -1].copy()
         return points.T, np.zeros(len(points))
+
+    def _columns(self, points: FloatArray) -> FloatArray:
+        """Return points as one row for each column of the coefficients; a view."""
+        return points.reshape(len(points) * self.tasks.columns_per_task, -1)
+
+    def _of_columns(self, of_tasks: NDArray[Any]) -> NDArray[Any]:
+        """Repeat the entries of tasks for each of their columns."""
+        n_columns = self.tasks.columns_per_task
+        return of_tasks if n_columns == 1 else np.repeat(of_tasks, n_columns, axis=0)
 
     @cached_property
     def penalty(self) -> FloatArray:
@@ -177,9 +209,9 @@ class Problem:
         if not is_excluded.any():
             return None
         is_fixed = is_excluded[self.tasks.fold]
-        if not self.prepared.fit_intercept:
-            return is_fixed
-        return np.column_stack([is_fixed, np.zeros(len(is_fixed), dtype=bool)])
+        if self.prepared.fit_intercept:
+            is_fixed = np.column_stack([is_fixed, np.zeros(len(is_fixed), dtype=bool)])
+        return np.tile(is_fixed, self.tasks.columns_per_task)
 
     def project(self, points: FloatArray, tasks: NDArray[np.intp]) -> FloatArray:
         """Set the fixed entries of these tasks' points to zero, in place."""
@@ -191,17 +223,26 @@ class Problem:
         return points
 
     def precondition(self, points: FloatArray, tasks: NDArray[np.intp]) -> FloatArray:
-        """Apply the preconditioner to one point for each of these tasks."""
-        alphas, apply = self.alphas[tasks], self.prepared.preconditioner.apply
-        if np.all(alphas == alphas[0]):
-            return self.project(apply(points, float(alphas[0])), tasks)
-        result = np.empty_like(points)
+        """Apply the preconditioner to one point for each of these tasks.
 
-        def run(alpha: float) -> None:
-            which = alphas == alpha
-            result[which] = apply(points[which], alpha)
+        The inverse of c G + α u, with c the curvature of a task, is that of G + (α/c) u, over c.
+        """
+        curvature = self._curvature[tasks]
+        ratios = self._of_columns(self.alphas[tasks] / curvature)
+        columns, apply = self._columns(points), self.prepared.preconditioner.apply
+        if np.all(ratios == ratios[0]):
+            result = apply(columns, float(ratios[0]))
+        else:
+            result = np.empty_like(columns)
 
-        list(self.prepared.design.threads.map(run, np.unique(alphas).tolist()))
+            def run(ratio: float) -> None:
+                which = ratios == ratio
+                result[which] = apply(columns[which], ratio)
+
+            list(self.prepared.design.threads.map(run, np.unique(ratios).tolist()))
+        result = result.reshape(points.shape)
+        if self.tasks.columns_per_task > 1:
+            result /= curvature[:, np.newaxis]
         return self.project(result, tasks)
 
     def relative_to(self, values: FloatArray | float) -> FloatArray:

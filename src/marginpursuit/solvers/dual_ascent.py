@@ -39,6 +39,8 @@ class DualSolver:
 
     def supports(self, request: Request) -> str | None:
         """Return None, or why the request is not supported."""
+        if request.is_joint:
+            return request.needs_one_against_rest
         if "dual_pass" not in request.design.capabilities:
             return "it needs a CSR matrix in memory and the compiled kernels"
         if request.unit not in ROTATION_INVARIANT:

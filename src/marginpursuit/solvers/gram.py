@@ -35,6 +35,7 @@ from marginpursuit.solvers._refine import at_start, refine
 from marginpursuit.solvers._single_task import ProblemTask, with_rows
 from marginpursuit.solvers.plan import can_subsample, plan_gram
 from marginpursuit.solvers.preconditioners import GramPreconditioner
+from marginpursuit.tasks import JointTasks
 
 __all__ = ["GramSolver"]
 
@@ -102,7 +103,13 @@ class GramSolver:
         return minimise(problem, n_confirmations=2, tol=tol)
 
     def solve(self, problem: Problem) -> Solution:
-        """Minimise by the methods of `plan_gram`."""
+        """Minimise by the methods of `plan_gram`; joint tasks by L-BFGS alone.
+
+        The Gram matrix is far from the Hessian of a joint task, and the first small estimates of
+        the gap may be wrong: five in a row must meet the tolerance.
+        """
+        if isinstance(problem.tasks, JointTasks):
+            return minimise(problem, n_confirmations=5)
         plan = plan_gram(problem)
         if plan.fits_subsample:
             from_subsample = _fit_subsample(problem)

@@ -45,6 +45,8 @@ class SteepestDescentSolver:
 
     def supports(self, request: Request) -> str | None:
         """Return None, or why the request is not supported."""
+        if request.is_joint:
+            return request.needs_one_against_rest
         if request.unit not in ("absolute", "column"):
             return (
                 "it takes alpha_unit='absolute', as rows are not standardised; got "

@@ -50,6 +50,8 @@ class StochasticSolver:
 
     def supports(self, request: Request) -> str | None:
         """Return None, or the reason why the request is not supported."""
+        if request.is_joint:
+            return request.needs_one_against_rest
         if "descend" not in request.design.capabilities:
             return "it needs the rows in memory"
         if request.unit != "absolute" or not request.least_alpha > 0:

@@ -1,0 +1,250 @@
+r"""A loss of the scores of several classes: the margin loss against a smooth maximum of the others.
+
+For scores f of K classes, a row of class y and a temperature T > 0, the *joint margin* is
+
+.. math::
+
+    m = f_y - T \log \sum_{k \ne y} e^{f_k / T} ,
+
+the score of the class of the row less a smooth maximum of the other scores, which exceeds their
+maximum by at most T log(K - 1). The loss is φ(m), for a margin loss φ without overconfidence.
+
+**Convexity.** m is concave in f, and φ is convex and non-increasing: φ(m) is convex in f.
+
+**Derivatives.** With p the softmax of f/T over the classes k ≠ y, and p_y = -1,
+
+.. math::
+
+    \nabla m = -p, \qquad
+    \nabla^2 \varphi = \varphi''(m)\, p\, p^\top + \frac{|\varphi'(m)|}{T}
+        (\operatorname{diag} q - q q^\top),
+
+where q is p with a zero for y. Since ‖p‖² ≤ 2 and diag q - qqᵀ has eigenvalues in [0, 1/2], the
+Hessian is at most 2 + sB/(2T) times the identity; its trace is at most 2 + sB/T.
+
+**Two classes.** Then m = f_y - f_k, and with f = (-h/2, h/2) it is y h: the binary loss of the
+score h. The penalty of two coefficient vectors ∓w/2 is half the penalty of w.
+
+**Probabilities.** Let the classes have probabilities η at a point x. The expected loss is least at
+scores with
+
+.. math::
+
+    \eta_k \propto \frac{\pi_k (1 - \pi_k)}{|\varphi'(m_k)|}, \qquad
+    \pi = \operatorname{softmax}(f / T), \qquad m_k = T \log \frac{\pi_k}{1 - \pi_k},
+
+or puts all probability on the class with m_k ≥ γ, if there is one. (The derivative in f_k is zero
+where a_k = η_k \|φ'(m_k)\| satisfies a_k = e_k Σ_{j≠k} a_j/(S - e_j), with e = exp(f/T) and S
+their sum; then a_k ∝ e_k (S - e_k).) The most probable class has the largest score: for m_k ≤ 0 the
+right side increases in m_k, and if m_k > 0 for one class, m_j ≤ -m_k for all others. The loss is
+therefore classification-calibrated for every number of classes and every temperature.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from marginpursuit._validation import FloatArray, positive, real, scalar
+from marginpursuit.losses.margin import MarginLoss
+from marginpursuit.losses.rhos import array_functions
+
+
+@dataclass(frozen=True, slots=True)
+class JointLoss:
+    r"""The margin loss of the scores of several classes, φ(f_y - T log Σ_{k≠y} exp(f_k/T)).
+
+    Parameters
+    ----------
+    loss : MarginLoss
+        The loss φ of the joint margin, with ``overconfidence=0``.
+    temperature : float, default=0.3
+        The temperature T > 0 of the smooth maximum. The loss tends to that of the largest other
+        score as T tends to zero.
+
+    Examples
+    --------
+    >>> from marginpursuit.losses import JointLoss, MarginLoss
+    >>> loss = JointLoss(MarginLoss(overconfidence=0.0))
+    >>> loss.value([[2.0, 0.0, -1.0], [2.0, 0.0, -1.0]], [0, 1]).round(3)
+    array([0.   , 2.328])
+    >>> loss.gradient([[2.0, 0.0, -1.0]], [1]).round(3)
+    array([[ 0.943, -0.943,  0.   ]])
+    """
+
+    loss: MarginLoss
+    temperature: float = 0.3
+
+    def __post_init__(self) -> None:
+        temperature = scalar("temperature", positive("temperature", self.temperature))
+        object.__setattr__(self, "temperature", temperature)
+        if not isinstance(self.loss, MarginLoss) or self.loss.overconfidence != 0:
+            raise ValueError(
+                f"loss must be a MarginLoss with overconfidence=0; got {self.loss!r}. With a "
+                "positive overconfidence the joint loss is not convex: fit one class against the "
+                "rest instead."
+            )
+
+    @property
+    def margin(self) -> float:
+        """The level γ of the joint margins."""
+        return self.loss.margin
+
+    @property
+    def scale(self) -> float:
+        """The scale s of the margin loss."""
+        return self.loss.scale
+
+    @property
+    def curvature_bound(self) -> float:
+        """The upper bound 2 + sB/(2T) of the eigenvalues of the Hessian in the scores."""
+        return 2.0 + self.loss.influence_bound / (2.0 * self.temperature)
+
+    def mean_curvature(self, n_classes: int) -> float:
+        """Return a bound of the trace of the Hessian in the scores, divided by the classes.
+
+        It is the factor by which the Gram matrix of the rows, one block for each class,
+        approximates the Hessian in the coefficients. An unbounded derivative counts with its value
+        at zero scores.
+        """
+        at_zero = -float(self.loss.derivative(self.zero_margin(n_classes)))
+        slope = min(self.loss.influence_bound, at_zero)
+        return (2.0 + slope / self.temperature) / n_classes
+
+    def zero_margin(self, n_classes: int) -> float:
+        """Return the joint margin -T log(K - 1) of rows whose scores are all zero."""
+        return -self.temperature * float(np.log(n_classes - 1.0))
+
+    def value(self, scores: ArrayLike, codes: ArrayLike) -> FloatArray:
+        """Evaluate the loss of each row.
+
+        Parameters
+        ----------
+        scores : array_like of shape (n_rows, n_classes)
+            Scores f.
+        codes : array_like of int of shape (n_rows,)
+            The class y of each row, from 0 to n_classes - 1.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            φ(m) ≥ 0.
+
+        Examples
+        --------
+        >>> from marginpursuit.losses import JointLoss, MarginLoss
+        >>> loss = JointLoss(MarginLoss(rho="square", overconfidence=0.0))
+        >>> loss.value([[0.0, 0.0]], [1])  # two classes: the binary loss
+        array([0.5])
+        """
+        return self.value_and_gradient(*_checked(scores, codes), 1.0)[0]  # type: ignore[no-any-return]
+
+    def gradient(self, scores: ArrayLike, codes: ArrayLike) -> FloatArray:
+        """Evaluate the gradient of the loss of each row in its scores.
+
+        Parameters
+        ----------
+        scores : array_like of shape (n_rows, n_classes)
+            Scores f.
+        codes : array_like of int of shape (n_rows,)
+            The class y of each row, from 0 to n_classes - 1.
+
+        Returns
+        -------
+        ndarray of shape (n_rows, n_classes)
+            φ'(m) for the class of the row and -φ'(m) p_k for the others; each row sums to zero.
+
+        Examples
+        --------
+        >>> from marginpursuit.losses import JointLoss, MarginLoss
+        >>> loss = JointLoss(MarginLoss(rho="square", overconfidence=0.0))
+        >>> loss.gradient([[0.0, 0.0]], [1])
+        array([[ 1., -1.]])
+        """
+        return self.value_and_gradient(*_checked(scores, codes), 1.0)[1]  # type: ignore[no-any-return]
+
+    def margins(self, scores: Any, codes: Any) -> Any:
+        """Return the joint margin of each row, unchecked, for arrays of any library."""
+        return _margins(scores, codes, self.temperature)[0]
+
+    def value_and_gradient(self, scores: Any, codes: Any, weight: Any) -> tuple[Any, Any]:
+        """Evaluate loss and gradient times weights, unchecked, for arrays of any library.
+
+        `weight` is a number or has an entry for each row.
+        """
+        xp = array_functions(scores)
+        margin, is_own, softmax = _margins(scores, codes, self.temperature)
+        value, derivative = self.loss.value_and_derivative(margin, weight + xp.zeros_like(margin))
+        return value, derivative[:, None] * xp.where(is_own, xp.ones_like(softmax), -softmax)
+
+    def link(self, scores: Any) -> Any:
+        """Return the class probabilities whose optimal scores are given; unchecked.
+
+        Parameters
+        ----------
+        scores : array of shape (n_rows, n_classes)
+            Scores f, of any array library.
+
+        Returns
+        -------
+        array of shape (n_rows, n_classes)
+            Probabilities, which sum to one in each row.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from marginpursuit.losses import JointLoss, MarginLoss
+        >>> loss = JointLoss(MarginLoss(rho="square", overconfidence=0.0))
+        >>> loss.link(np.array([[-0.25, 0.25]]))  # two classes: the link of the binary loss
+        array([[0.25, 0.75]])
+        """
+        xp = array_functions(scores)
+        highest = xp.max(scores, axis=1)[:, None]
+        is_highest = _is_class(xp, scores, xp.argmax(scores, axis=1))
+        # e_k and S - e_k, divided by the largest e; that of the highest score does not cancel.
+        odds = xp.exp((scores - highest) / self.temperature)
+        rest = xp.sum(xp.where(is_highest, xp.zeros_like(odds), odds), axis=1)[:, None]
+        others = xp.where(is_highest, rest, 1.0 + rest - odds)
+        with np.errstate(divide="ignore"):
+            margin = scores - highest - self.temperature * xp.log(others)
+        is_certain = margin >= self.margin
+        below = xp.where(is_certain, xp.zeros_like(margin), margin)
+        influence = self.loss.shape.influence((self.margin - below) / self.scale)
+        is_any = xp.any(is_certain, axis=1)[:, None]
+        result = xp.where(is_any, xp.astype(is_certain, odds.dtype), odds * others / influence)
+        return result / xp.sum(result, axis=1)[:, None]
+
+
+def _is_class(xp: Any, scores: Any, codes: Any) -> Any:
+    """Return whether each score is that of the class of its row, of shape (n_rows, n_classes)."""
+    classes = xp.arange(scores.shape[1], dtype=codes.dtype, device=scores.device)
+    return codes[:, None] == classes[None, :]
+
+
+def _margins(scores: Any, codes: Any, temperature: float) -> tuple[Any, Any, Any]:
+    """Return joint margins, whether each score is that of the row's class, and the softmax p.
+
+    The largest other score is subtracted before the exponential, which then is at most one.
+    """
+    xp = array_functions(scores)
+    is_own = _is_class(xp, scores, codes)
+    others = xp.where(is_own, xp.full_like(scores, -np.inf), scores)
+    top = xp.max(others, axis=1)
+    odds = xp.exp((others - top[:, None]) / temperature)
+    total = xp.sum(odds, axis=1)
+    own = xp.sum(xp.where(is_own, scores, xp.zeros_like(scores)), axis=1)
+    return own - top - temperature * xp.log(total), is_own, odds / total[:, None]
+
+
+def _checked(scores: ArrayLike, codes: ArrayLike) -> tuple[FloatArray, NDArray[np.intp]]:
+    values, classes = real("scores", scores), np.asarray(codes)
+    if values.ndim != 2 or values.shape[1] < 2 or classes.shape != values.shape[:1]:
+        raise ValueError(
+            "scores must have shape (n_rows, n_classes) with n_classes >= 2, and codes shape "
+            f"(n_rows,); got {values.shape} and {classes.shape}"
+        )
+    is_integer = classes.dtype.kind in "iu"
+    if not is_integer or np.any((classes < 0) | (classes >= values.shape[1])):
+        raise ValueError(f"codes must be integers from 0 to {values.shape[1] - 1}; got {codes!r}")
+    return values, classes.astype(np.intp)
