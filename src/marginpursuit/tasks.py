@@ -7,7 +7,7 @@ weights of one fold, and one loss. Several classes, folds and candidates are tas
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -136,18 +136,18 @@ class Tasks:
             if start < stop and len(which):
                 yield start, stop, which
 
-    def take(self, which: NDArray[np.intp]) -> "Tasks":
+    def take(self, which: NDArray[np.intp]) -> Self:
         """Return some of the tasks."""
         if len(which) == len(self):
             return self
         losses = tuple(self.losses[k] for k in which)
         return replace(self, positive=self.positive[which], fold=self.fold[which], losses=losses)
 
-    def with_loss(self, loss: Any) -> "Tasks":
+    def with_loss(self, loss: Any) -> Self:
         """Return the same tasks, all with another loss."""
         return replace(self, losses=(loss,) * len(self))
 
-    def on_host(self) -> "Tasks":
+    def on_host(self) -> Self:
         """Return the same tasks with labels and weights copied from their device to NumPy."""
         return replace(self, codes=to_numpy(self.codes), weights=to_numpy(self.weights))
 

@@ -210,7 +210,7 @@ class JointLoss:
             margin = scores - highest - self.temperature * xp.log(others)
         is_certain = margin >= self.margin
         below = xp.where(is_certain, xp.zeros_like(margin), margin)
-        influence = self.loss.shape.influence((self.margin - below) / self.scale)
+        influence = self.loss.rho_function.influence((self.margin - below) / self.scale)
         is_any = xp.any(is_certain, axis=1)[:, None]
         result = xp.where(is_any, xp.astype(is_certain, odds.dtype), odds * others / influence)
         return result / xp.sum(result, axis=1)[:, None]
