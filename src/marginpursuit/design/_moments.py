@@ -4,7 +4,6 @@ Dense rows are centred before they are squared. CSR rows keep their zeros: sums 
 stored elements, and the terms of the mean are added afterwards.
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -25,11 +24,11 @@ def adjoint(rows: ThreadedMatrix, factors: FloatArray) -> FloatArray:
         return _adjoint_of_few(rows, factors, np.flatnonzero(factors))
     totals, factors = np.zeros((len(rows.blocks), rows.n_columns)), np.ascontiguousarray(factors)
 
-    def run(blocks: Sequence[Block]) -> None:
-        for block, first, last in blocks:
-            rows.kernels.adjoint(first, last, factors, totals[block])
+    def run(block: Block) -> None:
+        number, first, last = block
+        rows.kernels.adjoint(first, last, factors, totals[number])
 
-    list(rows.threads.map(run, rows.threads.split(rows.blocks)))
+    list(rows.threads.map(run, rows.blocks))
     return np.asarray(totals.sum(axis=0))
 
 
@@ -95,11 +94,11 @@ def squares(rows: ThreadedMatrix, weights: FloatArray, mean: FloatArray) -> Floa
         return total
     totals, weights = np.zeros((len(rows.blocks), rows.n_columns)), np.ascontiguousarray(weights)
 
-    def run(blocks: Sequence[Block]) -> None:
-        for block, first, last in blocks:
-            rows.kernels.squares(first, last, mean, weights, totals[block])
+    def run(block: Block) -> None:
+        number, first, last = block
+        rows.kernels.squares(first, last, mean, weights, totals[number])
 
-    list(rows.threads.map(run, rows.threads.split(rows.blocks)))
+    list(rows.threads.map(run, rows.blocks))
     return np.asarray(totals.sum(axis=0))
 
 
@@ -132,17 +131,17 @@ def row_norms(rows: ThreadedMatrix, mean: FloatArray, factors: FloatArray) -> Fl
     norms = np.empty(rows.n_rows)
     offset = float(np.sum((mean * factors) ** 2))
 
-    def run(blocks: Sequence[Block]) -> None:
-        for _, first, last in blocks:
-            if not rows.is_sparse:
-                rows.kernels.norms(first, last, mean, factors**2, norms)
-                continue
-            for span, chunk in rows.chunks(first, last):  # (x - mean)² = mean² + x (x - 2 mean)
-                difference = chunk.copy()
-                difference.data = chunk.data * (chunk.data - 2.0 * mean[chunk.indices])
-                norms[span] = difference @ factors**2 + offset
+    def run(block: Block) -> None:
+        _, first, last = block
+        if not rows.is_sparse:
+            rows.kernels.norms(first, last, mean, factors**2, norms)
+            return
+        for span, chunk in rows.chunks(first, last):  # (x - mean)² = mean² + x (x - 2 mean)
+            difference = chunk.copy()
+            difference.data = chunk.data * (chunk.data - 2.0 * mean[chunk.indices])
+            norms[span] = difference @ factors**2 + offset
 
-    list(rows.threads.map(run, rows.threads.split(rows.blocks)))
+    list(rows.threads.map(run, rows.blocks))
     return np.sqrt(np.maximum(norms, 0.0))
 
 

@@ -4,7 +4,7 @@ Each function makes one pass over the rows; they differ in how the products are 
 chooses.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
@@ -44,13 +44,13 @@ def sweep_one_task(
     column, offset = np.ascontiguousarray(coef[:, 0]), float(intercept[0])
     (loss,), sign, weights = tasks.losses, tasks.sign(0), tasks.weights[tasks.fold[0]]
 
-    def run(blocks: Sequence[Block]) -> None:
-        for block, first, last in blocks:
-            sums[block] = rows.kernels.sweep(
-                first, last, loss, sign, weights, column, offset, gradients[block]
-            )
+    def run(block: Block) -> None:
+        number, first, last = block
+        sums[number] = rows.kernels.sweep(
+            first, last, loss, sign, weights, column, offset, gradients[number]
+        )
 
-    list(rows.threads.map(run, rows.threads.split(rows.blocks)))
+    list(rows.threads.map(run, rows.blocks))
     value, slope = sums.sum(axis=0)
     return Sweep(np.array([value]), gradients.sum(axis=0)[:, np.newaxis], np.array([slope]))
 
@@ -126,16 +126,18 @@ def sweep_csr(
     weights = np.ascontiguousarray(tasks.weights.T)
     parameters, size = tasks.loss_parameters, rows.kernels.tasks_per_pass
 
-    def run(groups: Sequence[int]) -> None:
-        table = np.empty((n_columns, 2, size))
-        for first in groups:
+    starts, n_threads = range(0, n_tasks, size), rows.threads.n
+
+    def run(starts: range) -> None:
+        table = np.empty((n_columns, 2, size))  # 16 MB for text: one per thread
+        for first in starts:
             rows.kernels.sweep_tasks(
                 *(parameters, tasks.codes, weights, tasks.positive, tasks.fold),
                 *(mean, factors, coef.T, intercept, table),
                 *(gradient, value, slope, first, min(first + size, n_tasks)),
             )
 
-    list(rows.threads.map(run, rows.threads.split(range(0, n_tasks, size))))
+    list(rows.threads.map(run, [starts[k::n_threads] for k in range(n_threads)]))
     return Sweep(value, gradient.T, slope)
 
 

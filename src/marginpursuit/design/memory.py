@@ -1,6 +1,6 @@
 """Rows in memory, or mapped into it: a dense array or a CSR matrix, read as it is."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -108,17 +108,17 @@ class MemoryDesign(Design):
         rows = padded[:, : self.n_columns]
         step = max(16, policy.chunk_elements // self.n_columns)
 
-        def run(blocks: Sequence[Block]) -> None:
-            for _, first, last in blocks:
-                for start in range(first, last, step):
-                    span = slice(start, min(start + step, last))
-                    chunk = self.matrix[order[span]] - standardisation.mean
-                    chunk *= standardisation.inverse_deviation
-                    # Products of values within ±1e15 stay finite in float32. Only rows of weight
-                    # about zero are farther out in standard deviations.
-                    np.clip(chunk, -1e15, 1e15, out=rows[span])
+        def run(block: Block) -> None:
+            _, first, last = block
+            for start in range(first, last, step):
+                span = slice(start, min(start + step, last))
+                chunk = self.matrix[order[span]] - standardisation.mean
+                chunk *= standardisation.inverse_deviation
+                # Products of values within ±1e15 stay finite in float32. Only rows of weight
+                # about zero are farther out in standard deviations.
+                np.clip(chunk, -1e15, 1e15, out=rows[span])
 
-        list(self.threads.map(run, self.threads.split(self._rows.blocks)))
+        list(self.threads.map(run, self._rows.blocks))
         return MemoryDesign(rows, self.threads, padded=padded, policy=policy)
 
     def sweep(
@@ -165,11 +165,11 @@ class MemoryDesign(Design):
             return super()._scores(coef, intercept)
         rows, out, column = self._rows, np.empty(self.n_rows), np.ascontiguousarray(coef[:, 0])
 
-        def run(blocks: Sequence[Block]) -> None:
-            for _, first, last in blocks:
-                rows.kernels.scores(first, last, column, float(intercept[0]), out)
+        def run(block: Block) -> None:
+            _, first, last = block
+            rows.kernels.scores(first, last, column, float(intercept[0]), out)
 
-        list(self.threads.map(run, self.threads.split(rows.blocks)))
+        list(self.threads.map(run, rows.blocks))
         return out[:, np.newaxis]
 
     def _score_chunks(
@@ -186,16 +186,16 @@ class MemoryDesign(Design):
         rows = self._rows
         chunks: list[list[list[FloatArray]]] = [[[] for _ in own] for _ in rows.blocks]
 
-        def run(blocks: Sequence[Block]) -> None:
-            for block, first, last in blocks:
-                for span, chunk in rows.chunks(first, last, len(fold)):
-                    for kept, its_coef, tasks, flags in zip(
-                        chunks[block], coefs, own, held_out[:, span], strict=True
-                    ):
-                        kept.append(chunk[flags] @ its_coef + intercept[tasks])
+        def run(block: Block) -> None:
+            number, first, last = block
+            for span, chunk in rows.chunks(first, last, len(fold)):
+                for kept, its_coef, tasks, flags in zip(
+                    chunks[number], coefs, own, held_out[:, span], strict=True
+                ):
+                    kept.append(chunk[flags] @ its_coef + intercept[tasks])
 
         with single_threaded_blas():
-            list(self.threads.map(run, self.threads.split(rows.blocks)))
+            list(self.threads.map(run, rows.blocks))
         return [
             np.concatenate([x for some in kept for x in some]) for kept in zip(*chunks, strict=True)
         ]

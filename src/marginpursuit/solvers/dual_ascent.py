@@ -114,7 +114,7 @@ class DualSolver:
             value[group], gap[group] = ascent.value[:n], ascent.gap[:n]
             return ascent.n_passes
 
-        n_passes = max(design.threads.map(run, groups))
+        n_passes = max(design.threads.map(run, groups, dynamic=True))
         design.n_passes += n_passes
         status = Status.CONVERGED if np.all(gap <= tol) else Status.MAX_ITER
         end = Progress(n_passes, design.n_passes, float(value.mean()), float(gap.max()))
