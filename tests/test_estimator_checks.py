@@ -57,14 +57,6 @@ SETTINGS = [
 
 # Checks that fail with default parameters, and why.
 EXPECTED_FAILURES = {
-    LDMClassifier: dict.fromkeys(
-        (
-            "check_sample_weight_equivalence_on_dense_data",
-            "check_sample_weight_equivalence_on_sparse_data",
-        ),
-        "tol bounds the duality gap, whose square root is the error that the check compares with "
-        "1e-7; it passes with tol=1e-13, among the settings below",
-    ),
     MarginPursuitClassifierCV: {
         "check_sample_weight_equivalence_on_dense_data": (
             "a row of weight 2 is in one fold; two copies of it may be in two"
