@@ -13,7 +13,7 @@ cells and finally into single values. The statistics of the resulting weighted s
 equal those of all margins up to rounding.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -25,7 +25,7 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._margins import QUANTILES, Margins
 from marginpursuit.design import BlockDesign, Linear, Standardisation
 from marginpursuit.location import catoni_location
-from marginpursuit.losses import TRUNCATION, MarginLoss
+from marginpursuit.losses import TRUNCATION, JointLoss, MarginLoss
 from marginpursuit.tasks import Labels
 
 #: The first and last float of some intervals, as integers in the order of the floats.
@@ -39,7 +39,7 @@ def block_margins(
     labels: Labels,
     weights: FloatArray,
     count: float,
-    loss: MarginLoss,
+    loss: MarginLoss | JointLoss,
     *,
     first_bits: int = 18,
     more_bits: int = 8,
@@ -53,7 +53,10 @@ def block_margins(
     """
     is_equal = bool(weights.min() == weights.max())
     vectors = (labels.codes,) if is_equal else (labels.codes, weights)
-    make = partial(_sorted_margins, labels.positive_classes)
+    margins: Callable[..., FloatArray] = partial(_margins_against_rest, labels.positive_classes)
+    if isinstance(loss, JointLoss):
+        margins = partial(_joint_margins, loss)
+    make = partial(_sorted_margins, margins)
     results = design.persist_scores(make, *linear, standardisation, *vectors)
     bits = first_bits
     found: Sequence[_Cells] = results.total(partial(_cells, within=None, bits=bits))
@@ -120,7 +123,7 @@ class _Cells:
         weights = self.weight / self.weight.sum() * np.array([1.0 - upper, upper])
         return Margins(values.reshape(-1, 1), weights.ravel(), 0.0, level)
 
-    def unresolved(self, loss: MarginLoss) -> NDArray[np.bool_]:
+    def unresolved(self, loss: MarginLoss | JointLoss) -> NDArray[np.bool_]:
         """Return a mask of the cells whose moments do not determine every statistic."""
         sample = self.sample(loss.margin)
         location = catoni_location(sample.values[:, 0], loss.scale, sample_weight=sample.weights)
@@ -165,15 +168,29 @@ def _combined(
     )
 
 
+def _margins_against_rest(
+    positive_classes: NDArray[np.intp], scores: FloatArray, codes: NDArray[np.integer[Any]]
+) -> FloatArray:
+    """Return the margins of each class against the rest, of shape (n_problems, n_rows)."""
+    is_positive = codes == positive_classes[:, np.newaxis]
+    return np.where(is_positive, scores.T, -scores.T)
+
+
+def _joint_margins(
+    loss: JointLoss, scores: FloatArray, codes: NDArray[np.integer[Any]]
+) -> FloatArray:
+    """Return the joint margins, of shape (1, n_rows)."""
+    return np.asarray(loss.margins(scores, codes))[np.newaxis]
+
+
 def _sorted_margins(
-    positive_classes: NDArray[np.intp],
+    margins_of: Callable[..., FloatArray],
     scores: FloatArray,
     codes: NDArray[np.integer[Any]],
     weights: FloatArray | None = None,
 ) -> tuple[FloatArray, FloatArray | None]:
     """Return the margins of a block, in ascending order for each problem, and their weights."""
-    is_positive = codes == positive_classes[:, np.newaxis]
-    margins = np.where(is_positive, scores.T, -scores.T)
+    margins = margins_of(scores, codes)
     if weights is None:
         margins.sort(axis=1)
         return margins, None

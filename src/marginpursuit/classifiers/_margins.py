@@ -69,10 +69,17 @@ class Margins:
         for k, positive in enumerate(labels.positive_classes):
             column = scores[:, k]
             np.negative(column, out=column, where=labels.codes != positive)
+        return cls.from_margins(scores, weights, count, level)
+
+    @classmethod
+    def from_margins(
+        cls, margins: FloatArray, weights: FloatArray, count: float, level: float
+    ) -> "Margins":
+        """Return the margins, of shape (n_rows, n_problems), of the rows with positive weight."""
         counted = weights > 0
         if not counted.all():
-            scores, weights = scores[counted], weights[counted]
-        return cls(scores, weights, count, level)
+            margins, weights = margins[counted], weights[counted]
+        return cls(margins, weights, count, level)
 
     def average(self, measure: Callable[["Margins"], FloatArray]) -> float:
         """Return the mean over the problems of a measure of each."""
@@ -183,13 +190,19 @@ class ArrayMargins(Margins):
     def from_scores(
         cls, scores: Any, labels: Labels, weights: Any, count: float, level: float
     ) -> "ArrayMargins":
+        """Return the margins of the rows with positive weight."""
+        xp = namespace(scores)
+        positive = to_device_of(labels.codes, labels.positive_classes, labels.codes.dtype)
+        values = xp.where(labels.codes[:, None] == positive[None, :], scores, -scores)
+        return cls.from_margins(values, weights, count, level)
+
+    @classmethod
+    def from_margins(cls, margins: Any, weights: Any, count: float, level: float) -> "ArrayMargins":
         """Return the margins of the rows with positive weight.
 
         With equal weights and few elements the margins are sorted once, for all quantiles.
         """
-        xp = namespace(scores)
-        positive = to_device_of(labels.codes, labels.positive_classes, labels.codes.dtype)
-        values = xp.where(labels.codes[:, None] == positive[None, :], scores, -scores)
+        xp, values = namespace(margins), margins
         if not bool(xp.all(weights > 0)):
             (counted,) = xp.nonzero(weights)
             values, weights = xp.take(values, counted, axis=0), xp.take(weights, counted, axis=0)

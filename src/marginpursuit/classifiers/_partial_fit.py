@@ -33,6 +33,11 @@ def _can_stream(estimator: Any) -> bool:
             "partial_fit cannot compute the median distance of rows that are not known yet; got "
             f"leverage_bound={estimator.leverage_bound!r}"
         )
+    if getattr(estimator, "multi_class", None) == "joint":
+        raise AttributeError(
+            "partial_fit fits each class against the rest; got multi_class='joint'. Set "
+            "multi_class='ovr' or 'auto'."
+        )
     return True
 
 
@@ -66,6 +71,8 @@ class StreamingClassifier(LinearClassifier):
         scale remain those of the first rows. If the loss is quadratic (a large `scale` and
         ``overconfidence=1``) the result is that of one fit to all batches. Otherwise it is an
         approximation of that fit, less accurate the further the scale is below √2 times the margin.
+
+        Several classes are fitted one against the rest.
 
         The first batch after `fit` begins a new stream: the classes are kept, the coefficients are
         discarded.

@@ -6,13 +6,16 @@ import numpy as np
 from sklearn.utils import gen_batches
 
 from marginpursuit._namespaces import namespace
-from marginpursuit.losses import MarginLoss
+from marginpursuit.losses import JointLoss, MarginLoss
 
 
-def exact_probabilities(scores: Any, loss: MarginLoss, batch_rows: int = 1 << 13) -> Any:
+def exact_probabilities(
+    scores: Any, loss: MarginLoss | JointLoss, batch_rows: int = 1 << 13
+) -> Any:
     """Return the probability of each class from scores of shape (n_rows, n_problems).
 
-    With several classes, the probabilities of each against the rest are divided by their sum.
+    With several classes, the probabilities of each against the rest are divided by their sum. A
+    joint loss has a link of all scores.
     Scores of NumPy are processed `batch_rows` rows at a time, which bounds the temporary memory.
     """
     if not isinstance(scores, np.ndarray):
@@ -23,7 +26,7 @@ def exact_probabilities(scores: Any, loss: MarginLoss, batch_rows: int = 1 << 13
     return result
 
 
-def _linked(scores: Any, loss: MarginLoss) -> Any:
+def _linked(scores: Any, loss: MarginLoss | JointLoss) -> Any:
     """Return the probabilities of some rows, as an array of the library of the scores."""
     xp = namespace(scores)
     scores = xp.astype(scores, xp.float64)

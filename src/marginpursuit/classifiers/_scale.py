@@ -14,7 +14,7 @@ from marginpursuit.classifiers._block_margins import block_margins
 from marginpursuit.classifiers._margins import ArrayMargins, Margins
 from marginpursuit.design import BlockDesign, Linear
 from marginpursuit.location import confidence_scale, variance_scale
-from marginpursuit.losses import TRUNCATION
+from marginpursuit.losses import TRUNCATION, JointLoss
 from marginpursuit.solvers import Problem
 from marginpursuit.tasks import Labels
 
@@ -25,7 +25,7 @@ SMOOTH_LINK_SCALE = TRUNCATION
 
 
 def training_margins(problem: Problem, linear: Linear, labels: Labels, count: float) -> Margins:
-    """Return the margins of all rows at a point of the problem.
+    """Return the margins of all rows at a point of the problem; a joint task has one per row.
 
     `count` is the sum of the weights of the rows before normalisation.
     """
@@ -37,6 +37,9 @@ def training_margins(problem: Problem, linear: Linear, labels: Labels, count: fl
         )
     scores = design.scores(*linear, problem.prepared.standardisation)
     kind = Margins if isinstance(scores, np.ndarray) else ArrayMargins
+    if isinstance(loss, JointLoss):
+        margins = loss.margins(scores, labels.codes)[:, None]
+        return kind.from_margins(margins, weights, count, loss.margin)
     return kind.from_scores(scores, labels, weights, count, loss.margin)
 
 

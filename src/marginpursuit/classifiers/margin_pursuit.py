@@ -41,9 +41,9 @@ from marginpursuit.classifiers._scale import (
     training_margins,
 )
 from marginpursuit.design import Linear, design_for
-from marginpursuit.losses import RHOS, MarginLoss
+from marginpursuit.losses import RHOS, JointLoss, MarginLoss
 from marginpursuit.solvers import SOLVERS, Prepared, Problem, Request, Solution, Status, plan
-from marginpursuit.tasks import Tasks
+from marginpursuit.tasks import JointTasks, Tasks
 
 __all__ = ["MarginPursuitClassifier"]
 
@@ -60,8 +60,9 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
 
     with sample weights c. The loss φ is :class:`~marginpursuit.losses.MarginLoss`, a function ρ of
     the residual γ - m: its level γ is `margin`, its scale s is `scale`, and the weight τ of margins
-    above the level is `overconfidence`. The intercept is not penalised. Several classes are fitted
-    one against the rest, all in the same passes over the data.
+    above the level is `overconfidence`. The intercept is not penalised. Several classes have a
+    joint loss of all their scores (:class:`~marginpursuit.losses.JointLoss`), or are fitted one
+    against the rest, all in the same passes over the data.
 
     Columns are standardised algebraically, without a copy of X. With the default penalty the
     predictions depend neither on the unit nor on the origin of a column.
@@ -111,6 +112,13 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         distance; then each class is rescaled to its former total weight. Distances are those of
         standardised columns, from their means if there is an intercept; those of sparse rows are
         their norms. None, as in the paper, leaves the weights unchanged.
+    multi_class : {"auto", "joint", "ovr"}, default="auto"
+        How three classes or more are fitted. "joint" minimises the loss of the score of each row's
+        class less a smooth maximum of the others, :class:`~marginpursuit.losses.JointLoss` with the
+        temperature 0.3 γ, and the penalty of all coefficients. It is convex for
+        ``overconfidence=0``, and refuses another. "ovr" fits each class against the rest. "auto" is
+        "joint" where overconfidence is 0 and the solver supports it, and "ovr" otherwise. The
+        solvers "dual", "steepest" and "stochastic", and `partial_fit`, fit one against the rest.
     fit_intercept : bool, default=True
         Whether to fit b.
     solver : {"auto", "gram", "lbfgs", "dual", "steepest", "stochastic"}, default="auto"
@@ -150,12 +158,15 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         Coefficients, for X as given.
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Intercepts.
+    multi_class_ : str
+        "joint" or "ovr": how the classes were fitted; "ovr" with two classes.
     scale_ : float
         The scale s of the fit.
     objective_ : float
         The minimum, summed over the binary problems.
     margin_location_ : ndarray of shape (1,) or (n_classes,)
-        Catoni's estimate of the location of the training margins, at the scale of the fit.
+        Catoni's estimate of the location of the training margins, at the scale of the fit; one
+        number for a joint loss, which has one margin per row.
     margin_statistics_ : MarginStatistics
         Location, mean, variance, skewness and quantiles of the training margins.
     n_iter_ : int
@@ -194,6 +205,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         "alpha": number("that is finite and >= 0", lambda x: 0 <= x < np.inf, ["auto"]),
         "alpha_unit": one_of(["absolute", "standardised", "common"]),
         "leverage_bound": LEVERAGE_BOUND,
+        "multi_class": one_of(["auto", "joint", "ovr"]),
         "fit_intercept": FLAG,
         "solver": one_of(["auto", *SOLVERS]),
         "max_iter": whole(1),
@@ -218,6 +230,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         alpha: float | str = "auto",
         alpha_unit: str = "absolute",
         leverage_bound: float | None = None,
+        multi_class: str = "auto",
         fit_intercept: bool = True,
         solver: str = "auto",
         max_iter: int = 1000,
@@ -236,6 +249,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         self.alpha = alpha
         self.alpha_unit = alpha_unit
         self.leverage_bound = leverage_bound
+        self.multi_class = multi_class
         self.fit_intercept = fit_intercept
         self.solver = solver
         self.max_iter = max_iter
@@ -311,8 +325,8 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         scores = self.decision_function(X)
         scores = scores[:, np.newaxis] if scores.ndim == 1 else scores
         if not is_device_array(X):
-            return exact_probabilities(scores, self._loss(self.scale_))
-        return to_device_of(X, exact_probabilities(as_torch(scores), self._loss(self.scale_)))
+            return exact_probabilities(scores, self._fitted_loss)
+        return to_device_of(X, exact_probabilities(as_torch(scores), self._fitted_loss))
 
     def _fit_checked(
         self,
@@ -362,12 +376,16 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         start: Linear | None = None,
         report: Reporter | None = None,
         checkpoint: Checkpoint | None = None,
+        *,
+        is_stream: bool = False,
     ) -> None:
         """Fit at the scale given, or at the fixed point of the scale rule.
 
+        `is_stream` is set by `partial_fit`, whose updates are of one class against the rest.
         Raises a FloatingPointError where squares of the columns are not finite.
         """
         scale, n_iter = self._first_scale, 0
+        self.multi_class_ = self._multi_class(data.labels.n_classes, is_stream=is_stream)
         if checkpoint is not None and checkpoint.standing is not None:
             start, scale, n_iter = checkpoint.standing
         with Threads(self._threads) as threads, design_for(data.matrix, threads) as design:
@@ -376,7 +394,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
                 weights = bounded_weights(design, data, bound, centred=self.fit_intercept)
                 data = replace(data, weights=design.place(weights))
             alpha, unit = self._penalty
-            tasks = Tasks.of(data.labels, data.weights, self._loss(scale))
+            tasks = self._tasks(data, scale)
             request = Request(design, tasks.weights, tasks.losses, unit, alpha, self.fit_intercept)
             chosen = plan(request, self.solver)
             if self.verbose:
@@ -387,7 +405,9 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
                 prepared,
                 tasks,
                 np.full(len(tasks), alpha),
-                _start(prepared, start, (data.matrix.shape[1], len(tasks))),
+                _start(
+                    prepared, start, (data.matrix.shape[1], len(tasks) * tasks.columns_per_task)
+                ),
                 self.max_iter,
                 self.tol,
                 report,
@@ -403,7 +423,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
                 if iteration.is_finished(margins):
                     break
                 iteration.advance()
-                tasks = problem.tasks.with_loss(self._loss(iteration.scale))
+                tasks = self._tasks(data, iteration.scale)
                 problem = replace(problem, tasks=tasks, start=solution.linear)
             coef, intercept = prepared.to_data(solution.linear)
             self.n_passes_ = design.n_passes
@@ -416,7 +436,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         self._warn(solution, iteration)
 
     def _fit_held(self, data: TrainingData) -> None:
-        self._fit(data, report=Reporter(self) if self.verbose else None)
+        self._fit(data, report=Reporter(self) if self.verbose else None, is_stream=True)
 
     def _check_parameters(self) -> None:
         check_parameters(self, self._allowed)
@@ -426,6 +446,11 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
             raise ValueError(
                 f"scale must be at least {min_ratio:g} times the margin, {self.margin!r}; got "
                 f"{self.scale!r}"
+            )
+        if self.multi_class == "joint" and self.overconfidence > 0:
+            raise ValueError(
+                "multi_class='joint' needs overconfidence=0, where it is convex; got "
+                f"{self.overconfidence!r}. Set multi_class='ovr' to fit one class against the rest."
             )
 
     @property
@@ -438,12 +463,33 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
     def _loss(self, scale: float) -> MarginLoss:
         return MarginLoss(self.margin, scale, self.overconfidence, self.rho)
 
+    def _tasks(self, data: TrainingData, scale: float) -> Tasks:
+        """Return the tasks of a fit at a scale, joint or one against the rest."""
+        loss = self._loss(scale)
+        if self.multi_class_ == "joint":
+            return JointTasks.of(data.labels, data.weights, JointLoss.at_level(loss))
+        return Tasks.of(data.labels, data.weights, loss)
+
+    def _multi_class(self, n_classes: int, *, is_stream: bool) -> str:
+        """Return "joint" or "ovr"."""
+        is_joint = self.multi_class == "joint" or (
+            self.multi_class == "auto"
+            and self.overconfidence == 0
+            and self.solver in ("auto", "gram", "lbfgs")
+        )
+        return "joint" if is_joint and n_classes > 2 and not is_stream else "ovr"
+
+    @property
+    def _fitted_loss(self) -> MarginLoss | JointLoss:
+        loss = self._loss(self.scale_)
+        return JointLoss.at_level(loss) if self.multi_class_ == "joint" else loss
+
     def _identity(self, data: TrainingData) -> dict[str, Any]:
         """Return the parameters and properties of the data that a resumed fit must share."""
         labels = data.labels
         parameters = (
             *("margin", "scale", "overconfidence", "rho", "alpha", "alpha_unit"),
-            *("fit_intercept", "solver", "class_weight", "leverage_bound"),
+            *("fit_intercept", "solver", "class_weight", "leverage_bound", "multi_class"),
         )
         return {
             "shape": tuple(data.matrix.shape),

@@ -60,8 +60,8 @@ class JointLoss:
     loss : MarginLoss
         The loss φ of the joint margin, with ``overconfidence=0``.
     temperature : float, default=0.3
-        The temperature T > 0 of the smooth maximum. The loss tends to that of the largest other
-        score as T tends to zero.
+        The temperature T > 0 of the smooth maximum, in the unit of the margin. The loss tends to
+        that of the largest other score as T tends to zero.
 
     Examples
     --------
@@ -85,6 +85,15 @@ class JointLoss:
                 "positive overconfidence the joint loss is not convex: fit one class against the "
                 "rest instead."
             )
+
+    @classmethod
+    def at_level(cls, loss: MarginLoss, ratio: float = 0.3) -> "JointLoss":
+        """Return the joint loss whose temperature is `ratio` times the level γ of the margin loss.
+
+        Among 0.1, 0.3 and 1 the default ratio has the lowest log-loss in the mean over six data
+        sets (docs/methods.md).
+        """
+        return cls(loss, ratio * loss.margin)
 
     @property
     def margin(self) -> float:

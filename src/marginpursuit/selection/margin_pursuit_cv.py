@@ -173,7 +173,8 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
     _allowed: ClassVar[dict[str, Allowed]] = {
         name: allowed
         for name, allowed in MarginPursuitClassifier._allowed.items()
-        if name not in ("scale", "overconfidence", "alpha", "warm_start", "checkpoint")
+        if name
+        not in ("scale", "overconfidence", "alpha", "multi_class", "warm_start", "checkpoint")
     } | {
         "scales": numbers("that are positive and finite", np.nextafter(0, 1), np.finfo(float).max),
         "overconfidences": numbers("in [0, 1]", 0.0, 1.0),
@@ -403,6 +404,7 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
             margin=self.margin,
             rho=self.rho,
             alpha_unit=self.alpha_unit_,
+            multi_class="ovr",
             fit_intercept=self.fit_intercept,
             solver=self.solver,
             max_iter=self.max_iter,

@@ -1,0 +1,195 @@
+"""`MarginPursuitClassifier` with several classes and a joint loss."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.datasets import load_iris
+from sklearn.linear_model import LogisticRegression
+from sklearn.preprocessing import StandardScaler
+
+from marginpursuit import MarginPursuitClassifier
+from marginpursuit.blocks import Blocks
+from marginpursuit.losses import JointLoss, MarginLoss
+from marginpursuit.model_files import load_model, save_model
+
+OPTIONS = {"overconfidence": 0.0, "scale": 1.0, "alpha": 1e-3, "alpha_unit": "standardised"}
+
+
+def joint(**changes):
+    return MarginPursuitClassifier(**(OPTIONS | {"tol": 1e-9} | changes))
+
+
+@pytest.fixture(scope="module")
+def iris():
+    X, y = load_iris(return_X_y=True)
+    return X, np.array(["setosa", "versicolor", "virginica"])[y]
+
+
+@pytest.fixture(scope="module")
+def fitted(iris):
+    return joint().fit(*iris)
+
+
+def ordered(n_rows, seed):
+    """Return five ordered classes; the middle ones lie between others on a line."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, 10))
+    latent = X.sum(axis=1) / np.sqrt(10) + 0.7 * rng.logistic(size=n_rows)
+    return X, np.digitize(latent, [-1.2, -0.35, 0.35, 1.2])
+
+
+def test_attributes(iris, fitted):
+    X, y = iris
+    assert fitted.multi_class_ == "joint"
+    assert fitted.coef_.shape == (3, 4)
+    assert fitted.intercept_.shape == (3,)
+    assert fitted.margin_location_.shape == (1,)
+    scores = fitted.decision_function(X)
+    assert scores.shape == (150, 3)
+    assert_array_equal(fitted.predict(X), fitted.classes_[np.argmax(scores, axis=1)])
+    assert_allclose(scores.sum(axis=1), 0.0, atol=1e-8)
+    assert fitted.score(X, y) >= 0.97
+
+
+def test_objective_and_margins_are_those_of_the_joint_loss(iris, fitted):
+    X, y = iris
+    loss = JointLoss(MarginLoss(1.0, 1.0, 0.0), 0.3)
+    codes = np.unique(y, return_inverse=True)[1]
+    scores = fitted.decision_function(X)
+    penalty = 0.5e-3 * 4 * np.sum(X.var(axis=0) * fitted.coef_**2)
+    assert_allclose(fitted.objective_, loss.value(scores, codes).mean() + penalty, rtol=1e-9)
+    margins = loss.margins(scores, codes)
+    assert_allclose(fitted.margin_statistics_.mean, [margins.mean()], rtol=1e-9)
+    assert_allclose(fitted.margin_statistics_.quantiles[3], [np.median(margins)], rtol=1e-9)
+
+
+def test_probabilities_are_those_of_the_joint_link(iris):
+    X, y = iris
+    model = joint(alpha=0.1).fit(X, y)  # scores within the level
+    found, scores = model.predict_proba(X), model.decision_function(X)
+    assert_allclose(found, JointLoss(MarginLoss(1.0, 1.0, 0.0), 0.3).link(scores), atol=1e-10)
+    assert_allclose(found.sum(axis=1), 1.0)
+    assert_array_equal(np.argmax(found, axis=1), np.argmax(scores, axis=1))
+
+
+def test_the_temperature_follows_the_unit_of_the_margin(iris):
+    X, y = iris
+    once, twice = joint(alpha=1e-3).fit(X, y), joint(margin=2.0, scale=2.0, alpha=1e-3).fit(X, y)
+    assert_allclose(twice.coef_, 2.0 * once.coef_, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, "joint"),
+        ({"multi_class": "ovr"}, "ovr"),
+        ({"overconfidence": 0.5}, "ovr"),
+        ({"overconfidence": 1.0, "multi_class": "ovr"}, "ovr"),
+        ({"solver": "lbfgs"}, "joint"),
+        ({"solver": "steepest", "alpha_unit": "absolute", "max_iter": 20}, "ovr"),
+    ],
+)
+def test_which_classes_are_fitted_jointly(iris, changes, expected):
+    assert joint(**changes).fit(*iris).multi_class_ == expected
+
+
+def test_two_classes_are_one_binary_problem(iris):
+    X, y = iris[0][:100], iris[1][:100]
+    models = [joint(multi_class=name).fit(X, y) for name in ("joint", "ovr")]
+    assert_allclose(models[0].coef_, models[1].coef_, rtol=1e-9)
+    assert models[0].coef_.shape == (1, 4)
+
+
+def test_what_cannot_be_joint_is_refused(iris):
+    with pytest.raises(ValueError, match="multi_class='joint' needs overconfidence=0"):
+        joint(multi_class="joint", overconfidence=0.5).fit(*iris)
+    with pytest.raises(ValueError, match=r"solver='steepest'.*multi_class='ovr'"):
+        joint(multi_class="joint", solver="steepest", alpha_unit="absolute").fit(*iris)
+    with pytest.raises(AttributeError, match="partial_fit"):
+        joint(multi_class="joint").partial_fit(*iris, classes=np.unique(iris[1]))
+
+
+def test_a_stream_is_fitted_one_against_the_rest(iris):
+    X, y = iris
+    stream = joint().partial_fit(X, y, classes=np.unique(y))
+    assert stream.multi_class_ == "ovr"
+    assert_allclose(stream.coef_, joint(multi_class="ovr").fit(X, y).coef_, rtol=1e-4, atol=1e-6)
+
+
+def in_blocks(X):
+    parts = (X[:60], X[60:61], X[61:])
+    return Blocks([partial(lambda part: part, part) for part in parts])
+
+
+@pytest.mark.parametrize("layout", [np.asfortranarray, sparse.csr_matrix, in_blocks])
+@pytest.mark.parametrize("solver", ["gram", "lbfgs"])
+def test_layouts_agree(iris, fitted, layout, solver):
+    X, y = iris
+    model = joint(solver=solver).fit(layout(X), y)
+    assert_allclose(model.objective_, fitted.objective_, rtol=1e-8)
+    assert_allclose(model.coef_, fitted.coef_, rtol=1e-3, atol=1e-4)
+    found, expected = model.margin_statistics_, fitted.margin_statistics_
+    for name in ("location", "mean", "variance", "quantiles"):
+        assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-3, atol=1e-3)
+
+
+def test_a_weight_of_two_is_two_copies(iris):
+    X, y = iris
+    weights = np.ones(150)
+    weights[::3] = 2.0
+    copies = np.repeat(np.arange(150), weights.astype(int))
+    weighted = joint().fit(X, y, sample_weight=weights)
+    repeated = joint().fit(X[copies], y[copies])
+    assert_allclose(weighted.objective_, repeated.objective_, rtol=1e-8)
+    assert_allclose(weighted.coef_, repeated.coef_, rtol=1e-3, atol=1e-4)
+
+
+def test_class_weights_count_as_sample_weights(iris):
+    X, y = iris
+    by_class = joint(class_weight={"setosa": 1.0, "versicolor": 3.0, "virginica": 1.0}).fit(X, y)
+    by_row = joint().fit(X, y, sample_weight=np.where(y == "versicolor", 3.0, 1.0))
+    assert_allclose(by_class.coef_, by_row.coef_, rtol=1e-6, atol=1e-8)
+
+
+def test_warm_starts_clones_and_model_files(iris, fitted, tmp_path):
+    X, y = iris
+    again = clone(fitted).set_params(warm_start=True).fit(X, y)
+    assert again.fit(X, y).n_iter_ < fitted.n_iter_
+    save_model(fitted, tmp_path / "joint.model")
+    read = load_model(tmp_path / "joint.model")
+    assert_array_equal(read.predict_proba(X), fitted.predict_proba(X))
+    assert read.multi_class_ == "joint"
+
+
+def test_a_scale_rule_uses_the_joint_margins(iris):
+    model = joint(scale="auto", tol=1e-6).fit(*iris)
+    assert model.scale_ >= np.sqrt(2.0) * 0.98
+    assert model.multi_class_ == "joint"
+
+
+def test_units_of_columns_change_no_prediction(iris):
+    X, y = iris
+    factors = np.array([1e-3, 1.0, 1e4, 10.0])
+    scaled = joint().fit(X * factors, y)
+    assert_allclose(scaled.coef_ * factors, joint().fit(X, y).coef_, rtol=1e-3, atol=1e-4)
+
+
+def test_columns_whose_squares_overflow(iris):
+    X, y = iris
+    huge = joint().fit(X * 1e200, y)
+    assert_array_equal(huge.predict(X * 1e200), joint().fit(X, y).predict(X))
+
+
+def test_ordered_classes_are_as_accurate_as_softmax_regression():
+    X, y = ordered(3000, 0)
+    test, labels = ordered(4000, 1)
+    scaler = StandardScaler().fit(X)
+    softmax = LogisticRegression().fit(scaler.transform(X), y).score(scaler.transform(test), labels)
+    found = joint(alpha=0.3 / 3000, tol=1e-5).fit(X, y).score(test, labels)
+    against_rest = joint(alpha=0.3 / 3000, tol=1e-5, multi_class="ovr").fit(X, y)
+    assert found >= softmax - 0.01
+    assert found > against_rest.score(test, labels)
