@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from solver_problems import make, normal
 
@@ -12,12 +12,13 @@ from marginpursuit.blocks import Blocks
 from marginpursuit.design import BlockDesign, MemoryDesign, design_for
 from marginpursuit.losses import HingeLoss, LogisticLoss, MarginLoss
 from marginpursuit.solvers import SOLVERS, Policy, Request, plan, plan_gram
+from marginpursuit.solvers._penalty import request_unit
 from marginpursuit.tasks import Labels, Tasks
 
 LOSS = MarginLoss()
 
 
-def request(X, *, unit="common", n_folds=1, alpha=0.1, loss=LOSS, **options):
+def request(X, *, unit="absolute", n_folds=1, alpha=0.1, loss=LOSS, **options):
     n_rows = X.shape[0]
     weights = np.full((n_folds, n_rows), 1 / n_rows)
     return Request(design_for(X), weights, (loss,), unit, alpha, True, **options)
@@ -31,9 +32,6 @@ SINGLE_FITS = [
     (zeros(5000, 2048), "gram", "saves more sweeps than it costs"),
     (zeros(5000, 2049), "lbfgs", "too large"),
     (zeros(10, 5000), "gram", "Gram matrix of the rows"),
-    (sparse.csr_matrix((4096, 5000)), "gram", "Gram matrix of the rows"),
-    (sparse.csr_matrix((4097, 5000)), "lbfgs", "too large"),
-    (sparse.csr_matrix((5000, 3000)), "lbfgs", "too large"),
 ]
 
 
@@ -65,6 +63,45 @@ def test_the_table_of_searches_over_sparse_rows(n_rows, n_columns, unit, n_probl
     chosen = plan(request(sparse.csr_matrix((n_rows, n_columns)), n_folds=3, **options))
     has_dual = "dual_pass" in design_for(sparse.csr_matrix((2, 2))).capabilities
     assert chosen.solver == (solver if has_dual or solver != "dual" else "lbfgs")
+
+
+SPARSE_FITS = [
+    # rows, columns, unit, penalty times rows, solver
+    (1024, 3000, "row", 0.3, "gram"),
+    (1025, 3000, "row", 0.3, "dual"),
+    (9000, 3000, "common", 0.3, "dual"),
+    (9000, 3000, "common", 0.0099, "lbfgs"),  # too many passes
+    (1025, 3000, "common", 0.0099, "gram"),
+    (9000, 3000, "absolute", 0.3, "lbfgs"),  # the size of the rows is unknown
+    (9000, 2000, "row", 0.3, "gram"),
+]
+
+
+@pytest.mark.parametrize(("n_rows", "n_columns", "unit", "penalty", "solver"), SPARSE_FITS)
+def test_the_table_of_single_fits_of_sparse_rows(n_rows, n_columns, unit, penalty, solver):
+    X = sparse.csr_matrix((n_rows, n_columns))
+    has_dual = "dual_pass" in design_for(X).capabilities
+    default = "lbfgs" if n_rows > 4096 else "gram"
+    chosen = plan(request(X, unit=unit, alpha=penalty / n_rows)).solver
+    assert chosen == (solver if has_dual or solver != "dual" else default)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
+def test_the_unit_of_a_row_is_the_weighted_median_of_the_squared_norms(kind):
+    """A long row and rows of zeros leave it unchanged; a weight of 2 is the row twice."""
+    norms = np.array([1.0, 2.0, 3.0, 1e6, 0.0])
+    X = norms[:, np.newaxis] * np.array([0.6, 0.8])
+    weights = np.array([[1.0, 1.0, 2.0, 1.0, 1.0]]) / 6
+    for unit, expected in (("row", 9.0), ("absolute", 1.0)):
+        asked = Request(design_for(kind(X)), weights, (LOSS,), unit, 0.1, True)
+        standardisation = asked.design.standardisation(weights[0], centred=True)
+        found = request_unit(asked, standardisation)[0] / standardisation.inverse_deviation**2
+        assert_allclose(found, expected, rtol=1e-6)
+    repeated = np.repeat(X, [1, 1, 2, 1, 1], axis=0)
+    asked = Request(design_for(kind(repeated)), np.full((1, 6), 1 / 6), (LOSS,), "row", 0.1, True)
+    standardisation = asked.design.standardisation(asked.weights[0], centred=True)
+    found = request_unit(asked, standardisation)[0] / standardisation.inverse_deviation**2
+    assert_allclose(found, 9.0, rtol=1e-6)
 
 
 def test_a_policy_changes_the_plan():

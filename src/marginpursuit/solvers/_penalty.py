@@ -10,27 +10,32 @@ absolute      Σ_j w_j²
 column        Σ_j v_j w_j²
 standardised  d Σ_j v_j w_j²
 common        (Σ_j v_j) Σ_j w_j²
+row           q Σ_j w_j²
 ============  ===============================
 
-The last two are the squared norm for rows whose mean squared norm has been scaled to one: each
-column separately, or all columns by a common factor.
+"standardised" and "common" are the squared norm for rows whose mean squared norm has been scaled to
+one: each column separately, or all columns by a common factor. q is the median of the squared norms
+of the rows: unlike their mean it does not depend on a few long rows, as long texts are.
 """
 
 import numpy as np
 
+from marginpursuit._namespaces import to_numpy
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Standardisation
 from marginpursuit.solvers._problem import Request
 
 #: The units by name.
-UNITS = ("absolute", "column", "standardised", "common")
+UNITS = ("absolute", "column", "standardised", "common", "row")
 
 #: Units that do not change when the columns are rotated.
-ROTATION_INVARIANT = ("absolute", "common")
+ROTATION_INVARIANT = ("absolute", "common", "row")
 
 
-def penalty_unit(name: str, inverse_deviation: FloatArray, variance: FloatArray) -> FloatArray:
-    """Return the unit of each fold and column.
+def penalty_unit(
+    name: str, inverse_deviation: FloatArray, variance: FloatArray, median_square: float = 1.0
+) -> FloatArray:
+    """Return the unit of each fold and column; `median_square` is that of the unit "row".
 
     `variance`, of shape (n_folds, n_columns), is that of the standardised columns in each fold. A
     column that is constant in one fold but not in all has an infinite unit there: its coefficient
@@ -45,7 +50,9 @@ def penalty_unit(name: str, inverse_deviation: FloatArray, variance: FloatArray)
         deviation = np.divide(
             1.0, inverse_deviation, out=np.zeros_like(inverse_deviation), where=varies
         )
-        total = variance @ deviation**2 if name == "common" else np.ones(len(variance))
+        total = np.full(len(variance), median_square if name == "row" else 1.0)
+        if name == "common":
+            total = variance @ deviation**2
         unit = np.outer(total, inverse_deviation**2)
     return np.where(varies & is_constant, np.inf, unit)
 
@@ -57,7 +64,22 @@ def request_unit(request: Request, standardisation: Standardisation) -> FloatArr
         variance = request.design.fold_variances(
             request.weights, standardisation, centred=request.fit_intercept
         )
-    return penalty_unit(request.unit, standardisation.inverse_deviation, variance)
+    median_square = _median_square(request) if request.unit == "row" else 1.0
+    inverse_deviation = standardisation.inverse_deviation
+    return penalty_unit(request.unit, inverse_deviation, variance, median_square)
+
+
+def _median_square(request: Request) -> float:
+    """Return the weighted median of ‖x‖² over the rows that are not zero."""
+    design = request.design
+    norms = to_numpy(design.row_norms(Standardisation.identity(design.n_columns)))
+    weights = to_numpy(mean_weights(request)[0])
+    used = np.flatnonzero((weights > 0) & (norms > 0))
+    if not len(used):
+        return 1.0
+    order = used[np.argsort(norms[used])]
+    cumulative = np.cumsum(weights[order])
+    return float(norms[order[np.searchsorted(cumulative, 0.5 * cumulative[-1])]]) ** 2
 
 
 def mean_unit(unit: FloatArray) -> FloatArray:

@@ -59,8 +59,8 @@ def plan(request: Request, solver: str = "auto") -> Plan:
         =====================================================  ==============================
         data                                                   solver
         =====================================================  ==============================
-        folds of sparse rows, wide or many, where the penalty  dual
-        is rotation-invariant and positive
+        sparse rows, wide or many, with a rotation-invariant   dual
+        penalty; in a single fit, of at least 0.01/n_rows
         folds of other sparse wide rows, few binary problems   lbfgs
         at most 2048 columns                                   gram
         at most 4096 rows, fewer than columns                  gram, in the space of the rows
@@ -89,13 +89,22 @@ def plan(request: Request, solver: str = "auto") -> Plan:
     shape = f"{design.n_rows} rows x {design.n_columns} columns"
     default = _dense_default(request, shape)
     is_wide = design.n_columns > design.n_rows >= policy.min_dual_rows
-    if request.is_search and design.is_sparse and (is_wide or default.solver == "lbfgs"):
-        if SOLVERS["dual"].supports(request) is None:
-            return Plan("dual", f"folds of sparse rows, {shape}: a dual pass costs one sweep")
-        is_in_memory = "row_access" in design.capabilities
-        if is_wide and is_in_memory and request.n_problems < policy.min_row_space_problems:
-            return Plan("lbfgs", f"folds of sparse wide rows, {shape}: few problems share a factor")
+    if not design.is_sparse or not (is_wide or default.solver == "lbfgs"):
+        return default
+    if SOLVERS["dual"].supports(request) is None and _dual_is_fast(request):
+        return Plan("dual", f"sparse rows, {shape}: a dual pass costs one sweep")
+    has_few_problems = request.n_problems < policy.min_row_space_problems
+    is_in_memory = "row_access" in design.capabilities
+    if request.is_search and is_wide and is_in_memory and has_few_problems:
+        return Plan("lbfgs", f"folds of sparse wide rows, {shape}: few problems share a factor")
     return default
+
+
+def _dual_is_fast(request: Request) -> bool:
+    """Whether dual passes converge fast: for fold fits, to a loose tolerance, they always do."""
+    is_relative = request.unit in ("common", "row")
+    penalty = request.least_alpha * request.design.n_rows
+    return request.is_search or (is_relative and penalty >= request.policy.min_dual_penalty)
 
 
 def _dense_default(request: Request, shape: str) -> Plan:

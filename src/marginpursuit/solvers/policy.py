@@ -51,6 +51,11 @@ class Policy:
     #: take 15 s without and 47 s with it for one class, and longer without it for 20.
     min_row_space_problems: int = 8
 
+    #: Penalty, in the unit "common" or "row" and times n_rows, from which a single fit of sparse
+    #: wide rows takes dual passes: news20 takes 22 passes to 1e-6 with 0.3, and 3 to 6 times as
+    #: many with 0.03.
+    min_dual_penalty: float = 0.01
+
     #: n_rows / n_columns from which the L-BFGS estimate of the gap is reliable.
     overdetermined_ratio: float = 100.0
     #: Steps after which the estimate of the gap is verified by the Hessian: a constant, and a
