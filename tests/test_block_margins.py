@@ -1,6 +1,7 @@
 """Statistics of margins in blocks: those of all margins, from summaries that are small."""
 
 import pickle
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -109,7 +110,8 @@ def test_what_leaves_a_block_hardly_grows_with_its_rows():
     for n_rows in (10_000, 1_000_000):
         values = np.random.default_rng(1).normal(1.0, 0.8, (n_rows, 1))
         codes = np.ones(n_rows, dtype=np.intp)
-        held = _block_margins._sorted_margins(np.array([1]), values, codes)
+        margins = partial(_block_margins._margins_against_rest, np.array([1]))
+        held = _block_margins._sorted_margins(margins, values, codes)
         sizes.append(len(pickle.dumps(_block_margins._cells(held, None, 18))))
     assert sizes[1] < 2.5 * sizes[0] < 150_000
 

@@ -15,7 +15,7 @@ from marginpursuit.classifiers import margin_pursuit
 from marginpursuit.classifiers._margins import Margins
 from marginpursuit.classifiers._probabilities import exact_probabilities
 from marginpursuit.location import catoni_location
-from marginpursuit.losses import MarginLoss
+from marginpursuit.losses import JointLoss, MarginLoss
 from marginpursuit.tasks import Labels
 
 SETTINGS = [
@@ -137,6 +137,9 @@ def margins_of(model, X, y):
     scores = model.decision_function(X)
     if scores.ndim == 1:
         return (np.where(y == model.classes_[1], 1, -1) * scores)[:, np.newaxis]
+    if model.multi_class_ == "joint":
+        loss = JointLoss.at_level(MarginLoss(model.margin, overconfidence=0.0))
+        return loss.margins(scores, np.searchsorted(model.classes_, y))[:, np.newaxis]
     return np.where(y[:, np.newaxis] == model.classes_, scores, -scores)
 
 

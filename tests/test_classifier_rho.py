@@ -101,6 +101,7 @@ def test_every_solver_finds_the_minimum(rho, overconfidence, n_classes, weighted
         overconfidence=overconfidence,
         rho=rho,
         alpha=ALPHA,
+        multi_class="ovr",
         solver=solver,
         tol=1e-9,
         max_iter=20_000,
