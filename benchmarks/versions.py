@@ -32,13 +32,17 @@ def measurements(sets: list[str]) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield what is measured: a name, and a function that does the work once."""
     from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV, datasets
 
+    # Parameters that older versions do not have, at values that mean what those do.
+    as_before = {"probability": None, "multi_class": "ovr", "leverage_bound": None}
+    known = MarginPursuitClassifier().get_params()
+    common = {name: value for name, value in as_before.items() if name in known}
     rng = np.random.default_rng(0)
     shapes = {"540 x 54": (540, 54), "425 x 4932": (425, 4932), "300,000 x 50": (300_000, 50)}
     for shape, (n_rows, n_columns) in shapes.items():
         X = rng.normal(size=(n_rows, n_columns))
         y = (X @ rng.normal(size=n_columns) + np.sqrt(n_columns) * rng.normal(size=n_rows)) > 0
         for label, loss in LOSSES.items():
-            model = MarginPursuitClassifier(**loss, alpha=1e-6)
+            model = MarginPursuitClassifier(**loss, **common, alpha=1e-6, alpha_unit="absolute")
             yield f"fit, {shape}, {label}", lambda m=model, X=X, y=y: m.fit(X, y)
     for name in sets:
         data = datasets.load(name, original_labels=True, fetch=False)
@@ -48,7 +52,8 @@ def measurements(sets: list[str]) -> Iterator[tuple[str, Callable[[], Any]]]:
         for label, loss in LOSSES.items():
             if name == "news20" and loss["overconfidence"] == 0:
                 continue  # minutes
-            model = MarginPursuitClassifier(**loss, alpha=1e-6, alpha_unit="standardised")
+            parameters = loss | common | {"alpha": 1e-6, "alpha_unit": "standardised"}
+            model = MarginPursuitClassifier(**parameters)
             yield f"fit, {name}, {label}", lambda m=model, X=X, y=y: m.fit(X, y)
         if name != "news20":
             search = MarginPursuitClassifierCV()
