@@ -9,6 +9,7 @@ from scipy import sparse
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
+from marginpursuit import _kernels
 from marginpursuit._threads import Threads
 from marginpursuit.blocks import Blocks
 from marginpursuit.design import Standardisation, design_for
@@ -170,6 +171,18 @@ def test_the_gradient_of_the_problem_is_its_derivative():
         assert_allclose(gradient[j], (ends[0] - ends[1]) / (2 * step), atol=1e-8)
     coef, intercept = problem.split(point)
     assert_array_equal(problem.join(coef, intercept), point)
+
+
+def test_a_sweep_without_compiled_kernels_is_the_same(monkeypatch):
+    X, codes, weights = data()
+    problem = problem_of(X, codes, weights, JointLoss(MarginLoss(1.0, 0.8, 0.0), 0.3), "gram")
+    point = np.random.default_rng(4).normal(size=(1, N_CLASSES * 7))
+    compiled = problem.value_and_gradient(point, np.zeros(1, dtype=int))
+    monkeypatch.setattr(_kernels, "joint_losses", None)
+    for found, expected in zip(
+        problem.value_and_gradient(point, np.zeros(1, dtype=int)), compiled, strict=True
+    ):
+        assert_allclose(found, expected, rtol=1e-11, atol=1e-13)
 
 
 @pytest.mark.parametrize("layout", ["dense", "CSR", "blocks"])

@@ -27,6 +27,9 @@ _fastest = _arrays if _compiled is None else _compiled
 #: The losses of many tasks at once, for the scores that a matrix product gave.
 task_losses = _fastest.task_losses
 
+#: The joint loss of several classes, likewise; None for NumPy, where `JointLoss` evaluates it.
+joint_losses: Any = None if _compiled is None else _compiled.joint_losses
+
 #: One half of the two-loop recursion of a quasi-Newton method, for many tasks.
 lbfgs_loop = _fastest.lbfgs_loop
 
@@ -48,6 +51,7 @@ __all__ = [
     "Descent",
     "active",
     "csr_gram",
+    "joint_losses",
     "lbfgs_loop",
     "rows",
     "sweep_tiles",

@@ -9,6 +9,17 @@ from marginpursuit.losses import Loss
 
 LEVELS: tuple[str, ...]
 
+def joint_losses(
+    first: int,
+    parameters: NDArray[np.float64],
+    temperature: float,
+    codes: NDArray[np.intp],
+    weights: NDArray[np.float64],
+    intercept: NDArray[np.float64],
+    scores: NDArray[np.float64],
+    slope: NDArray[np.float64],
+    level: str = ...,
+) -> float: ...
 def task_losses(
     first: int,
     losses: NDArray[np.float64],

@@ -108,6 +108,13 @@ cdef extern from "sweep.h" nogil:
         double value[TASK_LANES]
         double gap[TASK_LANES]
         double balance[TASK_LANES]
+    ctypedef struct joint_t:
+        loss_t loss
+        double temperature
+        Py_ssize_t n_classes
+        const Py_ssize_t *codes
+        const double *weight
+        const double *intercept
     ctypedef struct kernels_t:
         void (*sweep)(layout_t, int, const matrix_t *, Py_ssize_t, Py_ssize_t,
                       sweep_t *) noexcept nogil
@@ -127,6 +134,8 @@ cdef extern from "sweep.h" nogil:
         double (*add_dot)(Py_ssize_t, double, const double *, double *, const double *) noexcept nogil
         void (*descend)(layout_t, int, const matrix_t *, descent_t *) noexcept nogil
         void (*tiles)(const float *, Py_ssize_t, Py_ssize_t, Py_ssize_t, tiles_t *) noexcept nogil
+        void (*joint_losses)(const joint_t *, Py_ssize_t, double *, double *,
+                             double *) noexcept nogil
     int usable_levels()
     const kernels_t *kernels_at(int level)
 
@@ -401,6 +410,43 @@ def task_losses(
             read_loss(parameters, k, &loss)
             kernels.task_losses(&loss, &codes[first], positive[k], &weights[part[k], first],
                                 intercept[k], n, &scores[k, 0], &value[k], &slope[k])
+
+
+def joint_losses(
+    Py_ssize_t first, parameters, double temperature, const Py_ssize_t[::1] codes not None,
+    const double[::1] weights not None, const double[::1] intercept not None,
+    double[:, ::1] scores not None, double[::1] slope not None, str level=BEST,
+):
+    """Turn the scores of some rows into derivatives of a joint loss; return its weighted sum.
+
+    `scores` has a row for each class and a column for each row of the data from `first` on, to which
+    the intercepts are still to be added. `parameters` are the kernel parameters of the margin loss.
+    The sums of the derivatives are added to `slope`.
+    """
+    cdef Py_ssize_t n = scores.shape[1], n_classes = scores.shape[0], i
+    cdef const kernels_t *kernels = kernels_at(level_of(level))
+    cdef const double[:, ::1] row = parameters
+    cdef double value = 0.0
+    cdef joint_t joint
+    check_losses(row, 1)
+    check_length("intercept", intercept.shape[0], n_classes)
+    check_length("slope", slope.shape[0], n_classes)
+    check_length("weights", weights.shape[0], codes.shape[0])
+    if n_classes < 2 or not temperature > 0:
+        raise ValueError("a joint loss needs two classes and a positive temperature")
+    if not 0 <= first <= first + n <= codes.shape[0]:
+        raise IndexError(f"rows [{first}, {first + n}) are not within {codes.shape[0]} rows")
+    for i in range(first, first + n):
+        if not 0 <= codes[i] < n_classes:
+            raise IndexError(f"class {codes[i]} is not within {n_classes} classes")
+    if n == 0:
+        return value
+    read_loss(row, 0, &joint.loss)
+    joint.temperature, joint.n_classes = temperature, n_classes
+    joint.codes, joint.weight, joint.intercept = &codes[first], &weights[first], &intercept[0]
+    with nogil:
+        kernels.joint_losses(&joint, n, &scores[0, 0], &value, &slope[0])
+    return value
 
 
 #: The multiples to which `sweep_tiles` expects columns, and rows of coefficients, to be padded, and

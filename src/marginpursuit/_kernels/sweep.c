@@ -292,6 +292,7 @@ static double add_dot(ptrdiff_t n, double factor, const double *x, double *y, co
     return sum;
 }
 
+#include "joint.h"
 #include "descent.h"
 
 #if defined(__GNUC__)
@@ -302,5 +303,5 @@ static double add_dot(ptrdiff_t n, double factor, const double *x, double *y, co
 
 const kernels_t JOIN(kernels, LEVEL) = {
     sweep,       scores,    adjoint, squares, norms, task_losses,
-    sweep_tasks, dual_pass, add_dot, descend, tiles,
+    sweep_tasks, dual_pass, add_dot, descend, tiles, joint_losses,
 };

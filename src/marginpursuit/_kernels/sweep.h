@@ -114,6 +114,16 @@ typedef struct {
     double *table;                 /* in-out: (n_columns, 2, TASK_LANES), coefficients and gradients */
 } task_sweep_t;
 
+/* The joint loss of several classes for some rows; see joint.h. */
+typedef struct {
+    loss_t loss;
+    double temperature;
+    ptrdiff_t n_classes;
+    const ptrdiff_t *codes;  /* the class of each row */
+    const double *weight;    /* sample weights, one per row */
+    const double *intercept; /* one per class */
+} joint_t;
+
 /* A pass of dual coordinate ascent over CSR rows; see dual_pass.h. */
 typedef struct {
     const ptrdiff_t *rows;      /* in the order of the pass; they may name no column twice */
@@ -165,6 +175,9 @@ typedef struct {
     void (*descend)(layout_t, int type, const matrix_t *, descent_t *);
     /* Rows of d floats each, d a multiple of PADDING; NULL where the compiler has no vectors. */
     void (*tiles)(const float *, ptrdiff_t first, ptrdiff_t last, ptrdiff_t d, tiles_t *);
+    /* Turns the scores of n rows, less the intercepts, into derivatives of a joint loss; they are
+     * (n_classes, n). Sums are added to the value and, for each class, to the slope. */
+    void (*joint_losses)(const joint_t *, ptrdiff_t n, double *scores, double *value, double *slope);
 } kernels_t;
 
 extern const kernels_t kernels_baseline;

@@ -1,11 +1,12 @@
 """Value and gradient of joint losses, for rows in memory as they are.
 
-Each chunk of rows takes two matrix products, with the losses in between. Chunks are summed in
-order, so no result depends on the number of threads.
+Each chunk of rows takes two matrix products, with the losses in between. Blocks of rows are summed
+in order, so no result depends on the number of threads.
 """
 
 import numpy as np
 
+from marginpursuit import _kernels
 from marginpursuit._validation import FloatArray
 from marginpursuit.design._base import Sweep
 from marginpursuit.design._threaded_matrix import ThreadedMatrix
@@ -18,37 +19,53 @@ def sweep_joint(
     """Sweep dense or CSR rows for joint tasks."""
     assert isinstance(tasks, JointTasks)
     n_scores, n_columns, n_classes = len(intercept), rows.n_columns, tasks.n_classes
-    coef = np.ascontiguousarray(coef, dtype=rows.product_type)
+    coef_rows = np.ascontiguousarray(coef.T, dtype=rows.product_type)
 
     def add(first: int, last: int, total: FloatArray) -> None:
         for start, stop, used in tasks.used_ranges(first, last):
             columns = (used[:, np.newaxis] * n_classes + np.arange(n_classes)).ravel()
-            own = slice(None) if len(used) == len(tasks) else columns
-            some, its_coef, offset = tasks.take(used), coef[:, own], intercept[own]
-            gradient, sums = np.zeros((len(columns), n_columns)), np.zeros((len(columns), 2))
+            some, own, offset = tasks.take(used), coef_rows[columns], intercept[columns]
+            gradient, slope = np.zeros((len(columns), n_columns)), np.zeros(len(columns))
+            value = np.zeros(len(used))
             for span, chunk in rows.chunks(start, stop, n_scores):
-                scores = np.asfortranarray(chunk @ its_coef, dtype=np.float64)
-                scores += offset
-                sums[::n_classes, 0] += joint_derivatives(scores, some, span)
-                sums[:, 1] += scores.sum(axis=0)
+                product = (chunk @ own.T).T if rows.is_sparse else own @ chunk.T
+                scores = np.ascontiguousarray(product, dtype=np.float64)
+                value += joint_derivatives(scores, some, span.start, offset, slope)
                 derivatives = scores.astype(rows.product_type, copy=False)
-                gradient += (chunk.T @ derivatives).T if rows.is_sparse else derivatives.T @ chunk
-            total[own] += np.hstack([gradient, sums])
+                gradient += (chunk.T @ derivatives.T).T if rows.is_sparse else derivatives @ chunk
+            total[columns, :n_columns] += gradient
+            total[columns, n_columns] += slope
+            total[used * n_classes, n_columns + 1] += value
 
     total = rows.sum_blocks((n_scores, n_columns + 2), rows.n_rows, add)
-    value = total[::n_classes, n_columns].copy()
-    return Sweep(value, total[:, :n_columns].T, total[:, n_columns + 1].copy())
+    value = total[::n_classes, n_columns + 1].copy()
+    return Sweep(value, total[:, :n_columns].T, total[:, n_columns].copy())
 
 
-def joint_derivatives(scores: FloatArray, tasks: JointTasks, span: slice) -> FloatArray:
-    """Replace scores of shape (n_rows, n_tasks · n_classes) by weighted derivatives.
+def joint_derivatives(
+    scores: FloatArray, tasks: JointTasks, first: int, intercept: FloatArray, slope: FloatArray
+) -> FloatArray:
+    """Replace the scores of rows from `first` on by weighted derivatives.
 
-    Returns the weighted sum of the losses of each task; `span` are the rows of the chunk.
+    Scores have a row for each class of each task, to which the intercept is still to be added.
+    Returns the weighted sum of the losses of each task; the sums of derivatives are added to
+    `slope`.
     """
     n_classes, values = tasks.n_classes, np.empty(len(tasks))
-    for k, loss in enumerate(tasks.losses):
-        own = slice(k * n_classes, (k + 1) * n_classes)
-        weights = tasks.weights[tasks.fold[k], span]
-        value, scores[:, own] = loss.value_and_gradient(scores[:, own], tasks.codes[span], weights)
+    for k, joint in enumerate(tasks.losses):
+        own, weights = slice(k * n_classes, (k + 1) * n_classes), tasks.weights[tasks.fold[k]]
+        parameters = joint.loss.kernel_parameters
+        if parameters is not None and _kernels.joint_losses is not None:
+            values[k] = _kernels.joint_losses(
+                *(first, np.array([parameters], dtype=np.float64), joint.temperature),
+                *(tasks.codes, weights, intercept[own], scores[own], slope[own]),
+            )
+            continue
+        span = slice(first, first + scores.shape[1])
+        value, derivatives = joint.value_and_gradient(
+            scores[own].T + intercept[own], tasks.codes[span], weights[span]
+        )
+        scores[own] = derivatives.T
+        slope[own] += derivatives.sum(axis=0)
         values[k] = value.sum()
     return values

@@ -1,0 +1,102 @@
+/* The joint loss of several classes: phi(f_y - T log sum of exp(f_k/T) over k != y).
+ *
+ * A block of rows at a time: the scores of a class are a contiguous vector of rows, so that the
+ * maximum, the powers and their sum over the classes are computed for LANES rows at once. The last
+ * block of fewer rows is padded with zeros, and its padding has derivatives of zero.
+ */
+#ifndef MARGINPURSUIT_JOINT_H
+#define MARGINPURSUIT_JOINT_H
+
+#include "loss.h"
+#include "sweep.h"
+#include "vectors.h"
+
+enum { JOINT_ROWS = 64 }; /* of a block, a multiple of LANES */
+
+/* Adds the intercept of a class to its scores in a block, and raises `top` to them. Those of the rows
+ * of this class are kept in `own` and replaced by -infinity. */
+static void begin_class(ptrdiff_t class, double intercept, const ptrdiff_t *codes, ptrdiff_t n,
+                        double *f, double *own, double *top)
+{
+    for (ptrdiff_t i = 0; i < n; i++) f[i] += intercept;
+    for (ptrdiff_t i = 0; i < n; i++)
+        if (codes[i] == class) {
+            own[i] = f[i];
+            f[i] = -INFINITY;
+        }
+    for (ptrdiff_t i = 0; i < n; i++) top[i] = top[i] > f[i] ? top[i] : f[i];
+}
+
+/* Replaces scores by exp((f - top)/T), and adds them to the totals. */
+static void raise_class(double inverse, const double *top, double *f, double *total)
+{
+    for (int i = 0; i < JOINT_ROWS; i += LANES) {
+        const vec power = exp_of_negative((load_f8(f + i) - load_f8(top + i)) * splat(inverse));
+        store(f + i, power);
+        store(total + i, load_f8(total + i) + power);
+    }
+}
+
+/* Multiplies powers by the factors of their rows; returns the sum. */
+static double scale_class(const double *factor, double *f)
+{
+    vec sum = splat(0.0);
+    for (int i = 0; i < JOINT_ROWS; i += LANES) {
+        const vec derivative = load_f8(f + i) * load_f8(factor + i);
+        store(f + i, derivative);
+        sum += derivative;
+    }
+    return lane_sum(sum);
+}
+
+static void joint_losses(const joint_t *joint, ptrdiff_t n, double *scores, double *value,
+                         double *slope)
+{
+    ALIGNED double sign[JOINT_ROWS], own[JOINT_ROWS], top[JOINT_ROWS], total[JOINT_ROWS];
+    ALIGNED double margin[JOINT_ROWS], factor[JOINT_ROWS], padded[JOINT_ROWS];
+    for (int i = 0; i < JOINT_ROWS; i++) sign[i] = 1.0;
+    sweep_t s = {.sign = sign, .loss = joint->loss};
+    loss_state_t state = start_loss(&s);
+    for (ptrdiff_t first = 0; first < n; first += JOINT_ROWS) {
+        const ptrdiff_t here = n - first < JOINT_ROWS ? n - first : JOINT_ROWS;
+        const ptrdiff_t *codes = joint->codes + first;
+        const size_t size = (size_t)here * sizeof(double);
+        for (int i = 0; i < JOINT_ROWS; i++) {
+            own[i] = total[i] = factor[i] = padded[i] = 0.0;
+            top[i] = i < here ? -INFINITY : 0.0;
+        }
+        for (ptrdiff_t k = 0; k < joint->n_classes; k++)
+            begin_class(k, joint->intercept[k], codes, here, scores + k * n + first, own, top);
+        for (ptrdiff_t k = 0; k < joint->n_classes; k++) {
+            double *f = scores + k * n + first;
+            if (here == JOINT_ROWS) raise_class(1.0 / joint->temperature, top, f, total);
+            else {
+                memcpy(padded, f, size);
+                raise_class(1.0 / joint->temperature, top, padded, total);
+                memcpy(f, padded, size);
+            }
+        }
+        for (ptrdiff_t i = 0; i < here; i++)
+            margin[i] = own[i] - top[i] - joint->temperature * log(total[i]);
+        s.weight = joint->weight + first;
+        apply_loss(&state, &s, 0, here, margin); /* now the derivatives in the margins */
+        for (ptrdiff_t i = 0; i < here; i++) factor[i] = -margin[i] / total[i];
+        for (ptrdiff_t k = 0; k < joint->n_classes; k++) {
+            double *f = scores + k * n + first;
+            if (here == JOINT_ROWS) slope[k] += scale_class(factor, f);
+            else {
+                memcpy(padded, f, size);
+                slope[k] += scale_class(factor, padded);
+                memcpy(f, padded, size);
+            }
+        }
+        for (ptrdiff_t i = 0; i < here; i++) {
+            scores[codes[i] * n + first + i] = margin[i];
+            slope[codes[i]] += margin[i];
+        }
+    }
+    finish_loss(&state, &s);
+    *value += s.value;
+}
+
+#endif

@@ -1,0 +1,72 @@
+"""The compiled kernel of the joint loss against `JointLoss`, at every SIMD level."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+from marginpursuit.losses import RHOS, JointLoss, MarginLoss
+
+_compiled = pytest.importorskip("marginpursuit._kernels._compiled")
+
+N_CLASSES = 5
+
+
+def case(n_rows, size=2.0):
+    rng = np.random.default_rng(n_rows)
+    scores = size * rng.normal(size=(N_CLASSES, n_rows))
+    codes = rng.integers(N_CLASSES, size=n_rows).astype(np.intp)
+    return scores, codes, rng.random(n_rows), rng.normal(size=N_CLASSES)
+
+
+def call(scores, codes, weights, intercept, loss=None, temperature=0.3, first=0, **options):
+    loss = MarginLoss(1.0, 0.8, 0.0) if loss is None else loss
+    parameters, slope = np.array([loss.kernel_parameters]), np.ones(len(intercept))
+    value = _compiled.joint_losses(
+        first, parameters, temperature, codes, weights, intercept, scores, slope, **options
+    )
+    return value, slope - 1.0
+
+
+@pytest.mark.parametrize("level", _compiled.LEVELS)
+@pytest.mark.parametrize("rho", RHOS)
+@pytest.mark.parametrize("n_rows", [1, 7, 63, 64, 65, 200])
+@pytest.mark.parametrize("size", [0.5, 1e3])
+def test_value_and_derivatives(level, rho, n_rows, size):
+    scores, codes, weights, intercept = case(n_rows, size)
+    joint = JointLoss(MarginLoss(1.0, 0.8, 0.0, rho), 0.2)
+    values, expected = joint.value_and_gradient(scores.T + intercept, codes, weights)
+    value, slope = call(
+        *(scores, codes, weights, intercept, joint.loss, joint.temperature), level=level
+    )
+    largest = np.abs(expected).max() + 1.0
+    assert_allclose(scores, expected.T, rtol=1e-12, atol=1e-13 * largest)
+    assert_allclose(value, values.sum(), rtol=1e-12)
+    assert_allclose(slope, expected.sum(axis=0), rtol=1e-10, atol=1e-11 * largest)
+
+
+def test_rows_in_the_middle_of_the_data():
+    scores, codes, weights, intercept = case(100)
+    whole = scores.copy()
+    call(whole, codes, weights, intercept)
+    some = scores[:, 30:70].copy()
+    call(some, codes, weights, intercept, first=30)
+    assert_allclose(some, whole[:, 30:70], rtol=1e-13, atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"codes": np.full(100, N_CLASSES, dtype=np.intp)}, IndexError),
+        ({"codes": np.full(100, -1, dtype=np.intp)}, IndexError),
+        ({"first": 1}, IndexError),
+        ({"weights": np.ones(99)}, ValueError),
+        ({"intercept": np.ones(4)}, ValueError),
+        ({"temperature": 0.0}, ValueError),
+        ({"temperature": np.nan}, ValueError),
+    ],
+)
+def test_arguments_are_checked(change, error):
+    names = ("scores", "codes", "weights", "intercept")
+    arguments = dict(zip(names, case(100), strict=True)) | change
+    with pytest.raises(error):
+        call(**arguments)
