@@ -9,11 +9,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.metrics import log_loss
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from typer.testing import CliRunner
 
 import marginpursuit
-from marginpursuit import MarginPursuitClassifier, experiments, load_model
+from marginpursuit import (
+    MarginPursuitClassifier,
+    MarginPursuitClassifierCV,
+    experiments,
+    load_model,
+)
 from marginpursuit.cli.app import app
 from marginpursuit.experiments.compare import standardised
 from marginpursuit.experiments.runs import Run
@@ -56,7 +66,7 @@ def model(run, iris):
 
 
 def test_fit_and_predict(run, iris, model):
-    expected = standardised(MarginPursuitClassifier(), X, KINDS)
+    expected = MarginPursuitClassifierCV().fit(X, KINDS)
     again = load_model(model)
     np.testing.assert_array_equal(again.coef_, expected.coef_)
     assert again.feature_names_in_.tolist() == NAMES
@@ -69,6 +79,45 @@ def test_fit_and_predict(run, iris, model):
     np.testing.assert_array_equal(chances, expected.predict_proba(X))
     answer = json.loads(run("predict", model, iris, "--json", "-p").stdout)
     assert answer["prediction"] == expected.predict(X).tolist()
+
+
+def test_fit_prints_held_out_error_baseline_calibration_and_choice(run, iris):
+    arguments = ("fit", iris, "-t", "kind", "--drop", "id", "-o", "m", "--folds", "3")
+    answer = json.loads(run(*arguments, "--json").stdout)
+    pipeline = make_pipeline(StandardScaler(), MarginPursuitClassifierCV())
+    folds = StratifiedKFold(3, shuffle=True, random_state=0)
+    held_out = cross_val_predict(pipeline, X, KINDS, cv=folds, method="predict_proba")
+    labels = np.unique(KINDS)
+    assert answer["error"] == pytest.approx(np.mean(labels[held_out.argmax(axis=1)] != KINDS))
+    assert answer["log_loss"] == pytest.approx(log_loss(KINDS, held_out), rel=1e-4)
+    assert answer["interval"][0] < answer["error"] < answer["interval"][1]
+    assert 0 <= answer["calibration_error"] < 0.1
+    assert answer["baseline_error"] == pytest.approx(2 / 3)
+    assert answer["hyper_parameters"] == load_model("m").best_params_
+    assert (answer["n_rows"], answer["n_columns"], answer["n_folds"]) == (150, 4, 3)
+    assert answer["classes"] == {"setosa": 50, "versicolor": 50, "virginica": 50}
+    printed = run(*arguments).stdout
+    for text in (
+        "MarginPursuitClassifierCV on iris: 150 rows, 4 columns, 3 classes",
+        f"{100 * answer['error']:.2f} %, 95 % interval",
+        "(3-fold cross-validation)",
+        f"log-loss {answer['log_loss']:.3f}, expected calibration error",
+        "66.67 % error, if always predicting the most frequent class, setosa",
+        f"scale {answer['hyper_parameters']['scale']:.4g}",
+        "saved in m",
+    ):
+        assert text in printed
+
+
+@pytest.mark.filterwarnings("ignore:a single sample is not enough:UserWarning")
+def test_fit_of_a_class_with_one_row_has_no_held_out_error(run, tmp_path):
+    rows = "\n".join(f"{k},{int(k == 9)}" for k in range(10))
+    (tmp_path / "few.csv").write_text(f"a,y\n{rows}\n")
+    arguments = ("fit", "few.csv", "-t", "y", "-o", "m", "--method", "MarginPursuitClassifier")
+    assert "not measured: a class has a single row" in run(*arguments).stdout
+    answer = json.loads(run(*arguments, "--json").stdout)
+    assert answer["error"] is None
+    assert "at least two" in answer["reason"]
 
 
 def test_columns_are_found_by_name(run, iris, model):
@@ -91,7 +140,8 @@ def test_named_data_sets_are_fitted_and_predicted(run):
 
 
 def test_fit_takes_parameters(run, iris):
-    arguments = ("fit", iris, "-t", "kind", "--drop", "id", "-o", "m", "--json")
+    arguments = ("fit", iris, "-t", "kind", "--drop", "id", "-o", "m", "--json",
+                 "--method", "MarginPursuitClassifier")  # fmt: skip
     answer = json.loads(
         run(*arguments, "--set", "margin=2.5", "--set", "scale=variance", "--set", "class_weight="
             "{'setosa': 2.0, 'virginica': 1, 'versicolor': 1}").stdout
@@ -100,7 +150,9 @@ def test_fit_takes_parameters(run, iris):
     assert (again.margin, again.scale) == (2.5, "variance")
     assert again.class_weight["setosa"] == 2.0
     assert answer["model"] == "m"
-    assert 0 <= answer["training_error"] < 0.3
+    assert 0 <= answer["error"] < 0.3
+    expected = standardised(clone(again), X, KINDS)
+    np.testing.assert_allclose(again.coef_, expected.coef_)
     for setting, message in [
         ("strange=1", "has no parameter"),
         ("margin", "expects NAME=VALUE"),

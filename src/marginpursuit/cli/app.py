@@ -13,6 +13,7 @@ from marginpursuit import datasets as data_sets
 from marginpursuit import experiments, load_model, save_model
 from marginpursuit._files import write_atomically
 from marginpursuit._versions import versions as installed
+from marginpursuit.cli.fit_summary import FitSummary, evaluate
 from marginpursuit.cli.inputs import (
     AsJson,
     Data,
@@ -129,7 +130,9 @@ def reproduce(
 
 
 @app.command(
-    epilog="Example: `marginpursuit fit wine.csv -t quality -o wine.model --set overconfidence=0.5`"
+    epilog="Examples: `marginpursuit fit wine.csv -t quality -o wine.model`; "
+    "`marginpursuit fit iris -o iris.model --method MarginPursuitClassifier "
+    "--set overconfidence=0.5`"
 )
 def fit(
     data: Data,
@@ -141,14 +144,21 @@ def fit(
         typer.Option(
             help="A method of this library.", autocompletion=completion(lambda: sorted(CLASSES))
         ),
-    ] = "MarginPursuitClassifier",
+    ] = "MarginPursuitClassifierCV",
     set_: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A parameter of the method."),
     ] = None,
+    folds: Annotated[
+        int, typer.Option(min=2, help="Folds of the cross-validation that measures the error.")
+    ] = 5,
     as_json: AsJson = False,
 ) -> None:
-    """Fit a method to a data set, and save the model in a file that is safe to open."""
+    """Fit a method to a data set, and save the model in a file that is safe to open.
+
+    The printed error is cross-validated: the method, including its choice of hyper-parameters, is
+    fitted once more without each fold. The saved model is fitted to all rows.
+    """
     if method not in CLASSES:
         raise typer.BadParameter(f"method must be one of {sorted(CLASSES)}; got {method!r}")
     parameters = dict(parse_parameter(text) for text in set_ or [])
@@ -162,11 +172,11 @@ def fit(
         standardised(model.set_params(**parameters), known.X, known.y)
     if known.columns is not None:
         model.feature_names_in_ = np.array(known.columns, dtype=object)
-    error = float(np.mean(_without_name_warnings(model.predict, known.X) != known.y))
+    with progress(f"cross-validation of {method}", folds) as report_progress:
+        evaluation = evaluate(model, known, folds, report_progress)
     path = save_model(model, output)
-    answer = {"model": str(path), "method": method, "training_error": error}
-    text = f"{method}, training error {100 * error:.2f} %, saved in {path}"
-    say(answer if as_json else text, as_json=as_json)
+    summary = FitSummary.of(model, known, evaluation, path)
+    say(summary.as_dict() if as_json else summary.as_text(), as_json=as_json)
 
 
 @app.command(

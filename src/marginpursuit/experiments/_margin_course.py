@@ -26,7 +26,13 @@ def fit_standardised(method: Any, X: Any, y: NDArray[Any]) -> Pipeline:
 
 
 def margin_course(
-    method: Any, X: Any, y: NDArray[Any], train: Any, test: Any, *, max_rows: int = 5000
+    method: Any,
+    X_train: Any,
+    y_train: NDArray[Any],
+    X_test: Any,
+    y_test: NDArray[Any],
+    *,
+    max_rows: int = 5000,
 ) -> Course | None:
     """Return the held-out margins after 1, 2, 4, … iterations; None without `max_iter`.
 
@@ -37,14 +43,15 @@ def margin_course(
         return None
     generator = np.random.default_rng(0)
     train, test = (
-        generator.permutation(rows)[:max_rows] if len(rows) > max_rows else rows
-        for rows in (train, test)
+        generator.permutation(len(y))[:max_rows] if len(y) > max_rows else slice(None)
+        for y in (y_train, y_test)
     )
+    X_test, y_test = X_test[test], y_test[test]
     points = []
-    for steps, model in _longer_fits(clone(method), X[train], y[train]):
-        margins = margins_of(y[test], model.decision_function(X[test]), model.classes_).ravel()
+    for steps, model in _longer_fits(clone(method), X_train[train], y_train[train]):
+        margins = margins_of(y_test, model.decision_function(X_test), model.classes_).ravel()
         location = float(catoni_location(margins, getattr(model[-1], "scale_", 1.0)))
-        error = float(np.mean(model.predict(X[test]) != y[test]))
+        error = float(np.mean(model.predict(X_test) != y_test))
         points.append((steps, error, location, margins))
     edges = _bin_edges(points[-1][-1])
     checkpoints = tuple(

@@ -2,7 +2,7 @@
 
 import math
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 __all__ = ["Checkpoint", "Course", "Fold", "MethodResult", "SetResult"]
 
@@ -15,6 +15,7 @@ class Fold:
     log_loss: float | None  # None for methods without predict_proba
     seconds: float  # of the fit, including standardisation
     n_test: int
+    scores: dict[str, float] = field(default_factory=dict)  # by the names of `scoring.SCORINGS`
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class MethodResult:
     calibration: tuple[tuple[float, float, int], ...] | None  # mean probability, frequency, count
     course: Course | None
     failure: str | None = None
+    n_repeats: int = 1  # how often every sample is held out
 
     @property
     def error(self) -> float:
@@ -58,9 +60,10 @@ class MethodResult:
         """Wilson's 95 % interval for the test error.
 
         It treats the held-out samples as independent trials; the dependence between folds that
-        share training samples is ignored.
+        share training samples is ignored. Repetitions do not add samples.
         """
-        n, z = sum(fold.n_test for fold in self.folds), 1.959963984540054  # 97.5 % normal quantile
+        n = sum(fold.n_test for fold in self.folds) / self.n_repeats
+        z = 1.959963984540054  # 97.5 % quantile of the normal distribution
         centre = (self.error + z * z / (2 * n)) / (1 + z * z / n)
         variance = self.error * (1 - self.error) / n + (z / (2 * n)) ** 2
         half = z / (1 + z * z / n) * math.sqrt(variance)
@@ -71,6 +74,27 @@ class MethodResult:
         """The mean log-loss of the held-out samples; None without probabilities."""
         losses = [fold.log_loss for fold in self.folds if fold.log_loss is not None]
         return self._mean(losses) if losses else None
+
+    @property
+    def calibration_error(self) -> float | None:
+        """The expected calibration error Σ nᵢ |pᵢ - fᵢ| / Σ nᵢ over the bins of `calibration`.
+
+        pᵢ is the mean probability, fᵢ the frequency and nᵢ the size of bin i.
+        """
+        if self.calibration is None:
+            return None
+        total = sum(count for _, _, count in self.calibration)
+        return math.fsum(abs(p - f) * count for p, f, count in self.calibration) / total
+
+    def scores(self, name: str) -> list[float] | None:
+        """Return a score of each fold; None if a fold lacks it."""
+        found = [fold.scores[name] for fold in self.folds if name in fold.scores]
+        return found if found and len(found) == len(self.folds) else None
+
+    def score(self, name: str) -> float | None:
+        """Return the mean of a score over all held-out samples; None if a fold lacks it."""
+        found = self.scores(name)
+        return None if found is None else self._mean(found)
 
     @property
     def seconds(self) -> float:
@@ -95,3 +119,5 @@ class SetResult:
     standardised: bool
     sha256: str
     methods: tuple[MethodResult, ...]
+    scoring: str = "accuracy"  # the score that ranks the methods
+    baseline: str | None = None  # the method that the others are compared with

@@ -1,0 +1,147 @@
+"""What `fit` prints: the cross-validated error, a baseline, calibration and hyper-parameters."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from marginpursuit.cli.inputs import Labelled
+from marginpursuit.experiments.cross_validation import (
+    cross_validate,
+    fitted_numbers,
+    stratified_splits,
+)
+from marginpursuit.experiments.method_results import MethodResult
+
+__all__ = ["FitSummary", "evaluate"]
+
+
+def evaluate(
+    model: Any, known: Labelled, folds: int, progress: Callable[[str], None]
+) -> MethodResult | None:
+    """Cross-validate a method; None if a class has a single row.
+
+    A class with fewer rows than `folds` reduces the number of folds.
+    """
+    n_folds = min(folds, int(np.unique(known.y, return_counts=True)[1].min()))
+    if n_folds < 2:
+        return None
+    splits = stratified_splits(known.y, groups=known.groups, n_folds=n_folds)
+    return cross_validate(
+        type(model).__name__,
+        clone(model),
+        known.X,
+        known.y,
+        splits,
+        with_course=False,
+        progress=progress,
+    )
+
+
+@dataclass(frozen=True)
+class FitSummary:
+    """The result of a fit."""
+
+    data: str
+    method: str
+    n_columns: int
+    class_sizes: dict[str, int]
+    chosen: dict[str, float]
+    evaluation: MethodResult | None
+    model: Path
+
+    @classmethod
+    def of(
+        cls, model: Any, known: Labelled, evaluation: MethodResult | None, path: Path
+    ) -> "FitSummary":
+        """Collect the summary of a fitted model."""
+        classes, sizes = np.unique(known.y, return_counts=True)
+        # n_iter_ and n_passes_ are counts.
+        numbers = {n: value for n, value in fitted_numbers(model).items() if not n.startswith("n_")}
+        return cls(
+            known.name,
+            type(model).__name__,
+            known.X.shape[1],
+            dict(zip(map(str, classes.tolist()), sizes.tolist(), strict=True)),
+            getattr(model, "best_params_", numbers),
+            evaluation,
+            path,
+        )
+
+    @property
+    def n_rows(self) -> int:
+        """The number of rows."""
+        return sum(self.class_sizes.values())
+
+    @property
+    def majority_error(self) -> float:
+        """The error of predicting the most frequent class."""
+        return 1 - max(self.class_sizes.values()) / self.n_rows
+
+    @property
+    def missing_evaluation(self) -> str | None:
+        """The reason for which there is no cross-validated error; None if there is one."""
+        if self.evaluation is None:
+            return "a class has a single row; cross-validation needs at least two"
+        return self.evaluation.failure
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the summary for JSON."""
+        content: dict[str, Any] = {
+            "model": str(self.model),
+            "data": self.data,
+            "method": self.method,
+            "n_rows": self.n_rows,
+            "n_columns": self.n_columns,
+            "classes": self.class_sizes,
+            "hyper_parameters": {name: float(value) for name, value in self.chosen.items()},
+            "baseline_error": self.majority_error,
+        }
+        if self.evaluation is None or self.missing_evaluation:
+            return {**content, "error": None, "reason": self.missing_evaluation}
+        return {
+            **content,
+            "error": self.evaluation.error,
+            "interval": list(self.evaluation.error_interval),
+            "n_folds": len(self.evaluation.folds),
+            "log_loss": self.evaluation.log_loss,
+            "calibration_error": self.evaluation.calibration_error,
+        }
+
+    def as_text(self) -> str:
+        """Return the summary in words."""
+        frequent = max(self.class_sizes, key=lambda label: self.class_sizes[label])
+        numbers = ", ".join(f"{name} {float(value):.4g}" for name, value in self.chosen.items())
+        lines = [
+            f"{self.method} on {self.data}: {self.n_rows:,} rows, {self.n_columns:,} columns, "
+            f"{len(self.class_sizes)} classes",
+            *self._evaluation_lines(),
+            f"  baseline          {100 * self.majority_error:.2f} % error, if always predicting "
+            f"the most frequent class, {frequent}",
+            f"  hyper-parameters  {numbers or 'none chosen by the fit'}",
+            f"  model             fitted to all rows, saved in {self.model}",
+        ]
+        return "\n".join(lines)
+
+    def _evaluation_lines(self) -> list[str]:
+        result = self.evaluation
+        if result is None or self.missing_evaluation:
+            return [f"  held-out error    not measured: {self.missing_evaluation}"]
+        low, high = result.error_interval
+        return [
+            f"  held-out error    {100 * result.error:.2f} %, 95 % interval {100 * low:.2f} to "
+            f"{100 * high:.2f} % ({len(result.folds)}-fold cross-validation)",
+            "  calibration       " + _calibration(result),
+        ]
+
+
+def _calibration(result: MethodResult) -> str:
+    if result.log_loss is None or result.calibration_error is None:
+        return "no probabilities"
+    return (
+        f"log-loss {result.log_loss:.3f}, expected calibration error "
+        f"{result.calibration_error:.3f} (held-out rows)"
+    )

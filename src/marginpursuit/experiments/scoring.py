@@ -1,0 +1,161 @@
+"""Scores of held-out predictions under scikit-learn's names, and how each is written."""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import f1_score, log_loss, roc_auc_score
+
+from marginpursuit._validation import FloatArray
+
+__all__ = ["SCORINGS", "Predictions", "Scoring", "all_scores"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """A score, and the quantity that is written in its place.
+
+    Attributes
+    ----------
+    name : str
+        Name of the score in scikit-learn; larger is better.
+    quantity : str
+        Name of the written quantity, such as "error" for the accuracy.
+    offset, sign : float
+        The written quantity is offset + sign · score. With sign -1 smaller is better.
+    is_percentage : bool
+        Whether the quantity is written in per cent, and differences of it in points.
+
+    Examples
+    --------
+    >>> from marginpursuit.experiments.scoring import SCORINGS
+    >>> SCORINGS["accuracy"].written(0.975), SCORINGS["roc_auc"].written(0.975)
+    ('2.50 %', '0.975')
+    >>> SCORINGS["accuracy"].written_difference(0.014, 0.005)
+    '-1.4 ± 0.5 points of error'
+    """
+
+    name: str
+    quantity: str
+    offset: float
+    sign: float
+    is_percentage: bool
+
+    def value(self, score: float) -> float:
+        """Return the written quantity, as a fraction."""
+        return self.offset + self.sign * score
+
+    def written(self, score: float) -> str:
+        """Return the quantity as text."""
+        value = self.value(score)
+        return f"{100 * value:.2f} %" if self.is_percentage else f"{value:.3f}"
+
+    def written_interval(self, low: float, high: float) -> str:
+        """Return an interval of scores as an interval of the quantity, from low to high."""
+        ends = sorted((self.value(low), self.value(high)))
+        if self.is_percentage:
+            return f"{100 * ends[0]:.2f} to {100 * ends[1]:.2f} %"
+        return f"{ends[0]:.3f} to {ends[1]:.3f}"
+
+    def written_difference(self, mean: float, half_width: float) -> str:
+        """Return a difference of scores and the half width of its interval as text."""
+        # The sum with 0.0 replaces a negative zero.
+        if self.is_percentage:
+            change = round(100 * self.sign * mean, 1) + 0.0
+            return f"{change:+.1f} ± {100 * half_width:.1f} points of {self.quantity}"
+        change = round(self.sign * mean, 3) + 0.0
+        return f"{change:+.3f} ± {half_width:.3f} of {self.quantity}"
+
+
+#: The scores of a comparison, by name.
+SCORINGS: dict[str, Scoring] = {
+    scoring.name: scoring
+    for scoring in (
+        Scoring("accuracy", "error", 1.0, -1.0, True),
+        Scoring("balanced_accuracy", "balanced error", 1.0, -1.0, True),
+        Scoring("roc_auc", "AUC", 0.0, 1.0, False),
+        Scoring("neg_log_loss", "log-loss", 0.0, -1.0, False),
+        Scoring("f1", "F1", 0.0, 1.0, False),
+    )
+}
+
+
+class Predictions(NamedTuple):
+    """The predictions of a model for held-out samples.
+
+    Attributes
+    ----------
+    classes : ndarray of shape (n_classes,)
+        The classes of the model.
+    labels : ndarray of shape (n_samples,)
+        The predicted classes.
+    proba : ndarray of shape (n_samples, n_classes) or None
+        Probabilities; None without `predict_proba`.
+    ranking : ndarray of shape (n_samples,) or (n_samples, n_classes), or None
+        Scores of the second of two classes, or of each class: from `decision_function`, otherwise
+        from `predict_proba`; None without either.
+    """
+
+    classes: NDArray[Any]
+    labels: NDArray[Any]
+    proba: FloatArray | None
+    ranking: FloatArray | None
+
+    @classmethod
+    def of(cls, model: Any, X: Any) -> "Predictions":
+        """Return the predictions of a fitted model."""
+        proba = model.predict_proba(X) if hasattr(model, "predict_proba") else None
+        if hasattr(model, "decision_function"):
+            ranking = model.decision_function(X)
+        elif proba is not None and len(model.classes_) == 2:
+            ranking = proba[:, 1]
+        else:
+            ranking = proba
+        return cls(model.classes_, model.predict(X), proba, ranking)
+
+
+def all_scores(y: NDArray[Any], predicted: Predictions) -> dict[str, float]:
+    """Return the scores of held-out samples.
+
+    F1 and AUC refer to the second of two classes in sorted order. With several classes they are
+    unweighted means over the classes, each against the rest.
+
+    Parameters
+    ----------
+    y : ndarray of shape (n_samples,)
+        The true classes.
+    predicted : Predictions
+        The predictions.
+
+    Returns
+    -------
+    dict
+        From the names in `SCORINGS` to scores. The log-loss is absent without probabilities. The
+        AUC is absent without a ranking, and if a class has no sample.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from sklearn.linear_model import RidgeClassifier
+    >>> from marginpursuit.experiments.scoring import Predictions, all_scores
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> sorted(all_scores(y, Predictions.of(RidgeClassifier().fit(X, y), X)))
+    ['accuracy', 'balanced_accuracy', 'f1', 'roc_auc']
+    """
+    classes, labels = predicted.classes, predicted.labels
+    average = {"pos_label": classes[1]} if len(classes) == 2 else {"average": "macro"}
+    # The mean recall over the classes that y has.
+    recalls = [np.mean(labels[y == label] == label) for label in np.unique(y)]
+    scores: dict[str, Any] = {
+        "accuracy": np.mean(labels == y),
+        "balanced_accuracy": np.mean(recalls),
+        "f1": f1_score(y, labels, zero_division=0.0, **average),
+    }
+    if predicted.proba is not None:
+        scores["neg_log_loss"] = -log_loss(y, predicted.proba, labels=classes)
+    outcomes = y[:, np.newaxis] == classes
+    if predicted.ranking is not None and outcomes.any(axis=0).all():
+        truth = outcomes[:, 1] if len(classes) == 2 else outcomes
+        scores["roc_auc"] = roc_auc_score(truth, predicted.ranking)
+    return {name: float(score) for name, score in scores.items()}
