@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from operator import itemgetter
 from threading import local
 from typing import Any, Self, TypeVar
 
@@ -64,9 +65,11 @@ class Threads:
         if dynamic:
             return self._pool.map(function, *items)
         n = min(self.n, len(items[0]))
-        groups = [map(function, *(sequence[k::n] for sequence in items)) for k in range(n)]
-        futures = [self._pool.submit(list, group) for group in groups]
         results: list[Any] = [None] * len(items[0])
+        futures = []
+        for k in range(n):
+            own = map(itemgetter(slice(k, None, n)), items)
+            futures.append(self._pool.submit(list, map(function, *own)))
         for k, future in enumerate(futures):
             results[k::n] = future.result()
         return iter(results)

@@ -153,7 +153,7 @@ class Tasks:
 
     def sign(self, task: int) -> FloatArray:
         """Return y in {-1, +1} for one task, as a read-only array."""
-        if len(self) > 1:
+        if len(self.losses) > 1:
             return np.where(self.codes == self.positive[task], 1.0, -1.0)
         if "sign" not in self._cache:  # every sweep of a single task uses it
             self._cache["sign"] = np.where(self.codes == self.positive[0], 1.0, -1.0)

@@ -128,10 +128,17 @@ class Margins:
         second thread: it takes about as long as the other statistics together.
         """
         has_thread = n_threads > 1 and isinstance(self.values, np.ndarray)
-        described = []
+        described: list[tuple[FloatArray, ...]] = []
         for group in self._groups():
-            concurrent = has_thread and group.values.size > thread_elements
-            described.append(group._describe(scale, concurrent))
+            if has_thread and group.values.size > thread_elements:
+                with ThreadPoolExecutor(1) as pool:
+                    future = pool.submit(group._location, scale)
+                    rest = (*group._moments(), group.quantiles(QUANTILES))
+                    location = future.result()
+            else:
+                location = group._location(scale)
+                rest = (*group._moments(), group.quantiles(QUANTILES))
+            described.append((location, *rest))
         parts = zip(*described, strict=True)
         return MarginStatistics(*(np.concatenate(part, axis=-1) for part in parts))
 
@@ -145,15 +152,6 @@ class Margins:
         step = max(1, self.group_elements // n_rows)
         for first in range(0, n_problems, step):
             yield replace(self, values=self.values[:, first : min(first + step, n_problems)])
-
-    def _describe(self, scale: float, concurrent: bool) -> tuple[FloatArray, ...]:
-        """Return the fields of `MarginStatistics`."""
-        if not concurrent:
-            return self._location(scale), *self._moments(), self.quantiles(QUANTILES)
-        with ThreadPoolExecutor(1) as pool:
-            location = pool.submit(self._location, scale)
-            rest = (*self._moments(), self.quantiles(QUANTILES))
-            return location.result(), *rest
 
     def _location(self, scale: float) -> FloatArray:
         weights = None if self._equal_weights else self.weights

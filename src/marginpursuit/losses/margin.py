@@ -1,7 +1,7 @@
 """The loss of margin pursuit: a function ρ of the residual, with a weight for each side."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -63,6 +63,10 @@ class MarginLoss:
     scale: float = 1.0
     overconfidence: float = 1.0
     rho: str | Rho = "catoni"
+    #: The function ρ.
+    rho_function: Rho = field(init=False, repr=False, compare=False)
+    #: Code of ρ, level, scale and overconfidence; None if the kernels do not know ρ.
+    kernel_parameters: KernelParameters | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         checked = {
@@ -74,22 +78,17 @@ class MarginLoss:
             object.__setattr__(self, name, scalar(name, number))
         if not isinstance(self.rho, Rho) and self.rho not in RHOS:
             raise ValueError(f"rho must be one of {list(RHOS)} or a Rho; got {self.rho!r}")
-
-    @property
-    def rho_function(self) -> Rho:
-        """The function ρ."""
-        return self.rho if isinstance(self.rho, Rho) else RHOS[self.rho]
+        rho = self.rho if isinstance(self.rho, Rho) else RHOS[self.rho]
+        parameters = None
+        if rho.kernel_code is not None:
+            parameters = rho.kernel_code, self.margin, self.scale, self.overconfidence
+        object.__setattr__(self, "rho_function", rho)
+        object.__setattr__(self, "kernel_parameters", parameters)
 
     @property
     def curvature_bound(self) -> float:
         """The upper bound 1 of φ''."""
         return 1.0
-
-    @property
-    def kernel_parameters(self) -> KernelParameters | None:
-        """Code of ρ, level, scale and overconfidence; None if the kernels do not know ρ."""
-        code = self.rho_function.kernel_code
-        return None if code is None else (code, self.margin, self.scale, self.overconfidence)
 
     @property
     def side_weights(self) -> tuple[float, ...]:

@@ -21,6 +21,7 @@ def minimise(
     *,
     n_confirmations: int = 1,
     min_iter: int = 0,
+    max_iter: int | None = None,
     tol: FloatArray | float | None = None,
 ) -> Solution:
     """Minimise the objective of every task, sharing the passes.
@@ -33,6 +34,8 @@ def minimise(
         Consecutive estimates of the gap that must meet the tolerance.
     min_iter : int, default=0
         Steps before a task is finished, unless its gap is far below the tolerance.
+    max_iter : int, optional
+        The most steps; by default those of the problem.
     tol : float or ndarray of shape (n_tasks,), optional
         Tolerances of the tasks; by default that of the problem.
 
@@ -42,6 +45,7 @@ def minimise(
         The minimisers.
     """
     tol = problem.tol if tol is None else tol
+    max_iter = problem.max_iter if max_iter is None else max_iter
     points = problem.join(*problem.start)
     values, gaps = np.empty(len(points)), np.empty(len(points))
     n_met = np.zeros(len(points), dtype=int)
@@ -63,7 +67,7 @@ def minimise(
             if progress.iteration >= min_iter:
                 is_finished |= n_met >= n_confirmations
             is_finished[running] |= state.has_stalled
-            if is_finished.all() or len(history) > problem.max_iter:
+            if is_finished.all() or len(history) > max_iter:
                 break
             if np.mean(is_finished[running]) >= policy.compaction_fraction:
                 state.keep(~is_finished[running])

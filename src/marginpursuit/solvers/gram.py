@@ -123,10 +123,8 @@ class GramSolver:
                     )
         preconditioner = problem.prepared.preconditioner
         if isinstance(preconditioner, GramPreconditioner):
-            preconditioner.compute()
-        first = minimise(
-            replace(problem, max_iter=plan.max_steps), min_iter=plan.min_steps, tol=plan.tol
-        )
+            preconditioner.factorise(float(problem.alphas[0]))
+        first = minimise(problem, min_iter=plan.min_steps, max_iter=plan.max_steps, tol=plan.tol)
         if plan.accepts(first, problem.max_iter):
             return first
         return refine(problem, first)
@@ -209,7 +207,7 @@ def _fit_subsample(problem: Problem) -> Problem | None:
         *(mean_unit(prepared.unit), prepared.fit_intercept),
         policy=policy,
     )
-    preconditioner.compute()
+    preconditioner.factorise(float(problem.alphas[0]))
     subsample = replace(
         subsample,
         prepared=replace(subsample.prepared, preconditioner=preconditioner),

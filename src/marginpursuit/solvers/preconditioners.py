@@ -109,6 +109,19 @@ class GramPreconditioner(Preconditioner):
         if self.gram is None:
             self.gram = self.design.gram(self.weights, self.standardisation)
 
+    def factorise(self, alpha: float) -> Any:
+        """Return the Cholesky factor of the matrix plus the penalty, computed once."""
+        if alpha not in self._factors:
+            if self.matrix is None:
+                self.matrix = self._majoriser()
+            diagonal = np.zeros(self._size)
+            # Constant columns have a zero diagonal; any positive value keeps the factorisation
+            # valid, since their coefficient is fixed at zero.
+            constant = np.where(self.standardisation.varies, 0.0, 1.0)
+            diagonal[: self.design.n_columns] = alpha * self.unit + constant
+            self._factors[alpha] = _cholesky(self.matrix, diagonal, self._rounding())
+        return self._factors[alpha]
+
     def apply(self, points: FloatArray, alpha: float) -> FloatArray:
         """Solve with the matrix of this penalty.
 
@@ -117,7 +130,7 @@ class GramPreconditioner(Preconditioner):
         """
         if self.policy.max_columns_per_inverse * len(points) >= self._size:
             return points @ self._inverse(alpha)
-        return np.asarray(cho_solve(self._factor(alpha), points.T, check_finite=False).T)
+        return np.asarray(cho_solve(self.factorise(alpha), points.T, check_finite=False).T)
 
     def with_hessian(self, curvature: FloatArray) -> "GramPreconditioner":
         """Return the same with the Hessian, plus a small multiple of the majoriser."""
@@ -140,22 +153,10 @@ class GramPreconditioner(Preconditioner):
         whole = block_diag(self.gram, np.ones((1, 1)))[:size, :size]
         return np.asarray(self.fold_ratio * whole)
 
-    def _factor(self, alpha: float) -> Any:
-        if alpha not in self._factors:
-            if self.matrix is None:
-                self.matrix = self._majoriser()
-            diagonal = np.zeros(self._size)
-            # Constant columns have a zero diagonal; any positive value keeps the factorisation
-            # valid, since their coefficient is fixed at zero.
-            constant = np.where(self.standardisation.varies, 0.0, 1.0)
-            diagonal[: self.design.n_columns] = alpha * self.unit + constant
-            self._factors[alpha] = _cholesky(self.matrix, diagonal, self._rounding())
-        return self._factors[alpha]
-
     def _inverse(self, alpha: float) -> FloatArray:
         if alpha not in self._inverses:
             identity = np.identity(self._size)
-            self._inverses[alpha] = np.asarray(cho_solve(self._factor(alpha), identity))
+            self._inverses[alpha] = np.asarray(cho_solve(self.factorise(alpha), identity))
         return self._inverses[alpha]
 
     def _rounding(self) -> float:
