@@ -1,7 +1,8 @@
 """Atomic writes: a reader sees the old file or the whole new one."""
 
 import os
-import tempfile
+import secrets
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,18 +21,53 @@ def write_atomically(path: str | os.PathLike[str], content: bytes) -> Path:
 
 @contextmanager
 def atomic_stream(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
-    """Open a stream whose content replaces the file when the context ends without an error."""
-    path = Path(path)
-    handle, partial = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".partial")
+    """Open a stream whose content replaces the file when the context ends without an error.
+
+    A symbolic link stays; the file that it points to is replaced. The new file has the mode of the
+    file that it replaces, and its owner and group if the process may set them. A device, FIFO or
+    socket is never replaced: the content is written to it directly.
+    """
     try:
-        with os.fdopen(handle, "wb") as stream:
+        existing = os.stat(path)
+    except FileNotFoundError:
+        existing = None
+    if existing is not None and not stat.S_ISREG(existing.st_mode):
+        with open(path, "wb") as stream:  # raises IsADirectoryError for a folder
+            yield stream
+        return
+    target = Path(os.path.realpath(path))
+    # The name is short for any target: file systems allow 255 bytes.
+    partial = target.with_name(f".marginpursuit-{secrets.token_hex(8)}.partial")
+    # A new file has the mode of open(), 0o666 less the umask of the process. The copy of an
+    # existing file is private until it has the mode of that file.
+    mode = 0o666 if existing is None else 0o600
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    try:
+        with os.fdopen(os.open(partial, flags, mode), "wb") as stream:
             yield stream
             stream.flush()
+            if existing is not None:
+                _copy_permissions(existing, partial)
             os.fsync(stream.fileno())
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(partial, 0o666 & ~mask)  # the mode of open(); mkstemp sets 0o600
-        os.replace(partial, path)
+        os.replace(partial, target)
     except BaseException:
-        Path(partial).unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
         raise
+
+
+def _copy_permissions(source: os.stat_result, path: Path) -> None:
+    """Give a file the owner, group and mode of `source`.
+
+    Without the privilege to set the owner or the group, that of the process stays. Another group
+    than that of `source` gets the permissions of all other users.
+    """
+    mode = stat.S_IMODE(source.st_mode)
+    if hasattr(os, "chown"):  # not on Windows
+        for owner in ((source.st_uid, -1), (-1, source.st_gid)):
+            try:
+                os.chown(path, *owner)
+            except PermissionError:
+                mode &= ~(stat.S_ISUID | stat.S_ISGID)
+        if os.stat(path).st_gid != source.st_gid:
+            mode = mode & ~stat.S_IRWXG | (mode & stat.S_IRWXO) << 3
+    os.chmod(path, mode)
