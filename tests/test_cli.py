@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -179,6 +180,7 @@ def test_compare_writes_a_report(run, iris):
     assert [method.name for method in kept.sets[0].methods] == [
         "RidgeClassifier",
         "MarginPursuitClassifier",
+        "LogisticRegression",
     ]
     assert len(kept.sets[0].methods[0].folds) == 3
     path.unlink()
@@ -192,7 +194,13 @@ def test_compare_writes_a_report(run, iris):
 def test_compare_by_name_in_json(run):
     done = run("compare", "breast_cancer", "--method", "RidgeClassifier", "--folds", "2", "--json")
     answer = json.loads(done.stdout)
-    (result,) = answer["results"]
+    result, baseline = answer["results"]
+    assert baseline["method"] == "LogisticRegression"
+    assert baseline["difference"] is None
+    assert result["difference"]["baseline"] == "LogisticRegression"
+    low, high = result["difference"]["interval"]
+    assert low < result["difference"]["mean"] < high
+    assert result["recommended"] != baseline["recommended"]
     assert result["data"] == "breast_cancer"
     assert 0 < result["interval"][0] < result["error"] < result["interval"][1] < 0.1
     assert result["log_loss"] is None
@@ -200,10 +208,61 @@ def test_compare_by_name_in_json(run):
     assert Path(answer["report"]).exists()
 
 
+def test_compare_says_which_method_to_take(run):
+    done = run("compare", "breast_cancer", "--method", "MarginPursuitClassifierCV",
+               "--contaminate", "leverage", "--rate", "0.1",
+               "--folds", "3", "--repeats", "2")  # fmt: skip
+    first, second = done.stdout.splitlines()[:2]
+    assert first.startswith(
+        "breast_cancer, 10 % leverage outliers: Take MarginPursuitClassifierCV: error "
+    )
+    assert re.search(
+        r"MarginPursuitClassifierCV instead of LogisticRegression: "
+        r"-[\d.]+ ± [\d.]+ points of error: better\. p = ",
+        second,
+    )
+    assert re.search(r"MarginPursuitClassifierCV +take", done.stdout)
+    page = Path("out/report.html").read_text(encoding="utf-8")
+    assert page.index("Which model to take") < page.index(">Summary<")
+    assert second.strip() in page
+    assert len(Run.load("out").sets[0].methods[0].folds) == 6
+
+
+def test_compare_adds_estimators_and_takes_a_scoring(run, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from sklearn.dummy import DummyClassifier\n"
+        "class Mine(DummyClassifier): pass\n"
+        "nothing = 1\n"
+    )
+    arguments = ("compare", "breast_cancer", "--method", "LinearSVC", "--folds", "2")
+    for scoring in ("roc_auc", "neg_log_loss", "f1", "balanced_accuracy"):
+        done = run(*arguments, "--add", "mine:Mine", "--scoring", scoring, "--json")
+        answer = json.loads(done.stdout)
+        mine = {result["method"]: result for result in answer["results"]}["Mine"]
+        assert mine["difference"]["verdict"] == "worse"
+        assert answer["recommendations"][0]["scoring"] == scoring
+    for added, message in [
+        ("mine", "expects package.module:Estimator"),
+        ("absent:Mine", "No module named 'absent'"),
+        ("mine:Yours", "has no attribute 'Yours'"),
+        ("mine:nothing", "Expected package.module:Estimator"),
+        ("mine:__builtins__", "Expected package.module:Estimator"),
+        ("builtins:dict", "scikit-learn's interface"),
+        ("sklearn.svm:LinearSVC", "compared already"),
+    ]:
+        assert message in squeezed(run(*arguments, "--add", added, code=2).stderr)
+    for option, value, message in [
+        ("--scoring", "speed", "scoring must be one of accuracy"),
+        ("--contaminate", "noise", "must be flips or leverage"),
+        ("--baseline", "Nothing", "must be among"),
+    ]:
+        assert message in squeezed(run(*arguments, option, value, code=2).stderr)
+
+
 def test_a_method_that_fails_gives_an_exit_code(run, monkeypatch):
     broken = {"broken": MarginPursuitClassifier(scale=-1.0)}
     monkeypatch.setattr("marginpursuit.cli.inputs.methods", lambda names: broken)
-    done = run("compare", "breast_cancer", "-o", "out", code=1)
+    done = run("compare", "breast_cancer", "-o", "out", "--baseline", "broken", code=1)
     assert "broken failed on breast_cancer: ValueError: scale must be" in done.stderr
     assert Path("out/report.html").exists()
 

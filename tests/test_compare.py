@@ -12,14 +12,16 @@ from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.linear_model import LogisticRegression, RidgeClassifier
 from sklearn.metrics import log_loss
-from sklearn.model_selection import StratifiedKFold, cross_val_predict
+from sklearn.model_selection import StratifiedKFold, cross_val_predict, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from marginpursuit import MarginPursuitClassifier, classifiers
 from marginpursuit.experiments.compare import compare, methods, standardised
+from marginpursuit.experiments.cross_validation import Contamination, stratified_splits
 from marginpursuit.experiments.method_results import Fold, MethodResult
 from marginpursuit.experiments.runs import Figure, Run, RunFileError, Table
+from marginpursuit.experiments.scoring import Predictions, all_scores
 from marginpursuit.experiments.timing import time_fits
 
 X, Y = load_breast_cancer(return_X_y=True)
@@ -127,6 +129,91 @@ def test_a_method_that_fails_is_a_result():
     assert "ValueError: scale must be" in result.methods[0].failure
     assert result.methods[1].failure is None
     assert told == ["RidgeClassifier"] * 2
+
+
+def test_unknown_scoring_and_baseline():
+    chosen = methods(CHOSEN[:1])
+    with pytest.raises(ValueError, match=r"scoring must be one of .* got 'speed'"):
+        compare(X, Y, name="cancer", chosen=chosen, scoring="speed")
+    with pytest.raises(ValueError, match=r"baseline must be one of .* got 'LinearSVC'"):
+        compare(X, Y, name="cancer", chosen=chosen, baseline="LinearSVC")
+
+
+def test_repetitions_use_other_folds_and_do_not_narrow_the_interval():
+    chosen = methods(["RidgeClassifier"])
+    (one,) = compare(X, Y, name="cancer", chosen=chosen, n_folds=3).methods
+    (two,) = compare(X, Y, name="cancer", chosen=chosen, n_folds=3, n_repeats=2).methods
+    assert [f.error for f in two.folds[:3]] == [f.error for f in one.folds]
+    assert [f.error for f in two.folds[3:]] != [f.error for f in one.folds]
+    width = np.diff(one.error_interval)
+    assert np.diff(two.error_interval) == pytest.approx(width, rel=0.1)
+
+
+@pytest.mark.parametrize("kind", ["flips", "leverage"])
+def test_contamination_changes_training_rows_only(kind):
+    contamination = Contamination(kind, 0.1)
+    splits = stratified_splits(Y, contamination=contamination, seed=3)
+    for split, plain in zip(splits, stratified_splits(Y, seed=3), strict=True):
+        np.testing.assert_array_equal(split.test, plain.test)
+        rows, labels = split.training_rows(X, Y)
+        clean, known = plain.training_rows(X, Y)
+        wrong = labels != known
+        assert wrong.sum() == round(0.1 * len(known))
+        moved = clean[wrong]
+        if kind == "leverage":
+            mean = clean.mean(axis=0)
+            moved = mean + 10 * (moved - mean)
+        np.testing.assert_allclose(rows[wrong], moved, rtol=1e-9, atol=1e-9)
+        np.testing.assert_allclose(rows[~wrong], clean[~wrong], rtol=1e-12, atol=1e-12)
+
+
+def test_contaminated_comparison():
+    known = {"name": "cancer", "chosen": methods(CHOSEN[1:2]), "n_folds": 3}
+    clean = compare(X, Y, **known)
+    result = compare(X, Y, contamination=Contamination("leverage"), **known)
+    assert result.name == "cancer, 5 % leverage outliers"
+    assert result.methods[0].error > clean.methods[0].error + 0.02
+    as_sparse = compare(sparse.csr_array(X), Y, contamination=Contamination("flips", 0.2), **known)
+    assert as_sparse.name == "cancer, 20 % wrong labels"
+    assert as_sparse.methods[0].failure is None
+
+
+def test_scores_are_those_of_scikit_learn():
+    iris, species = load_iris(return_X_y=True)
+    folds = StratifiedKFold(5, shuffle=True, random_state=0)
+    for data, y in ((X, Y), (iris, species)):
+        result = compare(data, np.array(["a", "b", "c"])[y], name="d", chosen=methods(CHOSEN))
+        several = len(result.classes) > 2
+        names = {
+            "accuracy": "accuracy",
+            "balanced_accuracy": "balanced_accuracy",
+            "f1": "f1_macro" if several else "f1",
+            "neg_log_loss": "neg_log_loss",
+            "roc_auc": "roc_auc_ovr" if several else "roc_auc",
+        }
+        for method in result.methods:
+            pipeline = make_pipeline(StandardScaler(), methods([method.name])[method.name])
+            for name, theirs in names.items():
+                ours = method.scores(name)
+                if method.name == "RidgeClassifier" and name == "neg_log_loss":
+                    assert ours is None
+                    continue
+                if several and name == "roc_auc" and method.name == "RidgeClassifier":
+                    assert 0.8 < min(ours) <= max(ours) <= 1  # scikit-learn needs probabilities
+                    continue
+                expected = cross_val_score(pipeline, data, y, cv=folds, scoring=theirs)
+                np.testing.assert_allclose(ours, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_no_auc_if_a_class_is_not_held_out():
+    predicted = Predictions(np.arange(3), np.array([0, 1]), None, np.eye(3)[:2])
+    assert set(all_scores(np.array([0, 1]), predicted)) == {"accuracy", "balanced_accuracy", "f1"}
+
+
+def test_calibration_error_is_the_mean_distance_from_the_diagonal():
+    bins = ((0.1, 0.2, 30), (0.9, 0.7, 10))
+    assert MethodResult("m", {}, {}, (), bins, None).calibration_error == pytest.approx(0.125)
+    assert MethodResult("m", {}, {}, (), None, None).calibration_error is None
 
 
 @pytest.mark.parametrize(

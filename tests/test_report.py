@@ -10,10 +10,12 @@ from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from markupsafe import escape
 from sklearn.datasets import load_iris
 
 from marginpursuit import MarginPursuitClassifier
 from marginpursuit.experiments.compare import compare, methods
+from marginpursuit.experiments.paired_differences import recommend
 from marginpursuit.experiments.runs import Figure, Run, Table
 from marginpursuit.report import charts, render
 
@@ -32,7 +34,9 @@ def run():
     broken = {"broken": MarginPursuitClassifier(scale=-1.0)}
     two = y < 2
     sets = (
-        compare(X, y, name="iris", description=EVIL, chosen=chosen, n_folds=3),
+        compare(
+            X, y, name="iris", description=EVIL, chosen=chosen, n_folds=3, baseline="LinearSVC"
+        ),
         compare(
             X[two],
             np.array([EVIL, "b"])[y[two]],
@@ -90,6 +94,30 @@ def test_names_are_escaped(page):
     data = re.search(r'<script type="application/json" id="courses">(.*?)</script>', page)
     courses = json.loads(data[1])
     assert set(courses[0]) == {"MarginPursuitClassifier", "LinearSVC", EVIL}
+
+
+def test_first_card_says_which_model_to_take(run, page):
+    found = recommend(run.sets[0])
+    card = page[page.index('<section class="verdict"') :]
+    card = card[: card.index("</section>")]
+    assert page.index(card) < page.index("<table")
+    assert str(escape(found.headline)) in card
+    assert str(escape(found.reason)) in card
+    assert str(escape(EVIL)) in card
+    assert page.count('<tr class="recommended">') == len(run.sets)
+    for difference in found.differences.values():
+        assert f"{difference.written} points of error</td>" in page
+    assert page.count("<td>baseline</td>") + page.count("<td>recommended, baseline</td>") == 1
+
+
+def test_a_name_that_is_a_script_is_escaped_as_recommendation_and_baseline():
+    X, y = load_iris(return_X_y=True)
+    chosen = {EVIL: MarginPursuitClassifier(), **methods(["RidgeClassifier"])}
+    for baseline in chosen:
+        result = compare(X, y, name="iris", chosen=chosen, n_folds=2, baseline=baseline)
+        page = render(Run.now("one", sets=(result,)))
+        assert "alert('x')</script>" not in page
+        assert Outline(page).scripts == 2
 
 
 def test_long_names_may_be_broken(page):
@@ -248,6 +276,9 @@ def test_browser_table_sorts_by_mouse_and_keyboard(browser):
     headings[4].find_element("css selector", "button").click()
     losses = column(browser, 4)
     assert losses.index("–") == len(losses) - losses.count("–")
+    headings[4].find_element("css selector", "button").click()
+    assert column(browser, 4) != losses  # descending
+    assert column(browser, 4).index("–") == len(losses) - losses.count("–")
 
 
 def test_browser_light_and_dark(browser):

@@ -24,6 +24,7 @@ from marginpursuit.cli.inputs import (
     is_data_set,
     parse_parameter,
     read_labelled,
+    select_contamination,
     select_methods,
 )
 from marginpursuit.cli.output import Commands, Exit, data_errors, note, progress, say, show_table
@@ -32,6 +33,7 @@ from marginpursuit.experiments import overview
 from marginpursuit.experiments.compare import compare, methods, standardised
 from marginpursuit.experiments.method_results import SetResult
 from marginpursuit.experiments.runs import Run
+from marginpursuit.experiments.scoring import SCORINGS
 from marginpursuit.experiments.timing import time_fits
 from marginpursuit.model_files import CLASSES
 from marginpursuit.tables import read_table
@@ -54,7 +56,8 @@ app = typer.Typer(
 @app.command(
     "compare",
     epilog="Examples: `marginpursuit compare breast_cancer`; "
-    "`marginpursuit compare wine.csv -t quality --method LinearSVC --method RidgeClassifier`",
+    "`marginpursuit compare wine.csv -t quality --method LinearSVC --scoring roc_auc`; "
+    "`marginpursuit compare iris --add sklearn.ensemble:RandomForestClassifier --repeats 3`",
 )
 def compare_command(
     data: Data,
@@ -67,15 +70,59 @@ def compare_command(
             autocompletion=completion(lambda: list(methods())),
         ),
     ] = None,
+    add: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="MODULE:ESTIMATOR",
+            help="A further estimator, as package.module:Estimator. Its module is imported.",
+        ),
+    ] = None,
+    baseline: Annotated[
+        str,
+        typer.Option(
+            help="The method that the others are compared with.",
+            autocompletion=completion(lambda: list(methods())),
+        ),
+    ] = "LogisticRegression",
+    scoring: Annotated[
+        str,
+        typer.Option(
+            help=f"The score that ranks the methods: {', '.join(SCORINGS)}.",
+            autocompletion=completion(lambda: list(SCORINGS)),
+        ),
+    ] = "accuracy",
+    contaminate: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND",
+            help="Contaminate training rows, not held-out rows: flips (wrong labels) or leverage "
+            "(rows multiplied by ten, with wrong labels).",
+            autocompletion=completion(lambda: ["flips", "leverage"]),
+        ),
+    ] = None,
+    rate: Annotated[
+        float, typer.Option(min=0.0, max=1.0, help="With --contaminate: fraction of the rows.")
+    ] = 0.05,
     folds: Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")] = 5,
+    repeats: Annotated[
+        int, typer.Option(min=1, help="Repetitions of the cross-validation, with other folds.")
+    ] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the assignment to folds.")] = 0,
     output: OutputFolder = Path("out"),
     as_json: AsJson = False,
 ) -> None:
-    """Cross-validate methods on a data set; print a table and write a report."""
-    chosen = select_methods(method)
+    """Cross-validate methods on a data set; say which to take, print a table, write a report.
+
+    Each method is compared with the baseline over the same folds. The intervals of the differences
+    are corrected for overlapping training rows (Nadeau and Bengio 2003).
+    """
+    chosen = select_methods(method, add, baseline)
+    contamination = select_contamination(contaminate, rate)
+    if scoring not in SCORINGS:
+        raise typer.BadParameter(f"scoring must be one of {', '.join(SCORINGS)}; got {scoring!r}")
     known = read_labelled(data, target, drop)
-    with data_errors(known.name), progress(known.name, folds * len(chosen)) as report_progress:
+    total = folds * repeats * len(chosen)
+    with data_errors(known.name), progress(known.name, total) as report_progress:
         result = compare(
             known.X,
             known.y,
@@ -85,10 +132,14 @@ def compare_command(
             groups=known.groups,
             chosen=chosen,
             n_folds=folds,
+            n_repeats=repeats,
             seed=seed,
+            scoring=scoring,
+            baseline=baseline,
+            contamination=contamination,
             progress=report_progress,
         )
-    finish_comparison(Run.now(f"Comparison on {known.name}", sets=(result,)), output, as_json)
+    finish_comparison(Run.now(f"Comparison on {result.name}", sets=(result,)), output, as_json)
 
 
 @app.command(

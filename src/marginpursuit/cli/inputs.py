@@ -1,6 +1,8 @@
 """Arguments and options that several commands share, and the data they name."""
 
 import ast
+import importlib
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
@@ -10,6 +12,7 @@ from numpy.typing import NDArray
 
 from marginpursuit import datasets
 from marginpursuit.experiments.compare import methods
+from marginpursuit.experiments.cross_validation import Contamination
 from marginpursuit.tables import TableError, read_table
 
 __all__ = [
@@ -21,8 +24,10 @@ __all__ = [
     "Target",
     "completion",
     "is_data_set",
+    "load_estimator",
     "parse_parameter",
     "read_labelled",
+    "select_contamination",
     "select_methods",
 ]
 
@@ -104,12 +109,54 @@ def is_data_set(data: str) -> bool:
     return True
 
 
-def select_methods(names: list[str] | None) -> dict[str, Any]:
-    """Return the named methods, or all."""
+def select_methods(
+    names: list[str] | None, added: list[str] | None = None, baseline: str | None = None
+) -> dict[str, Any]:
+    """Return the named methods, or all; with further estimators and the baseline."""
     try:
-        return methods(names)
+        chosen = dict(methods(names))
+        for place in added or []:
+            name, estimator = load_estimator(place)
+            if name in chosen:
+                raise ValueError(f"--add {place}: a method of the name {name} is compared already")
+            chosen[name] = estimator
+        if baseline is not None and baseline not in chosen:
+            chosen |= methods([baseline])
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
+    return chosen
+
+
+def select_contamination(kind: str | None, rate: float) -> Contamination | None:
+    """Return the contamination of the training rows; None for none."""
+    if kind is None:
+        return None
+    if kind not in ("flips", "leverage"):
+        raise typer.BadParameter(f"--contaminate must be flips or leverage; got {kind!r}")
+    return Contamination("flips" if kind == "flips" else "leverage", rate)
+
+
+def load_estimator(place: str) -> tuple[str, Any]:
+    """Import package.module:Estimator; return its name and an instance.
+
+    Modules in the current folder are found too. The estimator has its default parameters, with a
+    `random_state` of 0.
+    """
+    module, _, name = place.partition(":")
+    if not (module and name):
+        raise ValueError(f"--add expects package.module:Estimator; got {place!r}")
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        estimator = getattr(importlib.import_module(module), name)()
+    except (ImportError, AttributeError, TypeError) as error:
+        raise ValueError(f"--add {place}: {error}. Expected package.module:Estimator.") from error
+    finally:
+        sys.path.remove(str(Path.cwd()))
+    if not (hasattr(estimator, "fit") and hasattr(estimator, "get_params")):
+        raise ValueError(f"--add {place}: expected an estimator of scikit-learn's interface")
+    if "random_state" in estimator.get_params(deep=False):
+        estimator.set_params(random_state=0)
+    return name, estimator
 
 
 def parse_parameter(text: str) -> tuple[str, Any]:

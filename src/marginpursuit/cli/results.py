@@ -8,7 +8,8 @@ import typer
 
 from marginpursuit._files import write_atomically
 from marginpursuit.cli.output import Exit, note, say, show_table
-from marginpursuit.experiments.method_results import MethodResult
+from marginpursuit.experiments.method_results import MethodResult, SetResult
+from marginpursuit.experiments.paired_differences import Recommendation, recommend
 from marginpursuit.experiments.runs import Run
 
 __all__ = ["finish_comparison", "finish_tables", "write_report"]
@@ -26,28 +27,64 @@ def finish_comparison(run: Run, folder: Path, as_json: bool) -> None:
     """Write a run and its report, print its results; exit with an error if a method failed."""
     folder.mkdir(parents=True, exist_ok=True)
     saved = run.save(folder / "run.json")
-    results = [(data.name, method) for data in run.sets for method in data.methods]
+    found = [(data, recommend(data)) for data in run.sets]
     if not as_json:
-        _print_table([pair for pair in results if not pair[1].failure])
+        for data, recommendation in found:
+            say(_recommendation_text(data.name, recommendation), as_json=False)
+        for data, recommendation in found:
+            _print_table(data, recommendation)
     path = write_report(run, folder / "report.html")
     if as_json:
-        plain = [_as_dict(*pair) for pair in results]
-        say({"run": str(saved), "report": str(path), "results": plain}, as_json=True)
+        answer = {
+            "run": str(saved),
+            "report": str(path),
+            "recommendations": [_recommendation_dict(*pair) for pair in found],
+            "results": [
+                _as_dict(data, recommendation, method)
+                for data, recommendation in found
+                for method in data.methods
+            ],
+        }
+        say(answer, as_json=True)
     else:
         say(f"\nreport at {path.resolve()}", as_json=False)
-    failed = [pair for pair in results if pair[1].failure]
+    failed = [(data.name, method) for data in run.sets for method in data.methods if method.failure]
     for name, method in failed:
         note(f"{method.name} failed on {name}: {method.failure}")
     if failed:
         raise typer.Exit(Exit.FAILED)
 
 
-def _print_table(results: list[tuple[str, MethodResult]]) -> None:
-    """Print one row per data set and method, by data set and test error."""
-    if results:
-        ordered = sorted(results, key=lambda pair: (pair[0], pair[1].error))
-        header = ("data", "method", "test error", "95 % interval", "log-loss", "seconds")
-        show_table(header, [_row(*pair) for pair in ordered], n_texts=2)
+def _recommendation_text(name: str, recommendation: Recommendation) -> str:
+    """Say which method to take, how much better it is and how sure that is."""
+    lines = [f"{name}: {recommendation.headline}"]
+    if recommendation.reason:
+        lines.append(f"  {recommendation.reason}")
+    return "\n".join(lines)
+
+
+def _recommendation_dict(data: SetResult, recommendation: Recommendation) -> dict[str, Any]:
+    method = recommendation.method
+    return {
+        "data": data.name,
+        "scoring": data.scoring,
+        "baseline": data.baseline,
+        "method": None if method is None else method.name,
+        "text": f"{recommendation.headline} {recommendation.reason}".strip(),
+    }
+
+
+def _print_table(data: SetResult, recommendation: Recommendation) -> None:
+    """Print one row per method, best first."""
+    if not recommendation.ranking:
+        return
+    scoring = recommendation.scoring
+    differences = f"; differences in {scoring.unit} to {data.baseline}"
+    say(f"\n{data.name}{differences if recommendation.differences else ''}", as_json=False)
+    header = ("method", "", scoring.quantity, "95 % interval", "difference", "verdict", "log-loss",
+              "seconds")  # fmt: skip
+    rows = [_row(recommendation, method) for method in recommendation.ranking]
+    show_table(header, rows, n_texts=2)
 
 
 def finish_tables(run: Run, folder: Path | None, as_json: bool) -> None:
@@ -65,26 +102,41 @@ def finish_tables(run: Run, folder: Path | None, as_json: bool) -> None:
         note(f"report at {write_report(run, folder / 'report.html').resolve()}")
 
 
-def _as_dict(data: str, method: MethodResult) -> dict[str, Any]:
+def _as_dict(
+    data: SetResult, recommendation: Recommendation, method: MethodResult
+) -> dict[str, Any]:
     if method.failure:
-        return {"data": data, "method": method.name, "failure": method.failure}
+        return {"data": data.name, "method": method.name, "failure": method.failure}
+    difference = recommendation.differences.get(method.name)
     return {
-        "data": data,
+        "data": data.name,
         "method": method.name,
+        "recommended": method is recommendation.method,
         "error": method.error,
         "interval": list(method.error_interval),
+        "score": method.score(data.scoring),
         "log_loss": method.log_loss,
         "seconds": method.seconds,
-    }
+        "difference": None if difference is None else {
+            "baseline": difference.baseline,
+            "mean": difference.score.mean,
+            "interval": list(difference.score.interval),
+            "p_value": difference.score.p_value,
+            "verdict": difference.verdict,
+        },
+    }  # fmt: skip
 
 
-def _row(data: str, method: MethodResult) -> tuple[str, ...]:
-    low, high = method.error_interval
+def _row(recommendation: Recommendation, method: MethodResult) -> tuple[str, ...]:
+    difference = recommendation.differences.get(method.name)
+    score = method.score(recommendation.scoring.name)
     return (
-        data,
         method.name,
-        f"{100 * method.error:.2f} %",
-        f"{100 * low:.2f} to {100 * high:.2f}",
+        "take" if method is recommendation.method else "",
+        "" if score is None else recommendation.scoring.written(score),
+        recommendation.interval(method),
+        "" if difference is None else difference.written,
+        "" if difference is None else difference.verdict,
         "" if method.log_loss is None else f"{method.log_loss:.3f}",
         f"{method.seconds:.4f}",
     )

@@ -136,6 +136,7 @@ def compare(
         raise ValueError(
             f"baseline must be one of the methods {sorted(compared)}; got {baseline!r}"
         )
+    classes, codes = np.unique(y, return_inverse=True)  # some estimators reject text as classes
     splits = stratified_splits(
         y,
         groups=groups,
@@ -149,11 +150,11 @@ def compare(
         description,
         X.shape[0],
         X.shape[1],
-        tuple(str(label) for label in np.unique(y).tolist()),
+        tuple(str(label) for label in classes.tolist()),
         not sparse.issparse(X),
         sha256,
         tuple(
-            cross_validate(title, method, X, y, splits, n_repeats=n_repeats, progress=progress)
+            cross_validate(title, method, X, codes, splits, n_repeats=n_repeats, progress=progress)
             for title, method in compared.items()
         ),
         scoring,

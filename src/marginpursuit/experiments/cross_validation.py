@@ -182,9 +182,7 @@ def cross_validate(
                 seconds = time.perf_counter() - start
                 held_out = y[split.test]
                 predicted = Predictions.of(model, X[split.test])
-                scores = all_scores(held_out, predicted)
-                loss = -scores["neg_log_loss"] if "neg_log_loss" in scores else None
-                folds.append(Fold(1 - scores["accuracy"], loss, seconds, len(held_out), scores))
+                folds.append(_fold(all_scores(held_out, predicted), seconds, len(held_out)))
                 if predicted.proba is not None:
                     probabilities.append(_one_vs_rest(predicted.proba, held_out, model.classes_))
                 chosen = chosen or fitted_numbers(model[-1])
@@ -198,6 +196,12 @@ def cross_validate(
     return MethodResult(
         name, settings, chosen, tuple(folds), calibration, course, n_repeats=n_repeats
     )
+
+
+def _fold(scores: dict[str, float], seconds: float, n_test: int) -> Fold:
+    """Return the result of a fold; error and log-loss are stored under names of their own."""
+    accuracy, loss = scores.pop("accuracy"), scores.pop("neg_log_loss", None)
+    return Fold(1 - accuracy, None if loss is None else -loss, seconds, n_test, scores)
 
 
 def _course(method: Any, X: Any, y: NDArray[Any], split: Split) -> Any:

@@ -15,7 +15,15 @@ class Fold:
     log_loss: float | None  # None for methods without predict_proba
     seconds: float  # of the fit, including standardisation
     n_test: int
-    scores: dict[str, float] = field(default_factory=dict)  # by the names of `scoring.SCORINGS`
+    scores: dict[str, float] = field(default_factory=dict)  # those that follow from neither
+
+    def score(self, name: str) -> float | None:
+        """Return a score by its name in `scoring.SCORINGS`; None if the method lacks it."""
+        if name == "accuracy":
+            return 1 - self.error
+        if name == "neg_log_loss":
+            return None if self.log_loss is None else -self.log_loss
+        return self.scores.get(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +96,7 @@ class MethodResult:
 
     def scores(self, name: str) -> list[float] | None:
         """Return a score of each fold; None if a fold lacks it."""
-        found = [fold.scores[name] for fold in self.folds if name in fold.scores]
+        found = [value for fold in self.folds if (value := fold.score(name)) is not None]
         return found if found and len(found) == len(self.folds) else None
 
     def score(self, name: str) -> float | None:

@@ -1,5 +1,6 @@
 """Scores of held-out predictions under scikit-learn's names, and how each is written."""
 
+import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -32,8 +33,8 @@ class Scoring:
     >>> from marginpursuit.experiments.scoring import SCORINGS
     >>> SCORINGS["accuracy"].written(0.975), SCORINGS["roc_auc"].written(0.975)
     ('2.50 %', '0.975')
-    >>> SCORINGS["accuracy"].written_difference(0.014, 0.005)
-    '-1.4 ± 0.5 points of error'
+    >>> SCORINGS["accuracy"].written_difference(0.014, 0.005), SCORINGS["accuracy"].unit
+    ('-1.4 ± 0.5', 'points of error')
     """
 
     name: str
@@ -52,20 +53,23 @@ class Scoring:
         return f"{100 * value:.2f} %" if self.is_percentage else f"{value:.3f}"
 
     def written_interval(self, low: float, high: float) -> str:
-        """Return an interval of scores as an interval of the quantity, from low to high."""
-        ends = sorted((self.value(low), self.value(high)))
+        """Return an interval of scores as an interval of the quantity, within its range."""
+        largest = math.inf if self.name == "neg_log_loss" else 1.0
+        ends = sorted(min(max(0.0, self.value(score)), largest) for score in (low, high))
         if self.is_percentage:
             return f"{100 * ends[0]:.2f} to {100 * ends[1]:.2f} %"
         return f"{ends[0]:.3f} to {ends[1]:.3f}"
 
     def written_difference(self, mean: float, half_width: float) -> str:
-        """Return a difference of scores and the half width of its interval as text."""
-        # The sum with 0.0 replaces a negative zero.
-        if self.is_percentage:
-            change = round(100 * self.sign * mean, 1) + 0.0
-            return f"{change:+.1f} ± {100 * half_width:.1f} points of {self.quantity}"
-        change = round(self.sign * mean, 3) + 0.0
-        return f"{change:+.3f} ± {half_width:.3f} of {self.quantity}"
+        """Return a difference of scores and the half width of its interval, without unit."""
+        factor, digits = (100.0, 1) if self.is_percentage else (1.0, 3)
+        change = round(factor * self.sign * mean, digits) + 0.0  # the sum replaces a negative zero
+        return f"{change:+.{digits}f} ± {factor * half_width:.{digits}f}"
+
+    @property
+    def unit(self) -> str:
+        """The unit of a difference."""
+        return f"points of {self.quantity}" if self.is_percentage else self.quantity
 
 
 #: The scores of a comparison, by name.
@@ -93,8 +97,9 @@ class Predictions(NamedTuple):
     proba : ndarray of shape (n_samples, n_classes) or None
         Probabilities; None without `predict_proba`.
     ranking : ndarray of shape (n_samples,) or (n_samples, n_classes), or None
-        Scores of the second of two classes, or of each class: from `decision_function`, otherwise
-        from `predict_proba`; None without either.
+        Scores of the second of two classes, or of each class; None without any. Two classes have
+        those of `decision_function` if it exists, several have probabilities if they exist: the
+        decision functions of a joint fit rank a class relative to the others of the same sample.
     """
 
     classes: NDArray[Any]
@@ -106,12 +111,10 @@ class Predictions(NamedTuple):
     def of(cls, model: Any, X: Any) -> "Predictions":
         """Return the predictions of a fitted model."""
         proba = model.predict_proba(X) if hasattr(model, "predict_proba") else None
-        if hasattr(model, "decision_function"):
+        binary = len(model.classes_) == 2
+        ranking = proba[:, 1] if binary and proba is not None else proba
+        if hasattr(model, "decision_function") and (binary or proba is None):
             ranking = model.decision_function(X)
-        elif proba is not None and len(model.classes_) == 2:
-            ranking = proba[:, 1]
-        else:
-            ranking = proba
         return cls(model.classes_, model.predict(X), proba, ranking)
 
 

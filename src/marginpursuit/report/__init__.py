@@ -9,8 +9,10 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from marginpursuit.experiments.method_results import SetResult
+from marginpursuit.experiments.method_results import MethodResult, SetResult
+from marginpursuit.experiments.paired_differences import Recommendation, recommend
 from marginpursuit.experiments.runs import Run
+from marginpursuit.experiments.scoring import SCORINGS
 from marginpursuit.report import charts
 
 __all__ = ["render"]
@@ -48,6 +50,7 @@ def render(run: Run) -> str:
     return environment.get_template("report.html").render(
         run=run,
         sets=[_describe(result) for result in run.sets],
+        scorings=_further_scorings(run),
         # Compressed SVG; the browser decompresses it and shows it as an image without scripts.
         figures=[
             (figure, base64.b64encode(gzip.compress(figure.svg.encode(), mtime=0)).decode())
@@ -60,14 +63,17 @@ def render(run: Run) -> str:
 
 
 def _describe(result: SetResult) -> dict[str, Any]:
-    """Return the template variables of a data set: methods by test error, and charts."""
-    done = sorted((m for m in result.methods if not m.failure), key=lambda method: method.error)
+    """Return the template variables of a data set: methods, best first, and charts."""
+    recommendation = recommend(result)
+    done = recommendation.ranking
     # Methods with a margin level come first.
     ordered = sorted(result.methods, key=lambda method: "margin" not in method.settings)
     courses = {method.name: method.course for method in ordered if method.course}
     return {
         "result": result,
+        "recommendation": recommendation,
         "done": done,
+        "marks": {method.name: _mark(result, recommendation, method) for method in done},
         "failed": [method for method in result.methods if method.failure],
         "error_chart": charts.error_chart(done) if done else "",
         "cost_chart": charts.cost_chart(done) if done else "",
@@ -79,6 +85,23 @@ def _describe(result: SetResult) -> dict[str, Any]:
             if method.calibration
         ],
     }
+
+
+def _mark(result: SetResult, recommendation: Recommendation, method: MethodResult) -> str:
+    """Return the verdict on a method; the baseline and the recommended method are named."""
+    difference = recommendation.differences.get(method.name)
+    words = [
+        "recommended" if method is recommendation.method else "",
+        "baseline" if method.name == result.baseline else "",
+        "" if difference is None else difference.verdict,
+    ]
+    return ", ".join(word for word in words if word)
+
+
+def _further_scorings(run: Run) -> list[Any]:
+    """Return the scores that have a column of their own: AUC, and those that rank the methods."""
+    names = dict.fromkeys(["roc_auc", *(result.scoring for result in run.sets)])
+    return [SCORINGS[name] for name in names if name not in ("accuracy", "neg_log_loss")]
 
 
 def _breakable(name: str) -> Markup:

@@ -1,6 +1,7 @@
 "use strict";
 
-// Sort a table by a column: numbers where cells have a value, text otherwise.
+// Sort a table by a column: numbers where cells have a value, text otherwise. Cells with an empty
+// value have no number and come last in both directions.
 for (const button of document.querySelectorAll(".sortable th button")) {
   button.addEventListener("click", () => {
     const heading = button.parentElement;
@@ -10,11 +11,13 @@ for (const button of document.querySelectorAll(".sortable th button")) {
     heading.setAttribute("aria-sort", direction === 1 ? "ascending" : "descending");
     const body = heading.closest("table").tBodies[0];
     const key = (row) => row.cells[column].dataset.value ?? row.cells[column].textContent;
+    const missing = (row) => row.cells[column].dataset.value === "";
     const compare = (a, b) => {
       const difference = Number(a) - Number(b);
       return Number.isNaN(difference) ? a.localeCompare(b) : difference;
     };
-    body.append(...[...body.rows].sort((a, b) => direction * compare(key(a), key(b))));
+    body.append(...[...body.rows].sort(
+      (a, b) => missing(a) - missing(b) || direction * compare(key(a), key(b))));
   });
 }
 
