@@ -32,10 +32,16 @@ def test_sparse_wide_rows_equal_grid_search(unit, solver, n_classes):
         (group,) = prepare_groups(data, plan, stack)
         assert (group.prepared.merge is not None) == (unit != "standardised")
     model = MarginPursuitClassifierCV(
-        **GRID, alpha_unit=unit, cv=4, scoring="neg_log_loss", tol=1e-9, link="exact"
+        **GRID,
+        alpha_unit=unit,
+        cv=4,
+        scoring="neg_log_loss",
+        tol=1e-9,
+        multi_class="ovr",
+        link="exact",
     )
     with_policy(model, solvers={"min_dual_rows": 51}).fit(X, y)
-    reference = grid_search(X, y, unit=unit, cv=4, scoring="neg_log_loss")
+    reference = grid_search(X, y, unit=unit, cv=4, scoring="neg_log_loss", multi_class="ovr")
     scores = [results.cv_results_["mean_test_score"] for results in (model, reference)]
     assert_allclose(*scores, rtol=1e-4)
     assert np.ptp(scores[0]) > 0.05

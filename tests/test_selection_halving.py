@@ -218,7 +218,7 @@ class TestOddFolds:
         """The rungs are subsamples nevertheless: some held-out rows are missing."""
         X, y = rows(9603, n_classes)
         cv = StratifiedShuffleSplit(4, train_size=10, test_size=0.9, random_state=0)
-        assert_halving_keeps_the_best(X, y, cv=cv)
+        assert_halving_keeps_the_best(X, y, cv=cv, multi_class="ovr")
 
     @pytest.mark.parametrize("scoring", [None, "neg_log_loss"])
     def test_few_rows_are_held_out(self, n_classes, scoring):

@@ -63,6 +63,8 @@ class FitOptions:
     n_threads: int
     are_penalised: bool = True  # whether the penalties of all candidates are positive
     rho: str = "catoni"  # of the loss
+    #: Whether several classes have a joint loss where overconfidence is zero.
+    is_joint: bool = False
     alpha_factor: float = 1.0  # by which penalties are multiplied, to fit a subsample
 
 

@@ -26,15 +26,18 @@ import numpy as np
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Linear
-from marginpursuit.losses import MarginLoss
+from marginpursuit.losses import JointLoss, MarginLoss
 from marginpursuit.selection.candidates import Candidate, FoldFit, Path, Stopping
 from marginpursuit.selection.fold_groups import FitPlan, FoldData, FoldGroup, prepare_groups
 from marginpursuit.solvers import Prepared, Problem, Solution, minimise
-from marginpursuit.tasks import Tasks
+from marginpursuit.tasks import JointTasks, Tasks
 
 
 class FoldPath(NamedTuple):
-    """A path on one fold: one task for each one-vs-rest problem."""
+    """A path on one fold: one task for each one-vs-rest problem, or one joint task.
+
+    Either has one column of coefficients for each class, or one column for two classes.
+    """
 
     path: Path
     fold: int  # an index into the folds of the group
@@ -112,7 +115,10 @@ class FoldFits:
         Returns the largest number of iterations.
         """
         n_iter = 0
-        for members in _by_overconfidence(stopping) if with_hessian else [list(stopping)]:
+        groups = [list(stopping)]
+        if with_hessian or self._plan.options.is_joint:
+            groups = _by_overconfidence(stopping)
+        for members in groups:
             if not members:
                 continue
             problem = self._problem(group, members, scale, stopping, fits)
@@ -120,7 +126,8 @@ class FoldFits:
                 problem = replace(problem, prepared=self._with_hessian(problem))
             design = group.prepared.design
             before = design.n_passes
-            tols = np.repeat([stopping[member].tol for member in members], self._n_problems)
+            n_tasks = len(problem.tasks) // len(members)
+            tols = np.repeat([stopping[member].tol for member in members], n_tasks)
             solve = self._solver.solve_folds if self._solver.warm_starts else self._solve_dual
             solution = solve(problem, tols)
             self.n_passes += design.n_passes - before
@@ -138,30 +145,43 @@ class FoldFits:
         stopping: Mapping[FoldPath, Stopping],
         fits: Fits,
     ) -> Problem:
-        """Return the problem of several paths and folds at one scale, warm-started."""
+        """Return the problem of several paths and folds at one scale, warm-started.
+
+        With joint tasks all members have the same overconfidence.
+        """
+        tasks = self._tasks(group, members, scale)
+        zero = group.prepared.zeros(self._n_problems)
+        alphas = [member.path.alpha for member in members]
+        return Problem(
+            group.prepared,
+            tasks,
+            self._plan.options.alpha_factor * np.repeat(alphas, len(tasks) // len(members)),
+            _joined([fits.get(member, zero) for member in members]),
+            max(stopping[member].max_iter for member in members),
+            min(stopping[member].tol for member in members),
+            policy=self._policy.solvers,
+        )
+
+    def _tasks(self, group: FoldGroup, members: list[FoldPath], scale: float) -> Tasks:
+        """Return the tasks of several paths and folds at one scale, joint ones where possible."""
         n_problems, options = self._n_problems, self._plan.options
         losses = [
             MarginLoss(options.margin, scale, member.path.overconfidence, options.rho)
             for member in members
         ]
-        tasks = Tasks(
-            group.codes,
-            group.weights,
-            np.tile(self._positive_classes, len(members)),
-            np.repeat([member.fold for member in members], n_problems),
+        folds = np.array([member.fold for member in members], dtype=np.intp)
+        if options.is_joint and members[0].path.overconfidence == 0:
+            return JointTasks(
+                *(group.codes, group.weights, np.zeros_like(folds), folds),
+                tuple(JointLoss.at_level(loss) for loss in losses),
+                group.ranges,
+                n_classes=n_problems,
+            )
+        return Tasks(
+            *(group.codes, group.weights, np.tile(self._positive_classes, len(members))),
+            np.repeat(folds, n_problems),
             tuple(loss for loss in losses for _ in range(n_problems)),
             group.ranges,
-        )
-        zero = group.prepared.zeros(n_problems)
-        alphas = np.repeat([member.path.alpha for member in members], n_problems)
-        return Problem(
-            group.prepared,
-            tasks,
-            self._plan.options.alpha_factor * alphas,
-            _joined([fits.get(member, zero) for member in members]),
-            max(stopping[member].max_iter for member in members),
-            min(stopping[member].tol for member in members),
-            policy=self._policy.solvers,
         )
 
     def _solve_dual(self, problem: Problem, tols: FloatArray) -> Solution:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from marginpursuit._threads import Threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Design, Linear, design_for, elements_per_row, loaded, take_rows
-from marginpursuit.losses import MarginLoss
+from marginpursuit.losses import JointLoss, MarginLoss
 from marginpursuit.selection.candidates import FitOptions, Fold, Stopping
 from marginpursuit.selection.policy import SelectionPolicy
 from marginpursuit.solvers import FOLD_SOLVERS, FoldSolver, Prepared, Request, plan
@@ -152,14 +152,37 @@ def _prepared(
     )
 
 
+def fits_jointly(
+    multi_class: str, matrix: Any, labels: Labels, options: FitOptions, policy: SelectionPolicy
+) -> bool:
+    """Whether several classes have a joint loss where overconfidence is zero.
+
+    "auto" fits sparse rows for which dual passes are faster one class against the rest.
+    """
+    if labels.n_classes == 2 or multi_class != "auto":
+        return labels.n_classes > 2 and multi_class == "joint"
+    weights = np.broadcast_to(1.0 / matrix.shape[0], (2, matrix.shape[0]))
+    data = FoldData(matrix, matrix, labels, weights, ())
+    request = _request(design_for(matrix), data, options, policy)
+    return plan(request, options.solver).solver != "dual"
+
+
 def _request(
     design: Design, data: FoldData, options: FitOptions, policy: SelectionPolicy
 ) -> Request:
     return Request(
-        *(design, data.weights, (MarginLoss(options.margin, rho=options.rho),)),
+        *(design, data.weights, _losses(options)),
         options.alpha_unit,
         *(float(options.are_penalised), options.fit_intercept),
         n_problems=len(data.labels.positive_classes),
         is_search=True,
         policy=policy.solvers,
     )
+
+
+def _losses(options: FitOptions) -> tuple[MarginLoss | JointLoss, ...]:
+    """Return a loss of each kind that candidates may have, for the choice of a solver."""
+    loss = MarginLoss(options.margin, rho=options.rho)
+    if not options.is_joint:
+        return (loss,)
+    return loss, JointLoss.at_level(replace(loss, overconfidence=0.0))

@@ -89,7 +89,14 @@ class FittedLink:
             return -float(np.sum(target * logs)), np.tensordot(pieces, excess, 2)
 
         bounds = [slope_bounds] * len(pieces)
-        found = minimize(log_loss, np.ones(4), jac=True, method="L-BFGS-B", bounds=bounds)
+        found = minimize(
+            log_loss,
+            np.ones(4),
+            jac=True,
+            method="L-BFGS-B",
+            bounds=bounds,
+            options={"ftol": 1e-14, "gtol": 1e-9},  # the result follows rounding otherwise
+        )
         return cls(margin, found.x / margin, threshold)
 
     def probabilities(self, scores: Any) -> Any:

@@ -26,6 +26,7 @@ from marginpursuit.classifiers._shared import (
 from marginpursuit.design import Linear, design_for
 from marginpursuit.selection._cross_validated import CrossValidatedClassifier
 from marginpursuit.selection.candidates import Candidate, FitOptions, Fold, Stopping
+from marginpursuit.selection.fold_groups import fits_jointly
 from marginpursuit.selection.policy import SelectionPolicy
 from marginpursuit.selection.scoring import HeldOutScorer, search_results
 from marginpursuit.selection.search import Search, SearchOptions, SearchResult
@@ -92,6 +93,10 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
         had then, and ``cv_results_["n_resources"]`` has the number of rows. A subsample is held in
         memory, or on the device that holds the rows, and has at most 2**25 stored elements (256 MiB
         in float64): a larger one is reduced to that, or omitted if it then has too few rows.
+    multi_class : {"auto", "joint", "ovr"}, default="auto"
+        How three classes or more are fitted, as in :class:`MarginPursuitClassifier`. With "joint",
+        candidates with an overconfidence of 0 have a joint loss, and others are fitted one class
+        against the rest. "auto" is "joint", except for sparse data that are fitted by "dual".
     link : {"fitted", "exact"}, default="fitted"
         Where probabilities come from: a monotone link fitted to out-of-fold scores, or the exact
         link of the loss.
@@ -131,6 +136,8 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
     best_estimator_ : MarginPursuitClassifier
         The fit to all rows. Its `coef_`, `scale_` and statistics of the margins are attributes of
         the search too.
+    multi_class_ : str
+        "joint" or "ovr": how several classes are fitted by the chosen candidate.
     threshold_ : float
         The threshold of the chosen candidate.
     intercept_ : ndarray of shape (1,) or (n_classes,)
@@ -173,8 +180,7 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
     _allowed: ClassVar[dict[str, Allowed]] = {
         name: allowed
         for name, allowed in MarginPursuitClassifier._allowed.items()
-        if name
-        not in ("scale", "overconfidence", "alpha", "multi_class", "warm_start", "checkpoint")
+        if name not in ("scale", "overconfidence", "alpha", "warm_start", "checkpoint")
     } | {
         "scales": numbers("that are positive and finite", np.nextafter(0, 1), np.finfo(float).max),
         "overconfidences": numbers("in [0, 1]", 0.0, 1.0),
@@ -204,6 +210,7 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
         threshold: str = "fitted",
         refit: bool = True,
         successive_halving: bool = True,
+        multi_class: str = "auto",
         link: str = "fitted",
         fit_intercept: bool = True,
         solver: str = "auto",
@@ -227,6 +234,7 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
         self.threshold = threshold
         self.refit = refit
         self.successive_halving = successive_halving
+        self.multi_class = multi_class
         self.link = link
         self.fit_intercept = fit_intercept
         self.solver = solver
@@ -359,8 +367,9 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
             are_penalised=all(candidate.alpha > 0 for candidate in candidates),
             rho=self.rho,
         )
+        is_joint = fits_jointly(self.multi_class, data.matrix, data.labels, fits, policy)
         options = SearchOptions(
-            fits,
+            replace(fits, is_joint=is_joint),
             Stopping(self.max_iter, self.tol),
             self.successive_halving,
             self.rule,
@@ -380,6 +389,7 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
         self.best_params_ = params[result.best]
         self.best_score_ = float(result.scores[result.best].mean())
         self.threshold_ = float(result.thresholds[result.best])
+        self.multi_class_ = "joint" if result.is_joint else "ovr"
         self.n_passes_ = result.n_passes
         if result.link is not None:
             self.link_ = result.link
@@ -404,7 +414,7 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
             margin=self.margin,
             rho=self.rho,
             alpha_unit=self.alpha_unit_,
-            multi_class="ovr",
+            multi_class=self.multi_class_,
             fit_intercept=self.fit_intercept,
             solver=self.solver,
             max_iter=self.max_iter,

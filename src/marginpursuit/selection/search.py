@@ -18,7 +18,7 @@ from marginpursuit.classifiers._shared import (
     exact_probabilities,
 )
 from marginpursuit.design import Linear
-from marginpursuit.losses import MarginLoss
+from marginpursuit.losses import JointLoss, MarginLoss
 from marginpursuit.selection.candidates import Candidate, FitOptions, Fold, FoldFit, Stopping
 from marginpursuit.selection.fold_fits import FoldFits
 from marginpursuit.selection.fold_groups import FitPlan, FoldData
@@ -60,6 +60,7 @@ class SearchResult:
     start: Linear | None  # the mean of the chosen fold fits, which warm-starts the refit
     link: FittedLink | None
     n_passes: float
+    is_joint: bool  # whether the chosen candidate has a joint loss
 
 
 @dataclass
@@ -117,7 +118,11 @@ class Search:
             self._start(result, candidates[best]),
             self._fitted_link(result, candidates[best], float(thresholds[best])),
             self._n_passes,
+            self._is_joint(candidates[best]),
         )
+
+    def _is_joint(self, candidate: Candidate) -> bool:
+        return self._options.fits.is_joint and candidate.overconfidence == 0
 
     def _next_size(self, previous: int, n_candidates: int) -> int | None:
         if not self._options.successive_halving or len(self._folds) < 2:
@@ -208,8 +213,9 @@ class Search:
         """Return the link for the held-out rows of a fold, which is fitted if a scorer needs it."""
         if self._options.link == "exact":
             fits = self._options.fits
-            loss = MarginLoss(fits.margin, candidate.scale, rho=fits.rho)
-            return partial(exact_probabilities, loss=loss)
+            loss = MarginLoss(fits.margin, candidate.scale, candidate.overconfidence, fits.rho)
+            joint_loss = JointLoss.at_level(loss) if self._is_joint(candidate) else loss
+            return partial(exact_probabilities, loss=joint_loss)
         return lambda scores: self._fit_link(scores, rows, data).probabilities(scores)
 
     def _fitted_link(

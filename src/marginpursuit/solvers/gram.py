@@ -29,7 +29,7 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.design import Design, Linear, Standardisation, take_rows
 from marginpursuit.solvers._active_set import SMOOTH
 from marginpursuit.solvers._penalty import mean_unit, mean_weights, request_unit
-from marginpursuit.solvers._problem import Prepared, Problem, Request, Solution
+from marginpursuit.solvers._problem import Prepared, Problem, Request, Solution, Status
 from marginpursuit.solvers._quasi_newton import minimise
 from marginpursuit.solvers._refine import at_start, refine
 from marginpursuit.solvers._single_task import ProblemTask, with_rows
@@ -103,13 +103,9 @@ class GramSolver:
         return minimise(problem, n_confirmations=2, tol=tol)
 
     def solve(self, problem: Problem) -> Solution:
-        """Minimise by the methods of `plan_gram`; joint tasks by L-BFGS alone.
-
-        The Gram matrix is far from the Hessian of a joint task, and the first small estimates of
-        the gap may be wrong: five in a row must meet the tolerance.
-        """
+        """Minimise by the methods of `plan_gram`; joint tasks by L-BFGS alone."""
         if isinstance(problem.tasks, JointTasks):
-            return minimise(problem, n_confirmations=5)
+            return _solve_joint(problem)
         plan = plan_gram(problem)
         if plan.fits_subsample:
             from_subsample = _fit_subsample(problem)
@@ -128,6 +124,23 @@ class GramSolver:
         if plan.accepts(first, problem.max_iter):
             return first
         return refine(problem, first)
+
+
+def _solve_joint(problem: Problem) -> Solution:
+    """Minimise the objective of joint tasks by L-BFGS.
+
+    The Gram matrix is far from the Hessian of a joint task, and the first small estimates of the
+    gap may be wrong: five in a row must meet the tolerance. Small problems, whose passes take less
+    time than the steps between them, are solved up to rounding.
+    """
+    policy, design = problem.policy, problem.prepared.design
+    n_products = design.n_stored * len(problem.start[1])
+    is_small = n_products <= policy.max_exact_joint_products
+    tol = policy.exact_joint_tol if is_small else problem.tol
+    solution = minimise(problem, n_confirmations=5, tol=min(tol, problem.tol))
+    if np.all(solution.gap <= problem.tol):
+        return replace(solution, status=Status.CONVERGED)
+    return solution
 
 
 def _is_one_sided(loss: object) -> bool:
