@@ -361,6 +361,16 @@ def test_missing_extras_are_named(run, monkeypatch):
     assert "pip install 'marginpursuit[report]'" in done.stderr
 
 
+def test_version(run):
+    assert run("--version").stdout == f"marginpursuit {marginpursuit.__version__}\n"
+
+
+@pytest.mark.parametrize(("name", "n_classes"), [("iris", 3), ("wine", 3), ("digits", 2)])
+def test_named_data_sets_are_compared(run, name, n_classes):
+    run("compare", name, "--method", "RidgeClassifier", "--folds", "2", "-o", "out")
+    assert len(Run.load("out").sets[0].classes) == n_classes
+
+
 def test_datasets_versions_and_bench(run):
     names = {row["name"]: row for row in json.loads(run("datasets", "--json").stdout)}
     assert names["breast_cancer"]["state"] == "included with scikit-learn"

@@ -75,9 +75,9 @@ def test_overview_gathers_figures_claims_and_versions(tmp_path):
 
 
 def test_overview_compares_on_bundled_data(monkeypatch):
-    one = methods(["RidgeClassifier"])
-    monkeypatch.setattr(overview, "methods", lambda: one)
-    monkeypatch.setattr(overview, "compare", partial(overview.compare, chosen=one))
+    few = methods(["RidgeClassifier", "LogisticRegression"])
+    monkeypatch.setattr(overview, "methods", lambda: few)
+    monkeypatch.setattr(overview, "compare", partial(overview.compare, chosen=few))
     told = []
     results = overview.compare_bundled(quick=True, progress=told.append)
     assert [result.name for result in results] == ["breast_cancer", "digits"]

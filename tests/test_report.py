@@ -106,7 +106,8 @@ def test_first_card_says_which_model_to_take(run, page):
     assert str(escape(EVIL)) in card
     assert page.count('<tr class="recommended">') == len(run.sets)
     for difference in found.differences.values():
-        assert f"{difference.written} points of error</td>" in page
+        assert f">{difference.written}</td>" in page
+    assert "A difference, in points of error, is" in page
     assert page.count("<td>baseline</td>") + page.count("<td>recommended, baseline</td>") == 1
 
 

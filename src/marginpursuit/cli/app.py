@@ -46,11 +46,28 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Robust linear classifiers: compare, fit, predict, report.",
     epilog="Exit codes: 0 success; 1 a method or figure failed; 2 invalid command or option; "
     "3 data cannot be read or fitted; 4 a model or run file is rejected; "
     "5 an optional package is missing; 130 interrupted.",
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        say(f"marginpursuit {installed()['marginpursuit']}", as_json=False)
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Robust linear classifiers: compare, fit, predict, report."""
 
 
 @app.command(

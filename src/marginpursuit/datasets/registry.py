@@ -108,6 +108,24 @@ def _digits() -> Arrays:
     return {"X": X.astype(np.uint8), "y": y.astype(np.int8)}
 
 
+def _iris() -> Arrays:
+    from sklearn.datasets import load_iris
+
+    found = load_iris()
+    return {
+        "X": found.data,
+        "y": found.target.astype(np.int8),
+        "target_names": np.asarray(found.target_names, dtype=np.str_),
+    }
+
+
+def _wine() -> Arrays:
+    from sklearn.datasets import load_wine
+
+    X, y = load_wine(return_X_y=True)
+    return {"X": X, "y": y.astype(np.int8)}
+
+
 #: Every data set, by name.
 REGISTRY: dict[str, Entry] = {
     "cov": Entry(
@@ -238,5 +256,15 @@ REGISTRY: dict[str, Entry] = {
         shape=(1797, 64),
         bundled=_digits,
         positive=5,
+    ),
+    "iris": Entry(
+        "Iris (Fisher 1936, UCI, CC BY 4.0), included with scikit-learn: three species.",
+        shape=(150, 4),
+        bundled=_iris,
+    ),
+    "wine": Entry(
+        "Wine (Aeberhard and Forina, UCI, CC BY 4.0), included with scikit-learn: three cultivars.",
+        shape=(178, 13),
+        bundled=_wine,
     ),
 }

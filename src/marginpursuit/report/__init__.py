@@ -51,6 +51,7 @@ def render(run: Run) -> str:
         run=run,
         sets=[_describe(result) for result in run.sets],
         scorings=_further_scorings(run),
+        units=sorted({SCORINGS[result.scoring].unit for result in run.sets}),
         # Compressed SVG; the browser decompresses it and shows it as an image without scripts.
         figures=[
             (figure, base64.b64encode(gzip.compress(figure.svg.encode(), mtime=0)).decode())
