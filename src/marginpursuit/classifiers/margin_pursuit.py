@@ -118,7 +118,8 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         temperature 0.3 γ, and the penalty of all coefficients. It is convex for
         ``overconfidence=0``, and refuses another. "ovr" fits each class against the rest. "auto" is
         "joint" where overconfidence is 0 and the solver supports it, and "ovr" otherwise. The
-        solvers "dual", "steepest" and "stochastic", and `partial_fit`, fit one against the rest.
+        solvers "dual" (that of sparse wide rows), "steepest" and "stochastic", and `partial_fit`,
+        fit one against the rest.
     fit_intercept : bool, default=True
         Whether to fit b.
     solver : {"auto", "gram", "lbfgs", "dual", "steepest", "stochastic"}, default="auto"
@@ -385,7 +386,6 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         Raises a FloatingPointError where squares of the columns are not finite.
         """
         scale, n_iter = self._first_scale, 0
-        self.multi_class_ = self._multi_class(data.labels.n_classes, is_stream=is_stream)
         if checkpoint is not None and checkpoint.standing is not None:
             start, scale, n_iter = checkpoint.standing
         with Threads(self._threads) as threads, design_for(data.matrix, threads) as design:
@@ -394,8 +394,12 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
                 weights = bounded_weights(design, data, bound, centred=self.fit_intercept)
                 data = replace(data, weights=design.place(weights))
             alpha, unit = self._penalty
-            tasks = self._tasks(data, scale)
+            tasks = Tasks.of(data.labels, data.weights, self._loss(scale))
             request = Request(design, tasks.weights, tasks.losses, unit, alpha, self.fit_intercept)
+            is_joint = not is_stream and self._is_joint(request, data.labels.n_classes)
+            self.multi_class_ = "joint" if is_joint else "ovr"
+            tasks = self._tasks(data, scale)
+            request = replace(request, losses=tasks.losses)
             chosen = plan(request, self.solver)
             if self.verbose:
                 print(f"[{type(self).__name__}] {chosen}", flush=True)
@@ -470,14 +474,17 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
             return JointTasks.of(data.labels, data.weights, JointLoss.at_level(loss))
         return Tasks.of(data.labels, data.weights, loss)
 
-    def _multi_class(self, n_classes: int, *, is_stream: bool) -> str:
-        """Return "joint" or "ovr"."""
-        is_joint = self.multi_class == "joint" or (
-            self.multi_class == "auto"
-            and self.overconfidence == 0
-            and self.solver in ("auto", "gram", "lbfgs")
-        )
-        return "joint" if is_joint and n_classes > 2 and not is_stream else "ovr"
+    def _is_joint(self, request: Request, n_classes: int) -> bool:
+        """Whether the classes have a joint loss; `request` is that of one class against the rest.
+
+        "auto" fits one against the rest where the solver does not support joint losses, as for
+        sparse wide rows, which take fewer passes in the dual.
+        """
+        if n_classes == 2 or self.multi_class != "auto":
+            return n_classes > 2 and self.multi_class == "joint"
+        if self.overconfidence > 0:
+            return False
+        return plan(request, self.solver).solver in ("gram", "lbfgs")
 
     @property
     def _fitted_loss(self) -> MarginLoss | JointLoss:
