@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find src -type f -not -name '*.pyc') pyproject.toml meson.build
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench fuzz clean
 
 demo: $(VENV)/installed
 	$(BIN)/marginpursuit reproduce --quick --output out
@@ -22,6 +22,11 @@ lint: $(VENV)/installed
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/run.py
+
+# Damaged model files, checkpoints and runs: up to 10^6 cases, at most FUZZ_SECONDS; prints the seed.
+FUZZ_SECONDS ?= 300
+fuzz: $(VENV)/installed
+	$(BIN)/python -W ignore tests/fuzz_model_files.py --seconds $(FUZZ_SECONDS)
 
 clean:
 	rm -rf $(VENV) build out .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

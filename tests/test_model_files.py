@@ -280,14 +280,10 @@ def test_headers_that_are_refused(content, tmp_path):
         (at("arrays", 0, "shape", value=[1]), "describes"),
         (at("arrays", 0, value=None), "altered"),
         (lambda header: header["arrays"].pop() and None, "speaks of"),
-        (at("model", "parameters", "margin", value=deep), "nested|no model file has|damaged"),
+        (at("model", "parameters", "margin", value=deep), "margin must be a number"),
     ]
-    for edit, message in cases[:-1]:
+    for edit, message in cases:
         refused(edited(content[0], edit), message, tmp_path)
-    # A list is a legal value, however deep: it comes back, as long as Python can hold it.
-    path = tmp_path / "deep"
-    path.write_bytes(edited(content[0], cases[-1][0]))
-    assert isinstance(load_model(path).margin, list)
 
 
 def test_nesting_without_end_is_refused(content, tmp_path):

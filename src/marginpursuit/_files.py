@@ -1,12 +1,21 @@
-"""Atomic writes: a reader sees the old file or the whole new one."""
+"""Files: atomic writes, and NumPy archives of unknown origin.
 
+A reader of a file that is written sees the old file or the whole new one.
+"""
+
+import io
+import math
 import os
 import secrets
 import stat
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 def write_atomically(path: str | os.PathLike[str], content: bytes) -> Path:
@@ -71,3 +80,47 @@ def _copy_permissions(source: os.stat_result, path: Path) -> None:
         if os.stat(path).st_gid != source.st_gid:
             mode = mode & ~stat.S_IRWXG | (mode & stat.S_IRWXO) << 3
     os.chmod(path, mode)
+
+
+def read_npz(content: bytes, max_expansion: int = 1032) -> dict[str, NDArray[Any]]:
+    """Return the arrays of an ``.npz`` archive; raise a ValueError for any other content.
+
+    Sizes are checked before memory is allocated. The members take at most `max_expansion` times the
+    size of the archive, by default the largest ratio of deflate; an array has the size of its
+    member. Arrays of Python objects are refused.
+    """
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            entries = archive.infolist()
+            if sum(entry.file_size for entry in entries) > max_expansion * len(content):
+                raise ValueError("members claim to be larger than the archive can hold")
+            return {
+                entry.filename.removesuffix(".npy"): _read_npy(archive.read(entry))
+                for entry in entries
+            }
+    except MemoryError:
+        raise
+    except Exception as error:  # zipfile, zlib and NumPy raise many types for broken archives
+        raise ValueError(str(error) or type(error).__name__) from error
+
+
+def _read_npy(content: bytes) -> NDArray[Any]:
+    """Return an array in the ``.npy`` format, after a check of its size."""
+    stream = io.BytesIO(content)
+    readers = {
+        (1, 0): np.lib.format.read_array_header_1_0,
+        (2, 0): np.lib.format.read_array_header_2_0,
+    }
+    version = np.lib.format.read_magic(stream)
+    if version not in readers:
+        raise ValueError(f"version {version} of the .npy format; expected one of {list(readers)}")
+    shape, by_column, dtype = readers[version](stream)
+    if dtype.hasobject:
+        raise ValueError("an array of Python objects; expected numbers or text")
+    n_bytes = len(content) - stream.tell()
+    if min(shape, default=1) < 0 or math.prod(shape) * dtype.itemsize != n_bytes:
+        raise ValueError(f"an array of {n_bytes} bytes, which does not match its shape {shape}")
+    if not n_bytes:
+        return np.zeros(shape, dtype)
+    flat = np.frombuffer(content, dtype, offset=stream.tell())
+    return flat.reshape(shape, order="F" if by_column else "C").copy(order="K")

@@ -15,7 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginpursuit import classifiers, selection
-from marginpursuit.classifiers._shared import LinearClassifier, MarginStatistics
+from marginpursuit.classifiers._shared import (
+    LinearClassifier,
+    MarginStatistics,
+    check_parameters,
+)
 from marginpursuit.selection.link import FittedLink
 
 #: The classes that a file may name.
@@ -145,11 +149,36 @@ def _decode_array(value: dict[str, Any], arrays: list[NDArray[Any]]) -> NDArray[
     return found
 
 
-def _decode_text(value: dict[str, Any], arrays: list[NDArray[Any]]) -> NDArray[Any]:
+def _decode_text(
+    value: dict[str, Any],
+    arrays: list[NDArray[Any]],
+    max_length: int = 4096,
+    max_padding: int = 64,
+) -> NDArray[Any]:
+    """Decode an array of text.
+
+    NumPy pads each entry to the longest one, also in every array of predictions. An entry has at
+    most `max_length` characters, and the array `max_padding` times the characters of its entries.
+    """
     texts, as_objects = value["text"], value.get("object")
     _require(isinstance(texts, list) and all(isinstance(text, str) for text in texts))
     _require(isinstance(as_objects, bool))
-    return np.array(texts, dtype=object if as_objects else np.str_)
+    if as_objects:
+        return np.array(texts, dtype=object)
+    lengths = [len(text) for text in texts]
+    longest = max(lengths, default=0)
+    if longest > max_length:
+        raise ModelFileError(
+            f"it has an array of text with an entry of {longest} characters; expected at most "
+            f"{max_length}. Use shorter labels."
+        )
+    if len(texts) * longest > max_padding * (sum(lengths) + max_length):
+        raise ModelFileError(
+            f"it has an array of {len(texts)} texts of {sum(lengths)} characters, which padding to "
+            f"the longest, of {longest}, makes more than {max_padding} times as large. Use labels "
+            "of similar length, or an array of Python objects."
+        )
+    return np.array(texts, dtype=np.str_)
 
 
 def _decode_record(value: dict[str, Any], arrays: list[NDArray[Any]]) -> Any:
@@ -174,11 +203,17 @@ def _decode_dict(value: dict[str, Any], arrays: list[NDArray[Any]]) -> dict[Any,
     items = value["dict"]
     _require(isinstance(items, list))
     _require(all(isinstance(item, list) and len(item) == 2 for item in items))
-    pairs = [[_decode(part, arrays) for part in item] for item in items]
-    try:
-        return dict(pairs)
-    except TypeError as error:  # a key that is not hashable
-        raise ModelFileError("its header holds a value that no model file has") from error
+    _require(all(_is_key(key) for key, _ in items))
+    return {key: _decode(part, arrays) for key, part in items}
+
+
+def _is_key(key: Any) -> bool:
+    """Whether this is a label: text, or a number of at most 64 bits.
+
+    Python's hash of an integer is its remainder modulo 2**61 - 1. Larger integers could all have
+    the same hash, and a dict of them would take quadratic time.
+    """
+    return isinstance(key, str | float | None) or (isinstance(key, int) and -(2**63) <= key < 2**64)
 
 
 # The decoder of each tag.
@@ -212,6 +247,7 @@ def decode_model(about: Any, arrays: list[NDArray[Any]]) -> Any:
         raise ModelFileError(f"it has parameters that {name} does not have: {unknown}")
     for key, value in parameters.items():
         setattr(model, key, _decode(value, arrays))
+    _check_parameters(model)
     for key, value in fitted.items():
         if not _is_fitted_name(key) or hasattr(type(model), key):
             raise ModelFileError(f"{key!r} is not a fitted attribute of {name}")
@@ -220,6 +256,16 @@ def decode_model(about: Any, arrays: list[NDArray[Any]]) -> Any:
     if error is not None:
         raise ModelFileError(f"it does not hold a fitted {name}: {error}")
     return model
+
+
+def _check_parameters(model: Any) -> None:
+    """Refuse parameters that `fit` refuses."""
+    try:
+        check_parameters(model, model._allowed)
+        if hasattr(model, "_check_parameters"):
+            model._check_parameters()
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ModelFileError(f"it has a parameter that fit refuses: {error}") from error
 
 
 def _model_error(model: Any) -> str | None:
@@ -231,9 +277,13 @@ def _model_error(model: Any) -> str | None:
     classes, coef, intercept = parts
     if classes.ndim != 1 or len(classes) < 2 or not np.all(classes[:-1] < classes[1:]):
         return "its classes are not at least two different labels in order"
+    if classes.dtype.kind == "f" and not np.all(np.isfinite(classes)):
+        return "its classes are not finite"
     n_columns = getattr(model, "n_features_in_", None)
-    return _shape_error(len(classes), n_columns, coef, intercept) or _value_error(
-        n_columns, coef, intercept, getattr(model, "feature_names_in_", None)
+    return (
+        _shape_error(len(classes), n_columns, coef, intercept)
+        or _value_error(n_columns, coef, intercept, getattr(model, "feature_names_in_", None))
+        or _link_error(model)
     )
 
 
@@ -254,10 +304,37 @@ def _shape_error(
 def _value_error(
     n_columns: Any, coef: NDArray[Any], intercept: NDArray[Any], names: Any
 ) -> str | None:
-    if not (coef.dtype.kind == intercept.dtype.kind == "f"):
+    if any(part.dtype.kind != "f" or part.dtype.itemsize > 8 for part in (coef, intercept)):
         return "its coefficients are not floats"
     if not (np.all(np.isfinite(coef)) and np.all(np.isfinite(intercept))):
         return "its coefficients are not finite"
     if names is not None and (not isinstance(names, np.ndarray) or names.shape != (n_columns,)):
         return "its feature names do not suit its columns"
     return None
+
+
+def _link_error(model: Any) -> str | None:
+    """Return the reason why a model cannot compute probabilities; None if it can."""
+    scale, link = getattr(model, "scale_", 1.0), getattr(model, "link_", None)
+    if not _is_positive(scale):
+        return f"its scale is {scale!r}; expected a positive number"
+    if link is None:
+        return None
+    if not isinstance(link, FittedLink):
+        return "its link is not a fitted link"
+    slopes = link.slopes
+    if not (
+        _is_positive(link.margin)
+        and isinstance(link.threshold, float)
+        and np.isfinite(link.threshold)
+        and isinstance(slopes, np.ndarray)
+        and slopes.shape == (4,)
+        and slopes.dtype.kind == "f"
+        and np.all((slopes > 0) & np.isfinite(slopes))
+    ):
+        return "its link does not have positive slopes, a margin and a threshold"
+    return None
+
+
+def _is_positive(value: Any) -> bool:
+    return type(value) in (int, float) and 0 < value < np.inf

@@ -8,7 +8,8 @@ A model file is a zip archive, uncompressed, of
 
 and its archive comment holds the SHA-256 of the header. No content of a file is executed: the class
 is looked up in a fixed table, and arrays are not unpickled. Names, sizes and hashes are checked
-before memory is allocated, and no allocation exceeds the size of the file.
+before memory is allocated. Loading takes memory of at most 100 times the size of the file, and time
+proportional to it (`tests/test_damaged_files.py`).
 """
 
 import hashlib
@@ -162,6 +163,10 @@ def _unpack(content: bytes) -> Any:
         return decode_model(header["model"], _read_arrays(header["arrays"], members))
     except RecursionError as error:
         raise ModelFileError("its header is nested too deeply") from error
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        if isinstance(error, ModelFileError):
+            raise
+        raise ModelFileError(f"its header holds a value that no model file has: {error}") from error
 
 
 def _read_members(archive: zipfile.ZipFile, size: int) -> dict[str, bytes]:
@@ -224,7 +229,7 @@ def _read_array(name: str, content: bytes, about: Any) -> NDArray[Any]:
     except Exception as error:  # NumPy raises many types for broken headers
         raise ModelFileError(f"{name} is not an array in the .npy format") from error
     n_bytes = len(content) - stream.tell()
-    is_described = stored == dtype and not by_column and list(shape) == about["shape"]
+    is_described = stored == dtype and not by_column and list(shape) == about.get("shape")
     if dtype.kind not in "biuf" or not is_described:
         raise ModelFileError(f"{name} is not the array of real numbers that the header describes")
     if min(shape, default=1) < 0 or math.prod(shape) * dtype.itemsize != n_bytes:

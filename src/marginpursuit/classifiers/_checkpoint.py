@@ -3,15 +3,17 @@
 The file is replaced atomically after each iteration and removed when the fit ends.
 """
 
+import hashlib
 import json
 import os
 from pathlib import Path
 from typing import Any, NamedTuple
-from zipfile import BadZipFile
 
 import numpy as np
+from numpy.typing import NDArray
 
-from marginpursuit._files import atomic_stream
+from marginpursuit._files import atomic_stream, read_npz
+from marginpursuit._validation import FloatArray
 from marginpursuit.design import Linear
 from marginpursuit.solvers import Problem
 
@@ -38,15 +40,16 @@ class Checkpoint:
         """Write the state after one more iteration; `linear` is a point of the problem."""
         self._n_iter += 1
         coef, intercept = problem.prepared.to_data(linear)
+        scale = np.float64(problem.tasks.losses[0].scale)
+        parts = {
+            "coef": np.asarray(coef),
+            "intercept": np.asarray(intercept),
+            "scale": np.asarray(scale),
+            "n_iter": np.asarray(self._n_iter),
+            "fit": np.asarray(self._identity),
+        }
         with atomic_stream(self._path) as file:
-            np.savez(
-                file,
-                coef=coef,
-                intercept=intercept,
-                scale=problem.tasks.losses[0].scale,
-                n_iter=self._n_iter,
-                fit=self._identity,
-            )
+            np.savez(file, allow_pickle=False, sha256=np.asarray(_digest(parts)), **parts)
 
     def remove(self) -> None:
         """Remove the file of a fit that has ended."""
@@ -55,11 +58,17 @@ class Checkpoint:
     def _read(self) -> Standing:
         path = self._path
         try:
-            with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
-                identity = str(stored["fit"])
-                linear = stored["coef"], stored["intercept"]
-                standing = Standing(linear, float(stored["scale"]), int(stored["n_iter"]))
-        except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+            stored = read_npz(path.read_bytes(), max_expansion=1)
+            if str(stored.pop("sha256")) != _digest(stored):
+                raise ValueError("it was altered: the hash does not match")
+            linear = _floats(stored["coef"], 2), _floats(stored["intercept"], 1)
+            standing = Standing(linear, float(stored["scale"]), int(stored["n_iter"]))
+            identity = str(stored["fit"])
+            if not (0 < standing.scale < np.inf and standing.n_iter > 0):
+                raise ValueError(f"scale {standing.scale} after {standing.n_iter} iterations")
+            if linear[0].shape[1:] != linear[1].shape:
+                raise ValueError("coefficients and intercepts of different tasks")
+        except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"checkpoint {path} cannot be read: remove it; {error}") from error
         if identity != self._identity:
             raise ValueError(
@@ -67,3 +76,19 @@ class Checkpoint:
                 f"{identity}, this fit {self._identity}"
             )
         return standing
+
+
+def _digest(parts: dict[str, NDArray[Any]]) -> str:
+    """Return the SHA-256 of the names and values of arrays."""
+    digest = hashlib.sha256()
+    for name, array in sorted(parts.items()):
+        digest.update(f"{name} {array.dtype.str} {array.shape} ".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _floats(array: NDArray[Any], ndim: int) -> FloatArray:
+    """Return a stored array of finite floats; refuse any other."""
+    if array.dtype != np.float64 or array.ndim != ndim or not np.all(np.isfinite(array)):
+        raise ValueError(f"expected finite numbers, got {array.dtype} of shape {array.shape}")
+    return array

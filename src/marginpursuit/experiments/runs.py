@@ -73,7 +73,10 @@ class Run:
             raise RunFileError(f"not JSON: {error}") from error
         if not isinstance(content, dict) or content.pop("format", None) != _FORMAT:
             raise RunFileError(f"not a run, or of another version; expected {_FORMAT!r}")
-        return typing.cast(Run, _restore(cls, content, "run"))
+        try:
+            return typing.cast(Run, _restore(cls, content, "run"))
+        except RecursionError as error:
+            raise RunFileError("nested too deeply") from error
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the run to a file, atomically."""
@@ -106,8 +109,13 @@ def _restore(kind: Any, value: Any, where: str) -> Any:
 
 
 def _restore_scalar(kind: Any, value: Any, where: str) -> Any:
-    if kind is float and type(value) in (int, float) and math.isfinite(value):
-        return float(value)
+    if kind is float and type(value) in (int, float):
+        try:
+            number = float(value)
+        except OverflowError:  # an integer above the largest float
+            number = math.inf
+        if math.isfinite(number):
+            return number
     if kind in (int, str, bool) and type(value) is kind:
         return value
     raise RunFileError(f"{where}: expected {kind}, got {type(value).__name__}")
