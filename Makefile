@@ -8,8 +8,8 @@ SOURCES := $(shell find src -type f -not -name '*.pyc') pyproject.toml meson.bui
 
 .PHONY: demo test lint bench fuzz clean
 
-demo: $(VENV)/installed
-	$(BIN)/marginpursuit reproduce --quick --output out
+demo: $(VENV)/demo
+	$(BIN)/marginpursuit demo --output out
 
 test: $(VENV)/installed
 	$(BIN)/python -m pytest --cov --doctest-modules --doctest-glob='*.md' --pyargs marginpursuit tests README.md
@@ -31,9 +31,16 @@ fuzz: $(VENV)/installed
 clean:
 	rm -rf $(VENV) build out .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 
-# The package is installed as its users install it (a wheel, not a link into src), incrementally.
+# The package is installed as its users install it (a wheel, not a link into src), incrementally. The
+# environment of `demo` has no tools for development; that of the other targets has what `demo` needs.
+INSTALL = PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pip install --quiet --no-build-isolation -C build-dir=build/$(notdir $(VENV))
+
 $(VENV)/installed: $(VENV)/tools $(SOURCES)
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pip install --quiet --no-build-isolation -C build-dir=build/$(notdir $(VENV)) ".[dev]"
+	$(INSTALL) ".[dev]"
+	touch $@ $(VENV)/demo
+
+$(VENV)/demo: $(VENV)/tools $(SOURCES)
+	$(INSTALL) ".[demo]"
 	touch $@
 
 $(VENV)/tools:

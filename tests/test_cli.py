@@ -27,6 +27,7 @@ from marginpursuit import (
 )
 from marginpursuit.cli.app import app
 from marginpursuit.experiments.compare import standardised
+from marginpursuit.experiments.demonstration import count_fits
 from marginpursuit.experiments.runs import Run
 
 X, Y = load_iris(return_X_y=True)
@@ -267,6 +268,20 @@ def test_a_method_that_fails_gives_an_exit_code(run, monkeypatch):
     assert Path("out/report.html").exists()
 
 
+def test_demo_shows_three_tables_and_names_the_report(run):
+    lines = run("demo", "-o", "out", "--repeats", "1").stdout.splitlines()
+    names = ["breast_cancer", "breast_cancer, 5 % leverage outliers", "wine"]
+    assert [line.partition(": Take ")[0] for line in lines[:5:2]] == names
+    assert "MarginPursuitClassifierCV instead of LogisticRegression: -" in lines[3]
+    assert ": better. p = " in lines[3]
+    assert any("marginpursuit reproduce --quick" in line for line in lines)
+    assert lines[-1] == f"report at {Path('out/report.html').resolve()}"
+    kept = Run.load("out")
+    assert [result.name for result in kept.sets] == names
+    n_fits = sum(len(method.folds) for result in kept.sets for method in result.methods)
+    assert n_fits == count_fits(1)
+
+
 def test_reproduce_all_compares_and_reports_failures(run, monkeypatch):
     """Without names all experiments run; here two that need no fits replace them."""
     reproduce = experiments.reproduce
@@ -387,7 +402,7 @@ def test_datasets_versions_and_bench(run):
 
 @pytest.mark.parametrize(
     "command",
-    ["compare", "reproduce", "fit", "predict", "report", "datasets", "bench", "versions"],
+    ["compare", "demo", "reproduce", "fit", "predict", "report", "datasets", "bench", "versions"],
 )
 def test_every_command_has_help(run, command):
     assert "Exit codes" in run("--help").stdout

@@ -172,6 +172,7 @@ def test_contaminated_comparison():
     clean = compare(X, Y, **known)
     result = compare(X, Y, contamination=Contamination("leverage"), **known)
     assert result.name == "cancer, 5 % leverage outliers"
+    assert "5 % leverage outliers among the training rows" in result.description
     assert result.methods[0].error > clean.methods[0].error + 0.02
     as_sparse = compare(sparse.csr_array(X), Y, contamination=Contamination("flips", 0.2), **known)
     assert as_sparse.name == "cancer, 20 % wrong labels"

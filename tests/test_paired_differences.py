@@ -142,13 +142,16 @@ def test_a_difference_that_may_be_chance_is_not_called_certain():
     uncertain = f"Not certain: p = {10 * p_value:.1g} after correction for the choice among 10"
     assert uncertain in many.reason
     close = recommend(made(b=BASE, good=shifted(-0.01, 0.02)))
-    assert close.reason.endswith("no difference. b is an equally good choice.")
+    assert close.reason.endswith("no difference. b may be as good.")
 
 
 def test_the_baseline_may_be_the_best():
     found = recommend(made(b=BASE, bad=shifted(0.05), worst=shifted(0.2)))
     assert found.headline == "Take b: error 12.00 %."
     assert found.reason.startswith("bad instead of b: +5.0 ±")
+    assert found.reason.endswith("points of error: worse.")
+    close = recommend(made(b=BASE, other=shifted(0.01, 0.02)))
+    assert close.reason.endswith("no difference. other may be as good.")
 
 
 def test_methods_that_lack_the_score_come_last():

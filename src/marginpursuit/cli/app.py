@@ -29,7 +29,7 @@ from marginpursuit.cli.inputs import (
 )
 from marginpursuit.cli.output import Commands, Exit, data_errors, note, progress, say, show_table
 from marginpursuit.cli.results import finish_comparison, finish_tables, write_report
-from marginpursuit.experiments import overview
+from marginpursuit.experiments import demonstration, overview
 from marginpursuit.experiments.compare import compare, methods, standardised
 from marginpursuit.experiments.method_results import SetResult
 from marginpursuit.experiments.runs import Run
@@ -157,6 +157,25 @@ def compare_command(
             progress=report_progress,
         )
     finish_comparison(Run.now(f"Comparison on {result.name}", sets=(result,)), output, as_json)
+
+
+@app.command(epilog="Example: `marginpursuit demo -o out`")
+def demo(
+    repeats: Annotated[int, typer.Option(min=1, help="Repetitions of the cross-validation.")] = 3,
+    output: OutputFolder = Path("out"),
+    as_json: AsJson = False,
+) -> None:
+    """Compare on clean rows, corrupted rows and three classes; takes less than a minute.
+
+    The data are included with scikit-learn. All methods have their default parameters.
+    """
+    with progress("demo", demonstration.count_fits(repeats)) as report_progress:
+        run = demonstration.demonstrate(repeats, report_progress)
+    hint = (
+        "Your own table: marginpursuit compare FILE.csv --target COLUMN\n"
+        "Figures and claims of the paper: marginpursuit reproduce --quick"
+    )
+    finish_comparison(run, output, as_json, hint)
 
 
 @app.command(

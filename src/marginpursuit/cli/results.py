@@ -23,8 +23,11 @@ def write_report(run: Run, path: Path) -> Path:
     return write_atomically(path, render(run).encode())
 
 
-def finish_comparison(run: Run, folder: Path, as_json: bool) -> None:
-    """Write a run and its report, print its results; exit with an error if a method failed."""
+def finish_comparison(run: Run, folder: Path, as_json: bool, hint: str = "") -> None:
+    """Write a run and its report, print its results; exit with an error if a method failed.
+
+    The recommendations are printed first, then a table per data set, `hint`, and the report's path.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     saved = run.save(folder / "run.json")
     found = [(data, recommend(data)) for data in run.sets]
@@ -47,7 +50,8 @@ def finish_comparison(run: Run, folder: Path, as_json: bool) -> None:
         }
         say(answer, as_json=True)
     else:
-        say(f"\nreport at {path.resolve()}", as_json=False)
+        say(f"\n{hint}\n" if hint else "", as_json=False)
+        say(f"report at {path.resolve()}", as_json=False)
     failed = [(data.name, method) for data in run.sets for method in data.methods if method.failure]
     for name, method in failed:
         note(f"{method.name} failed on {name}: {method.failure}")

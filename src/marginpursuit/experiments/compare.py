@@ -145,9 +145,12 @@ def compare(
         seed=seed,
         contamination=contamination,
     )
+    if contamination is not None:
+        name = f"{name}, {contamination}"
+        description += f" {contamination} among the training rows; held-out rows are unchanged."
     return SetResult(
-        name if contamination is None else f"{name}, {contamination}",
-        description,
+        name,
+        description.strip(),
         X.shape[0],
         X.shape[1],
         tuple(str(label) for label in classes.tolist()),

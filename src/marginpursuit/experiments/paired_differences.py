@@ -173,11 +173,13 @@ class Recommendation:
             return ""
         difference = self.differences.get(self.method.name)
         if difference is None:  # it is the baseline; the next method is the closest alternative
-            return f"{self.differences[self.ranking[1].name].sentence}."
+            other = self.differences[self.ranking[1].name]
+            choice = f" {other.method} may be as good." if other.verdict != "worse" else ""
+            return f"{other.sentence}.{choice}"
         n = len(self.differences)
         p_value = min(1.0, n * difference.score.p_value)
         if difference.verdict != "better":
-            sure = f"{difference.baseline} is an equally good choice."
+            sure = f"{difference.baseline} may be as good."
         elif n == 1:
             sure = f"p = {p_value:.1g}."
         elif p_value <= 0.05:
