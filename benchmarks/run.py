@@ -10,6 +10,7 @@ The sections `selection`, `table` and `contamination` are also programs with opt
 
 import argparse
 
+import classes
 import cluster
 import contamination
 import distribution
@@ -29,6 +30,7 @@ SECTIONS = {
     "fits": fits.run,
     "stochastic": stochastic.run,
     "small": small.run,
+    "classes": classes.run,
     "growth": growth.run,
     "intercepts": intercepts.run,
     "distribution": distribution.run,

@@ -11,7 +11,7 @@ from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 
-from marginpursuit import MarginPursuitClassifier
+from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
 from marginpursuit.blocks import Blocks
 from marginpursuit.losses import JointLoss, MarginLoss
 from marginpursuit.model_files import load_model, save_model
@@ -193,3 +193,45 @@ def test_ordered_classes_are_as_accurate_as_softmax_regression():
     against_rest = joint(alpha=0.3 / 3000, tol=1e-5, multi_class="ovr").fit(X, y)
     assert found >= softmax - 0.01
     assert found > against_rest.score(test, labels)
+
+
+GRID = {"scales": [1.0], "alphas": [1e-2, 1e-4], "cv": 3}
+
+
+def test_a_search_fits_candidates_without_overconfidence_jointly(iris):
+    X, y = iris
+    search = MarginPursuitClassifierCV(overconfidences=[0.0], **GRID).fit(X, y)
+    assert search.multi_class_ == search.best_estimator_.multi_class_ == "joint"
+    single = joint(alpha=search.best_params_["alpha"], leverage_bound=1.0).fit(X, y)
+    assert_allclose(search.coef_, single.coef_, rtol=1e-3, atol=1e-4)
+    assert search.predict_proba(X).shape == (150, 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"overconfidences": [1.0]}, "ovr"),
+        ({"overconfidences": [0.0], "multi_class": "ovr"}, "ovr"),
+    ],
+)
+def test_other_searches_fit_one_class_against_the_rest(iris, options, expected):
+    search = MarginPursuitClassifierCV(**GRID, **options).fit(*iris)
+    assert search.multi_class_ == search.best_estimator_.multi_class_ == expected
+    assert search.margin_location_.shape == (3,)
+
+
+def test_the_exact_link_of_a_search_is_that_of_the_joint_loss(iris):
+    X, y = iris
+    search = MarginPursuitClassifierCV(overconfidences=[0.0], link="exact", **GRID).fit(X, y)
+    loss = JointLoss(MarginLoss(1.0, 1.0, 0.0), 0.3)
+    assert_allclose(
+        search.predict_proba(X), loss.link(search.decision_function(X)), rtol=1e-9, atol=1e-10
+    )
+
+
+def test_a_search_by_dual_passes_refuses_joint_losses(iris):
+    X, y = sparse.csr_matrix(iris[0]), iris[1]
+    options = {"solver": "dual", "alpha_unit": "common", "refit": False}
+    assert MarginPursuitClassifierCV(**GRID, **options).fit(X, y).multi_class_ == "ovr"
+    with pytest.raises(ValueError, match="solver='dual'"):
+        MarginPursuitClassifierCV(**GRID, **options, multi_class="joint").fit(X, y)
