@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from operator import itemgetter
-from threading import local
+from threading import RLock, get_ident, local
 from typing import Any, Self, TypeVar
 
 from threadpoolctl import ThreadpoolController
@@ -91,10 +91,92 @@ def usable_threads(n_threads: int | None) -> int:
     return max(1, min(processors, int(limit))) if limit.isdigit() else processors
 
 
-def single_threaded_blas() -> Any:
+class _BlasLimit:
+    """The one owner of the thread counts of BLAS libraries that are set for the whole process.
+
+    The first holder saves the counts and sets them to one; the last one restores them. Each step
+    can be repeated, so that a holder that is interrupted within it can release again.
+    """
+
+    def __init__(self) -> None:
+        self._lock = RLock()  # garbage collection may release a holder within `acquire`
+        self._holders: set[int] = set()
+        self._saved: list[tuple[Any, int]] = []
+
+    def acquire(self, holder: int, libraries: list[Any]) -> None:
+        """Limit the libraries until `holder` and all others have released them."""
+        with self._lock:
+            if not self._holders:
+                self._saved = [(library, library.num_threads) for library in libraries]
+            self._holders.add(holder)
+            if len(self._holders) == 1:
+                for library in libraries:
+                    _set_for_process(library, 1)
+
+    def release(self, holder: int) -> None:
+        """Restore the thread counts if no other holder is left."""
+        with self._lock:
+            if self._holders == {holder}:
+                for library, n_threads in self._saved:
+                    _set_for_process(library, n_threads)
+            self._holders.discard(holder)
+
+    def forked(self) -> None:
+        """Replace the lock in a forked process: a thread that the fork has ended may hold it."""
+        self._lock = RLock()
+
+
+def _set_for_process(library: Any, n_threads: int) -> None:
+    """Set the thread count of a library from any thread.
+
+    Since version 3.8, threadpoolctl ignores calls of all threads but the first one that set a
+    count. Here the last thread restores what the first one set.
+    """
+    getattr(library, "_real_set_num_threads", library.set_num_threads)(n_threads)
+
+
+def _is_set_per_thread(library: Any) -> bool:
+    """Whether threadpoolctl sets the count of the calling thread only: OpenMP and MKL."""
+    return getattr(library, "threading_layer", "") == "openmp" or library.internal_api == "mkl"
+
+
+_blas_limit = _BlasLimit()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_blas_limit.forked)
+
+
+class _SingleThreadedBlas:
+    """A context in which BLAS runs in the calling thread.
+
+    An interrupt within `__enter__` or `__exit__` leaves the release to `__del__`.
+    """
+
+    def __init__(self) -> None:
+        self._own: list[tuple[Any, int]] = []
+        self._thread = get_ident()
+
+    def __enter__(self) -> None:
+        blas = [each for each in _controller().lib_controllers if each.user_api == "blas"]
+        own = [each for each in blas if _is_set_per_thread(each)]
+        self._own = [(library, library.num_threads) for library in own]
+        for library in own:
+            library.set_num_threads(1)
+        _blas_limit.acquire(id(self), [each for each in blas if each not in own])
+
+    def __exit__(self, *exc_info: object) -> None:
+        _blas_limit.release(id(self))
+        if self._thread == get_ident():
+            for library, n_threads in self._own:
+                library.set_num_threads(n_threads)
+        self._own = []
+
+    __del__ = __exit__
+
+
+def single_threaded_blas() -> _SingleThreadedBlas:
     """Return a context in which BLAS runs in the calling thread.
 
     Starting BLAS threads costs more than a small product, and a hundred times more where other
-    programs keep the processors busy.
+    programs keep the processors busy. Contexts may be nested, and entered in several threads.
     """
-    return _controller().limit(limits=1, user_api="blas")
+    return _SingleThreadedBlas()
