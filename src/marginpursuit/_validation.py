@@ -5,7 +5,7 @@ for a scalar. An error names the argument, the values allowed and the value give
 """
 
 from reprlib import repr as short
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -68,6 +68,105 @@ def count(name: str, value: ArrayLike, least: int = 1) -> int:
     if not number.is_integer() or number < least:
         raise ValueError(f"{name} must be a whole number of at least {least}; got {_text(number)}")
     return int(number)
+
+
+def checked_sparse(X: Any) -> Any:
+    """Return a sparse matrix with index arrays that are in range and of one integer type.
+
+    SciPy and the kernels read and write memory at the indices of a sparse matrix without a check.
+    """
+    if X.ndim != 2:
+        raise ValueError(f"X must be a matrix of 2 dimensions; got {X.ndim}")
+    if X.format in ("csr", "csc", "bsr"):
+        return _checked_compressed(X)
+    if X.format == "dok":
+        X = X.tocoo()
+    if X.format == "coo":
+        return _checked_coordinates(X)
+    _check_rows(X) if X.format == "lil" else _check_diagonals(X)
+    return X
+
+
+def _checked_compressed(X: Any) -> Any:
+    """Check a CSR, CSC or BSR matrix."""
+    n_major, n_minor = X.shape[::-1] if X.format == "csc" else X.shape
+    data, indices, indptr = np.asarray(X.data), np.asarray(X.indices), np.asarray(X.indptr)
+    if X.format == "bsr":
+        size = data.shape[1:]
+        if data.ndim != 3 or 0 in size or n_major % size[0] or n_minor % size[1]:
+            _refuse_sparse(X, f"blocks that divide this shape, got data of shape {data.shape}")
+        n_major, n_minor = n_major // size[0], n_minor // size[1]
+    elif data.ndim != 1:
+        _refuse_sparse(X, f"one value for each index, got data of shape {data.shape}")
+    _check_integers(X, indices, indptr)
+    n_stored = min(len(indices), len(data))
+    is_monotone = (
+        len(indptr) == n_major + 1
+        and indptr[0] == 0
+        and bool(np.all(indptr[1:] >= indptr[:-1]))
+        and indptr[-1] <= n_stored
+    )
+    if not is_monotone:
+        rule = f"an indptr of {n_major + 1} entries that rises from 0 to at most {n_stored}"
+        _refuse_sparse(X, f"{rule}, and indices in [0, {n_minor})")
+    _check_range(X, indices, n_minor)
+    if indices.dtype == indptr.dtype and indices.dtype in (np.int32, np.int64):
+        return X
+    # The constructor of SciPy gives both arrays one type, int32 or int64.
+    parts = (data, indices.astype(np.int64), indptr.astype(np.int64))
+    return type(X)(parts, shape=X.shape)
+
+
+def _checked_coordinates(X: Any) -> Any:
+    """Check a COO matrix."""
+    row, col, data = np.asarray(X.row), np.asarray(X.col), np.asarray(X.data)
+    _check_integers(X, row, col)
+    if not row.shape == col.shape == data.shape:
+        _refuse_sparse(X, "one row and one column for each value")
+    for indices, length in ((row, X.shape[0]), (col, X.shape[1])):
+        _check_range(X, indices, length)
+    if row.dtype == col.dtype and row.dtype in (np.int32, np.int64):
+        return X
+    return type(X)((data, (row.astype(np.int64), col.astype(np.int64))), shape=X.shape)
+
+
+def _check_rows(X: Any) -> None:
+    """Check a LIL matrix."""
+    rows, data = np.asarray(X.rows), np.asarray(X.data)
+    if not rows.shape == data.shape == X.shape[:1]:
+        _refuse_sparse(X, "a list of columns and a list of values for each row")
+    for columns, values in zip(rows, data, strict=True):
+        if not isinstance(columns, list) or not isinstance(values, list):
+            _refuse_sparse(X, "a list of columns and a list of values for each row")
+        if len(columns) != len(values):
+            _refuse_sparse(X, "one column for each value")
+        if columns and not 0 <= min(columns) <= max(columns) < X.shape[1]:
+            _refuse_sparse(X, f"indices in [0, {X.shape[1]})")
+
+
+def _check_diagonals(X: Any) -> None:
+    """Check a DIA matrix."""
+    offsets, data = np.asarray(X.offsets), np.asarray(X.data)
+    _check_integers(X, offsets)
+    if data.ndim != 2 or len(offsets) != len(data) or len(np.unique(offsets)) != len(offsets):
+        _refuse_sparse(X, "a different offset for each diagonal")
+
+
+def _check_integers(X: Any, *indices: NDArray[Any]) -> None:
+    """Refuse indices other than integers, which SciPy would truncate."""
+    for array in indices:
+        if array.ndim != 1 or array.dtype.kind not in "iu":
+            shape = f"dtype {array.dtype} and shape {array.shape}"
+            _refuse_sparse(X, f"vectors of integers as indices, got {shape}")
+
+
+def _check_range(X: Any, indices: NDArray[Any], length: int) -> None:
+    if len(indices) and not 0 <= indices.min() <= indices.max() < length:
+        _refuse_sparse(X, f"indices in [0, {length})")
+
+
+def _refuse_sparse(X: Any, rule: str) -> NoReturn:
+    raise ValueError(f"X is a broken {X.format} matrix of shape {X.shape}: expected {rule}")
 
 
 def like(result: FloatArray, *inputs: ArrayLike) -> Elementwise:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from marginpursuit._validation import count
+from marginpursuit._validation import checked_sparse, count
 
 __all__ = ["BlockResults", "Blocks"]
 
@@ -66,15 +66,16 @@ class Blocks:
     ) -> None:
         self._loaders, self._label_loaders = list(loaders), list(label_loaders)
         if lengths is None:
-            lengths = [self._load(k).shape[0] for k in range(len(self._loaders))]
+            lengths = [self._load_matrix(k).shape[0] for k in range(len(self._loaders))]
         if len(lengths) != len(self._loaders):
             raise ValueError(
                 f"lengths must have one number for each of {len(self._loaders)} blocks; "
                 f"got {len(lengths)}"
             )
         self.edges = block_edges(lengths)
-        first = self._load(self._nonempty[0])
+        first = self._load_matrix(self._nonempty[0])
         self.shape: tuple[int, int] = int(self.edges[-1]), first.shape[1]
+        refuse_no_columns(self.shape[1])
         self.is_sparse = sparse.issparse(first)
         self.elements_per_row = float(
             first.nnz / first.shape[0] if self.is_sparse else first.shape[1]
@@ -266,6 +267,16 @@ class Blocks:
     def _load(self, block: int) -> Any:
         return as_matrix(call_loader(block, self._loaders[block]))
 
+    def _load_matrix(self, block: int) -> Any:
+        """Load a block whose shape is not known yet."""
+        rows = self._load(block)
+        if rows.ndim != 2:
+            raise ValueError(
+                f"block {block} must be a matrix of 2 dimensions, one row a sample; got "
+                f"{rows.ndim} dimensions, dtype {rows.dtype}"
+            )
+        return rows
+
 
 class BlockResults(Protocol):
     """One result per non-empty block, kept where it was computed."""
@@ -293,6 +304,12 @@ def block_edges(lengths: Sequence[int]) -> NDArray[np.intp]:
     return edges
 
 
+def refuse_no_columns(n_columns: int) -> None:
+    """Raise a ValueError if the rows have no columns."""
+    if n_columns < 1:
+        raise ValueError("blocks must have at least one column; got 0 columns")
+
+
 def call_loader(block: int, load: Callable[[], Any]) -> Any:
     """Return what a loader returns; its errors name the block."""
     try:
@@ -306,7 +323,7 @@ def as_matrix(rows: Any) -> Any:
     is_sparse = sparse.issparse(rows)
     if not is_sparse:
         return np.asarray(rows)
-    rows = rows.tocsr()
+    rows = checked_sparse(rows).tocsr()
     if not rows.has_canonical_format:  # moments square the stored entries, which must be unique
         rows = rows.copy()
         rows.sum_duplicates()

@@ -35,6 +35,7 @@ from marginpursuit.blocks._blocks import (
     call_loader,
     check_block,
     identity,
+    refuse_no_columns,
     row_slice,
 )
 from marginpursuit.blocks._dask_client import DaskPolicy, TaskClient
@@ -49,6 +50,7 @@ def from_dask(X: Any, policy: DaskPolicy | None = None) -> Blocks:
         X = X.to_dask_array()
     if X.ndim != 2:
         raise ValueError(f"X must have 2 dimensions; got {X.ndim}")
+    refuse_no_columns(X.shape[1])
     X = X.rechunk({1: -1})
     lengths = None if np.isnan(X.shape[0]) else X.chunks[0]
     try:

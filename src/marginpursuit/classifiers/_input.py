@@ -27,7 +27,7 @@ from marginpursuit._namespaces import (
     to_host,
     to_numpy,
 )
-from marginpursuit._validation import FloatArray, between, scalar
+from marginpursuit._validation import FloatArray, between, checked_sparse, scalar
 from marginpursuit.blocks import Blocks, as_blocks, is_dask
 from marginpursuit.classifiers._finite import refuse_missing
 from marginpursuit.classifiers._progress import warn
@@ -239,8 +239,7 @@ def checked_matrix(X: Any) -> Any:
     if isinstance(X, np.ma.MaskedArray):
         raise ValueError("X must not be a masked array: its mask would be ignored")
     if sparse.issparse(X):
-        _refuse_bad_indices(X)
-        return X
+        return checked_sparse(X)
     names = getattr(X, "column_names", getattr(X, "columns", None))  # of Arrow, pandas, polars
     if names is None or not hasattr(X, "__array__"):
         array = np.asarray(X)
@@ -259,20 +258,6 @@ def checked_matrix(X: Any) -> Any:
                 f"{dtype}"
             )
     return X
-
-
-def _refuse_bad_indices(X: Any) -> None:
-    """Refuse a CSR or CSC matrix with indices out of range, where SciPy would read or write."""
-    if X.format not in ("csr", "csc"):
-        return
-    length = X.shape[1 if X.format == "csr" else 0]
-    indptr, indices = X.indptr, X.indices
-    is_monotone = indptr[0] == 0 and np.all(np.diff(indptr) >= 0) and indptr[-1] <= len(indices)
-    if not is_monotone or (len(indices) and not 0 <= indices.min() <= indices.max() < length):
-        raise ValueError(
-            f"X must have an indptr that rises from 0 to at most {len(indices)}, and indices in "
-            f"[0, {length}); got a broken {X.format} matrix"
-        )
 
 
 def _holds_numbers(values: Any) -> bool:
