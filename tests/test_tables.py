@@ -1,5 +1,8 @@
 """Tables from files: what is read, and errors that say where."""
 
+import time
+import tracemalloc
+
 import numpy as np
 import polars
 import pytest
@@ -7,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from marginpursuit.tables import TableError, read_table
+from marginpursuit.tables import TableError, _labels, read_table
 
 
 def write(folder, text, name="pets.csv"):
@@ -57,7 +60,23 @@ def test_csv_of_other_habits(text, tmp_path):
         (["0.5", "1"], "f", [0.5, 1.0]),
         (["nan", "1"], "U", ["nan", "1"]),
         (["1e999", "1"], "U", ["1e999", "1"]),
-        (["9" * 30, "1"], "f", [1e30, 1.0]),
+        (["9" * 30, "1"], "U", ["9" * 30, "1"]),
+        (["-1", "1"], "i", [-1, 1]),
+        (["1.0", "2.0"], "f", [1.0, 2.0]),
+        (["1_0", "10"], "U", ["1_0", "10"]),
+        (["007", "7"], "U", ["007", "7"]),
+        (["007", "008"], "U", ["007", "008"]),
+        (["1.0", "1"], "U", ["1.0", "1"]),
+        (["0.50", "0.5"], "U", ["0.50", "0.5"]),
+        (
+            ["9007199254740993.0", "9007199254740992.0"],
+            "U",
+            ["9007199254740993.0", "9007199254740992.0"],
+        ),
+        (["9223372036854775807", "1"], "i", [2**63 - 1, 1]),
+        (["9223372036854775808", "1"], "U", ["9223372036854775808", "1"]),
+        (["٣", "3"], "U", ["٣", "3"]),
+        (["-0", "0"], "U", ["-0", "0"]),
         (["yes", "1"], "U", ["yes", "1"]),
     ],
 )
@@ -82,6 +101,9 @@ def test_columns_are_dropped_or_chosen(tmp_path):
     ("text", "message"),
     [
         ("a,y\n1,0\ntwo,1\n", "line 3, column 'a': expected a number, found 'two'"),
+        ("a,y\n1,0\n1_000,1\n", "line 3, column 'a': expected a number, found '1_000'"),
+        ("a,y\n1,0\n٣,1\n", "line 3, column 'a': expected a number, found '٣'"),
+        ("a,b,y\n1,1,0\n1,１2,1\n", "line 3, column 'b': expected a number, found '１2'"),
         ("a,y\n1,0\n ,1\n", "line 3, column 'a': expected a number, found a missing value"),
         ("a,y\n1,0\n1,\n", "line 3, column 'y': the target is missing"),
         (
@@ -172,6 +194,57 @@ def test_archives(tmp_path):
         read_table(tmp_path / "dense.npz", "z")
     with pytest.raises(TableError, match="no names"):
         read_table(tmp_path / "dense.npz", drop=["1"])
+
+
+@given(st.lists(st.text("0123456789.-+e_", min_size=1, max_size=4), min_size=2, max_size=6))
+def test_labels_are_never_merged(cells):
+    labels = _labels(cells)
+    assert len(set(labels.tolist())) == len(set(cells))
+
+
+def test_columns_of_a_csv_file_take_linear_time(tmp_path):
+    """A quadratic search of 100,000 names takes more than a minute."""
+    names = [f"c{k}" for k in range(100_000)]
+    path = write(tmp_path, "\n".join([",".join([*names, "y"]), ",".join(["1"] * 100_001)]))
+    start = time.perf_counter()
+    table = read_table(path, "y", drop=names[:50_000])
+    assert time.perf_counter() - start < 10
+    assert table.columns == tuple(names[50_000:])
+
+
+def sparse_archive(path, shape, **changes):
+    parts = {"data": np.ones(3), "indices": np.arange(3), "indptr": np.arange(4)}
+    np.savez(path, y=np.arange(3), shape=np.array(shape), **parts | changes)
+    return path
+
+
+def test_archives_with_a_huge_shape_are_refused(tmp_path):
+    path = sparse_archive(tmp_path / "a.npz", (3, 10**12))
+    tracemalloc.start()
+    try:
+        with pytest.raises(TableError, match="1000000000000 columns; expected at most 1000000"):
+            read_table(path)
+        assert tracemalloc.get_traced_memory()[1] < 10_000_000
+    finally:
+        tracemalloc.stop()
+    assert read_table(sparse_archive(path, (3, 10**5))).X.shape == (3, 10**5)
+    for shape in ((10**12, 3), (3,), (3, -1), (3.5, 3), ("a", "b"), (3, 10**18)):
+        with pytest.raises(TableError):
+            read_table(sparse_archive(path, shape))
+
+
+def test_labels_of_archives(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez(path, X=np.eye(2), y=np.array(["é".encode(), b"b"]))
+    assert read_table(path).y.tolist() == ["é", "b"]
+    for y, message in [
+        (np.array([b"\xff", b"b"]), "text in UTF-8"),
+        (np.array(["2026-01-01", "NaT"], "datetime64[D]"), "numbers or text; got dtype"),
+        (np.array([1j, 2.0]), "numbers or text; got dtype complex128"),
+    ]:
+        np.savez(path, X=np.eye(2), y=y)
+        with pytest.raises(TableError, match=message):
+            read_table(path)
 
 
 def test_other_files(tmp_path):

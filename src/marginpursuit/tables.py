@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
+from marginpursuit._files import read_npz
 from marginpursuit._validation import FloatArray
 
 __all__ = ["Table", "TableError", "read_table"]
@@ -39,7 +40,8 @@ class Table:
     X : ndarray or sparse array of shape (n_samples, n_features)
         The samples.
     y : ndarray of shape (n_samples,) or None
-        The target, as integers or floats if all values are numbers, otherwise as text.
+        The target, as integers or floats if every value of the file is the text of its number,
+        otherwise as text: ``007`` and ``7`` are different labels.
     columns : tuple of str
         The names of the columns of X.
     sha256 : str
@@ -137,13 +139,12 @@ class _Selection(NamedTuple):
         if count > 1:
             raise TableError(f"the column {name!r} is there {count} times")
         target = [] if self.target is None else [self.target]
+        known, omitted = set(names), {*self.drop, *target}
         for name in [*target, *self.drop, *(self.only or ())]:
-            if name not in names:
+            if name not in known:
                 shown = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")
                 raise TableError(f"there is no column {name!r}; there are {shown}")
-        return tuple(
-            name for name in (self.only or names) if name not in self.drop and name not in target
-        )
+        return tuple(name for name in (self.only or names) if name not in omitted)
 
 
 def _read_csv(content: bytes, selection: _Selection) -> _Parts:
@@ -184,9 +185,10 @@ class _Cells:
     def __init__(self, names: list[str], columns: tuple[str, ...], target: str | None) -> None:
         self._n_cells = len(names)
         self._columns = columns
-        self._places = [names.index(column) for column in columns]
+        places = {name: place for place, name in enumerate(names)}
+        self._places = [places[column] for column in columns]
         self._target = target
-        self._target_place = None if target is None else names.index(target)
+        self._target_place = None if target is None else places[target]
         self._numbers = array("d")
         self._labels: list[str] = []
         self._lines = array("q")
@@ -199,6 +201,9 @@ class _Cells:
         if self._target_place is not None:
             self._labels.append(row[self._target_place].strip())
         cells = [row[place] for place in self._places]
+        text = "".join(cells)
+        if ("_" in text or not text.isascii()) and not all(map(_is_number, cells)):
+            _refuse_cell(cells, self._columns, line)
         try:
             self._numbers.extend(map(float, cells))
         except ValueError:
@@ -216,11 +221,12 @@ class _Cells:
 
 
 def _is_number(cell: str) -> bool:
+    """Whether a cell is a number in ASCII; Python also reads 1_000 and digits of other scripts."""
     try:
         float(cell)
     except ValueError:
         return False
-    return True
+    return "_" not in cell and cell.strip().isascii()
 
 
 def _refuse_cell(row: list[str], columns: tuple[str, ...], line: int) -> NoReturn:
@@ -232,15 +238,24 @@ def _refuse_cell(row: list[str], columns: tuple[str, ...], line: int) -> NoRetur
 
 
 def _labels(cells: list[str]) -> NDArray[Any]:
-    """Return integers if all cells are integers, else floats if all are numbers, else text."""
-    for kind in (np.int64, np.float64):
-        try:
-            labels = np.array([kind(cell) for cell in cells])
-        except (ValueError, OverflowError):
-            continue
-        if np.all(np.isfinite(labels)):
-            return labels
+    """Return integers or floats if no label is changed by the conversion, else text."""
+    distinct = set(cells)
+    for kind in (int, float):
+        numbers = {cell: kind(cell) for cell in distinct if _survives(cell, kind)}
+        if len(set(numbers.values())) == len(distinct):
+            return np.array([numbers[cell] for cell in cells], np.int64 if kind is int else float)
     return np.array(cells)
+
+
+def _survives(cell: str, kind: type[int] | type[float]) -> bool:
+    """Whether a cell is the text of a number: 1, -2, 0.5 or 1.0, but not 007, 1_0 or 1e999."""
+    try:
+        number = kind(cell)
+    except ValueError:
+        return False
+    if kind is int:
+        return -(2**63) <= number < 2**63 and str(number) == cell
+    return math.isfinite(number) and cell in (repr(number), repr(number).removesuffix(".0"))
 
 
 def _read_parquet(content: bytes, selection: _Selection) -> _Parts:
@@ -267,11 +282,17 @@ def _read_parquet(content: bytes, selection: _Selection) -> _Parts:
 
 def _read_npz(content: bytes, selection: _Selection) -> _Parts:
     try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except Exception as error:  # NumPy and zipfile raise many types for broken archives
+        arrays = read_npz(content)
+    except ValueError as error:
         raise TableError(f"no archive of arrays, or a damaged one: {error}") from error
     X = _matrix(arrays)
+    # Each column has a name. A sparse matrix may have more columns than values.
+    max_columns = max(10**6, 64 * len(content))
+    if X.shape[1] > max_columns:
+        raise TableError(
+            f"X has {X.shape[1]} columns; expected at most {max_columns} in an archive of "
+            f"{len(content)} bytes"
+        )
     columns = _numbered(X.shape[1])
     if selection.drop or selection.only:
         raise TableError("columns of an archive have no names to choose them by")
@@ -280,10 +301,22 @@ def _read_npz(content: bytes, selection: _Selection) -> _Parts:
     name = "y" if selection.target is None else selection.target
     if selection.target is not None and name not in arrays:
         raise TableError(f"there is no array {name!r}; there are {sorted(arrays)}")
-    y = arrays.get(name)
+    y = _archived_labels(name, arrays[name]) if name in arrays else None
     if y is not None and y.shape != (X.shape[0],):
         raise TableError(f"{name} must have a label for each of {X.shape[0]} rows; got {y.shape}")
     return X, y, columns
+
+
+def _archived_labels(name: str, y: NDArray[Any]) -> NDArray[Any]:
+    """Return labels as numbers or text; bytes are decoded as UTF-8."""
+    if y.dtype.kind == "S":
+        try:
+            return np.char.decode(y, "utf-8")
+        except UnicodeDecodeError as error:
+            raise TableError(f"{name} must hold text in UTF-8; got {error.object!r}") from error
+    if y.dtype.kind not in "biufU":
+        raise TableError(f"{name} must hold numbers or text; got dtype {y.dtype}")
+    return y
 
 
 def _matrix(arrays: dict[str, NDArray[Any]]) -> Any:
@@ -296,7 +329,7 @@ def _matrix(arrays: dict[str, NDArray[Any]]) -> Any:
             shape = tuple(arrays["shape"].tolist())
             X = sparse.csr_array(tuple(arrays[part] for part in parts[:3]), shape=shape)
             X.check_format(full_check=True)
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, OverflowError, IndexError) as error:
             raise TableError(f"no sparse matrix: {error}") from error
     else:
         raise TableError(f"there must be an array X, or {parts}; there are {sorted(arrays)}")
