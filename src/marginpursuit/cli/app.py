@@ -15,10 +15,15 @@ from marginpursuit._files import write_atomically
 from marginpursuit._versions import versions as installed
 from marginpursuit.cli.fit_summary import FitSummary, evaluate
 from marginpursuit.cli.inputs import (
+    Add,
     AsJson,
+    Baseline,
+    Contaminate,
     Data,
     Drop,
     OutputFolder,
+    Rate,
+    Scoring,
     Target,
     completion,
     is_data_set,
@@ -26,6 +31,7 @@ from marginpursuit.cli.inputs import (
     read_labelled,
     select_contamination,
     select_methods,
+    select_scoring,
 )
 from marginpursuit.cli.output import Commands, Exit, data_errors, note, progress, say, show_table
 from marginpursuit.cli.results import finish_comparison, finish_tables, write_report
@@ -33,7 +39,6 @@ from marginpursuit.experiments import demonstration, overview
 from marginpursuit.experiments.compare import compare, methods, standardised
 from marginpursuit.experiments.method_results import SetResult
 from marginpursuit.experiments.runs import Run
-from marginpursuit.experiments.scoring import SCORINGS
 from marginpursuit.experiments.timing import time_fits
 from marginpursuit.model_files import CLASSES
 from marginpursuit.tables import read_table
@@ -87,39 +92,11 @@ def compare_command(
             autocompletion=completion(lambda: list(methods())),
         ),
     ] = None,
-    add: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="MODULE:ESTIMATOR",
-            help="A further estimator, as package.module:Estimator. Its module is imported.",
-        ),
-    ] = None,
-    baseline: Annotated[
-        str,
-        typer.Option(
-            help="The method that the others are compared with.",
-            autocompletion=completion(lambda: list(methods())),
-        ),
-    ] = "LogisticRegression",
-    scoring: Annotated[
-        str,
-        typer.Option(
-            help=f"The score that ranks the methods: {', '.join(SCORINGS)}.",
-            autocompletion=completion(lambda: list(SCORINGS)),
-        ),
-    ] = "accuracy",
-    contaminate: Annotated[
-        str | None,
-        typer.Option(
-            metavar="KIND",
-            help="Contaminate training rows, not held-out rows: flips (wrong labels) or leverage "
-            "(rows multiplied by ten, with wrong labels).",
-            autocompletion=completion(lambda: ["flips", "leverage"]),
-        ),
-    ] = None,
-    rate: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="With --contaminate: fraction of the rows.")
-    ] = 0.05,
+    add: Add = None,
+    baseline: Baseline = "LogisticRegression",
+    scoring: Scoring = "accuracy",
+    contaminate: Contaminate = None,
+    rate: Rate = 0.05,
     folds: Annotated[int, typer.Option(min=2, help="Folds of the cross-validation.")] = 5,
     repeats: Annotated[
         int, typer.Option(min=1, help="Repetitions of the cross-validation, with other folds.")
@@ -135,8 +112,6 @@ def compare_command(
     """
     chosen = select_methods(method, add, baseline)
     contamination = select_contamination(contaminate, rate)
-    if scoring not in SCORINGS:
-        raise typer.BadParameter(f"scoring must be one of {', '.join(SCORINGS)}; got {scoring!r}")
     known = read_labelled(data, target, drop)
     total = folds * repeats * len(chosen)
     with data_errors(known.name), progress(known.name, total) as report_progress:
@@ -151,7 +126,7 @@ def compare_command(
             n_folds=folds,
             n_repeats=repeats,
             seed=seed,
-            scoring=scoring,
+            scoring=select_scoring(scoring),
             baseline=baseline,
             contamination=contamination,
             progress=report_progress,

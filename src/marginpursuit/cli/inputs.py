@@ -13,14 +13,20 @@ from numpy.typing import NDArray
 from marginpursuit import datasets
 from marginpursuit.experiments.compare import methods
 from marginpursuit.experiments.cross_validation import Contamination
+from marginpursuit.experiments.scoring import SCORINGS
 from marginpursuit.tables import TableError, read_table
 
 __all__ = [
+    "Add",
     "AsJson",
+    "Baseline",
+    "Contaminate",
     "Data",
     "Drop",
     "Labelled",
     "OutputFolder",
+    "Rate",
+    "Scoring",
     "Target",
     "completion",
     "is_data_set",
@@ -29,6 +35,7 @@ __all__ = [
     "read_labelled",
     "select_contamination",
     "select_methods",
+    "select_scoring",
 ]
 
 
@@ -64,6 +71,40 @@ Drop = Annotated[
 ]
 OutputFolder = Annotated[
     Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder; created if missing.")
+]
+
+Add = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="MODULE:ESTIMATOR",
+        help="A further estimator, as package.module:Estimator. Its module is imported.",
+    ),
+]
+Baseline = Annotated[
+    str,
+    typer.Option(
+        help="The method that the others are compared with.",
+        autocompletion=completion(lambda: list(methods())),
+    ),
+]
+Scoring = Annotated[
+    str,
+    typer.Option(
+        help=f"The score that ranks the methods: {', '.join(SCORINGS)}.",
+        autocompletion=completion(lambda: list(SCORINGS)),
+    ),
+]
+Contaminate = Annotated[
+    str | None,
+    typer.Option(
+        metavar="KIND",
+        help="Contaminate training rows, not held-out rows: flips (wrong labels) or leverage "
+        "(rows multiplied by ten, with wrong labels).",
+        autocompletion=completion(lambda: ["flips", "leverage"]),
+    ),
+]
+Rate = Annotated[
+    float, typer.Option(min=0.0, max=1.0, help="With --contaminate: fraction of the rows.")
 ]
 
 
@@ -125,6 +166,13 @@ def select_methods(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     return chosen
+
+
+def select_scoring(name: str) -> str:
+    """Return the name of a score; raise an error for an unknown one."""
+    if name not in SCORINGS:
+        raise typer.BadParameter(f"scoring must be one of {', '.join(SCORINGS)}; got {name!r}")
+    return name
 
 
 def select_contamination(kind: str | None, rate: float) -> Contamination | None:

@@ -31,24 +31,11 @@ def finish_comparison(run: Run, folder: Path, as_json: bool, hint: str = "") -> 
     folder.mkdir(parents=True, exist_ok=True)
     saved = run.save(folder / "run.json")
     found = [(data, recommend(data)) for data in run.sets]
-    if not as_json:
-        for data, recommendation in found:
-            say(_recommendation_text(data.name, recommendation), as_json=False)
-        for data, recommendation in found:
-            _print_table(data, recommendation)
+    if not as_json:  # before the report, which needs an extra
+        _print_comparison(found)
     path = write_report(run, folder / "report.html")
     if as_json:
-        answer = {
-            "run": str(saved),
-            "report": str(path),
-            "recommendations": [_recommendation_dict(*pair) for pair in found],
-            "results": [
-                _as_dict(data, recommendation, method)
-                for data, recommendation in found
-                for method in data.methods
-            ],
-        }
-        say(answer, as_json=True)
+        say({"run": str(saved), "report": str(path), **_answer(found)}, as_json=True)
     else:
         say(f"\n{hint}\n" if hint else "", as_json=False)
         say(f"report at {path.resolve()}", as_json=False)
@@ -57,6 +44,26 @@ def finish_comparison(run: Run, folder: Path, as_json: bool, hint: str = "") -> 
         note(f"{method.name} failed on {name}: {method.failure}")
     if failed:
         raise typer.Exit(Exit.FAILED)
+
+
+def _answer(found: list[tuple[SetResult, Recommendation]]) -> dict[str, Any]:
+    """Return recommendations and results for JSON."""
+    return {
+        "recommendations": [_recommendation_dict(*pair) for pair in found],
+        "results": [
+            _as_dict(data, recommendation, method)
+            for data, recommendation in found
+            for method in data.methods
+        ],
+    }
+
+
+def _print_comparison(found: list[tuple[SetResult, Recommendation]]) -> None:
+    """Print the recommendations, then the tables."""
+    for data, recommendation in found:
+        say(_recommendation_text(data.name, recommendation), as_json=False)
+    for data, recommendation in found:
+        _print_table(data, recommendation)
 
 
 def _recommendation_text(name: str, recommendation: Recommendation) -> str:
