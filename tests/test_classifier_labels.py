@@ -343,3 +343,20 @@ def test_no_terminal_no_home_no_utf8_no_matplotlib(tmp_path):
     )
     assert done.returncode == 0, done.stderr.decode()
     assert done.stdout.decode("ascii").splitlines()[-1] == "1.0"
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [
+        np.array(["2026-01-01", "NaT"], "datetime64[D]"),
+        np.array([1, "NaT"], "timedelta64[s]"),
+        np.array([np.datetime64("2026-01-01"), np.datetime64("NaT")], dtype=object),
+        [np.timedelta64(1, "s"), np.timedelta64("NaT", "s")],
+    ],
+    ids=["dates", "durations", "objects", "list"],
+)
+def test_missing_times_are_no_class(labels):
+    with pytest.raises(ValueError, match="y must not have missing labels; got NaT"):
+        MarginPursuitClassifier().fit(
+            np.eye(4), [*labels, *labels] if isinstance(labels, list) else np.tile(labels, 2)
+        )

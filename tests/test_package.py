@@ -102,3 +102,27 @@ def test_no_private_scikit_learn_imports():
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("sklearn"):
                 parts = [*node.module.split("."), *(alias.name for alias in node.names)]
                 assert not any(part.startswith("_") for part in parts), f"{path}: {parts}"
+
+
+def test_fits_open_no_connection_and_start_no_process():
+    program = """
+import sys
+
+def refuse(event, arguments):
+    if event.startswith(("socket.connect", "socket.bind", "subprocess.", "os.fork", "os.system",
+                         "os.posix_spawn", "os.exec", "os.spawn")):
+        raise SystemExit(f"{event} {arguments}")
+
+sys.addaudithook(refuse)
+import numpy as np
+import marginpursuit
+X = np.random.default_rng(0).standard_normal((200, 3))
+y = X[:, 0] > 0
+for name in ("MarginPursuitClassifier", "LDMClassifier", "PegasosClassifier"):
+    getattr(marginpursuit, name)().fit(X, y).predict(X)
+print("done")
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert result.stdout.strip() == "done", result.stderr

@@ -344,6 +344,8 @@ def refuse_mixed(name: str, y: Any) -> None:
     if isinstance(y, np.ma.MaskedArray):
         raise ValueError(f"{name} must not be a masked array: its mask would be ignored")
     labels = y if isinstance(y, list | tuple) else np.asarray(y)
+    if _has_missing_time(labels):
+        raise ValueError(f"{name} must not have missing labels; got NaT")
     if isinstance(labels, np.ndarray) and (labels.dtype != object or labels.ndim == 0):
         return
     texts = [isinstance(label, str) for label in labels]
@@ -354,6 +356,14 @@ def refuse_mixed(name: str, y: Any) -> None:
         raise TypeError(
             f"{name} must not have mixed label types; got str and {type(other).__name__}"
         )
+
+
+def _has_missing_time(labels: Any) -> bool:
+    """Whether labels contain NaT, which NumPy would count as a class."""
+    if isinstance(labels, np.ndarray) and (labels.dtype != object or labels.ndim == 0):
+        return labels.dtype.kind in "mM" and bool(np.any(np.isnat(labels)))
+    times = ("NaTType", "datetime64", "timedelta64")  # of pandas and NumPy
+    return any(type(label).__name__ in times and label != label for label in labels)
 
 
 def check_weights(sample_weight: ArrayLike | None, n_rows: int) -> FloatArray:

@@ -33,7 +33,16 @@ from marginpursuit.cli.inputs import (
     select_methods,
     select_scoring,
 )
-from marginpursuit.cli.output import Commands, Exit, data_errors, note, progress, say, show_table
+from marginpursuit.cli.output import (
+    Commands,
+    Exit,
+    csv_cell,
+    data_errors,
+    note,
+    progress,
+    say,
+    show_table,
+)
 from marginpursuit.cli.results import finish_comparison, finish_tables, write_report
 from marginpursuit.experiments import demonstration, overview
 from marginpursuit.experiments.compare import compare, methods, standardised
@@ -278,7 +287,7 @@ def predict(
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(columns)
-    writer.writerows(zip(*columns.values(), strict=True))
+    writer.writerows(map(csv_cell, row) for row in zip(*columns.values(), strict=True))
     if output is None:
         say(stream.getvalue().rstrip("\n"), as_json=False)
     else:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
@@ -19,7 +20,7 @@ from marginpursuit.experiments.runs import RunFileError
 from marginpursuit.model_files import ModelFileError
 from marginpursuit.tables import TableError
 
-__all__ = ["Commands", "Exit", "data_errors", "note", "progress", "say", "show_table"]
+__all__ = ["Commands", "Exit", "csv_cell", "data_errors", "note", "progress", "say", "show_table"]
 
 
 class Exit(IntEnum):
@@ -83,16 +84,45 @@ def data_errors(name: str) -> Iterator[None]:
 
 
 def say(content: Any, *, as_json: bool) -> None:
-    """Print the result of a command to standard output: JSON, or text unchanged."""
+    """Print the result of a command to standard output: JSON, or text as `printable` has it."""
     if as_json:
         typer.echo(json.dumps(content, indent=1, allow_nan=False))
     else:
-        typer.echo(content)
+        typer.echo(printable(str(content)))
 
 
 def note(message: str) -> None:
     """Print a message to standard error."""
-    typer.echo(message, err=True)
+    typer.echo(printable(message), err=True)
+
+
+def printable(text: str) -> str:
+    """Return text with control characters escaped, except tab and line feed.
+
+    A terminal would obey the control characters of a file name or label.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        char.encode("unicode_escape").decode()
+        if unicodedata.category(char) in ("Cc", "Cs") and char not in "\n\t"
+        else char
+        for char in text
+    )
+
+
+def csv_cell(value: Any) -> Any:
+    """Return the value of a CSV cell; text that a spreadsheet would run as a formula is quoted.
+
+    Such text starts with =, +, -, @, a tab or a carriage return and is not a number.
+    """
+    if not isinstance(value, str) or not value.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return value
+    try:
+        float(value)
+    except ValueError:
+        return f"'{value}"
+    return value
 
 
 def show_table(header: Sequence[str], rows: Iterable[Sequence[str]], n_texts: int) -> None:
