@@ -132,10 +132,31 @@ def test_parameters_that_a_search_refuses_are_refused(selected):
         _unpack(with_parameters(selected, rule="lowest"))
 
 
-@pytest.mark.parametrize("scale", [0.0, -1.0, float("inf"), "a", None, True])
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("inf"), "a", True])
 def test_scales_that_no_fit_has_are_refused(weighted, scale):
     with pytest.raises(ModelFileError, match="its scale is"):
         _unpack(with_fitted(weighted, scale_=scale))
+
+
+@pytest.mark.parametrize("value", [1, "both", {"array": 0}])
+def test_losses_of_several_classes_that_no_fit_has_are_refused(weighted, value):
+    with pytest.raises(ModelFileError, match="its loss of several classes"):
+        _unpack(with_fitted(weighted, multi_class_=value))
+
+
+@pytest.mark.parametrize("name", ["scale_", "multi_class_"])
+def test_attributes_that_probabilities_need_are_required(weighted, name):
+    with pytest.raises(ModelFileError, match="it lacks"):
+        _unpack(edited(weighted, lambda header: header["model"]["fitted"].pop(name) and None))
+    with pytest.raises(ModelFileError, match="it lacks"):
+        _unpack(with_fitted(weighted, **{name: None}))
+
+
+def test_a_search_needs_its_link(selected):
+    with pytest.raises(ModelFileError, match="it lacks"):
+        _unpack(with_fitted(selected, link_=None))
+    with pytest.raises(ModelFileError, match="no probabilities"):
+        _unpack(with_fitted(with_parameters(selected, link="exact"), best_estimator_=1))
 
 
 @pytest.mark.parametrize("fields", [[1.0, {"array": 0}, 0.0], [0.0, 1.0, 2.0], ["a", "b", "c"]])

@@ -9,6 +9,7 @@ is used.
 import re
 from collections.abc import Callable, Mapping
 from itertools import repeat
+from reprlib import repr as short
 from typing import Any
 
 import numpy as np
@@ -283,7 +284,7 @@ def _model_error(model: Any) -> str | None:
     return (
         _shape_error(len(classes), n_columns, coef, intercept)
         or _value_error(n_columns, coef, intercept, getattr(model, "feature_names_in_", None))
-        or _link_error(model)
+        or _probability_error(model)
     )
 
 
@@ -313,13 +314,28 @@ def _value_error(
     return None
 
 
-def _link_error(model: Any) -> str | None:
+def _probability_error(model: Any) -> str | None:
     """Return the reason why a model cannot compute probabilities; None if it can."""
-    scale, link = getattr(model, "scale_", 1.0), getattr(model, "link_", None)
+    # Fits of the margin loss have all of these; other classifiers have none.
+    required = {"scale_", "multi_class_"} if hasattr(model, "predict_proba") else set()
+    if hasattr(model, "link"):  # a search: its own link, or that of the best fit
+        required.add("link_" if model.link == "fitted" else "best_estimator_")
+    missing = sorted(name for name in required if getattr(model, name, None) is None)
+    if missing:
+        return f"it lacks {missing}"
+    scale, multi_class = getattr(model, "scale_", 1.0), getattr(model, "multi_class_", "ovr")
     if not _is_positive(scale):
-        return f"its scale is {scale!r}; expected a positive number"
-    if link is None:
-        return None
+        return f"its scale is {short(scale)}; expected a positive number"
+    if not isinstance(multi_class, str) or multi_class not in ("joint", "ovr"):
+        return f"its loss of several classes is {short(multi_class)}; expected 'joint' or 'ovr'"
+    best, link = getattr(model, "best_estimator_", None), getattr(model, "link_", None)
+    if best is not None and not hasattr(best, "predict_proba"):
+        return "its best estimator has no probabilities"
+    return None if link is None else _link_error(link)
+
+
+def _link_error(link: Any) -> str | None:
+    """Return the reason why a fitted link is invalid; None if it is valid."""
     if not isinstance(link, FittedLink):
         return "its link is not a fitted link"
     slopes = link.slopes
