@@ -61,7 +61,7 @@ def with_policy(model, *, solvers=None, **changes):
 def grid_search(X, y, *, unit, cv, scoring=None, sample_weight=None, groups=None, **options):
     """Search the same grid with scikit-learn."""
     found = GridSearchCV(
-        MarginPursuitClassifier(alpha_unit=unit, tol=1e-9, **options),
+        MarginPursuitClassifier(alpha_unit=unit, probability="exact", tol=1e-9, **options),
         {
             "alpha": GRID["alphas"],
             "overconfidence": GRID["overconfidences"],

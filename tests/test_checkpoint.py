@@ -39,7 +39,7 @@ def path(tmp_path):
 
 
 def interrupt(X, y, path, n_loads=8, **settings):
-    model = MarginPursuitClassifier(checkpoint=path, **SETTINGS | settings)
+    model = MarginPursuitClassifier.as_published(checkpoint=path, **SETTINGS | settings)
     with pytest.raises(RuntimeError, match="InterruptedFitError"):
         model.fit(failing_after(X, n_loads), y)
 
@@ -50,11 +50,13 @@ def test_an_interrupted_fit_goes_on(path, load, solver):
     X, y = load(return_X_y=True)
     X = X[:, X.std(axis=0) > 0]
     settings = {"solver": solver, "alpha": 0.1, "alpha_unit": "standardised"}
-    whole = MarginPursuitClassifier(**SETTINGS | settings).fit(X, y)
+    whole = MarginPursuitClassifier.as_published(**SETTINGS | settings).fit(X, y)
     interrupt(X, y, path, **settings)
     kept = int(np.load(path)["n_iter"])
     assert 0 < kept < whole.n_iter_
-    rest = MarginPursuitClassifier(checkpoint=str(path), verbose=0, **SETTINGS | settings)
+    rest = MarginPursuitClassifier.as_published(
+        checkpoint=str(path), verbose=0, **SETTINGS | settings
+    )
     rest.fit(X, y)
     assert_allclose(rest.objective_, whole.objective_, rtol=1e-9)
     assert rest.n_passes_ < whole.n_passes_
@@ -67,10 +69,10 @@ def test_the_scale_is_kept_too(path):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(2000, 3))
     y = X[:, 0] + 3 * rng.normal(size=2000) > 0
-    whole = MarginPursuitClassifier(scale="variance").fit(X, y)
+    whole = MarginPursuitClassifier.as_published(scale="variance").fit(X, y)
     interrupt(X, y, path, n_loads=9, scale="variance", overconfidence=1.0, tol=1e-6)
     assert float(np.load(path)["scale"]) != np.sqrt(2)
-    rest = MarginPursuitClassifier(scale="variance", checkpoint=path).fit(X, y)
+    rest = MarginPursuitClassifier.as_published(scale="variance", checkpoint=path).fit(X, y)
     assert_allclose(rest.scale_, whole.scale_, rtol=0.03)
     assert_allclose(rest.coef_, whole.coef_, rtol=0.03)
 
@@ -85,13 +87,13 @@ def test_a_checkpoint_of_another_fit_is_refused(path):
     X, y = load_breast_cancer(return_X_y=True)
     interrupt(X, y, path)
     for other in ({"scale": 0.6}, {"fit_intercept": False}, {"class_weight": "balanced"}):
-        model = MarginPursuitClassifier(checkpoint=path, **SETTINGS | other)
+        model = MarginPursuitClassifier.as_published(checkpoint=path, **SETTINGS | other)
         with pytest.raises(ValueError, match="of another fit: remove it"):
             model.fit(X, y)
     with pytest.raises(ValueError, match="of another fit"):
-        MarginPursuitClassifier(checkpoint=path, **SETTINGS).fit(X[:, 1:], y)
+        MarginPursuitClassifier.as_published(checkpoint=path, **SETTINGS).fit(X[:, 1:], y)
     with pytest.raises(ValueError, match="of another fit"):
-        MarginPursuitClassifier(checkpoint=path, **SETTINGS).fit(X, 1 - y)
+        MarginPursuitClassifier.as_published(checkpoint=path, **SETTINGS).fit(X, 1 - y)
     assert path.exists()
 
 
@@ -127,7 +129,9 @@ X, y = load_breast_cancer(return_X_y=True)
 def load():
     time.sleep(0.1)
     return X
-model = MarginPursuitClassifier(checkpoint=sys.argv[1], scale=0.5, overconfidence=0.5, tol=1e-10)
+model = MarginPursuitClassifier.as_published(
+    checkpoint=sys.argv[1], scale=0.5, overconfidence=0.5, tol=1e-10
+)
 model.fit(Blocks([load], [len(X)]), y)
 """
 
@@ -145,7 +149,7 @@ def test_a_process_that_is_killed_leaves_a_whole_checkpoint(path):
     finally:
         process.kill()
         process.wait(10)
-    whole = MarginPursuitClassifier(**SETTINGS).fit(X, y)
-    rest = MarginPursuitClassifier(checkpoint=path, **SETTINGS).fit(X, y)
+    whole = MarginPursuitClassifier.as_published(**SETTINGS).fit(X, y)
+    rest = MarginPursuitClassifier.as_published(checkpoint=path, **SETTINGS).fit(X, y)
     assert_allclose(rest.objective_, whole.objective_, rtol=1e-9)
     assert rest.n_passes_ < whole.n_passes_

@@ -30,16 +30,18 @@ SETTINGS = [
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("alpha", ["auto", 0.0, 0.02, 3.0])
+@pytest.mark.parametrize("alpha", ["negligible", 0.0, 0.02, 3.0])
 @pytest.mark.parametrize("fit_intercept", [True, False])
 def test_the_fit_minimises_the_stated_objective(setting, alpha, fit_intercept):
     X, y = noisy(150, 3)
     weights = np.random.default_rng(1).uniform(0.2, 2.0, len(y))
-    model = MarginPursuitClassifier(alpha=alpha, fit_intercept=fit_intercept, tol=1e-12, **setting)
+    model = MarginPursuitClassifier.as_published(
+        alpha=alpha, fit_intercept=fit_intercept, tol=1e-12, **setting
+    )
     model.fit(X, y, sample_weight=weights)
     centre = np.average(X, axis=0, weights=weights) if fit_intercept else np.zeros(3)
     spread = np.sqrt(np.average((X - centre) ** 2, axis=0, weights=weights))
-    penalty = 1e-6 * spread**2 if alpha == "auto" else np.full(3, alpha)
+    penalty = 1e-6 * spread**2 if alpha == "negligible" else np.full(3, alpha)
 
     def value(point):
         # In standardised coordinates, for the sake of the other minimiser only.
@@ -158,7 +160,9 @@ def test_a_scale_rule_gives_its_scale_back(name, overconfidence, n_classes, marg
 
 def test_auto_is_above_its_least_scale_on_spread_out_margins():
     X, _ = noisy()
-    model = MarginPursuitClassifier(overconfidence=0.0).fit(X, X[:, 0] > X[:, 0].mean())
+    model = MarginPursuitClassifier.as_published(overconfidence=0.0).fit(
+        X, X[:, 0] > X[:, 0].mean()
+    )
     assert model.scale_ > 2.0
 
 
@@ -232,7 +236,7 @@ def test_statistics_of_many_problems_do_not_depend_on_their_grouping(monkeypatch
 @pytest.mark.parametrize("margin", [1.0, 0.25])
 def test_probabilities_are_the_link_of_the_scores(scale, margin):
     X, y = noisy()
-    model = MarginPursuitClassifier(scale=scale, margin=margin).fit(X, y)
+    model = MarginPursuitClassifier.as_published(scale=scale, margin=margin).fit(X, y)
     chances = model.predict_proba(X)
     expected = probability(model.decision_function(X), margin, model.scale_)
     np.testing.assert_allclose(chances[:, 1], expected, atol=2e-12)
@@ -243,7 +247,7 @@ def test_probabilities_are_the_link_of_the_scores(scale, margin):
 @pytest.mark.parametrize("scale", ["auto", 0.2])
 def test_probabilities_of_several_classes(scale):
     X, y = noisy(n_classes=5)
-    model = MarginPursuitClassifier(scale=scale).fit(X, y)
+    model = MarginPursuitClassifier.as_published(scale=scale).fit(X, y)
     far = np.vstack([X, X.mean(axis=0) + 50 * X.std(axis=0) * np.eye(6), X.mean(axis=0) - 1e6])
     chances = model.predict_proba(far)
     single = probability(model.decision_function(far), 1.0, model.scale_)

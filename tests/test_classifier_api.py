@@ -165,9 +165,9 @@ def test_it_is_shown_in_notebooks():
 def test_the_docstring_names_every_parameter_and_attribute():
     X, y = IRIS
     text = MarginPursuitClassifier.__doc__
-    for name in MarginPursuitClassifier().get_params():
+    for name in MarginPursuitClassifier.as_published().get_params():
         assert f"\n    {name} : " in text
-    fitted = MarginPursuitClassifier().fit(X, y)
+    fitted = MarginPursuitClassifier.as_published().fit(X, y)
     for name in vars(fitted):
         if name.endswith("_"):
             assert f"\n    {name} : " in text, name

@@ -96,7 +96,7 @@ def test_every_solver_finds_the_minimum(rho, overconfidence, n_classes, weighted
     if solver == "dual" and make is np.asarray:
         pytest.skip("dual needs a CSR matrix")
     X, y, weights = data(n_classes)
-    model = MarginPursuitClassifier(
+    model = MarginPursuitClassifier.as_published(
         scale=SCALE,
         overconfidence=overconfidence,
         rho=rho,
@@ -118,7 +118,7 @@ def test_every_solver_finds_the_minimum(rho, overconfidence, n_classes, weighted
 @pytest.mark.parametrize(("solver", "steps"), [("steepest", 2000), ("stochastic", 40_000)])
 def test_first_order_solvers_come_near_the_minimum(rho, solver, steps):
     X, y, _ = data(2)
-    model = MarginPursuitClassifier(
+    model = MarginPursuitClassifier.as_published(
         scale=SCALE, rho=rho, alpha=ALPHA, solver=solver, max_iter=steps, random_state=0
     )
     with warnings.catch_warnings():
@@ -142,7 +142,7 @@ def test_blocks_give_the_fit_of_all_rows(rho, scale):
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_probabilities_are_the_link_of_the_loss(rho, n_classes):
     X, y, _ = data(n_classes)
-    model = MarginPursuitClassifier(rho=rho, margin=0.5, scale=0.8).fit(X, y)
+    model = MarginPursuitClassifier.as_published(rho=rho, margin=0.5, scale=0.8).fit(X, y)
     scores = model.decision_function(X)
     scores = np.column_stack([-scores, scores]) if n_classes == 2 else scores
     inside = np.clip(scores, -0.5, 0.5)
@@ -159,11 +159,11 @@ def test_probabilities_are_the_link_of_the_loss(rho, n_classes):
 @pytest.mark.parametrize("rho", RHOS)
 def test_partial_fit_uses_rho(rho):
     X, y, _ = data(2)
-    model = MarginPursuitClassifier(rho=rho, scale=0.6)
+    model = MarginPursuitClassifier.as_published(rho=rho, scale=0.6)
     model._stream_policy = StreamPolicy(min_rows=50)
     for rows in np.array_split(np.arange(150), 3):
         model.partial_fit(X[rows], y[rows], classes=[0, 1])
-    batch = MarginPursuitClassifier(rho=rho, scale=0.6).fit(X, y)
+    batch = MarginPursuitClassifier.as_published(rho=rho, scale=0.6).fit(X, y)
     scores = batch.decision_function(X)
     error = np.std(model.decision_function(X) - scores) / np.std(scores)
     assert error < (1e-4 if rho == "square" else 0.3)
@@ -186,7 +186,7 @@ def test_a_search_refits_with_rho(rho, link):
     )
     model.fit(X, y)
     assert model.best_estimator_.rho == rho
-    alone = MarginPursuitClassifier(
+    alone = MarginPursuitClassifier.as_published(
         scale=0.5, alpha=1e-3, overconfidence=0.5, rho=rho, alpha_unit="standardised", tol=1e-9
     ).fit(X, y)
     np.testing.assert_allclose(model.coef_, alone.coef_, rtol=1e-3, atol=1e-4)

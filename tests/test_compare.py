@@ -38,7 +38,7 @@ def test_methods_are_those_of_the_library_and_peers():
     assert set(classifiers.__all__) <= set(known)
     peers = {"LogisticRegression", "LinearSVC", "RidgeClassifier", "SGDClassifier"}
     assert peers <= set(known)
-    assert known["MarginPursuitClassifier(overconfidence=0)"].overconfidence == 0
+    assert known["MarginPursuitClassifier.as_published()"].overconfidence == 1
     assert known["SGDClassifier"].random_state == 0
     with pytest.raises(ValueError, match=r"must be among .*got \['Nothing'\]"):
         methods(["Nothing", "LinearSVC"])
@@ -84,8 +84,9 @@ def test_standardised_is_the_pipeline_in_the_units_of_the_data():
     np.testing.assert_array_equal(left.coef_, RidgeClassifier().fit(raw, Y).coef_)
 
 
-def test_course_shows_margins_that_approach_the_level(result):
-    course = result.methods[0].course
+def test_course_shows_margins_that_approach_the_level():
+    published = {"as published": MarginPursuitClassifier.as_published()}
+    course = compare(X, Y, name="cancer", chosen=published).methods[0].course
     assert [point.steps for point in course.checkpoints] == [2**k for k in range(10)]
     assert 0.0 in course.edges
     width = course.edges[1] - course.edges[0]

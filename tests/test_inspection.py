@@ -164,11 +164,15 @@ def test_a_score_of_zero_counts_for_its_class():
 def test_convergence_reaches_the_objective():
     X, y = load_breast_cancer(return_X_y=True)
     X = StandardScaler().fit_transform(X)
-    model = MarginPursuitClassifier(solver="steepest", scale="variance")
+    model = MarginPursuitClassifier.as_published(solver="steepest", scale="variance")
     display = ConvergenceDisplay.from_estimator(model, X, y, steps=[1, 10, 100, 1000])
     assert np.all(np.diff(display.losses) < 0)
-    scale = MarginPursuitClassifier(solver="steepest", scale="variance").fit(X, y).scale_
-    last = MarginPursuitClassifier(solver="steepest", scale=scale, max_iter=1000).fit(X, y)
+    scale = (
+        MarginPursuitClassifier.as_published(solver="steepest", scale="variance").fit(X, y).scale_
+    )
+    last = MarginPursuitClassifier.as_published(solver="steepest", scale=scale, max_iter=1000).fit(
+        X, y
+    )
     assert display.losses[-1] == pytest.approx(last.objective_, rel=1e-9)
     np.testing.assert_array_equal(display.line_.get_xdata(), [1, 10, 100, 1000])
     np.testing.assert_array_equal(display.line_.get_ydata(), display.losses)

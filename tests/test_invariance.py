@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
+from sklearn.base import clone
 
 from marginpursuit import MarginPursuitClassifier
 
@@ -23,9 +24,12 @@ def problems(draw):
     return X, y, rng
 
 
-def scores(X, y, at=None, **fit):
-    """Scores of a default fit, one column a class, and its predictions."""
-    model = MarginPursuitClassifier().fit(X, y, **fit)
+PUBLISHED = MarginPursuitClassifier.as_published()
+
+
+def scores(X, y, at=None, learner=None, **fit):
+    """Scores of a default fit, or of another learner, one column a class, and the model."""
+    model = clone(learner or MarginPursuitClassifier()).fit(X, y, **fit)
     found = model.decision_function(X if at is None else at)
     return found, model
 
@@ -60,7 +64,8 @@ def test_units_and_origins_of_columns(problem):
 @given(problems(), st.integers(2, 5))
 def test_repetition_of_all_rows(problem, times):
     X, y, _ = problem
-    assert_same(scores(np.tile(X, (times, 1)), np.tile(y, times), at=X)[0], scores(X, y)[0])
+    tiled = np.tile(X, (times, 1)), np.tile(y, times)
+    assert_same(scores(*tiled, at=X, learner=PUBLISHED)[0], scores(X, y, learner=PUBLISHED)[0])
 
 
 @FEW
@@ -93,9 +98,15 @@ def test_weights_count_rows(problem):
     X, y, rng = problem
     weights = rng.integers(0, 4, len(y))
     weights[[np.argmax(y == k) for k in range(y.max() + 1)]] = 3  # no class is lost
-    expected, _ = scores(np.repeat(X, weights, axis=0), np.repeat(y, weights), at=X)
-    assert_same(scores(X, y, sample_weight=weights)[0], expected)
-    assert_same(scores(X, y, sample_weight=1e250 * weights)[0], expected)
+    repeated = np.repeat(X, weights, axis=0), np.repeat(y, weights)
+    exact = MarginPursuitClassifier(tol=1e-13)
+    expected, model = scores(*repeated, at=X, learner=exact)
+    found, weighted = scores(X, y, learner=exact, sample_weight=weights)
+    assert_same(found, expected, tol=1e-5)
+    assert_same(weighted.predict_proba(X), model.predict_proba(X), tol=1e-4)
+    expected, _ = scores(*repeated, at=X, learner=PUBLISHED)
+    for unit in (1, 1e250):
+        assert_same(scores(X, y, learner=PUBLISHED, sample_weight=unit * weights)[0], expected)
 
 
 @FEW
@@ -103,7 +114,9 @@ def test_weights_count_rows(problem):
 def test_storage(problem, kind):
     X, y, _ = problem
     X = np.where(np.abs(X) < 0.7, 0.0, X)
-    assert_same(scores(sparse.coo_array(X).asformat(kind), y)[0], scores(X, y)[0])
+    stored = sparse.coo_array(X).asformat(kind)
+    learner = MarginPursuitClassifier(alpha_unit="standardised")
+    assert_same(scores(stored, y, learner=learner)[0], scores(X, y)[0])
     narrow = X.astype(np.float32)
     assert_same(scores(narrow, y)[0], scores(narrow.astype(np.float64), y)[0])
     assert_same(scores(np.asfortranarray(narrow), y)[0], scores(narrow, y)[0])
@@ -113,8 +126,8 @@ def test_storage(problem, kind):
 @given(problems(), st.floats(0.01, 100.0))
 def test_margin(problem, margin):
     X, y, _ = problem
-    model = MarginPursuitClassifier(margin=margin).fit(X, y)
-    expected, reference = scores(X, y)
+    model = MarginPursuitClassifier.as_published(margin=margin).fit(X, y)
+    expected, reference = scores(X, y, learner=PUBLISHED)
     assert_same(model.decision_function(X) / margin, expected)
     assert_same(model.predict_proba(X), reference.predict_proba(X))
     assert model.scale_ == pytest.approx(margin * reference.scale_)

@@ -112,7 +112,7 @@ def test_on_a_circle_it_finds_the_best_angle_nearby():
 def test_the_rate_by_rule_is_that_of_the_profile():
     X, y = CANCER
     model = MDOClassifier(beta="profile").fit(X, y)
-    start = MarginPursuitClassifier().fit(X, y)
+    start = MarginPursuitClassifier.as_published().fit(X, y)
     z, radius = standardised(X), np.sqrt(X.shape[1])
     coef = start.coef_[0] * X.std(axis=0)
     intercept = start.intercept_[0] + start.coef_[0] @ X.mean(axis=0)

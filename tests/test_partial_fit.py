@@ -16,7 +16,7 @@ from marginpursuit.classifiers._online_newton import StreamPolicy
 
 def streaming(policy, **parameters):
     """A classifier whose `partial_fit` has other thresholds."""
-    model = MarginPursuitClassifier(**parameters)
+    model = MarginPursuitClassifier.as_published(**parameters)
     model._stream_policy = StreamPolicy(**policy)
     return model
 
@@ -29,7 +29,7 @@ def stream(model, X, y, size, **arguments):
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
-@pytest.mark.parametrize("alpha", ["auto", 0.05])
+@pytest.mark.parametrize("alpha", ["negligible", "auto", 0.05])
 @pytest.mark.parametrize("fit_intercept", [True, False])
 @pytest.mark.parametrize("make", [np.asarray, sparse.csr_array])
 def test_a_stream_equals_the_batch_fit_where_the_loss_is_quadratic(
@@ -37,7 +37,7 @@ def test_a_stream_equals_the_batch_fit_where_the_loss_is_quadratic(
 ):
     X, y = noisy(300, n_classes=n_classes)
     setting = {"scale": 1e5, "alpha": alpha, "fit_intercept": fit_intercept, "tol": 1e-12}
-    batch = MarginPursuitClassifier(**setting).fit(X, y)
+    batch = MarginPursuitClassifier.as_published(**setting).fit(X, y)
     for size in (4, 37, 300):
         model = stream(streaming({"min_rows": 40}, **setting), make(X), y, size)
         np.testing.assert_allclose(
@@ -47,7 +47,7 @@ def test_a_stream_equals_the_batch_fit_where_the_loss_is_quadratic(
 
 def test_a_stream_of_single_rows_equals_the_batch_fit_where_the_loss_is_quadratic():
     X, y = noisy(120, 3)
-    batch = MarginPursuitClassifier(scale=1e5, tol=1e-12).fit(X, y)
+    batch = MarginPursuitClassifier.as_published(scale=1e5, tol=1e-12).fit(X, y)
     model = stream(streaming({"min_rows": 20}, scale=1e5), X, y, 1)
     np.testing.assert_allclose(model.decision_function(X), batch.decision_function(X), atol=1e-5)
 
@@ -56,7 +56,7 @@ def test_weights_of_a_stream_are_copies():
     X, y = noisy(600)
     weights = np.random.default_rng(0).integers(0, 4, len(y))
     weights[230:460] = 0
-    batch = MarginPursuitClassifier(scale=1e5, tol=1e-12).fit(X, y, weights)
+    batch = MarginPursuitClassifier.as_published(scale=1e5, tol=1e-12).fit(X, y, weights)
     for unit in (1e-300, 1.0, 1e300):
         model = streaming({"min_rows": 100}, scale=1e5)
         for rows in (slice(0, 200), slice(200, 230), slice(230, 600)):
@@ -79,8 +79,10 @@ def test_weights_of_a_stream_are_copies():
 def test_a_stream_comes_near_the_batch_fit(size, parameters, nearness, differing):
     """Scores differ by a small share of their spread, and few predictions differ."""
     X, y = noisy(6000, 10)
-    batch = MarginPursuitClassifier(**parameters).fit(X, y)
-    model = MarginPursuitClassifier(**parameters).partial_fit(X[:2000], y[:2000], classes=[0, 1])
+    batch = MarginPursuitClassifier.as_published(**parameters).fit(X, y)
+    model = MarginPursuitClassifier.as_published(**parameters).partial_fit(
+        X[:2000], y[:2000], classes=[0, 1]
+    )
     stream(model, X[2000:], y[2000:], size)
     scores = batch.decision_function(X)
     assert np.std(model.decision_function(X) - scores) < nearness * np.std(scores)
@@ -113,7 +115,7 @@ def test_a_stream_may_begin_small_and_go_on_large():
     rng = np.random.default_rng(0)
     X = rng.standard_t(3, size=(6000, 6))
     y = X[:, 0] - X[:, 1] + rng.logistic(size=6000) > 1
-    batch = MarginPursuitClassifier().fit(X, y)
+    batch = MarginPursuitClassifier.as_published().fit(X, y)
     model = streaming({"min_rows": 0}).partial_fit(X[:60], y[:60], classes=[False, True])
     passes = model.n_passes_
     model.partial_fit(X[60:], y[60:])
@@ -125,7 +127,7 @@ def test_a_stream_may_begin_small_and_go_on_large():
 def test_a_column_may_be_constant_at_first():
     X, y = noisy(600)
     X[:200, 2] = 7.0
-    batch = MarginPursuitClassifier(scale=1e5, alpha=1e-9, tol=1e-12).fit(X, y)
+    batch = MarginPursuitClassifier.as_published(scale=1e5, alpha=1e-9, tol=1e-12).fit(X, y)
     model = stream(streaming({"min_rows": 0}, scale=1e5, alpha=1e-9), X, y, 100)
     np.testing.assert_allclose(model.decision_function(X), batch.decision_function(X), atol=1e-4)
 
@@ -178,10 +180,10 @@ def test_streams_may_mix_dense_and_sparse_batches():
 def test_a_class_may_come_late():
     X, y = noisy(3000, n_classes=3)
     order = np.argsort(y, kind="stable")
-    model = MarginPursuitClassifier(scale=1e4)
+    model = MarginPursuitClassifier.as_published(scale=1e4)
     for rows in np.array_split(order, 6):
         model.partial_fit(X[rows], y[rows], classes=[0, 1, 2])
-    batch = MarginPursuitClassifier(scale=1e4, tol=1e-12).fit(X, y)
+    batch = MarginPursuitClassifier.as_published(scale=1e4, tol=1e-12).fit(X, y)
     np.testing.assert_allclose(model.decision_function(X), batch.decision_function(X), atol=1e-4)
 
 

@@ -15,7 +15,7 @@ from sklearn.model_selection import GroupKFold, ShuffleSplit
 from marginpursuit import MarginPursuitClassifierCV
 from marginpursuit._namespaces import to_numpy
 from marginpursuit.blocks import Blocks, from_npy
-from marginpursuit.selection.link import FittedLink
+from marginpursuit.classifiers._link import FittedLink
 from marginpursuit.selection.policy import SelectionPolicy
 
 # Below a tolerance of 1e-4, rows in memory are swept in float64 too.

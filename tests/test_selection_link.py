@@ -10,8 +10,8 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedKFold
 
 from marginpursuit import MarginPursuitClassifierCV
+from marginpursuit.classifiers._link import FittedLink
 from marginpursuit.datasets import contaminate
-from marginpursuit.selection.link import FittedLink
 from marginpursuit.selection.policy import SelectionPolicy
 from marginpursuit.selection.scoring import HeldOutScorer
 

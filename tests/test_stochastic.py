@@ -10,6 +10,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.stats import chisquare
+from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.preprocessing import scale
 
@@ -98,7 +99,7 @@ class TestPath:
     def test_converges_to_the_exact_minimum(self):
         X, y = data(400, 5)
         for tau in (0.0, 1.0):
-            exact = MarginPursuitClassifier(
+            exact = MarginPursuitClassifier.as_published(
                 scale=1.0, overconfidence=tau, alpha=0.1, fit_intercept=False
             ).fit(X, y)
             path = stochastic_margin_pursuit(
@@ -286,14 +287,23 @@ class TestClassifier:
     @pytest.mark.parametrize(
         ("changes", "given"),
         [
-            ({"alpha": "auto"}, r".* in the unit 'column'"),
-            ({"alpha_unit": "common"}, r".* in the unit 'common'"),
+            ({"alpha": "negligible"}, r".* in the unit 'column'"),
+            ({"alpha_unit": "standardised"}, r".* in the unit 'standardised'"),
             ({"alpha": 0.0}, "0"),
         ],
     )
     def test_needs_a_penalty(self, changes, given):
-        with pytest.raises(ValueError, match=f"needs a positive number for alpha.*got {given}"):
+        with pytest.raises(ValueError, match=f"it needs alpha > 0.*got {given}"):
             self.coef(self.X, self.y, **changes)
+
+    def test_default_parameters(self):
+        X, y = load_breast_cancer(return_X_y=True)
+        X = (X - X.mean(axis=0)) / X.std(axis=0)
+        model = MarginPursuitClassifier(solver="stochastic", max_iter=20_000, random_state=0)
+        assert model.fit(X, y).score(X, y) > 0.95
+        alpha = 0.3 * X.shape[1] / len(y)  # every column has variance one
+        same = clone(model).set_params(alpha=alpha, alpha_unit="absolute").fit(X, y)
+        np.testing.assert_allclose(same.coef_, model.coef_, rtol=1e-6)
 
     def test_overflow_and_missing_values(self):
         with pytest.raises(OverflowError, match="choose another unit"):

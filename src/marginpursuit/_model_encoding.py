@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from marginpursuit import classifiers, selection
 from marginpursuit.classifiers._shared import (
+    FittedLink,
     LinearClassifier,
     MarginStatistics,
     check_parameters,
 )
-from marginpursuit.selection.link import FittedLink
 
 #: The classes that a file may name.
 CLASSES: dict[str, type[LinearClassifier]] = {

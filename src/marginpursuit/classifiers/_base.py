@@ -120,7 +120,7 @@ class LinearClassifier(InputChecks, ClassifierMixin, BaseEstimator):  # type: ig
 
     @contextmanager
     def _rescaled(self, data: TrainingData) -> Iterator[TrainingData]:
-        """Yield the data with each column divided by a power of two, for a fit to them.
+        """Yield the data with columns divided by powers of two, for a fit to them.
 
         This is the second attempt of a fit that raised a FloatingPointError, because squares of the
         columns over- or underflow. The fit within the context sets `coef_`; on exit `coef_` is
@@ -134,7 +134,7 @@ class LinearClassifier(InputChecks, ClassifierMixin, BaseEstimator):  # type: ig
                 f"X has columns whose squares over- or underflow; {' and '.join(parameters)} "
                 f"{verb} on the unit of the columns: choose another unit"
             )
-        matrix, exponents = rescaled(data.matrix)
+        matrix, exponents = rescaled(data.matrix, by_one_factor=self._needs_one_factor(data))
         try:
             yield replace(data, matrix=matrix)
         except FloatingPointError as error:
@@ -145,6 +145,10 @@ class LinearClassifier(InputChecks, ClassifierMixin, BaseEstimator):  # type: ig
             raise OverflowError(
                 "the columns of X need another unit: coefficients exceed the largest float"
             )
+
+    def _needs_one_factor(self, data: TrainingData) -> bool:
+        """Return whether a fit depends on the units of the columns, but not on a common one."""
+        return False
 
     def _unit_dependent(self, data: TrainingData) -> list[str]:
         """Return the parameters, as "name=value", through which a fit depends on the unit of X."""

@@ -56,16 +56,18 @@ def first_missing(matrix: Any, chunk_rows: int = 1 << 20) -> tuple[int, int, flo
     return int(first[0]), int(first[1]), value
 
 
-def rescaled(matrix: Any) -> tuple[Any, NDArray[np.int_]]:
+def rescaled(matrix: Any, *, by_one_factor: bool = False) -> tuple[Any, NDArray[np.int_]]:
     """Return a float64 copy with columns divided by powers of two, and the exponents.
 
-    The power of two is that of the largest absolute value of the column. Blocks are divided each
-    time that they are loaded.
+    The power of two is that of the largest absolute value of the column, or of all columns. Blocks
+    are divided each time that they are loaded.
     """
     if isinstance(matrix, Blocks):
         largest = np.max([size for _, _, size in matrix.each(_column_maxima)], axis=0)
     else:
         largest = _column_maxima(matrix)
+    if by_one_factor:
+        largest = np.full_like(largest, largest.max())
     _, exponents = np.frexp(largest)
     divide = partial(_divided, exponents=exponents)
     return matrix.map(divide) if isinstance(matrix, Blocks) else divide(matrix), exponents

@@ -44,6 +44,15 @@ class TrainingData:
     count: float  # the sum of the weights before normalisation; the number of rows if none is given
 
     @property
+    def n_samples(self) -> float:
+        """The number of rows that the penalty counts: the sum of the weights, at least the rows.
+
+        Whole weights count as repetitions, and weights that sum to one as the rows they belong to.
+        """
+        xp = namespace(self.weights)
+        return max(self.count, float(xp.sum(xp.astype(self.weights > 0, xp.float64))))
+
+    @property
     def is_sparse(self) -> bool:
         """Whether the rows are stored as CSR, in memory or in blocks."""
         return bool(getattr(self.matrix, "is_sparse", sparse.issparse(self.matrix)))

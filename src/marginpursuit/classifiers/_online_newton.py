@@ -53,8 +53,10 @@ class Stream:
     bound: FloatArray  # S, or its diagonal majoriser
     curvature: FloatArray  # κ of each binary problem
     n_rows: int
+    n_weighted: int  # rows with positive weight
     weight: float  # the sum of the weights of the rows
     fit_intercept: bool
+    is_sparse: bool  # whether the first rows were stored as CSR
     policy: StreamPolicy
 
     @classmethod
@@ -84,25 +86,42 @@ class Stream:
                 np.zeros((size, size) if is_narrow else size),
                 np.zeros(len(data.labels.positive_classes)),
                 0,
+                0,
                 0.0,
                 fit_intercept,
+                data.is_sparse,
                 policy,
             )
             stream._count(design, data, loss)
         return stream
 
     def update(
-        self, data: TrainingData, loss: MarginLoss, penalty: FloatArray, threads: int
+        self,
+        data: TrainingData,
+        loss: MarginLoss,
+        alpha: Callable[[float], float],
+        unit: FloatArray,
+        threads: int,
     ) -> int:
-        """Step along a batch, given the penalty for a weight of one; return the data passes."""
+        """Step along a batch and return the data passes.
+
+        `alpha` is the penalty for a number of rows, in the unit of each column.
+        """
         passes = 0
         for part in _parts(data, self.n_rows):
             with Threads(threads) as pool:
                 design = MemoryDesign(part.matrix, pool)
+                before = self.weight * alpha(self.n_samples)
                 self._count(design, part, loss)
-                self._step(design, part, loss, penalty)
+                after = self.weight * alpha(self.n_samples)
+                self._step(design, part, loss, before * unit, after * unit)
                 passes += design.n_passes
         return passes
+
+    @property
+    def n_samples(self) -> float:
+        """The number of rows so far, as `TrainingData.n_samples` counts them."""
+        return max(self.weight, float(self.n_weighted))
 
     def to_data(self) -> Linear:
         """Return coefficients and intercepts for X as given."""
@@ -114,6 +133,7 @@ class Stream:
         scores = design.scores(*self.linear, self.standardisation)
         curvature = data.weights @ loss.curvature(np.where(is_positive, scores, -scores))
         self.n_rows += design.n_rows
+        self.n_weighted += int(np.count_nonzero(data.weights))
         self.weight += data.count
         self.curvature += (data.count / self.weight) * (curvature - self.curvature)
         weights = data.count * data.weights
@@ -129,17 +149,23 @@ class Stream:
             self.bound += design.gram(weights, self.standardisation)
 
     def _step(
-        self, design: MemoryDesign, data: TrainingData, loss: MarginLoss, penalty: FloatArray
+        self,
+        design: MemoryDesign,
+        data: TrainingData,
+        loss: MarginLoss,
+        penalty_before: FloatArray,
+        penalty: FloatArray,
     ) -> None:
+        """Step along counted rows; the penalties are those of all rows, before and with them."""
         coef, intercept = self.linear
         weights = data.count * data.weights
         tasks = Tasks.of(data.labels, weights, loss)
         sweep = design.sweep(coef, intercept, tasks, self.standardisation)
-        gradient = sweep.gradient + data.count * (coef.T * penalty).T
+        gradient = sweep.gradient + (coef.T * (penalty - penalty_before)).T
         if self.fit_intercept:
             gradient = np.vstack([gradient, sweep.slope])
             penalty = np.append(penalty, 0.0)
-        step = self._solve(gradient, self.weight * penalty)
+        step = self._solve(gradient, penalty)
         self.linear = (
             coef - step[: len(coef)],
             intercept - step[len(coef)] if self.fit_intercept else intercept,

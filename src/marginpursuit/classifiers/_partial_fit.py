@@ -134,12 +134,11 @@ class StreamingClassifier(LinearClassifier):
             del self._held, self.objective_, self.margin_location_, self.margin_statistics_
 
     def _update_stream(self, data: TrainingData) -> None:
-        alpha, unit = self._penalty
-        penalty = alpha * penalty_unit(
-            unit, self._stream.standardisation.inverse_deviation, np.ones((1, self.n_features_in_))
-        )
+        stream, name = self._stream, self._penalty_unit(is_sparse=self._stream.is_sparse)
+        varies = np.ones((1, self.n_features_in_))
+        unit = penalty_unit(name, stream.standardisation.inverse_deviation, varies)
         loss = self._loss(self.scale_)
-        self.n_passes_ += self._stream.update(data, loss, penalty[0], self._threads)
+        self.n_passes_ += stream.update(data, loss, self._penalty, unit[0], self._threads)
         self.n_iter_ += 1
         coef, self.intercept_ = self._stream.to_data()
         self.coef_ = coef.T
@@ -156,10 +155,13 @@ class StreamingClassifier(LinearClassifier):
     def _loss(self, scale: float) -> MarginLoss:
         """Return the loss at a scale."""
 
-    @property
     @abstractmethod
-    def _penalty(self) -> tuple[float, str]:
-        """The penalty and its unit."""
+    def _penalty(self, n_samples: float) -> float:
+        """Return the penalty α of a fit to this many rows."""
+
+    @abstractmethod
+    def _penalty_unit(self, *, is_sparse: bool) -> str:
+        """Return the unit of the penalty, a name in `solvers.UNITS`."""
 
     @property
     @abstractmethod

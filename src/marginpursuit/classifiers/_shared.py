@@ -10,6 +10,7 @@ from marginpursuit.classifiers._finite import rescaled
 from marginpursuit.classifiers._input import TrainingData, balanced_factors
 from marginpursuit.classifiers._lazy import lazy_on_dask
 from marginpursuit.classifiers._leverage import bounded_weights
+from marginpursuit.classifiers._link import FittedLink, thinning
 from marginpursuit.classifiers._margins import MarginStatistics
 from marginpursuit.classifiers._parameters import FLAG, Allowed, check_parameters, numbers, one_of
 from marginpursuit.classifiers._probabilities import exact_probabilities
@@ -17,6 +18,7 @@ from marginpursuit.classifiers._probabilities import exact_probabilities
 __all__ = [
     "FLAG",
     "Allowed",
+    "FittedLink",
     "LinearClassifier",
     "MarginStatistics",
     "TrainingData",
@@ -28,4 +30,5 @@ __all__ = [
     "numbers",
     "one_of",
     "rescaled",
+    "thinning",
 ]

@@ -177,8 +177,8 @@ class MDOClassifier(SeparateClassifier):
     def _fit_start(self, data: TrainingData) -> Linear:
         """Fit the classifier of the start; return its coefficients and intercepts."""
         learner = (
-            MarginPursuitClassifier(
-                multi_class="ovr", fit_intercept=self.fit_intercept, n_threads=self.n_threads
+            MarginPursuitClassifier.as_published(
+                fit_intercept=self.fit_intercept, n_threads=self.n_threads
             )
             if self.start is None
             else clone(self.start)

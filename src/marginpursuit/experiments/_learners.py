@@ -144,8 +144,8 @@ def _pegasos(task: Task) -> CoefficientPath:
 
 
 def _untuned(task: Task) -> CoefficientPath:
-    """Fit `MarginPursuitClassifier` with its defaults; penalty and epochs are ignored."""
-    model = MarginPursuitClassifier(n_threads=1).fit(task.X, task.y)
+    """Fit `MarginPursuitClassifier` as published; penalty and epochs are ignored."""
+    model = MarginPursuitClassifier.as_published(n_threads=1).fit(task.X, task.y)
     gradients = np.array([model.n_passes_ * len(task.y)])
     return CoefficientPath(gradients, model.coef_, model.intercept_, np.array([model.scale_]))
 

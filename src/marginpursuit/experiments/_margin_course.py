@@ -1,5 +1,6 @@
 """Held-out margins of fits with a growing number of iterations."""
 
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -7,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -70,9 +72,11 @@ def _longer_fits(method: Any, X: Any, y: NDArray[Any]) -> Iterator[tuple[int, An
     by_descent = isinstance(method, MarginPursuitClassifier)
     if by_descent:
         scale = fit_standardised(clone(method), X, y)[-1].scale_
-        method.set_params(scale=scale, solver="steepest")
+        method.set_params(scale=scale, solver="steepest", probability=None)
     for steps in (2**k for k in range(10)):
-        model = fit_standardised(clone(method).set_params(max_iter=steps), X, y)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # few steps are intended
+            model = fit_standardised(clone(method).set_params(max_iter=steps), X, y)
         yield steps, model
         if not by_descent and np.max(getattr(model[-1], "n_iter_", steps)) < steps:
             return  # converged

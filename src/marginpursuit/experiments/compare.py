@@ -53,9 +53,8 @@ def methods(names: Sequence[str] | None = None) -> dict[str, Any]:
     known: dict[str, Any] = {}
     for method in [*ours, *peers]:
         known[type(method).__name__] = method
-        if "overconfidence" in method.get_params():
-            one_sided = clone(method).set_params(overconfidence=0.0)
-            known[f"{type(method).__name__}(overconfidence=0)"] = one_sided
+        if hasattr(method, "as_published"):
+            known[f"{type(method).__name__}.as_published()"] = method.as_published()
     for method in known.values():
         if "random_state" in method.get_params():
             method.set_params(random_state=0)

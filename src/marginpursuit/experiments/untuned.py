@@ -1,6 +1,6 @@
 """The paper's last claim, tested on our classifier: no tuning.
 
-`MarginPursuitClassifier` with its defaults, on unscaled columns, against Pegasos and stochastic
+`MarginPursuitClassifier.as_published()`, on unscaled columns, against Pegasos and stochastic
 margin pursuit at the best λ and column scaling of each, on the same trials.
 """
 

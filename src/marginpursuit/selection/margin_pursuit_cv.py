@@ -180,7 +180,8 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
     _allowed: ClassVar[dict[str, Allowed]] = {
         name: allowed
         for name, allowed in MarginPursuitClassifier._allowed.items()
-        if name not in ("scale", "overconfidence", "alpha", "warm_start", "checkpoint")
+        if name in ("margin", "rho", "leverage_bound", "fit_intercept", "max_iter", "tol")
+        or name in ("class_weight", "n_threads", "random_state", "verbose", "multi_class")
     } | {
         "scales": numbers("that are positive and finite", np.nextafter(0, 1), np.finfo(float).max),
         "overconfidences": numbers("in [0, 1]", 0.0, 1.0),
@@ -415,6 +416,7 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
             rho=self.rho,
             alpha_unit=self.alpha_unit_,
             multi_class=self.multi_class_,
+            probability="exact",  # the search has fitted a link to its own folds
             fit_intercept=self.fit_intercept,
             solver=self.solver,
             max_iter=self.max_iter,

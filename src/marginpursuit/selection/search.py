@@ -13,16 +13,17 @@ from sklearn.utils import check_random_state
 from marginpursuit._progress_bar import ProgressBar, Reached
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._shared import (
+    FittedLink,
     TrainingData,
     balanced_factors,
     exact_probabilities,
+    thinning,
 )
 from marginpursuit.design import Linear
 from marginpursuit.losses import JointLoss, MarginLoss
 from marginpursuit.selection.candidates import Candidate, FitOptions, Fold, FoldFit, Stopping
 from marginpursuit.selection.fold_fits import FoldFits
 from marginpursuit.selection.fold_groups import FitPlan, FoldData
-from marginpursuit.selection.link import FittedLink, thinning
 from marginpursuit.selection.policy import SelectionPolicy
 from marginpursuit.selection.scoring import HeldOutScorer, Link
 from marginpursuit.selection.successive_halving import (

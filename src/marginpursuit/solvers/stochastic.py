@@ -28,6 +28,7 @@ from marginpursuit._validation import FloatArray, between, count, inside, positi
 from marginpursuit.design import Design, MemoryDesign
 from marginpursuit.location import consistent_quantile_scale, quantile_scale
 from marginpursuit.losses import MarginLoss
+from marginpursuit.solvers._penalty import ROTATION_INVARIANT
 from marginpursuit.solvers._problem import Prepared, Problem, Progress, Request, Solution, Status
 from marginpursuit.solvers.sampling import (
     RowSampler,
@@ -54,10 +55,11 @@ class StochasticSolver:
             return request.needs_one_against_rest
         if "descend" not in request.design.capabilities:
             return "it needs the rows in memory"
-        if request.unit != "absolute" or not request.least_alpha > 0:
+        if request.unit not in ROTATION_INVARIANT or not request.least_alpha > 0:
             return (
-                "it needs a positive number for alpha with alpha_unit='absolute', since the step "
-                f"size follows from it; got {request.least_alpha:g} in the unit {request.unit!r}"
+                "the step size follows from one positive penalty for all coefficients: it needs "
+                f"alpha > 0 and alpha_unit in {('auto', *ROTATION_INVARIANT)}; got "
+                f"{request.least_alpha:g} in the unit {request.unit!r}"
             )
         lacking = [loss for loss in request.losses if not isinstance(loss, MarginLoss)]
         if lacking:
@@ -115,9 +117,13 @@ def _task_descents(problem: Problem, random: Any) -> list[Descent]:
     tasks, (coef, intercept) = problem.tasks, problem.start
     if not np.any(coef):
         coef = _random_start(random, coef.shape)
+    # All columns that vary have the same unit.
+    unit = problem.prepared.unit
+    largest = np.max(unit, axis=1, where=np.isfinite(unit), initial=0.0)
+    penalties = problem.alphas * np.where(largest > 0, largest, 1.0)[tasks.fold]
     return [
         replace(
-            _margin_descent(loss, float(problem.alphas[k]), tasks.sign(k)),
+            _margin_descent(loss, float(penalties[k]), tasks.sign(k)),
             coef=coef[:, k].copy(),
             intercept=float(intercept[k]),
             fit_intercept=problem.prepared.fit_intercept,
