@@ -160,9 +160,11 @@ Y2 = Y % 2
 def test_fit_equals_the_fit_in_numpy(options, y, weighted):
     rng = np.random.default_rng(0)
     weight = rng.random(len(X)) * (rng.random(len(X)) > 0.2) if weighted else None
-    reference = MarginPursuitClassifier(**options).fit(X, y, weight)
+    reference = MarginPursuitClassifier.as_published(**options).fit(X, y, weight)
     weight = None if weight is None else in_strict(weight)
-    on_device = MarginPursuitClassifier(**options).fit(in_strict(X), in_strict(y), weight)
+    on_device = MarginPursuitClassifier.as_published(**options).fit(
+        in_strict(X), in_strict(y), weight
+    )
     assert_array_equal(on_device.classes_, reference.classes_)
     assert on_device.classes_.dtype == reference.classes_.dtype
     for name in ("coef_", "intercept_", "objective_", "scale_", "n_iter_", "n_passes_"):
@@ -305,11 +307,11 @@ def test_copies_have_the_size_of_the_coefficients(monkeypatch):
 
     monkeypatch.setattr(np, "from_dlpack", counted_to_host)
     monkeypatch.setattr(strict, "asarray", counted_to_device)
-    model = MarginPursuitClassifier().fit(on_device, labels)
+    model = MarginPursuitClassifier.as_published().fit(on_device, labels)
     assert len(sizes["host"]) > model.n_passes_
     assert max(sizes["host"]) <= 7 * 7
     assert max(sizes["device"]) <= 7 * 7
-    MarginPursuitClassifier().fit(on_device, y)
+    MarginPursuitClassifier.as_published().fit(on_device, y)
     assert sorted(sizes["device"])[-1] == 5000  # labels are copied once
     assert sorted(sizes["device"])[-2] <= 7 * 7
 

@@ -41,9 +41,9 @@ def assert_same_fit(ours, expected, rtol=1e-12):
 def test_fit_equals_the_fit_in_memory(dtype, edges):
     X, y = cancer()
     X = X.astype(dtype)
-    expected = MarginPursuitClassifier().fit(X, y)
+    expected = MarginPursuitClassifier.as_published().fit(X, y)
     blocks = in_blocks(X, *edges)
-    ours = MarginPursuitClassifier().fit(blocks, y)
+    ours = MarginPursuitClassifier.as_published().fit(blocks, y)
     assert_same_fit(ours, expected)
     assert ours.n_passes_ == expected.n_passes_ - 1  # mean and Gram matrix in one pass
     assert ours.n_features_in_ == 30

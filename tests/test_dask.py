@@ -250,7 +250,7 @@ def test_a_fit_takes_at_most_twelve_rounds(client, n_columns):
     score = X @ rng.normal(size=n_columns)
     y = score - np.median(score) + 0.5 * score.std() * rng.normal(size=len(X)) > 0
     blocks = as_blocks(da.from_array(X, chunks=(1000, -1)))
-    fit = MarginPursuitClassifier().fit(blocks, da.from_array(y))
+    fit = MarginPursuitClassifier.as_published().fit(blocks, da.from_array(y))
     assert blocks.n_rounds > fit.n_passes_  # margins take several rounds
     assert 1 + blocks.n_rounds <= 12  # one for y, one per pass, those of margins
 
@@ -268,7 +268,7 @@ def test_results_do_not_depend_on_the_schedule(client, expected):
 def test_results_are_summed_by_a_tree_reduction(client, expected):
     blocks = dask_blocks.from_dask(lazy(make_rows), DaskPolicy(min_summands=2, max_summands=2))
     client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.transition_log.clear())
-    fit = MarginPursuitClassifier().fit(blocks, LABELS)
+    fit = MarginPursuitClassifier.as_published().fit(blocks, LABELS)
     assert_same(fit, expected)
     n_sums = client.run_on_scheduler(partial(count_tasks, name="sum_results"))
     assert n_sums >= 6 * fit.n_passes_  # three, two and one sums of six blocks
@@ -497,7 +497,7 @@ def test_bytes_sent_match_the_formulas(client, monkeypatch):
     monkeypatch.setattr(TaskClient, "map", counted_map)
     monkeypatch.setattr(TaskClient, "result", counted_result)
     blocks = as_blocks(lazy(make_rows))
-    model = MarginPursuitClassifier(scale=1.0).fit(blocks, LABELS)
+    model = MarginPursuitClassifier.as_published(scale=1.0).fit(blocks, LABELS)
     fit = Fit(3000, 8, item_bytes=8, block_bytes=32_000, sweeps=model.n_passes_ - 2)
     assert fit.n_blocks == N_BLOCKS
     assert cost(fit, 0).out < sum(sent) < cost(fit, 8192).out

@@ -161,6 +161,7 @@ def test_a_score_of_zero_counts_for_its_class():
     assert display.frequencies.tolist() == [0.25]
 
 
+@pytest.mark.filterwarnings("ignore:.*took all steps")
 def test_convergence_reaches_the_objective():
     X, y = load_breast_cancer(return_X_y=True)
     X = StandardScaler().fit_transform(X)

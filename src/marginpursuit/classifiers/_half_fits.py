@@ -130,7 +130,7 @@ def held_out_link(
     return FittedLink.fit(
         np.concatenate(scores)[order],
         codes[kept],
-        step * data.count * weights[kept],
+        step * data.n_samples * weights[kept],
         problem.tasks.losses[0].margin,
         max_rows=policy.max_link_rows,
     )

@@ -161,7 +161,8 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         (:func:`~marginpursuit.solvers.plan`). "dual" is dual coordinate ascent, for a positive
         penalty. "steepest" is the paper's Algorithm 1 with `max_iter` steps. "stochastic" is the
         learner of its experiments, with `max_iter` steps of one sample each and a positive `alpha`
-        that is the same for all columns; :func:`~marginpursuit.solvers.stochastic_margin_pursuit` has all its
+        that is the same for all columns;
+        :func:`~marginpursuit.solvers.stochastic_margin_pursuit` has all its
         options. A solver that does not support the data, loss or penalty raises a ValueError that
         states the reason.
     max_iter : int, default=1000

@@ -1,0 +1,219 @@
+"""Probabilities from held-out scores: the split into halves, the half fits and the fallbacks."""
+
+import numpy as np
+import pytest
+from classifier_data import CANCER, IRIS, noisy
+from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
+from sklearn.model_selection import train_test_split
+from sklearn.preprocessing import StandardScaler
+
+from marginpursuit import MarginPursuitClassifier, load_model, save_model
+from marginpursuit.blocks import Blocks
+from marginpursuit.classifiers._half_fits import Halves
+from marginpursuit.model_files import ModelFileError
+
+RNG = np.random.default_rng(0)
+
+
+# --- the split -----------------------------------------------------------------------------------
+
+
+def test_every_row_is_fitted_in_one_half_and_held_out_in_the_other():
+    codes = RNG.integers(0, 3, 200)
+    weights = RNG.random(200) * (RNG.random(200) > 0.2)
+    halves = Halves.of(RNG.normal(size=200), codes, weights)
+    used = weights > 0
+    np.testing.assert_array_equal(halves.held_out.sum(axis=0), used)
+    np.testing.assert_array_equal((halves.weights > 0)[:, used], ~halves.held_out[:, used])
+    assert not halves.held_out[:, ~used].any()
+    np.testing.assert_allclose(halves.weights.sum(axis=1), 1.0)
+    for k in range(3):
+        sizes = halves.held_out[:, codes == k].sum(axis=1)
+        assert abs(sizes[0] - sizes[1]) <= 1
+
+
+def test_equal_rows_share_a_half_and_weights_are_copies():
+    projection, codes = RNG.normal(size=40), np.arange(40) % 2
+    times = RNG.integers(1, 4, 40)
+    once = Halves.of(projection, codes, times / times.sum())
+    rows = RNG.permutation(np.repeat(np.arange(40), times))
+    copies = Halves.of(projection[rows], codes[rows], np.full(len(rows), 1 / len(rows)))
+    np.testing.assert_array_equal(copies.held_out, once.held_out[:, rows])
+    expected = (once.weights / times)[:, rows]
+    np.testing.assert_allclose(copies.weights, expected, rtol=1e-12)
+
+
+def test_a_class_with_few_distinct_rows_is_in_both_halves():
+    codes = np.repeat([0, 1, 2], [20, 20, 3])
+    halves = Halves.of(RNG.normal(size=43), codes, np.full(43, 1 / 43))
+    assert not halves.held_out[:, codes == 2].any()
+    assert np.all(halves.weights[:, codes == 2] > 0)
+    shares = [halves.weights[:, codes == k].sum(axis=1) for k in range(3)]
+    np.testing.assert_allclose(shares[2], 3 / 43, rtol=1e-12)
+
+
+def test_without_two_classes_of_four_distinct_rows_there_is_no_split():
+    projection, codes = np.repeat(RNG.normal(size=13), 10), np.repeat([0, 1], [100, 30])
+    weights = np.full(130, 1 / 130)
+    assert Halves.of(projection, codes, weights) is None
+    assert Halves.of(projection, codes, weights, min_distinct_rows=3) is not None
+
+
+# --- probabilities -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("data", [CANCER, IRIS, noisy(300, n_classes=3)], ids=["two", "iris", "3"])
+def test_probabilities_are_inside_and_agree_with_the_prediction(data):
+    X, y = data
+    model = MarginPursuitClassifier().fit(X, y)
+    far = np.concatenate([X, 1e3 * X, -1e6 * X])
+    proba = model.predict_proba(far)
+    assert np.all((proba > 0) & (proba < 1))
+    np.testing.assert_allclose(proba.sum(axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_array_equal(model.classes_[proba.argmax(axis=1)], model.predict(far))
+    np.testing.assert_array_equal(model.predict_log_proba(far), np.log(proba))
+    if len(model.classes_) == 2:
+        order = np.argsort(model.decision_function(X))
+        assert np.all(np.diff(proba[: len(X), 1][order]) >= 0)
+
+
+@pytest.mark.parametrize("data", [CANCER, noisy(2000)], ids=["cancer", "noisy"])
+def test_held_out_probabilities_are_about_as_good_as_those_of_logistic_regression(data):
+    losses = {"held_out": 0.0, "exact": 0.0, "logistic": 0.0}
+    for seed in range(3):
+        X, Z, y, v = train_test_split(*data, random_state=seed, test_size=0.4)
+        for name in ("held_out", "exact"):
+            model = MarginPursuitClassifier(probability=name).fit(X, y)
+            losses[name] += log_loss(v, model.predict_proba(Z))
+        scaler = StandardScaler().fit(X)
+        peer = LogisticRegression().fit(scaler.transform(X), y)
+        losses["logistic"] += log_loss(v, peer.predict_proba(scaler.transform(Z)))
+    assert losses["held_out"] < 1.1 * losses["logistic"]
+    assert losses["held_out"] < losses["exact"]
+
+
+@pytest.mark.parametrize("data", [CANCER, IRIS], ids=["two", "three"])
+def test_storage_and_weights_do_not_change_the_link(data):
+    X, y = data
+    model = MarginPursuitClassifier(tol=1e-10).fit(X, y)
+    blocks = Blocks([lambda: X[:60], lambda: X[60:]])
+    others = [
+        MarginPursuitClassifier(tol=1e-10).fit(blocks, y),
+        MarginPursuitClassifier(tol=1e-10, alpha_unit="standardised").fit(sparse.csr_array(X), y),
+        MarginPursuitClassifier(tol=1e-10).fit(X, y, np.full(len(y), 1 / len(y))),
+        MarginPursuitClassifier(tol=1e-10, n_threads=1).fit(X, y),
+    ]
+    for other in others:
+        np.testing.assert_allclose(other.predict_proba(X), model.predict_proba(X), atol=2e-3)
+    weights = RNG.integers(1, 4, len(y))
+    weighted = MarginPursuitClassifier(tol=1e-10).fit(X, y, weights)
+    repeated = MarginPursuitClassifier(tol=1e-10).fit(
+        np.repeat(X, weights, axis=0), np.repeat(y, weights)
+    )
+    np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=2e-3)
+
+
+def test_sparse_wide_rows_by_dual_passes():
+    X = sparse.random(1100, 1500, 0.01, format="csr", random_state=0)
+    y = X[:, :700].sum(axis=1).A1 + 0.1 * RNG.normal(size=1100) > X.sum(axis=1).A1 / 2
+    model = MarginPursuitClassifier().fit(X, y)
+    assert model.link_ is not None
+    # The fit to all rows separates them; the link knows what held-out rows are like.
+    proba = model.predict_proba(X)
+    assert model.score(X, y) > 0.95
+    assert np.mean(proba.max(axis=1)) < model.score(X, y)
+
+
+def test_half_fits_cost_about_one_fit():
+    for X, y in (CANCER, IRIS, noisy(5000)):
+        alone = MarginPursuitClassifier(probability=None).fit(X, y)
+        model = MarginPursuitClassifier().fit(X, y)
+        np.testing.assert_array_equal(model.coef_, alone.coef_)
+        assert model.n_passes_ <= 2.2 * alone.n_passes_ + 3
+
+
+# --- other values, fallbacks and files -----------------------------------------------------------
+
+
+def test_without_probabilities_there_is_no_method():
+    model = MarginPursuitClassifier(probability=None).fit(*CANCER)
+    assert not hasattr(model, "predict_proba")
+    assert not hasattr(model, "predict_log_proba")
+    assert not hasattr(model, "link_")
+    with pytest.raises(AttributeError):
+        model.predict_proba(CANCER[0])
+
+
+@pytest.mark.parametrize("solver", ["steepest", "stochastic"])
+def test_solvers_of_the_paper_take_the_exact_link(solver):
+    X = StandardScaler().fit_transform(CANCER[0])
+    model = MarginPursuitClassifier(solver=solver, max_iter=3000, random_state=0)
+    exact = MarginPursuitClassifier(**model.get_params() | {"probability": "exact"})
+    assert model.fit(X, CANCER[1]).link_ is None
+    exact.fit(X, CANCER[1])
+    np.testing.assert_array_equal(model.predict_proba(X), exact.predict_proba(X))
+
+
+def test_too_few_distinct_rows_take_the_exact_link():
+    X, y = np.repeat(np.arange(6.0), 5)[:, np.newaxis], np.repeat([0, 1], 15)
+    model = MarginPursuitClassifier().fit(X, y)
+    assert model.link_ is None
+    exact = MarginPursuitClassifier(probability="exact").fit(X, y)
+    np.testing.assert_array_equal(model.predict_proba(X), exact.predict_proba(X))
+
+
+def test_a_stream_keeps_the_link_of_its_exact_fit():
+    X, y = noisy(2000)
+    model = MarginPursuitClassifier().partial_fit(X[:1200], y[:1200], classes=[0, 1])
+    link = model.link_
+    model.partial_fit(X[1200:], y[1200:])
+    assert model.link_ is link
+    np.testing.assert_array_equal(
+        model.predict_proba(X), link.probabilities(model.decision_function(X)[:, np.newaxis])
+    )
+
+
+def test_the_link_is_saved_and_checked(tmp_path):
+    X, y = CANCER
+    model = MarginPursuitClassifier().fit(X, y)
+    again = load_model(save_model(model, tmp_path / "model"))
+    np.testing.assert_array_equal(again.predict_proba(X), model.predict_proba(X))
+    for slopes in ([1.0, 2.0, 3.0], [1.0, np.nan, 1.0, 1.0], [1.0, -1.0, 1.0, 1.0]):
+        broken = type(model.link_)(1.0, np.array(slopes))
+        model.link_ = broken
+        with pytest.raises(ModelFileError, match="link"):
+            save_model(model, tmp_path / "broken")
+
+
+def test_steepest_descent_warns_of_the_distance_to_the_minimum():
+    X, y = CANCER
+    with pytest.warns(ConvergenceWarning, match=r"above the minimum.*Set max_iter above 20"):
+        MarginPursuitClassifier(solver="steepest", max_iter=20).fit(X, y)
+
+
+def test_the_warning_names_the_penalty_where_columns_are_as_many_as_rows():
+    rng = np.random.default_rng(1)
+    X, y = rng.normal(size=(60, 50)), np.arange(60) % 2
+    with pytest.warns(ConvergenceWarning, match=r"60 rows, 50 columns.*set alpha='auto'"):
+        MarginPursuitClassifier(alpha="negligible", scale=0.01, max_iter=2).fit(X, y)
+    with pytest.warns(ConvergenceWarning, match="Set max_iter above 2"):
+        MarginPursuitClassifier(scale=0.01, max_iter=2).fit(X, y)
+
+
+def test_the_penalty_counts_rows():
+    X, y = noisy(100)
+    model = MarginPursuitClassifier().fit(X, y)
+    for alpha, weights in ((0.3 / 100, None), (0.3 / 300, np.full(100, 3.0))):
+        exact = MarginPursuitClassifier(alpha=alpha).fit(X, y)
+        model = MarginPursuitClassifier().fit(X, y, weights)
+        np.testing.assert_allclose(model.coef_, exact.coef_, rtol=1e-9)
+
+
+def test_as_published():
+    model = MarginPursuitClassifier.as_published(scale=2.0, n_threads=1)
+    names = ("overconfidence", "scale", "alpha", "leverage_bound", "probability", "n_threads")
+    found = [model.get_params()[name] for name in names]
+    assert found == [1.0, 2.0, "negligible", None, "exact", 1]
