@@ -94,17 +94,19 @@ def test_only_the_ratio_of_scale_to_margin_matters():
 
 def test_several_classes_are_separate_binary_fits():
     X, y = IRIS
-    model = MarginPursuitClassifier(scale=1.5, tol=1e-10).fit(X, y)
+    model = MarginPursuitClassifier.as_published(scale=1.5, tol=1e-10).fit(X, y)
     assert model.coef_.shape == (3, 4)
     assert model.intercept_.shape == (3,)
     total = 0.0
     for k in range(3):
-        single = MarginPursuitClassifier(scale=1.5, tol=1e-10).fit(X, y == k)
+        single = MarginPursuitClassifier.as_published(scale=1.5, tol=1e-10).fit(X, y == k)
         np.testing.assert_allclose(model.coef_[k], single.coef_[0], rtol=1e-4, atol=1e-6)
         np.testing.assert_allclose(model.margin_location_[k], single.margin_location_[0], rtol=1e-5)
         total += single.objective_
     assert model.objective_ == pytest.approx(total, rel=1e-8)
-    other = OneVsRestClassifier(MarginPursuitClassifier(scale=1.5, tol=1e-10)).fit(X, y)
+    other = OneVsRestClassifier(MarginPursuitClassifier.as_published(scale=1.5, tol=1e-10)).fit(
+        X, y
+    )
     np.testing.assert_array_equal(model.predict(X), other.predict(X))
 
 
@@ -299,8 +301,9 @@ def test_class_weights_are_sample_weights(scale):
     X, y = noisy(n_classes=3)
     weights = np.random.default_rng(3).uniform(0.5, 2.0, len(y))
     factors = {0: 2.0, 2: 0.25}
-    by_class = MarginPursuitClassifier(class_weight=factors, scale=scale).fit(X, y, weights)
-    by_sample = MarginPursuitClassifier(scale=scale).fit(
+    by_class = MarginPursuitClassifier.as_published(class_weight=factors, scale=scale)
+    by_class.fit(X, y, weights)
+    by_sample = MarginPursuitClassifier.as_published(scale=scale).fit(
         X, y, weights * np.array([factors.get(label, 1.0) for label in y])
     )
     np.testing.assert_allclose(by_class.coef_, by_sample.coef_, rtol=1e-10)
@@ -313,9 +316,11 @@ def test_balanced_gives_every_class_the_same_total(scale):
     keep = (y != 1) | (np.arange(len(y)) % 5 == 0)
     X, y = X[keep], y[keep]
     weights = np.random.default_rng(3).uniform(0.5, 2.0, len(y))
-    balanced = MarginPursuitClassifier(class_weight="balanced", scale=scale).fit(X, y, weights)
+    balanced = MarginPursuitClassifier.as_published(class_weight="balanced", scale=scale).fit(
+        X, y, weights
+    )
     totals = np.bincount(y, weights)
-    by_sample = MarginPursuitClassifier(scale=scale).fit(
+    by_sample = MarginPursuitClassifier.as_published(scale=scale).fit(
         X, y, weights * (weights.sum() / (3 * totals))[y]
     )
     np.testing.assert_allclose(balanced.coef_, by_sample.coef_, rtol=1e-9)
