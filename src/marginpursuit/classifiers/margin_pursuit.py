@@ -327,7 +327,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         >>> MarginPursuitClassifier.as_published(tol=1e-8).get_params()["overconfidence"]
         1.0
         """
-        published = {
+        published: dict[str, Any] = {
             "scale": "auto",
             "overconfidence": 1.0,
             "alpha": "negligible",
