@@ -135,6 +135,7 @@ class StreamingClassifier(LinearClassifier):
 
     def _update_stream(self, data: TrainingData) -> None:
         stream, name = self._stream, self._penalty_unit(is_sparse=self._stream.is_sparse)
+        name = "common" if name == "row" else name  # the norms of earlier rows are not kept
         varies = np.ones((1, self.n_features_in_))
         unit = penalty_unit(name, stream.standardisation.inverse_deviation, varies)
         loss = self._loss(self.scale_)

@@ -120,13 +120,14 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         sample weights, or the number of rows with positive weight if that is larger. "negligible"
         is 1e-6 for the coefficients of standardised columns, whatever `alpha_unit` is; it
         determines only coefficients that the data leave undetermined.
-    alpha_unit : {"auto", "absolute", "standardised", "common"}, default="auto"
+    alpha_unit : {"auto", "absolute", "standardised", "common", "row"}, default="auto"
         The unit of `alpha`. "absolute" is the penalty above. "standardised" is d Σ_j v_j w_j², with
         v_j the variance of column j and d the number of columns: the penalty of standardised
         columns divided by √d, which does not depend on the units of the columns. "common" is
         (Σ_j v_j) ‖w‖²: that of columns divided by the root of their total variance, for columns of
-        the same unit. "auto" is "common" for sparse data and ``solver="stochastic"``, otherwise
-        "standardised".
+        the same unit. "row" is q ‖w‖², with q the median of the squared norms of the rows. "auto"
+        is "row" for sparse data, "common" for ``solver="stochastic"`` and in the updates of
+        `partial_fit` with sparse data, otherwise "standardised".
     leverage_bound : float or None, default=None
         Upper bound of the leverage of a row: that of a row at `leverage_bound` times the median
         distance from the centre. The weights c of rows beyond shrink in inverse proportion to their
@@ -243,7 +244,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         "alpha": number(
             "that is finite and >= 0", lambda x: 0 <= x < np.inf, ["auto", "negligible"]
         ),
-        "alpha_unit": one_of(["auto", "absolute", "standardised", "common"]),
+        "alpha_unit": one_of(["auto", "absolute", "standardised", "common", "row"]),
         "probability": one_of(["held_out", "exact"]).or_none(),
         "leverage_bound": LEVERAGE_BOUND,
         "multi_class": one_of(["auto", "joint", "ovr"]),
@@ -619,7 +620,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         }
 
     def _needs_one_factor(self, data: TrainingData) -> bool:
-        return self._penalty_unit(is_sparse=data.is_sparse) == "common"
+        return self._penalty_unit(is_sparse=data.is_sparse) in ("common", "row")
 
     def _unit_dependent(self, data: TrainingData) -> list[str]:
         unit = self._penalty_unit(is_sparse=data.is_sparse)
