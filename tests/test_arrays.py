@@ -143,6 +143,7 @@ X, Y = load_digits(return_X_y=True)
 Y2 = Y % 2
 
 
+@pytest.mark.filterwarnings("ignore:.*took all steps:sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("y", [Y % 3, Y2 == 1, Y2 - 0.0], ids=["three", "bool", "float"])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ class MarginDistributionDisplay(ScoreDisplay):
     >>> from marginpursuit import MarginPursuitClassifier
     >>> from marginpursuit.inspection import MarginDistributionDisplay
     >>> X, y = load_breast_cancer(return_X_y=True)
-    >>> model = MarginPursuitClassifier().fit(X, y)
+    >>> model = MarginPursuitClassifier.as_published().fit(X, y)
     >>> display = MarginDistributionDisplay.from_estimator(model, X, y)
     >>> round(display.location, 2)
     0.79

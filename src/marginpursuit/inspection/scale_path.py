@@ -47,7 +47,7 @@ class ScalePathDisplay(Display):
     >>> from marginpursuit.inspection import ScalePathDisplay
     >>> X, y = load_breast_cancer(return_X_y=True)
     >>> display = ScalePathDisplay.from_estimator(
-    ...     MarginPursuitClassifier(), X, y, scales=[0.1, 1.0, 10.0]
+    ...     MarginPursuitClassifier.as_published(), X, y, scales=[0.1, 1.0, 10.0]
     ... )
     >>> display.locations.round(2).tolist()
     [0.87, 0.8, 0.79]
