@@ -61,7 +61,9 @@ def with_policy(model, *, solvers=None, **changes):
 def grid_search(X, y, *, unit, cv, scoring=None, sample_weight=None, groups=None, **options):
     """Search the same grid with scikit-learn."""
     found = GridSearchCV(
-        MarginPursuitClassifier(alpha_unit=unit, probability="exact", tol=1e-9, **options),
+        MarginPursuitClassifier.as_published(
+            **{"alpha_unit": unit, "multi_class": "auto", "tol": 1e-9} | options
+        ),
         {
             "alpha": GRID["alphas"],
             "overconfidence": GRID["overconfidences"],

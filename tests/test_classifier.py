@@ -154,7 +154,9 @@ def margins_of(model, X, y):
 def test_a_scale_rule_gives_its_scale_back(name, overconfidence, n_classes, margin):
     X, y = noisy(n_classes=n_classes)
     weights = np.random.default_rng(0).integers(0, 4, len(y))
-    model = MarginPursuitClassifier(margin=margin, scale=name, overconfidence=overconfidence)
+    model = MarginPursuitClassifier(
+        leverage_bound=None, margin=margin, scale=name, overconfidence=overconfidence
+    )
     model.fit(X, y, sample_weight=weights)
     wanted = rule_of(name, margins_of(model, X, y), weights, margin)
     assert model.scale_ == pytest.approx(wanted, rel=0.021)
@@ -211,7 +213,9 @@ def assert_statistics(found, margins, scale):
 def test_margin_statistics_are_those_of_the_margins(n_classes, weighted):
     X, y = noisy(n_classes=n_classes)
     weights = np.random.default_rng(0).integers(0, 4, len(y)) if weighted else np.ones(len(y), int)
-    model = MarginPursuitClassifier().fit(X, y, sample_weight=weights if weighted else None)
+    model = MarginPursuitClassifier(leverage_bound=None).fit(
+        X, y, sample_weight=weights if weighted else None
+    )
     margins = np.repeat(margins_of(model, X, y), weights, axis=0)
     assert_statistics(model.margin_statistics_, margins, model.scale_)
     np.testing.assert_array_equal(model.margin_location_, model.margin_statistics_.location)

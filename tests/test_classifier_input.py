@@ -109,17 +109,22 @@ def test_sparse_equals_dense(container, index_dtype):
         # Set on the object: SciPy's constructors would make them int32 again.
         if hasattr(stored, name) and stored.format != "coo":
             setattr(stored, name, getattr(stored, name).astype(index_dtype))
-    fitted = MarginPursuitClassifier(alpha_unit="standardised").fit(stored, Y)
-    assert_same_fit(fitted)
-    np.testing.assert_array_equal(fitted.predict(stored), REFERENCE.predict(X))
+    fitted = MarginPursuitClassifier(leverage_bound=None, alpha_unit="standardised").fit(stored, Y)
+    reference = MarginPursuitClassifier(leverage_bound=None).fit(X, Y)
+    assert_same_fit(fitted, reference)
+    np.testing.assert_array_equal(fitted.predict(stored), reference.predict(X))
 
 
 @pytest.mark.parametrize("dtype", ["f4", "u1", "i2", "?"])
 def test_sparse_dtypes(dtype):
     narrow = X.astype(dtype)
     assert_same_fit(
-        MarginPursuitClassifier(alpha_unit="standardised").fit(sparse.csr_array(narrow), Y),
-        MarginPursuitClassifier(alpha_unit="standardised").fit(narrow.astype(float), Y),
+        MarginPursuitClassifier(leverage_bound=None, alpha_unit="standardised").fit(
+            sparse.csr_array(narrow), Y
+        ),
+        MarginPursuitClassifier(leverage_bound=None, alpha_unit="standardised").fit(
+            narrow.astype(float), Y
+        ),
     )
 
 
@@ -130,8 +135,8 @@ def test_csr_with_unsorted_indices():
         setattr(stored, name, reversed_rows.ravel().copy())
     stored.has_sorted_indices = False
     assert_same_fit(
-        MarginPursuitClassifier(alpha_unit="standardised").fit(stored, Y),
-        MarginPursuitClassifier(alpha_unit="standardised").fit(X + 1.0, Y),
+        MarginPursuitClassifier(leverage_bound=None, alpha_unit="standardised").fit(stored, Y),
+        MarginPursuitClassifier(leverage_bound=None, alpha_unit="standardised").fit(X + 1.0, Y),
     )
     assert stored.indices[0] == N_COLUMNS - 1  # the input is as it was
 
@@ -148,9 +153,10 @@ def test_entries_named_twice_are_added_up(container):
         offsets = 2 * N_COLUMNS * np.arange(N_ROWS + 1)
         stored = sparse.csr_array((values.ravel(), places.ravel(), offsets), shape=X.shape)
     n_stored = stored.nnz
-    fitted = MarginPursuitClassifier(alpha_unit="standardised").fit(stored, Y)
-    assert_same_fit(fitted)
-    np.testing.assert_allclose(fitted.decision_function(stored), REFERENCE.decision_function(X))
+    fitted = MarginPursuitClassifier(leverage_bound=None, alpha_unit="standardised").fit(stored, Y)
+    reference = MarginPursuitClassifier(leverage_bound=None).fit(X, Y)
+    assert_same_fit(fitted, reference)
+    np.testing.assert_allclose(fitted.decision_function(stored), reference.decision_function(X))
     assert stored.nnz == n_stored == 2 * N_ROWS * N_COLUMNS
 
 

@@ -98,19 +98,23 @@ def test_held_out_probabilities_are_about_as_good_as_those_of_logistic_regressio
 @pytest.mark.parametrize("data", [CANCER, IRIS], ids=["two", "three"])
 def test_storage_and_weights_do_not_change_the_link(data):
     X, y = data
-    model = MarginPursuitClassifier(tol=1e-10).fit(X, y)
+    model = MarginPursuitClassifier(leverage_bound=None, tol=1e-10).fit(X, y)
     blocks = Blocks([lambda: X[:60], lambda: X[60:]])
     others = [
-        MarginPursuitClassifier(tol=1e-10).fit(blocks, y),
-        MarginPursuitClassifier(tol=1e-10, alpha_unit="standardised").fit(sparse.csr_array(X), y),
-        MarginPursuitClassifier(tol=1e-10).fit(X, y, np.full(len(y), 1 / len(y))),
-        MarginPursuitClassifier(tol=1e-10, n_threads=1).fit(X, y),
+        MarginPursuitClassifier(leverage_bound=None, tol=1e-10).fit(blocks, y),
+        MarginPursuitClassifier(leverage_bound=None, tol=1e-10, alpha_unit="standardised").fit(
+            sparse.csr_array(X), y
+        ),
+        MarginPursuitClassifier(leverage_bound=None, tol=1e-10).fit(
+            X, y, np.full(len(y), 1 / len(y))
+        ),
+        MarginPursuitClassifier(leverage_bound=None, tol=1e-10, n_threads=1).fit(X, y),
     ]
     for other in others:
         np.testing.assert_allclose(other.predict_proba(X), model.predict_proba(X), atol=2e-3)
     weights = RNG.integers(1, 4, len(y))
-    weighted = MarginPursuitClassifier(tol=1e-10).fit(X, y, weights)
-    repeated = MarginPursuitClassifier(tol=1e-10).fit(
+    weighted = MarginPursuitClassifier(leverage_bound=None, tol=1e-10).fit(X, y, weights)
+    repeated = MarginPursuitClassifier(leverage_bound=None, tol=1e-10).fit(
         np.repeat(X, weights, axis=0), np.repeat(y, weights)
     )
     np.testing.assert_allclose(weighted.predict_proba(X), repeated.predict_proba(X), atol=2e-3)

@@ -23,7 +23,7 @@ pytest.importorskip("matplotlib", reason="plots need the extra plot")
 
 def test_margins_of_two_classes():
     X, y = load_breast_cancer(return_X_y=True)
-    model = MarginPursuitClassifier(margin=2.0).fit(X, y)
+    model = MarginPursuitClassifier(leverage_bound=None, margin=2.0).fit(X, y)
     display = MarginDistributionDisplay.from_estimator(model, X, y)
     expected = np.where(y == 1, 1, -1) * model.decision_function(X)
     np.testing.assert_array_equal(display.margins, expected)

@@ -20,7 +20,7 @@ OPTIONS = {"overconfidence": 0.0, "scale": 1.0, "alpha": 1e-3, "alpha_unit": "st
 
 
 def joint(**changes):
-    return MarginPursuitClassifier(**(OPTIONS | {"tol": 1e-9} | changes))
+    return MarginPursuitClassifier(**(OPTIONS | {"tol": 1e-9, "leverage_bound": None} | changes))
 
 
 @pytest.fixture(scope="module")

@@ -129,7 +129,9 @@ def test_the_fit_uses_the_bounded_weights():
     X, y, weights = heavy_tailed(n_classes=3)
     ours = MarginPursuitClassifier(leverage_bound=1.0).fit(X, y, sample_weight=weights)
     bounded = weights_by_hand(distances_by_hand(X, weights), y, weights, 1.0)
-    reference = MarginPursuitClassifier(scale=ours.scale_).fit(X, y, sample_weight=bounded)
+    alpha = 0.3 / max(weights.sum(), np.count_nonzero(weights))
+    plain = MarginPursuitClassifier(alpha=alpha, leverage_bound=None)
+    reference = plain.fit(X, y, sample_weight=bounded)
     assert_allclose(ours.coef_, reference.coef_, rtol=2e-3, atol=1e-6 * abs(ours.coef_).max())
     assert ours.n_passes_ > reference.n_passes_  # the distances take passes
 
@@ -148,7 +150,9 @@ def test_the_search_equals_a_grid_search_with_these_weights():
     ).fit(X, y)
     equal = np.full(200, 1 / 200)
     weights = weights_by_hand(distances_by_hand(X, equal), y, equal, 1.0)
-    model = MarginPursuitClassifier(alpha_unit="standardised", tol=1e-9)
+    model = MarginPursuitClassifier(
+        alpha_unit="standardised", leverage_bound=None, probability=None, tol=1e-9
+    )
     reference = GridSearchCV(model, grid, cv=cv, scoring=unweighted_accuracy).fit(
         X, y, sample_weight=weights
     )
@@ -227,8 +231,12 @@ def test_columns_of_any_unit(factor):
 def test_norms_of_sparse_rows_depend_on_the_unit(factor):
     """Columns that are rescaled one by one would change the norms."""
     X, y, _ = heavy_tailed()
+    scaled = sparse.csr_matrix(X * factor)
     with pytest.raises(OverflowError, match=r"leverage_bound=1\.0 depends on the unit"):
-        MarginPursuitClassifier(leverage_bound=1.0).fit(sparse.csr_matrix(X * factor), y)
+        MarginPursuitClassifier(leverage_bound=1.0, alpha_unit="standardised").fit(scaled, y)
+    # The default penalty permits one factor for all columns, which leaves the ratios of norms.
+    ours, expected = (MarginPursuitClassifier().fit(s, y) for s in (scaled, sparse.csr_matrix(X)))
+    assert_array_equal(ours.predict(scaled), expected.predict(X))
 
 
 def test_missing_values_are_found():
@@ -247,7 +255,19 @@ def test_bounds_that_are_refused(model, bound):
         model(leverage_bound=bound).fit(X, y)
 
 
-def test_a_stream_has_no_bound():
-    with pytest.raises(AttributeError, match="partial_fit") as refused:
-        _ = MarginPursuitClassifier(leverage_bound=2.0).partial_fit
-    assert "not known yet; got leverage_bound=2.0" in str(refused.value.__cause__)
+@pytest.mark.parametrize("make", [np.asarray, sparse.csr_matrix])
+def test_a_stream_bounds_later_rows_by_the_median_of_the_first(make):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(4000, 5))
+    y = (X[:, 0] + 0.3 * rng.normal(size=4000) > 0).astype(int)
+    X[2000::20], y[2000::20] = [0.0, 30.0, 0.0, 0.0, 0.0], 1  # after the first rows
+
+    def slant(bound):
+        """The coefficient of the leverage rows' column, relative to that of the labels' column."""
+        model = MarginPursuitClassifier(leverage_bound=bound)
+        for first in range(0, 4000, 1000):
+            rows = slice(first, first + 1000)
+            model.partial_fit(make(X[rows]), y[rows], classes=[0, 1])
+        return abs(model.coef_[0, 1] / model.coef_[0, 0])
+
+    assert slant(1.0) < 0.5 * slant(None)

@@ -226,7 +226,13 @@ class TestRowSampler:
 
 class TestClassifier:
     X, y = load_iris(return_X_y=True)
-    SETTING: ClassVar = {"solver": "stochastic", "alpha": 0.1, "scale": 1.0, "max_iter": 2000}
+    SETTING: ClassVar = {
+        "solver": "stochastic",
+        "alpha": 0.1,
+        "scale": 1.0,
+        "leverage_bound": None,
+        "max_iter": 2000,
+    }
 
     def test_stops_when_a_doubling_of_the_steps_changes_little(self):
         X, y = load_breast_cancer(return_X_y=True)
@@ -302,6 +308,7 @@ class TestClassifier:
         X = (X - X.mean(axis=0)) / X.std(axis=0)
         model = MarginPursuitClassifier(solver="stochastic", max_iter=20_000, random_state=0)
         assert model.fit(X, y).score(X, y) > 0.95
+        model.set_params(leverage_bound=None).fit(X, y)
         alpha = 0.3 * X.shape[1] / len(y)  # every column has variance one
         same = clone(model).set_params(alpha=alpha, alpha_unit="absolute").fit(X, y)
         np.testing.assert_allclose(same.coef_, model.coef_, rtol=1e-6)

@@ -35,18 +35,41 @@ def bounded_weights(
     Distances are norms of standardised rows. Sparse rows are measured as they are: a column with
     few non-zeros would give their rows a large norm.
     """
-    weights, codes = to_numpy(data.weights), to_numpy(data.labels.codes)
-    standardisation = Standardisation.identity(design.n_columns)
-    if not design.is_sparse:
+    distances = row_distances(design, data, centred=centred)
+    return within_limit(data, distances, bound * median_distance(distances, data))
+
+
+def row_distances(
+    design: Design,
+    data: TrainingData,
+    *,
+    centred: bool,
+    standardisation: Standardisation | None = None,
+) -> FloatArray:
+    """Return the distance of each row, by a standardisation that is by default that of the rows."""
+    if design.is_sparse:
+        standardisation = Standardisation.identity(design.n_columns)
+    elif standardisation is None:
         standardisation = design.standardisation(data.weights, centred=centred)
     distances = to_numpy(design.row_norms(standardisation)).astype(np.float64, copy=False)
-    if not np.all(np.isfinite(distances[weights > 0])):
+    if not np.all(np.isfinite(distances[to_numpy(data.weights) > 0])):
         raise FloatingPointError("distances of rows are not finite")
+    return distances
+
+
+def median_distance(distances: FloatArray, data: TrainingData) -> float:
+    """Return the median of the positive distances; infinity where there is none."""
+    weights = to_numpy(data.weights)
     is_apart = (weights > 0) & (distances > 0)
     if not np.any(is_apart):
-        return weights
+        return float("inf")
     apart = Margins(distances[is_apart, np.newaxis], weights[is_apart], data.count, 1.0)
-    limit = bound * float(apart.quantiles((0.5,))[0, 0])
+    return float(apart.quantiles((0.5,))[0, 0])
+
+
+def within_limit(data: TrainingData, distances: FloatArray, limit: float) -> FloatArray:
+    """Return weights that shrink beyond a distance, with the same total for each class."""
+    weights, codes = to_numpy(data.weights), to_numpy(data.labels.codes)
     factors = np.divide(limit, distances, out=np.ones_like(distances), where=distances > limit)
     bounded = weights * factors
     before, after = (class_totals(codes, x, data.labels.n_classes) for x in (weights, bounded))

@@ -14,7 +14,7 @@ Above `StreamPolicy.max_columns` columns S is replaced by a diagonal that majori
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from operator import getitem
@@ -28,6 +28,7 @@ from marginpursuit._threads import Threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.blocks import Blocks
 from marginpursuit.classifiers._base import TrainingData
+from marginpursuit.classifiers._leverage import median_distance, row_distances, within_limit
 from marginpursuit.design import Linear, MemoryDesign, Standardisation
 from marginpursuit.losses import MarginLoss
 from marginpursuit.tasks import Labels, Tasks
@@ -57,6 +58,7 @@ class Stream:
     weight: float  # the sum of the weights of the rows
     fit_intercept: bool
     is_sparse: bool  # whether the first rows were stored as CSR
+    limit: float  # distance of a row beyond which its weight shrinks
     policy: StreamPolicy
 
     @classmethod
@@ -67,6 +69,7 @@ class Stream:
         loss: MarginLoss,
         *,
         fit_intercept: bool,
+        leverage_bound: float | None,
         threads: int,
         policy: StreamPolicy,
     ) -> "Stream":
@@ -90,8 +93,14 @@ class Stream:
                 0.0,
                 fit_intercept,
                 data.is_sparse,
+                float("inf"),
                 policy,
             )
+            if leverage_bound is not None:
+                stream.limit = leverage_bound * median_distance(
+                    stream._distances(design, data), data
+                )
+                data = stream._bounded(design, data)
             stream._count(design, data, loss)
         return stream
 
@@ -111,6 +120,7 @@ class Stream:
         for part in _parts(data, self.n_rows):
             with Threads(threads) as pool:
                 design = MemoryDesign(part.matrix, pool)
+                part = self._bounded(design, part)
                 before = self.weight * alpha(self.n_samples)
                 self._count(design, part, loss)
                 after = self.weight * alpha(self.n_samples)
@@ -126,6 +136,17 @@ class Stream:
     def to_data(self) -> Linear:
         """Return coefficients and intercepts for X as given."""
         return self.standardisation.to_data(self.linear)
+
+    def _distances(self, design: MemoryDesign, data: TrainingData) -> FloatArray:
+        """Return the distances of rows, by the standardisation of the first rows."""
+        z = self.standardisation
+        return row_distances(design, data, centred=self.fit_intercept, standardisation=z)
+
+    def _bounded(self, design: MemoryDesign, data: TrainingData) -> TrainingData:
+        """Return the data with bounded leverage."""
+        if self.limit == float("inf"):
+            return data
+        return replace(data, weights=within_limit(data, self._distances(design, data), self.limit))
 
     def _count(self, design: MemoryDesign, data: TrainingData, loss: MarginLoss) -> None:
         """Add rows to S, to the mean curvature and to the totals."""

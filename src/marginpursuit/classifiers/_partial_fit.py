@@ -28,11 +28,6 @@ def _can_stream(estimator: Any) -> bool:
             "partial_fit cannot balance classes whose totals are not known yet; got class_weight="
             f"{estimator.class_weight!r}"
         )
-    if estimator.leverage_bound is not None:
-        raise AttributeError(
-            "partial_fit cannot compute the median distance of rows that are not known yet; got "
-            f"leverage_bound={estimator.leverage_bound!r}"
-        )
     if getattr(estimator, "multi_class", None) == "joint":
         raise AttributeError(
             "partial_fit fits each class against the rest; got multi_class='joint'. Set "
@@ -47,6 +42,7 @@ class StreamingClassifier(LinearClassifier):
     margin: float
     overconfidence: float
     fit_intercept: bool
+    leverage_bound: float | None
     coef_: FloatArray
     intercept_: FloatArray
     scale_: float
@@ -67,12 +63,11 @@ class StreamingClassifier(LinearClassifier):
         """Update the fit with one batch of a stream.
 
         The first rows, five for each column and at least a thousand, are stored and fitted exactly;
-        a scale rule is applied to them. After that each batch is read once; standardisation and
-        scale remain those of the first rows. If the loss is quadratic (a large `scale` and
-        ``overconfidence=1``) the result is that of one fit to all batches. Otherwise it is an
-        approximation of that fit, less accurate the further the scale is below √2 times the margin.
-
-        Several classes are fitted one against the rest.
+        a scale rule is applied to them. After that each batch is read once; standardisation, scale,
+        probability link and the median distance of `leverage_bound` remain those of the first rows.
+        If the loss is quadratic (a large `scale` and ``overconfidence=1``) and the leverage is not
+        bounded, the result is that of one fit to all batches. Otherwise it is an approximation of
+        that fit, less accurate the further the scale is below √2 times the margin.
 
         The first batch after `fit` begins a new stream: the classes are kept, the coefficients are
         discarded.
@@ -127,6 +122,7 @@ class StreamingClassifier(LinearClassifier):
                 (self.coef_.T, self.intercept_),
                 self._loss(self.scale_),
                 fit_intercept=self.fit_intercept,
+                leverage_bound=self.leverage_bound,
                 threads=self._threads,
                 policy=self._stream_policy,
             )

@@ -1,9 +1,10 @@
 """The penalty of `MarginPursuitClassifier`, and the warning of a fit that has not converged.
 
 The penalty "auto" is 0.3/n for n rows, in a unit that does not depend on the unit of X. It was
-chosen by `benchmarks/defaults.py` on 16 data sets of 100, 400 and 4,000 rows with two seeds that
-are not reported: error 0.08 points below that of logistic regression in the mean. 0.1/n and 1/n
-are 0.03 below and 0.30 above; penalties in proportion to 1/(n d) are 0.5 or more above.
+chosen on 16 data sets of 100, 400 and 4,000 rows, with two seeds that are used for nothing else
+(`docs/choosing.md`): the error is 0.08 points below that of logistic regression in the mean. With
+0.1/n and 1/n it is 0.03 below and 0.30 above, with penalties in proportion to 1/(n d) 0.5 or more
+above. `benchmarks/defaults.py` repeats the comparison on other seeds.
 """
 
 from marginpursuit.solvers import Solution, Status

@@ -416,6 +416,7 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
             rho=self.rho,
             alpha_unit=self.alpha_unit_,
             multi_class=self.multi_class_,
+            leverage_bound=None,  # the weights are bounded
             probability="exact",  # the search has fitted a link to its own folds
             fit_intercept=self.fit_intercept,
             solver=self.solver,
