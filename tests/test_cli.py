@@ -362,6 +362,8 @@ def test_a_defect_has_a_traceback(run, monkeypatch):
 
 
 def test_ctrl_c(run, monkeypatch):
+    # A background job of a shell ignores the signal, and Python keeps that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     monkeypatch.setattr(
         "marginpursuit.cli.app.installed", lambda: signal.raise_signal(signal.SIGINT)
     )
