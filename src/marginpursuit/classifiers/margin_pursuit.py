@@ -44,7 +44,7 @@ from marginpursuit.classifiers._scale import (
     ScaleIteration,
     training_margins,
 )
-from marginpursuit.design import Linear, design_for
+from marginpursuit.design import Design, Linear, design_for
 from marginpursuit.losses import RHOS, JointLoss, MarginLoss
 from marginpursuit.solvers import SOLVERS, Prepared, Problem, Request, plan
 from marginpursuit.tasks import JointTasks, Tasks
@@ -496,19 +496,12 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         scale, n_iter = self._first_scale, 0
         if checkpoint is not None and checkpoint.standing is not None:
             start, scale, n_iter = checkpoint.standing
-        alpha = self._penalty(data.n_samples)
         with Threads(self._threads) as threads, design_for(data.matrix, threads) as design:
             if self.leverage_bound is not None:
                 bound = float(self.leverage_bound)
                 weights = bounded_weights(design, data, bound, centred=self.fit_intercept)
                 data = replace(data, weights=design.place(weights))
-            unit = self._penalty_unit(is_sparse=data.is_sparse)
-            tasks = Tasks.of(data.labels, data.weights, self._loss(scale))
-            request = Request(design, tasks.weights, tasks.losses, unit, alpha, self.fit_intercept)
-            is_joint = not is_stream and self._is_joint(request, data.labels.n_classes)
-            self.multi_class_ = "joint" if is_joint else "ovr"
-            tasks = self._tasks(data, scale)
-            request = replace(request, losses=tasks.losses)
+            request, tasks = self._request(design, data, scale, is_stream=is_stream)
             chosen = plan(request, self.solver)
             if self.verbose:
                 print(f"[{type(self).__name__}] {chosen}", flush=True)
@@ -517,7 +510,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
             problem = Problem(
                 prepared,
                 tasks,
-                np.full(len(tasks), alpha),
+                np.full(len(tasks), request.least_alpha),
                 _start(
                     prepared, start, (data.matrix.shape[1], len(tasks) * tasks.columns_per_task)
                 ),
@@ -548,12 +541,26 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
         self.margin_statistics_ = margins.statistics(iteration.scale, self._threads)
         self.margin_location_ = self.margin_statistics_.location
         self.coef_, self.intercept_ = coef.T, intercept
+        least = 1e-2 * penalty("auto", data.n_samples)
         message = convergence_message(
             *(solution, self.tol, self.max_iter),
             shape=data.matrix.shape,
-            is_negligible=alpha < 1e-2 * penalty("auto", data.n_samples) or unit == "column",
+            is_negligible=request.least_alpha < least or request.unit == "column",
         )
         self._warn(message, iteration)
+
+    def _request(
+        self, design: Design, data: TrainingData, scale: float, *, is_stream: bool
+    ) -> tuple[Request, Tasks]:
+        """Return the request to a solver and the tasks at a scale; sets `multi_class_`."""
+        alpha, unit = self._penalty(data.n_samples), self._penalty_unit(is_sparse=data.is_sparse)
+        losses = (self._loss(scale),)
+        weights = data.weights[np.newaxis, :]
+        request = Request(design, weights, losses, unit, alpha, self.fit_intercept)
+        is_joint = not is_stream and self._is_joint(request, data.labels.n_classes)
+        self.multi_class_ = "joint" if is_joint else "ovr"
+        tasks = self._tasks(data, scale)
+        return replace(request, losses=tasks.losses), tasks
 
     def _fit_held(self, data: TrainingData) -> None:
         self._fit(data, report=Reporter(self) if self.verbose else None, is_stream=True)
