@@ -11,8 +11,8 @@ levels ± γ after a threshold t has been subtracted from the scores,
         + a_3 \max(\min(u, h), 0) + a_4 \max(u - h, 0).
 
 The slopes a are positive, so f increases and has the sign of the score. With several classes the
-probabilities are the softmax of the f(u). The slopes minimise the log-loss. An offset of each class
-would lower it a little further, but the most probable class would then differ from the prediction.
+probabilities are the softmax of the f(u). The slopes minimise the log-loss. There is no offset of a
+class: with one, the most probable class could differ from the prediction.
 """
 
 from dataclasses import dataclass
