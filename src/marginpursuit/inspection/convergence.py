@@ -50,7 +50,7 @@ class ConvergenceDisplay(Display):
     >>> model = MarginPursuitClassifier(solver="steepest", scale=2.0)
     >>> display = ConvergenceDisplay.from_estimator(model, X, y, steps=[1, 10, 100])
     >>> display.losses.round(2).tolist()
-    [0.3, 0.1, 0.05]
+    [0.28, 0.1, 0.05]
     """
 
     def __init__(self, steps: ArrayLike, losses: ArrayLike, *, name: str | None = None) -> None:
