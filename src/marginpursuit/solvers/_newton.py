@@ -25,8 +25,8 @@ from marginpursuit.solvers._single_task import SingleTask
 class NewtonPolicy:
     """Thresholds of Newton's method; measured by the fits of `benchmarks/fits.py`.
 
-    Conjugate gradients replace a factorisation only where that pays: on digit5, with 784 columns, a
-    factorisation takes as long as 50 products with the few rows that have curvature.
+    Conjugate gradients replace a factorisation only with many columns and few rows with curvature,
+    as on digit5 with its 784 columns.
     """
 
     # The least half-width of the divided difference, in units of the scale of the loss: a
