@@ -8,9 +8,9 @@ from sklearn.datasets import load_digits
 from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
 from marginpursuit._namespaces import is_device_array, to_device_of, to_numpy
 from marginpursuit.classifiers._input import encode_labels
+from marginpursuit.classifiers._link import exact_probabilities
 from marginpursuit.classifiers._margins import ArrayMargins, Margins
-from marginpursuit.classifiers._probabilities import exact_probabilities
-from marginpursuit.classifiers._scale import SCALE_RULES
+from marginpursuit.classifiers._parameters import SCALE_RULES
 from marginpursuit.design import ArrayDesign, arrays, design_for
 from marginpursuit.design.arrays import ArrayPolicy
 from marginpursuit.losses import MarginLoss

@@ -15,7 +15,7 @@ from marginpursuit.blocks import Blocks
 from marginpursuit.classifiers import _block_margins
 from marginpursuit.classifiers._block_margins import block_margins
 from marginpursuit.classifiers._margins import Margins
-from marginpursuit.classifiers._scale import SCALE_RULES
+from marginpursuit.classifiers._parameters import SCALE_RULES
 from marginpursuit.design import Standardisation, design_for
 from marginpursuit.losses import MarginLoss
 from marginpursuit.tasks import Labels

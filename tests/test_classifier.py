@@ -12,8 +12,8 @@ from sklearn.multiclass import OneVsRestClassifier
 from marginpursuit import MarginPursuitClassifier
 from marginpursuit.calibration import probability
 from marginpursuit.classifiers import margin_pursuit
+from marginpursuit.classifiers._link import exact_probabilities
 from marginpursuit.classifiers._margins import Margins
-from marginpursuit.classifiers._probabilities import exact_probabilities
 from marginpursuit.location import catoni_location
 from marginpursuit.losses import JointLoss, MarginLoss
 from marginpursuit.tasks import Labels

@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 
 from marginpursuit import MarginPursuitClassifier, load_model, save_model
 from marginpursuit.blocks import Blocks
-from marginpursuit.classifiers._half_fits import Halves
+from marginpursuit.classifiers._link import Halves
 from marginpursuit.model_files import ModelFileError
 
 RNG = np.random.default_rng(0)

@@ -9,11 +9,16 @@ from marginpursuit.classifiers._base import LinearClassifier
 from marginpursuit.classifiers._finite import rescaled
 from marginpursuit.classifiers._input import TrainingData, balanced_factors
 from marginpursuit.classifiers._lazy import lazy_on_dask
-from marginpursuit.classifiers._leverage import bounded_weights
-from marginpursuit.classifiers._link import FittedLink, thinning
+from marginpursuit.classifiers._link import FittedLink, exact_probabilities, thinning
 from marginpursuit.classifiers._margins import MarginStatistics
-from marginpursuit.classifiers._parameters import FLAG, Allowed, check_parameters, numbers, one_of
-from marginpursuit.classifiers._probabilities import exact_probabilities
+from marginpursuit.classifiers._parameters import (
+    FLAG,
+    Allowed,
+    bounded_weights,
+    check_parameters,
+    numbers,
+    one_of,
+)
 
 __all__ = [
     "FLAG",

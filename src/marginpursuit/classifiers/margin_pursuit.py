@@ -14,35 +14,34 @@ from marginpursuit._namespaces import as_torch, is_device_array, to_device_of, t
 from marginpursuit._threads import Threads, usable_threads
 from marginpursuit.classifiers._base import LinearClassifier, TrainingData
 from marginpursuit.classifiers._checkpoint import Checkpoint
-from marginpursuit.classifiers._half_fits import held_out_link
 from marginpursuit.classifiers._input import class_totals
 from marginpursuit.classifiers._lazy import lazy_on_dask
-from marginpursuit.classifiers._leverage import bounded_weights
+from marginpursuit.classifiers._link import exact_probabilities, held_out_link
 from marginpursuit.classifiers._parameters import (
     CLASS_WEIGHT,
     FLAG,
     LEVERAGE_BOUND,
     RANDOM_STATE,
+    SCALE_RULES,
+    SMOOTH_LINK_SCALE,
     Allowed,
+    ScaleIteration,
+    bounded_weights,
     check_parameters,
+    convergence_message,
     number,
     one_of,
+    penalty,
+    penalty_unit,
+    training_margins,
     whole,
 )
 from marginpursuit.classifiers._partial_fit import StreamingClassifier
-from marginpursuit.classifiers._penalty import convergence_message, penalty, penalty_unit
-from marginpursuit.classifiers._probabilities import exact_probabilities
 from marginpursuit.classifiers._progress import (
     CallbackSupportMixin,
     Reporter,
     warn,
     with_callbacks,
-)
-from marginpursuit.classifiers._scale import (
-    SCALE_RULES,
-    SMOOTH_LINK_SCALE,
-    ScaleIteration,
-    training_margins,
 )
 from marginpursuit.design import Design, Linear, design_for
 from marginpursuit.losses import RHOS, JointLoss, MarginLoss
