@@ -63,7 +63,7 @@ def encode_model(model: Any, arrays: list[NDArray[Any]]) -> dict[str, Any]:
             raise ModelFileError(f"the parameter {key!r} does not fit in a file: {error}") from None
     fitted = {}
     for key, value in vars(model).items():
-        if _is_fitted_name(key):
+        if _is_fitted_name(key) and key not in model._not_in_files:
             n_arrays = len(arrays)
             try:
                 fitted[key] = _encode(value, arrays)

@@ -1,6 +1,7 @@
 """Base class of the linear classifiers: predictions, and fits in another unit of the columns."""
 
-from collections.abc import Iterator
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
+from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from marginpursuit._namespaces import (
@@ -26,7 +28,7 @@ from marginpursuit.classifiers._input import InputChecks, TrainingData
 from marginpursuit.classifiers._lazy import lazy_on_dask
 from marginpursuit.design import design_for
 
-__all__ = ["LinearClassifier", "TrainingData"]
+__all__ = ["LinearClassifier", "ProbabilityMixin", "TrainingData"]
 
 
 class LinearClassifier(InputChecks, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -40,6 +42,9 @@ class LinearClassifier(InputChecks, ClassifierMixin, BaseEstimator):  # type: ig
     """
 
     coef_: FloatArray
+
+    #: Fitted attributes with an entry per training row, which model files do not contain.
+    _not_in_files: tuple[str, ...] = ()
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "coef_")
@@ -153,3 +158,66 @@ class LinearClassifier(InputChecks, ClassifierMixin, BaseEstimator):  # type: ig
     def _unit_dependent(self, data: TrainingData) -> list[str]:
         """Return the parameters, as "name=value", through which a fit depends on the unit of X."""
         return []
+
+
+def _has_probabilities(estimator: Any) -> bool:
+    if getattr(estimator, "probability", "") is None:
+        raise AttributeError(
+            "probability=None was given; set probability to 'held_out' or 'exact' and fit again"
+        )
+    return True
+
+
+class ProbabilityMixin:
+    """`predict_proba` and `predict_log_proba` of a classifier that has a link.
+
+    An estimator with a parameter `probability` that is None has neither method.
+    """
+
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    @lazy_on_dask
+    def predict_proba(self, X: Any) -> Any:
+        """Return the probability of each class.
+
+        With the exact link and several classes fitted one against the rest, the probabilities of
+        each against the rest are divided by their sum.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, Blocks, Dask array} of shape (n_samples, n_features)
+            Samples.
+
+        Returns
+        -------
+        array of shape (n_samples, n_classes)
+            Probabilities, in the order of `classes_`; an array of the library of the scores.
+        """
+        scores = self.decision_function(X)  # type: ignore[attr-defined]
+        scores = scores[:, np.newaxis] if scores.ndim == 1 else scores
+        link = self._fitted_link()
+        return to_device_of(X, link(as_torch(scores))) if is_device_array(X) else link(scores)
+
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
+    @lazy_on_dask
+    def predict_log_proba(self, X: Any) -> Any:
+        """Return the logarithm of the probability of each class.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, Blocks, Dask array} of shape (n_samples, n_features)
+            Samples.
+
+        Returns
+        -------
+        array of shape (n_samples, n_classes)
+            Logarithms of `predict_proba`.
+        """
+        probabilities = self.predict_proba(X)
+        if not is_device_array(X):
+            with np.errstate(divide="ignore"):  # the exact link may be zero
+                return np.log(probabilities)
+        return to_device_of(X, as_torch(probabilities).log())
+
+    @abstractmethod
+    def _fitted_link(self) -> Callable[[Any], Any]:
+        """Return the function from scores, (n_rows, n_problems), to probabilities."""

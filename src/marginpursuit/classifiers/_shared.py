@@ -5,11 +5,11 @@ themselves share three methods with a search: `_check_training` checks the input
 fits checked data, and `_allowed` states the values that parameters may have.
 """
 
-from marginpursuit.classifiers._base import LinearClassifier
+from marginpursuit.classifiers._base import LinearClassifier, ProbabilityMixin
 from marginpursuit.classifiers._finite import rescaled
 from marginpursuit.classifiers._input import TrainingData, balanced_factors
 from marginpursuit.classifiers._lazy import lazy_on_dask
-from marginpursuit.classifiers._link import FittedLink, exact_probabilities, thinning
+from marginpursuit.classifiers._link import FittedLink, exact_probabilities
 from marginpursuit.classifiers._margins import MarginStatistics
 from marginpursuit.classifiers._parameters import (
     FLAG,
@@ -26,6 +26,7 @@ __all__ = [
     "FittedLink",
     "LinearClassifier",
     "MarginStatistics",
+    "ProbabilityMixin",
     "TrainingData",
     "balanced_factors",
     "bounded_weights",
@@ -35,5 +36,4 @@ __all__ = [
     "numbers",
     "one_of",
     "rescaled",
-    "thinning",
 ]

@@ -1,6 +1,7 @@
 """The classifier with a margin loss: a convex fit to convergence in a few passes over the data."""
 
 import os
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar
@@ -8,14 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.metaestimators import available_if
 
-from marginpursuit._namespaces import as_torch, is_device_array, to_device_of, to_numpy
+from marginpursuit._namespaces import to_numpy
 from marginpursuit._threads import Threads, usable_threads
-from marginpursuit.classifiers._base import LinearClassifier, TrainingData
+from marginpursuit.classifiers._base import LinearClassifier, ProbabilityMixin, TrainingData
 from marginpursuit.classifiers._checkpoint import Checkpoint
 from marginpursuit.classifiers._input import class_totals
-from marginpursuit.classifiers._lazy import lazy_on_dask
 from marginpursuit.classifiers._link import exact_probabilities, held_out_link
 from marginpursuit.classifiers._parameters import (
     CLASS_WEIGHT,
@@ -51,15 +50,7 @@ from marginpursuit.tasks import JointTasks, Tasks
 __all__ = ["MarginPursuitClassifier"]
 
 
-def _has_probabilities(estimator: Any) -> bool:
-    if estimator.probability is None:
-        raise AttributeError(
-            "probability=None was given; set probability to 'held_out' or 'exact' and fit again"
-        )
-    return True
-
-
-class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # type: ignore[misc]
+class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingClassifier):  # type: ignore[misc]
     r"""Linear classifier whose margins concentrate at a chosen level.
 
     The margin of a sample with label y in {-1, +1} is m = y (x·w + b): positive if the sample is
@@ -385,57 +376,6 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
             report.finish()
         return self
 
-    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
-    @lazy_on_dask
-    def predict_proba(self, X: Any) -> Any:
-        """Return the probability of each class, by the link that `probability` names.
-
-        With the exact link and several classes, the probabilities of each against the rest are
-        divided by their sum.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Samples.
-
-        Returns
-        -------
-        array of shape (n_samples, n_classes)
-            Probabilities, in the order of `classes_`; an array of the library of the scores.
-        """
-        scores = self.decision_function(X)
-        scores = scores[:, np.newaxis] if scores.ndim == 1 else scores
-        link = getattr(self, "link_", None)
-        probabilities = (
-            partial(exact_probabilities, loss=self._fitted_loss)
-            if link is None or self.probability == "exact"
-            else link.probabilities
-        )
-        if not is_device_array(X):
-            return probabilities(scores)
-        return to_device_of(X, probabilities(as_torch(scores)))
-
-    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
-    @lazy_on_dask
-    def predict_log_proba(self, X: Any) -> Any:
-        """Return the logarithm of the probability of each class.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, Blocks, Dask array} of shape (n_samples, n_features)
-            Samples.
-
-        Returns
-        -------
-        array of shape (n_samples, n_classes)
-            Logarithms of `predict_proba`.
-        """
-        probabilities = self.predict_proba(X)
-        if not is_device_array(X):
-            with np.errstate(divide="ignore"):  # the exact link may be zero
-                return np.log(probabilities)
-        return to_device_of(X, as_torch(probabilities).log())
-
     def _fit_checked(
         self,
         data: TrainingData,
@@ -608,10 +548,13 @@ class MarginPursuitClassifier(CallbackSupportMixin, StreamingClassifier):  # typ
             return False
         return plan(request, self.solver).solver in ("gram", "lbfgs")
 
-    @property
-    def _fitted_loss(self) -> MarginLoss | JointLoss:
+    def _fitted_link(self) -> Callable[[Any], Any]:
+        link = getattr(self, "link_", None)
+        if link is not None and self.probability != "exact":
+            return link.probabilities  # type: ignore[no-any-return]
         loss = self._loss(self.scale_)
-        return JointLoss.at_level(loss) if self.multi_class_ == "joint" else loss
+        joint_loss = JointLoss.at_level(loss) if self.multi_class_ == "joint" else loss
+        return partial(exact_probabilities, loss=joint_loss)
 
     def _identity(self, data: TrainingData) -> dict[str, Any]:
         """Return the parameters and properties of the data that a resumed fit must share."""

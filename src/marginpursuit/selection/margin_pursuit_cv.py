@@ -1,6 +1,6 @@
 """Scale, overconfidence and penalty chosen by cross-validation, in shared passes over the data."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import product
 from time import perf_counter
@@ -9,16 +9,16 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from marginpursuit._namespaces import as_torch, is_device_array, to_device_of
+from marginpursuit._namespaces import to_device_of
 from marginpursuit._threads import Threads, usable_threads
 from marginpursuit.classifiers import MarginPursuitClassifier
 from marginpursuit.classifiers._shared import (
     FLAG,
     Allowed,
+    ProbabilityMixin,
     TrainingData,
     bounded_weights,
     check_parameters,
-    lazy_on_dask,
     numbers,
     one_of,
     rescaled,
@@ -35,7 +35,7 @@ from marginpursuit.solvers import FOLD_SOLVERS
 __all__ = ["MarginPursuitClassifierCV"]
 
 
-class MarginPursuitClassifierCV(CrossValidatedClassifier):
+class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
     """Margin pursuit with scale, overconfidence and penalty chosen by cross-validation.
 
     All candidates, folds and classes are fitted in the same passes over the data, with one Gram
@@ -142,6 +142,14 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
         The threshold of the chosen candidate.
     intercept_ : ndarray of shape (1,) or (n_classes,)
         The intercept of `best_estimator_` less the threshold.
+    out_of_fold_scores_ : ndarray of shape (n_samples,) or (n_samples, n_classes)
+        The score of each training row by the fits of the chosen candidate to the folds that hold
+        it out, less the threshold: its sign, or largest column, is the prediction. The mean over
+        folds if several hold the row out; NaN if none does. Rounded to single precision.
+    out_of_fold_proba_ : ndarray of shape (n_samples, n_classes)
+        The probabilities that the link assigns to `out_of_fold_scores_`. The four slopes of a
+        fitted link are those of the predictions, fitted to the scores of all rows. Model files
+        contain neither of the two attributes.
     alpha_unit_ : str
         The unit of the penalties.
     n_splits_ : int
@@ -174,6 +182,7 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
 
     _accepts_blocks = True
     _accepts_device_arrays = True
+    _not_in_files = ("out_of_fold_scores_", "out_of_fold_proba_")
     _policy = SelectionPolicy()
 
     #: Parameters that the classifier has too may have the same values.
@@ -304,27 +313,13 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
             self._refit(replace(checked, weights=weights), result.start)
         return self
 
-    @lazy_on_dask
-    def predict_proba(self, X: Any) -> Any:
-        """Return the probability of each class.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, Blocks, Dask array} of shape (n_samples, n_features)
-            Samples.
-
-        Returns
-        -------
-        array of shape (n_samples, n_classes)
-            Probabilities, in the order of `classes_`; an array of the kind of the scores.
-        """
-        if self.link == "exact":
-            return self.best_estimator_.predict_proba(X)
-        scores = self.decision_function(X)
-        scores = scores[:, np.newaxis] if scores.ndim == 1 else scores
-        if not is_device_array(X):
-            return self.link_.probabilities(scores)
-        return to_device_of(X, self.link_.probabilities(as_torch(scores)))
+    def _fitted_link(self) -> Callable[[Any], Any]:
+        link: Callable[[Any], Any] = (
+            self.best_estimator_._fitted_link()
+            if self.link == "exact"
+            else self.link_.probabilities
+        )
+        return link
 
     @property
     def _fits_threshold(self) -> bool:
@@ -394,6 +389,9 @@ class MarginPursuitClassifierCV(CrossValidatedClassifier):
         self.n_passes_ = result.n_passes
         if result.link is not None:
             self.link_ = result.link
+        scores = result.out_of_fold_scores
+        self.out_of_fold_scores_ = scores[:, 0] if scores.shape[1] == 1 else scores
+        self.out_of_fold_proba_ = result.out_of_fold_proba
 
     def _bounded(self, data: TrainingData) -> tuple[TrainingData, int]:
         """Return the data with bounded weights, and the number of passes that this took."""

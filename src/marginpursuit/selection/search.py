@@ -17,7 +17,6 @@ from marginpursuit.classifiers._shared import (
     TrainingData,
     balanced_factors,
     exact_probabilities,
-    thinning,
 )
 from marginpursuit.design import Linear
 from marginpursuit.losses import JointLoss, MarginLoss
@@ -60,17 +59,26 @@ class SearchResult:
     best: int
     start: Linear | None  # the mean of the chosen fold fits, which warm-starts the refit
     link: FittedLink | None
+    out_of_fold_scores: FloatArray  # (n_rows, n_problems), of the chosen candidate
+    out_of_fold_proba: FloatArray  # (n_rows, n_classes)
     n_passes: float
     is_joint: bool  # whether the chosen candidate has a joint loss
 
 
 @dataclass
+class _Kept:
+    """What the refit, the link and the out-of-fold scores need of the fits of a candidate."""
+
+    held_out: dict[int, FloatArray] = field(default_factory=dict)  # by fold, scores / margin
+    sum: Linear | None = None  # of the fits to all folds; None if it is not kept
+
+
+@dataclass
 class _RungResult:
-    """The scores of the candidates of a rung; of the last rung, also fits and held-out scores."""
+    """The scores of the candidates of a rung; of the last rung, also what is kept of the fits."""
 
     scores: FloatArray  # (n_candidates, n_folds, n_thresholds)
-    sums: dict[Candidate, Linear] = field(default_factory=dict)  # of the fits to all folds
-    held_out: dict[tuple[Candidate, int], FloatArray] = field(default_factory=dict)  # / margin
+    kept: dict[int, _Kept] = field(default_factory=dict)  # by the index of the candidate
 
 
 class Search:
@@ -87,10 +95,6 @@ class Search:
         self._data, self._folds, self._scorer = data, folds, scorer
         self._options, self._policy = options, policy
         self._n_passes = 0.0
-        # The link of the chosen candidate is fitted to every k-th held-out row; others are dropped.
-        sizes = [len(fold.test) for fold in folds]
-        self._step = step = thinning(sum(sizes), policy.max_link_rows)
-        self._link_rows = [slice(-sum(sizes[:k]) % step, None, step) for k in range(len(folds))]
 
     def run(self, candidates: list[Candidate]) -> SearchResult:
         """Evaluate the candidates rung by rung and choose one of those in the last."""
@@ -110,14 +114,20 @@ class Search:
             kept = remaining(scores[left], self._policy)
             left = left[with_smaller_penalties(current, kept)]
             size = self._next_size(size, len(left))
-        best = int(left[self._choose(current, scores[left])])
+        chosen = self._choose(current, scores[left])
+        best, fits = int(left[chosen]), result.kept[chosen]
+        threshold = float(thresholds[best])
+        link = self._fitted_link(fits, threshold)
+        out_of_fold = self._out_of_fold_scores(fits, threshold)
         return SearchResult(
             scores,
             thresholds,
             resources,
             best,
-            self._start(result, candidates[best]),
-            self._fitted_link(result, candidates[best], float(thresholds[best])),
+            self._start(fits),
+            link,
+            out_of_fold,
+            self._out_of_fold_proba(out_of_fold, candidates[best], link),
             self._n_passes,
             self._is_joint(candidates[best]),
         )
@@ -165,7 +175,7 @@ class Search:
             for fit in fold_fits.held_out(index, scales):
                 self._score(rung, fit, result.scores[index[fit.candidate]])
                 if rung.is_full:
-                    self._keep(fit, result, len(candidates))
+                    self._keep(fit, result, index[fit.candidate])
                 n_scored = np.isfinite(result.scores[:, :, 0]).sum()
                 reached(int(n_scored), shape[0] * shape[1])
             self._n_passes += fold_fits.n_passes * rung.fraction
@@ -179,16 +189,28 @@ class Search:
             link = self._link(fit.candidate, rows, rung.scored)
             scores[fold] = self._scorer(fit.scores[own], rung.rows[rows], link)
 
-    def _keep(self, fit: FoldFit, result: _RungResult, n_candidates: int) -> None:
-        """Keep what the refit and the link of the chosen candidate need of a fit to all rows."""
+    def _keep(self, fit: FoldFit, result: _RungResult, index: int) -> None:
+        """Keep a fit to all rows, until another candidate is better than its own.
+
+        A candidate that is worse than another is dropped once all folds of both are scored, which
+        bounds the memory of held-out scores. The rule "one-standard-error" keeps all.
+        """
+        own = result.kept.setdefault(index, _Kept())
         n_columns, n_classes = self._data.matrix.shape[1], self._data.labels.n_classes
-        n_bytes = 8 * n_columns * n_classes * n_candidates
+        n_bytes = 8 * n_columns * n_classes * len(result.scores)
         if fit.linear is not None and n_bytes <= self._policy.max_start_bytes:
-            coef, intercept = result.sums.get(fit.candidate, (0.0, 0.0))
-            result.sums[fit.candidate] = coef + fit.linear[0], intercept + fit.linear[1]
+            coef, intercept = (0.0, 0.0) if own.sum is None else own.sum
+            own.sum = coef + fit.linear[0], intercept + fit.linear[1]
         # In units of the margin, since float32 may not hold the scores.
-        kept = fit.scores[self._link_rows[fit.fold]] / self._options.fits.margin
-        result.held_out[fit.candidate, fit.fold] = kept.astype(np.float32)
+        own.held_out[fit.fold] = (fit.scores / self._options.fits.margin).astype(np.float32)
+        if self._options.rule != "best" or len(own.held_out) < len(self._folds):
+            return
+        complete = sorted(k for k, v in result.kept.items() if len(v.held_out) == len(self._folds))
+        scores, _ = self._scorer.at_best_thresholds(result.scores[complete])
+        best = complete[int(np.argmax(scores.mean(axis=1)))]
+        for k in complete:
+            if k != best:
+                del result.kept[k]
 
     def _n_rows(self, rung: Rung) -> int:
         """Return the number of rows of a rung, with the fraction that a fold holds out."""
@@ -213,46 +235,68 @@ class Search:
     def _link(self, candidate: Candidate, rows: NDArray[np.intp], data: TrainingData) -> Link:
         """Return the link for the held-out rows of a fold, which is fitted if a scorer needs it."""
         if self._options.link == "exact":
-            fits = self._options.fits
-            loss = MarginLoss(fits.margin, candidate.scale, candidate.overconfidence, fits.rho)
-            joint_loss = JointLoss.at_level(loss) if self._is_joint(candidate) else loss
-            return partial(exact_probabilities, loss=joint_loss)
+            return self._exact_link(candidate)
         return lambda scores: self._fit_link(scores, rows, data).probabilities(scores)
 
-    def _fitted_link(
-        self, result: _RungResult, candidate: Candidate, threshold: float
-    ) -> FittedLink | None:
+    def _exact_link(self, candidate: Candidate) -> Link:
+        fits = self._options.fits
+        loss = MarginLoss(fits.margin, candidate.scale, candidate.overconfidence, fits.rho)
+        joint_loss = JointLoss.at_level(loss) if self._is_joint(candidate) else loss
+        return partial(exact_probabilities, loss=joint_loss)
+
+    def _fitted_link(self, kept: _Kept, threshold: float) -> FittedLink | None:
         """Return the link that is fitted to the out-of-fold scores of a candidate."""
         if self._options.link != "fitted":
             return None
-        scores = [result.held_out[candidate, fold] for fold in range(len(self._folds))]
+        scores = [kept.held_out[fold] for fold in range(len(self._folds))]
         shifted = self._options.fits.margin * np.concatenate(scores, dtype=np.float64) - threshold
-        rows = np.concatenate([fold.test for fold in self._folds])[:: self._step]
-        return self._fit_link(shifted, rows, self._data, self._step, threshold)
+        rows = np.concatenate([fold.test for fold in self._folds])
+        return self._fit_link(shifted, rows, self._data, threshold)
+
+    def _out_of_fold_scores(self, kept: _Kept, threshold: float) -> FloatArray:
+        """Return the mean score of each row over the folds that hold it out, less the threshold.
+
+        The scores of a row that no fold holds out are NaN.
+        """
+        n_rows = len(self._data.weights)
+        total, count = np.zeros((n_rows, kept.held_out[0].shape[1])), np.zeros((n_rows, 1))
+        for k, fold in enumerate(self._folds):
+            total[fold.test] += kept.held_out[k]
+            count[fold.test] += 1
+        return np.asarray(self._options.fits.margin * (total / count) - threshold)
+
+    def _out_of_fold_proba(
+        self, scores: FloatArray, candidate: Candidate, link: FittedLink | None
+    ) -> FloatArray:
+        """Return the probabilities of the classes; NaN for rows without a score."""
+        held_out = np.flatnonzero(~np.isnan(scores[:, 0]))
+        to_proba = self._exact_link(candidate) if link is None else link.probabilities
+        result = np.full((len(scores), self._data.labels.n_classes), np.nan)
+        result[held_out] = to_proba(scores[held_out])
+        return result
 
     def _fit_link(
         self,
         scores: FloatArray,
         rows: NDArray[np.intp],
         data: TrainingData,
-        repeats: int = 1,
         threshold: float = 0.0,
     ) -> FittedLink:
-        """Fit a link to scores, less the threshold, of rows that count `repeats` times each."""
+        """Fit a link to scores, less the threshold, of these rows."""
         return FittedLink.fit(
             scores,
             data.labels.codes[rows],
-            repeats * data.count * data.weights[rows],
+            data.count * data.weights[rows],
             self._options.fits.margin,
             threshold,
             max_rows=self._policy.max_link_rows,
         )
 
-    def _start(self, result: _RungResult, candidate: Candidate) -> Linear | None:
+    def _start(self, kept: _Kept) -> Linear | None:
         """Return the mean of the fold fits of a candidate, if they were kept."""
-        if candidate not in result.sums:
+        if kept.sum is None:
             return None
-        coef, intercept = result.sums[candidate]
+        coef, intercept = kept.sum
         return coef / len(self._folds), intercept / len(self._folds)
 
     def _choose(self, candidates: list[Candidate], scores: FloatArray) -> int:
