@@ -12,7 +12,7 @@ from marginpursuit.blocks import Blocks
 from marginpursuit.design import BlockDesign, MemoryDesign, design_for
 from marginpursuit.losses import HingeLoss, LogisticLoss, MarginLoss
 from marginpursuit.solvers import SOLVERS, Policy, Request, plan, plan_gram
-from marginpursuit.solvers._penalty import request_unit
+from marginpursuit.solvers._problem import request_unit
 from marginpursuit.tasks import Labels, Tasks
 
 LOSS = MarginLoss()

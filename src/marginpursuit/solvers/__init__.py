@@ -7,14 +7,15 @@ and takes a `Problem` to a `Solution`. `plan` chooses among them.
 from typing import Protocol
 
 from marginpursuit._validation import FloatArray
-from marginpursuit.solvers._penalty import UNITS, penalty_unit
 from marginpursuit.solvers._problem import (
+    UNITS,
     Prepared,
     Problem,
     Progress,
     Request,
     Solution,
     Status,
+    penalty_unit,
 )
 from marginpursuit.solvers._quasi_newton import minimise
 from marginpursuit.solvers.dual_ascent import DualSolver

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from marginpursuit._validation import FloatArray
 from marginpursuit.solvers._interior_point import InteriorPoint
 from marginpursuit.solvers._newton import DampedNewton
-from marginpursuit.solvers._single_task import ProblemTask, with_rows
+from marginpursuit.solvers._single_task import ProblemTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class RestrictedTask(ProblemTask):
     """The task with only the active rows; the others enter by the linear part at `scores`."""
 
     def __init__(self, task: ProblemTask, active: NDArray[np.bool_], scores: FloatArray) -> None:
-        super().__init__(with_rows(task.problem, task.rows[active]), task.task)
+        super().__init__(task.problem.with_rows(task.rows[active]), task.task)
         sides, loss = task.sides, task.loss
         linear = ~active & (sides.residual(task.sign * scores)[0] > 0)
         slope = float(sides.bound[0, 0])

@@ -9,7 +9,8 @@ from typing import Protocol
 import numpy as np
 
 from marginpursuit._validation import FloatArray
-from marginpursuit.solvers._single_task import Rows, SingleTask
+from marginpursuit.solvers._problem import Rows
+from marginpursuit.solvers._single_task import SingleTask
 
 
 class Line(Protocol):

@@ -8,7 +8,7 @@ the standardised rows z,
 
     F_k(w, b) = \sum_i c_i\, \varphi(m_i) + \frac{\alpha}{2} \sum_j u_j w_j^2 ,
 
-where u_j is the *unit* of the penalty of column j (`_penalty`). The intercept b is not penalised.
+where u_j is the *unit* of the penalty of column j. The intercept b is not penalised.
 The gradient is Zᵀ(c y φ'(m)) + α u w, and the Hessian Zᵀ diag(c φ''(m)) Z + α diag(u).
 
 A joint task has coefficients and an intercept for each class, the loss of all their scores
@@ -21,17 +21,37 @@ if those of the start do.
 is the same as one row per task, (n_tasks, n_columns + 1), with the intercept as last entry, or
 (n_tasks, n_columns) without intercept: `Problem.join` and `Problem.split` translate. A joint task
 has one column of a `Linear` for each class, and its point is the points of its classes, end to end.
+
+**The unit of the penalty.** With coefficients w for the data as they came, v_j the variance of
+column j (its mean square where there is no intercept) and d the number of columns that are not
+constant, the penalty is α/2 times
+
+============  ===============================
+unit          squared norm
+============  ===============================
+absolute      Σ_j w_j²
+column        Σ_j v_j w_j²
+standardised  d Σ_j v_j w_j²
+common        (Σ_j v_j) Σ_j w_j²
+row           q Σ_j w_j²
+============  ===============================
+
+"standardised" and "common" are the squared norm for rows whose mean squared norm has been scaled to
+one: each column separately, or all columns by a common factor. q is the median of the squared norms
+of the rows: unlike their mean it does not depend on a few long rows, as long texts are.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from marginpursuit._namespaces import to_numpy
+from marginpursuit._threads import Threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import ColumnMerge, Design, Linear, Standardisation
 from marginpursuit.losses import JointLoss
@@ -39,6 +59,9 @@ from marginpursuit.losses.protocol import has
 from marginpursuit.solvers.policy import Policy
 from marginpursuit.solvers.preconditioners import Preconditioner
 from marginpursuit.tasks import Tasks
+
+#: Indices or a range of rows.
+Rows: TypeAlias = NDArray[np.intp] | slice
 
 
 class Status(Enum):
@@ -174,6 +197,12 @@ class Problem:
         value = sweep.value + np.sum(penalty.reshape(len(tasks), -1), axis=1)
         return value, self.project(self.join(sweep.gradient + shrinkage, sweep.slope), tasks)
 
+    def with_rows(self, rows: Rows, *, threads: Threads | None = None) -> "Problem":
+        """Return the problem restricted to some rows, in memory; others have no weight."""
+        tasks, design = self.tasks, self.prepared.design.subset(rows, threads)
+        selected = replace(tasks, codes=tasks.codes[rows], weights=tasks.weights[:, rows])
+        return replace(self, prepared=replace(self.prepared, design=design), tasks=selected)
+
     def join(self, coef: FloatArray, intercept: FloatArray) -> FloatArray:
         """Return coefficients and intercepts as points, one row per task."""
         parts = [coef, intercept[np.newaxis]] if self.prepared.fit_intercept else [coef]
@@ -271,3 +300,76 @@ class Solution:
     status: Status  # the worst of the tasks
     n_iter: int  # the largest of the tasks
     history: tuple[Progress, ...]
+
+
+#: The units by name.
+UNITS = ("absolute", "column", "standardised", "common", "row")
+
+#: Units that do not change when the columns are rotated.
+ROTATION_INVARIANT = ("absolute", "common", "row")
+
+
+def penalty_unit(
+    name: str, inverse_deviation: FloatArray, variance: FloatArray, median_square: float = 1.0
+) -> FloatArray:
+    """Return the unit of each fold and column; `median_square` is that of the unit "row".
+
+    `variance`, of shape (n_folds, n_columns), is that of the standardised columns in each fold. A
+    column that is constant in one fold but not in all has an infinite unit there: its coefficient
+    is fixed at zero.
+    """
+    varies = inverse_deviation > 0
+    is_constant = variance <= 1e-12  # up to rounding, relative to the variance over all folds
+    if name in ("column", "standardised"):
+        n_varying = np.count_nonzero(~is_constant, axis=1) if name == "standardised" else 1
+        unit = variance * np.reshape(n_varying, (-1, 1))
+    else:
+        deviation = np.divide(
+            1.0, inverse_deviation, out=np.zeros_like(inverse_deviation), where=varies
+        )
+        total = np.full(len(variance), median_square if name == "row" else 1.0)
+        if name == "common":
+            total = variance @ deviation**2
+        unit = np.outer(total, inverse_deviation**2)
+    return np.where(varies & is_constant, np.inf, unit)
+
+
+def request_unit(request: Request, standardisation: Standardisation) -> FloatArray:
+    """Return the unit of each fold and column of a request, for this standardisation."""
+    variance = standardisation.varies[np.newaxis].astype(np.float64)
+    if request.has_folds:
+        variance = request.design.fold_variances(
+            request.weights, standardisation, centred=request.fit_intercept
+        )
+    median_square = _median_square(request) if request.unit == "row" else 1.0
+    inverse_deviation = standardisation.inverse_deviation
+    return penalty_unit(request.unit, inverse_deviation, variance, median_square)
+
+
+def _median_square(request: Request) -> float:
+    """Return the weighted median of ‖x‖² over the rows that are not zero."""
+    design = request.design
+    norms = to_numpy(design.row_norms(Standardisation.identity(design.n_columns)))
+    weights = to_numpy(mean_weights(request)[0])
+    used = np.flatnonzero((weights > 0) & (norms > 0))
+    if not len(used):
+        return 1.0
+    order = used[np.argsort(norms[used])]
+    cumulative = np.cumsum(weights[order])
+    return float(norms[order[np.searchsorted(cumulative, 0.5 * cumulative[-1])]]) ** 2
+
+
+def mean_unit(unit: FloatArray) -> FloatArray:
+    """Return the mean of the unit over folds, where it is finite."""
+    return np.asarray(np.mean(np.where(np.isfinite(unit), unit, 0.0), axis=0))
+
+
+def mean_weights(request: Request) -> tuple[FloatArray, float]:
+    """Return the mean of the sample weights of all folds, and the factor that majorises each."""
+    weights = request.weights
+    if not request.has_folds:
+        return weights[0, :], 1.0
+    mean = weights.mean(axis=0)
+    is_used = mean > 0
+    ratio = max(float((fold[is_used] / mean[is_used]).max()) for fold in weights)
+    return mean, min(ratio, request.policy.max_fold_ratio)

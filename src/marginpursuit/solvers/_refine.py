@@ -13,7 +13,7 @@ from marginpursuit.solvers._active_set import HINGE, ActiveSet, ActiveSetPolicy
 from marginpursuit.solvers._interior_point import InteriorPoint
 from marginpursuit.solvers._newton import DampedNewton
 from marginpursuit.solvers._problem import Problem, Progress, Solution, Status
-from marginpursuit.solvers._single_task import ProblemTask, with_rows
+from marginpursuit.solvers._single_task import ProblemTask
 
 
 def solve_newton(problem: Problem) -> Solution:
@@ -125,7 +125,7 @@ def _each_task(
         for task in range(n_tasks):
             yield task, run(problem, task, points[task])
         return
-    views = [with_rows(problem, slice(None)) for _ in range(design.threads.n)]
+    views = [problem.with_rows(slice(None)) for _ in range(design.threads.n)]
     for begin in range(0, n_tasks, len(views)):
         wave = range(begin, min(begin + len(views), n_tasks))
         runs = [

@@ -17,29 +17,18 @@ weakens the bound by `residual_cost`.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import cho_factor
 
 from marginpursuit._namespaces import to_numpy
-from marginpursuit._threads import Threads, single_threaded_blas
+from marginpursuit._threads import single_threaded_blas
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Design, MemoryDesign
 from marginpursuit.losses import require
-from marginpursuit.solvers._problem import Problem
-
-Rows = NDArray[np.intp] | slice
-
-
-def with_rows(problem: Problem, rows: Rows, *, threads: Threads | None = None) -> Problem:
-    """Return the problem restricted to some rows, which are in memory; others have no weight."""
-    tasks, design = problem.tasks, problem.prepared.design.subset(rows, threads)
-    selected = replace(tasks, codes=tasks.codes[rows], weights=tasks.weights[:, rows])
-    return replace(problem, prepared=replace(problem.prepared, design=design), tasks=selected)
+from marginpursuit.solvers._problem import Problem, Rows
 
 
 class TwoSides:

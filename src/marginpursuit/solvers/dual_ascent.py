@@ -22,8 +22,17 @@ from numpy.typing import NDArray
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import MemoryDesign, Standardisation
-from marginpursuit.solvers._penalty import ROTATION_INVARIANT, mean_weights, request_unit
-from marginpursuit.solvers._problem import Prepared, Problem, Progress, Request, Solution, Status
+from marginpursuit.solvers._problem import (
+    ROTATION_INVARIANT,
+    Prepared,
+    Problem,
+    Progress,
+    Request,
+    Solution,
+    Status,
+    mean_weights,
+    request_unit,
+)
 from marginpursuit.solvers.lbfgs import merge_request
 from marginpursuit.solvers.preconditioners import CentredDiagonalPreconditioner
 

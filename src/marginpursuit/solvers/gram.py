@@ -3,9 +3,7 @@ r"""The solver for data with a moderate number of columns, or of rows.
 The Gram matrix of the rows plus the penalty majorises the Hessian of every loss (`preconditioners`)
 and is factorised once. It preconditions L-BFGS, which then needs few passes over the data.
 
-With fewer rows than columns the same is done in the space of the rows. An optimal coefficient
-vector is a combination of rows: with a factor of the n × n matrix of inner products K = L Lᵀ the
-problem is that of a design with rows L, and no d × d matrix is computed.
+With fewer rows than columns the same is done in the space of the rows (`_row_space`).
 
 Without overconfidence only rows with margins short of the level, but close to it, have curvature.
 Where these active rows are few, the Gram matrix is a poor majoriser. L-BFGS then fits a subsample
@@ -15,29 +13,135 @@ Where rows are many, the Gram matrix is that of a subsample. It majorises the He
 per cent; the line search protects. `plan_gram` says which of these methods run.
 """
 
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
-from scipy.linalg.lapack import dpstrf
+from scipy.linalg import LinAlgError, block_diag, cho_factor, cho_solve
 
 from marginpursuit._namespaces import to_numpy
 from marginpursuit._threads import single_threaded_blas
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Design, Linear, Standardisation, take_rows
 from marginpursuit.solvers._active_set import SMOOTH
-from marginpursuit.solvers._penalty import mean_unit, mean_weights, request_unit
-from marginpursuit.solvers._problem import Prepared, Problem, Request, Solution, Status
+from marginpursuit.solvers._problem import (
+    Prepared,
+    Problem,
+    Request,
+    Solution,
+    Status,
+    mean_unit,
+    mean_weights,
+    request_unit,
+)
 from marginpursuit.solvers._quasi_newton import minimise
 from marginpursuit.solvers._refine import at_start, refine
-from marginpursuit.solvers._single_task import ProblemTask, with_rows
+from marginpursuit.solvers._row_space import RowSpace
 from marginpursuit.solvers.plan import can_subsample, plan_gram
-from marginpursuit.solvers.preconditioners import GramPreconditioner
+from marginpursuit.solvers.policy import Policy
+from marginpursuit.solvers.preconditioners import Preconditioner
 from marginpursuit.tasks import JointTasks
 
 __all__ = ["GramSolver"]
+
+
+@dataclass(eq=False)
+class GramPreconditioner(Preconditioner):
+    """The Gram matrix of standardised rows, or a Hessian, and the penalty, by Cholesky factors.
+
+    Centred columns have a zero product with the intercept, whose own curvature is at most one.
+    """
+
+    design: Design
+    standardisation: Standardisation
+    weights: FloatArray  # (n_rows,), those of the Gram matrix
+    unit: FloatArray  # (n_columns,), mean over folds
+    fit_intercept: bool
+    fold_ratio: float = 1.0
+    gram: FloatArray | None = None  # computed by `compute` where it is not given
+    policy: Policy = field(default_factory=Policy)
+    allows_hessian: bool = True
+    matrix: FloatArray | None = None  # what is inverted; by default the majoriser
+    _factors: dict[float, Any] = field(default_factory=dict, init=False)
+    _inverses: dict[float, FloatArray] = field(default_factory=dict, init=False)
+
+    def compute(self) -> None:
+        """Compute the Gram matrix, unless it is known; `apply` does so on first use."""
+        if self.gram is None:
+            self.gram = self.design.gram(self.weights, self.standardisation)
+
+    def factorise(self, alpha: float) -> Any:
+        """Return the Cholesky factor of the matrix plus the penalty, computed once."""
+        if alpha not in self._factors:
+            if self.matrix is None:
+                self.matrix = self._majoriser()
+            diagonal = np.zeros(self._size)
+            # Constant columns have a zero diagonal; any positive value keeps the factorisation
+            # valid, since their coefficient is fixed at zero.
+            constant = np.where(self.standardisation.varies, 0.0, 1.0)
+            diagonal[: self.design.n_columns] = alpha * self.unit + constant
+            self._factors[alpha] = _cholesky(self.matrix, diagonal, self._rounding())
+        return self._factors[alpha]
+
+    def apply(self, points: FloatArray, alpha: float) -> FloatArray:
+        """Solve with the matrix of this penalty.
+
+        For many points the product with the inverse is faster: several threads may compute
+        products at the same time, while SciPy's triangular solves hold a lock.
+        """
+        if self.policy.max_columns_per_inverse * len(points) >= self._size:
+            return points @ self._inverse(alpha)
+        return np.asarray(cho_solve(self.factorise(alpha), points.T, check_finite=False).T)
+
+    def with_hessian(self, curvature: FloatArray) -> "GramPreconditioner":
+        """Return the same with the Hessian, plus a small multiple of the majoriser."""
+        slope = self.design.adjoint(curvature, self.standardisation)[:, np.newaxis]
+        gram = self.design.gram(curvature, self.standardisation)
+        hessian = np.block([[gram, slope], [slope.T, curvature.sum()]])
+        size = self._size
+        majoriser = self.policy.hessian_regularisation * self._majoriser()
+        return replace(self, matrix=hessian[:size, :size] + majoriser)
+
+    @property
+    def _size(self) -> int:
+        return self.design.n_columns + self.fit_intercept
+
+    def _majoriser(self) -> FloatArray:
+        """Return a matrix that bounds the Hessian of every loss from above."""
+        self.compute()
+        assert self.gram is not None
+        size = self._size
+        whole = block_diag(self.gram, np.ones((1, 1)))[:size, :size]
+        return np.asarray(self.fold_ratio * whole)
+
+    def _inverse(self, alpha: float) -> FloatArray:
+        if alpha not in self._inverses:
+            identity = np.identity(self._size)
+            self._inverses[alpha] = np.asarray(cho_solve(self.factorise(alpha), identity))
+        return self._inverses[alpha]
+
+    def _rounding(self) -> float:
+        """Return the rounding error of the matrix; centring after summing adds to it."""
+        design, z = self.design, self.standardisation
+        offset = (z.mean * z.inverse_deviation) ** 2 if design.is_sparse else np.zeros(1)
+        return design.rounding * design.n_columns * (1.0 + float(np.max(offset, initial=0.0)))
+
+
+def _cholesky(matrix: FloatArray, diagonal: FloatArray, rounding: float) -> Any:
+    """Factorise the matrix plus a diagonal and its rounding error.
+
+    Sums in float32 may have a larger error; the addition then grows until the matrix is positive
+    definite.
+    """
+    with single_threaded_blas():
+        while True:
+            whole = matrix.copy()
+            whole.flat[:: len(matrix) + 1] += diagonal + rounding
+            try:
+                return cho_factor(whole, lower=True, overwrite_a=True)
+            except LinAlgError:
+                rounding *= 10.0
 
 
 class GramSolver:
@@ -62,7 +166,7 @@ class GramSolver:
         """
         design = request.design
         if design.n_rows < design.n_columns:
-            return _prepare_row_space(request)
+            return _prepare_rows(request)
         weights, fold_ratio = mean_weights(request)
         copies = request.order is not None
         standardisation, gram = _sampled_gram(request, weights) or (None, None)
@@ -210,7 +314,7 @@ def _fit_subsample(problem: Problem) -> Problem | None:
         policy.max_start_rows_per_column * design.n_columns,
     )
     rows = stratified_rows(design.n_rows, size)
-    subsample = with_rows(problem, rows, threads=design.threads)
+    subsample = problem.with_rows(rows, threads=design.threads)
     total = float(subsample.tasks.weights.sum())
     if not total > 0:
         return None
@@ -245,72 +349,25 @@ def _fit_subsample(problem: Problem) -> Problem | None:
 
 
 def _active_fraction(problem: Problem, linear: Linear) -> float:
-    """Return the fraction of the rows with non-zero curvature, for one task."""
-    task = ProblemTask(problem, 0)
-    residual = task.sides.residual(task.sign * task.scores(problem.join(*linear)[0]))
-    return float(np.mean((residual > 0) & (residual < task.loss.curvature_support)))
+    """Return the fraction of the rows of positive weight that have curvature, for one task."""
+    prepared, tasks, loss = problem.prepared, problem.tasks.on_host(), problem.tasks.losses[0]
+    scores = to_numpy(prepared.design.scores(*linear, prepared.standardisation))[:, 0]
+    residual = loss.margin - tasks.sign(0) * scores
+    is_active = (residual > 0) & (residual < loss.curvature_support)
+    return float(np.mean(is_active[tasks.weights[0] > 0]))
 
 
-@dataclass(frozen=True, slots=True)
-class _RowSpace:
-    """Coordinates from a factorisation K = L Lᵀ of the inner products of the rows.
-
-    A point c has the scores L c and the norm of the penalty. It stands for the combination of the
-    pivot rows P with factors a such that L c = K a, that is (L_P)ᵀ a = c.
-    """
-
-    design: Design
-    standardisation: Standardisation
-    inverse_unit: FloatArray  # (n_columns,), 1/u, or zero
-    lower: FloatArray  # (n_rows, rank)
-    pivots: NDArray[np.intp]
-
-    def to_data(self, linear: Linear) -> Linear:
-        combinations = np.zeros((self.design.n_rows, linear[0].shape[1]))
-        combinations[self.pivots] = _solve_lower(self.lower[self.pivots].T, linear[0], lower=False)
-        columns = [self.design.adjoint(c, self.standardisation) for c in combinations.T]
-        coef = self.inverse_unit[:, np.newaxis] * np.column_stack(columns)
-        return self.standardisation.to_data((coef, linear[1]))
-
-    def from_data(self, linear: Linear) -> Linear:
-        coef, intercept = self.standardisation.from_data(linear)
-        zero = np.zeros(coef.shape[1])
-        scores = to_numpy(self.design.scores(coef, zero, self.standardisation))
-        return _solve_lower(self.lower[self.pivots], scores[self.pivots], lower=True), intercept
-
-
-def _prepare_row_space(request: Request) -> Prepared:
+def _prepare_rows(request: Request) -> Prepared:
     """Prepare in the space of the rows, for one fold."""
-    design, policy = request.design, request.policy
-    if request.has_folds:
-        raise ValueError("with fewer rows than columns one fold is prepared at a time")
-    weights = request.weights[0, :]
-    standardisation = design.standardisation(weights, centred=request.fit_intercept)
-    unit = request_unit(request, standardisation)[0]
-    inverse_unit = np.divide(1.0, unit, out=np.zeros_like(unit), where=unit > 0)
-    products = design.row_products(inverse_unit, standardisation)
-    eps = float(np.finfo(np.float64).eps)
-    tol = policy.rank_tolerance * design.n_rows * eps * float(products.diagonal().max())
-    with single_threaded_blas():
-        factor, order, rank, _ = dpstrf(products, tol=tol, lower=1, overwrite_a=1)
-    rank, order = max(int(rank), 1), order - 1  # one column of zeros where all are constant
-    lower = np.zeros((design.n_rows, rank))
-    lower[order] = np.tril(factor)[:, :rank]
-    reduced, identity = design.like(lower), Standardisation.identity(rank)
+    space = RowSpace.of(request)
+    reduced, rank = request.design.like(space.lower), space.lower.shape[1]
+    identity = Standardisation.identity(rank)
     preconditioner = GramPreconditioner(
-        *(reduced, identity, weights, np.ones(rank), request.fit_intercept),
-        policy=policy,
+        *(reduced, identity, request.weights[0, :], np.ones(rank), request.fit_intercept),
+        policy=request.policy,
         allows_hessian=False,
     )
     preconditioner.compute()
-    space = _RowSpace(design, standardisation, inverse_unit, lower, order[:rank])
     return Prepared(
         *(reduced, identity, request.fit_intercept, np.ones((1, rank)), preconditioner, space)
     )
-
-
-def _solve_lower(triangle: FloatArray, right: FloatArray, *, lower: bool) -> FloatArray:
-    """Solve a triangular system; the solution of a zero system is zero."""
-    if not triangle.any():
-        return np.zeros_like(right)
-    return np.asarray(solve_triangular(triangle, right, lower=lower))

@@ -10,13 +10,16 @@ from typing import ClassVar
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import ColumnMerge, Linear, MemoryDesign, Standardisation, merge_columns
-from marginpursuit.solvers._penalty import (
+from marginpursuit.solvers._problem import (
     ROTATION_INVARIANT,
+    Prepared,
+    Problem,
+    Request,
+    Solution,
     mean_unit,
     mean_weights,
     request_unit,
 )
-from marginpursuit.solvers._problem import Prepared, Problem, Request, Solution
 from marginpursuit.solvers._quasi_newton import minimise
 from marginpursuit.solvers.preconditioners import DiagonalPreconditioner
 

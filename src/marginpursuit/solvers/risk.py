@@ -19,7 +19,6 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.design import Linear
 from marginpursuit.losses import LogisticLoss, MarginLoss
 from marginpursuit.solvers._problem import Prepared, Problem, Solution
-from marginpursuit.solvers._single_task import with_rows
 from marginpursuit.tasks import Labels, Tasks
 
 #: The tolerance of weighted risks that are solved as exactly as rounding permits.
@@ -148,7 +147,7 @@ class Risk:
         )
         weighted = np.flatnonzero(weights)
         if len(weighted) < max_copied_fraction * len(weights):
-            problem = with_rows(problem, weighted)
+            problem = problem.with_rows(weighted)
         solution = self.solve(problem)
         return replace(self.at(solution.linear), gap=float(solution.gap[0]))
 

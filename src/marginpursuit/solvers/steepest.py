@@ -18,8 +18,16 @@ import numpy as np
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Standardisation
-from marginpursuit.solvers._penalty import mean_weights, request_unit
-from marginpursuit.solvers._problem import Prepared, Problem, Progress, Request, Solution, Status
+from marginpursuit.solvers._problem import (
+    Prepared,
+    Problem,
+    Progress,
+    Request,
+    Solution,
+    Status,
+    mean_weights,
+    request_unit,
+)
 from marginpursuit.solvers.preconditioners import ScalarPreconditioner
 
 __all__ = ["SteepestDescentSolver", "prepare_raw"]

@@ -28,8 +28,15 @@ from marginpursuit._validation import FloatArray, between, count, inside, positi
 from marginpursuit.design import Design, MemoryDesign
 from marginpursuit.location import consistent_quantile_scale, quantile_scale
 from marginpursuit.losses import MarginLoss
-from marginpursuit.solvers._penalty import ROTATION_INVARIANT
-from marginpursuit.solvers._problem import Prepared, Problem, Progress, Request, Solution, Status
+from marginpursuit.solvers._problem import (
+    ROTATION_INVARIANT,
+    Prepared,
+    Problem,
+    Progress,
+    Request,
+    Solution,
+    Status,
+)
 from marginpursuit.solvers.sampling import (
     RowSampler,
     StoppingCriterion,

@@ -1,0 +1,76 @@
+"""Coordinates in the space of the rows, for fewer rows than columns.
+
+An optimal coefficient vector is a combination of rows: with a factor of the n × n matrix of inner
+products K = L Lᵀ the problem is that of a design with rows L, and no d × d matrix is computed.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dpstrf
+
+from marginpursuit._namespaces import to_numpy
+from marginpursuit._threads import single_threaded_blas
+from marginpursuit._validation import FloatArray
+from marginpursuit.design import Design, Linear, Standardisation
+from marginpursuit.solvers._problem import Request, request_unit
+
+
+@dataclass(frozen=True, slots=True)
+class RowSpace:
+    """Coordinates from a factorisation K = L Lᵀ of the inner products of the rows.
+
+    A point c has the scores L c and the norm of the penalty. It stands for the combination of the
+    pivot rows P with factors a such that L c = K a, that is (L_P)ᵀ a = c.
+    """
+
+    design: Design
+    standardisation: Standardisation
+    inverse_unit: FloatArray  # (n_columns,), 1/u, or zero
+    lower: FloatArray  # (n_rows, rank)
+    pivots: NDArray[np.intp]
+
+    def to_data(self, linear: Linear) -> Linear:
+        """Translate a point to a model for the rows as they are."""
+        combinations = np.zeros((self.design.n_rows, linear[0].shape[1]))
+        combinations[self.pivots] = _solve_lower(self.lower[self.pivots].T, linear[0], lower=False)
+        columns = [self.design.adjoint(c, self.standardisation) for c in combinations.T]
+        coef = self.inverse_unit[:, np.newaxis] * np.column_stack(columns)
+        return self.standardisation.to_data((coef, linear[1]))
+
+    def from_data(self, linear: Linear) -> Linear:
+        """Translate a model for the rows as they are."""
+        coef, intercept = self.standardisation.from_data(linear)
+        zero = np.zeros(coef.shape[1])
+        scores = to_numpy(self.design.scores(coef, zero, self.standardisation))
+        return _solve_lower(self.lower[self.pivots], scores[self.pivots], lower=True), intercept
+
+    @classmethod
+    def of(cls, request: Request) -> "RowSpace":
+        """Factorise the inner products of the standardised rows of a request with one fold."""
+        if request.has_folds:
+            raise ValueError("with fewer rows than columns one fold is prepared at a time")
+        design = request.design
+        standardisation = design.standardisation(
+            request.weights[0, :], centred=request.fit_intercept
+        )
+        unit = request_unit(request, standardisation)[0]
+        inverse_unit = np.divide(1.0, unit, out=np.zeros_like(unit), where=unit > 0)
+        products = design.row_products(inverse_unit, standardisation)
+        eps = float(np.finfo(np.float64).eps)
+        tol = request.policy.rank_tolerance * design.n_rows * eps * float(products.diagonal().max())
+        with single_threaded_blas():
+            factor, order, rank, _ = dpstrf(products, tol=tol, lower=1, overwrite_a=1)
+        rank, order = max(int(rank), 1), order - 1  # one column of zeros where all are constant
+        lower = np.zeros((design.n_rows, rank))
+        lower[order] = np.tril(factor)[:, :rank]
+        return cls(design, standardisation, inverse_unit, lower, order[:rank])
+
+
+def _solve_lower(triangle: FloatArray, right: FloatArray, *, lower: bool) -> FloatArray:
+    """Solve a triangular system; the solution of a zero system is zero."""
+    if not triangle.any():
+        return np.zeros_like(right)
+    return np.asarray(solve_triangular(triangle, right, lower=lower))
