@@ -116,6 +116,20 @@ def test_scaling_uses_training_rows_only(scaling):
     np.testing.assert_array_equal(sparse, scaled)
 
 
+def test_rows_of_unit_length_have_standardised_columns_before():
+    generator = np.random.default_rng(1)
+    train, test = generator.normal(size=(30, 4)) * [1, 5, 9, 0], generator.normal(size=(9, 4))
+    train[0] = train.mean(axis=0)
+    scaled, others = scale_columns(train, test, "unit-rows")
+    standard = scale_columns(train, test, "standard")
+    for rows, before in zip((scaled, others), standard, strict=True):
+        norms = np.linalg.norm(before, axis=1)
+        np.testing.assert_allclose(rows * norms[:, None], before, atol=1e-14)
+    np.testing.assert_allclose(np.linalg.norm(others, axis=1), 1.0)
+    zero, _ = scale_columns([[1.0], [2.0], [3.0]], [[2.0]], "unit-rows")
+    np.testing.assert_array_equal(zero, [[-1.0], [0.0], [1.0]])
+
+
 def test_scaling_rejects_unknown_names():
-    with pytest.raises(ValueError, match=r"one of \('none', 'min-max', 'standard'\); got 'max'"):
+    with pytest.raises(ValueError, match=r"one of \('none', .*'unit-rows'\); got 'max'"):
         scale_columns([[1.0]], [[1.0]], "max")

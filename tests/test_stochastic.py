@@ -31,14 +31,14 @@ def data(n=120, d=6, seed=0):
     return X, np.sign(X @ rng.normal(size=d) + rng.normal(size=n))
 
 
-def reference_steps(X, y, alpha, loss, rows, w, t=0):
+def reference_steps(X, y, alpha, loss, rows, w, t=0, factor=1.0):
     """Take the steps as printed in the paper, one after the other."""
     root = np.sqrt(alpha)
     for i in rows:
         m = y[i] * (X[i] @ w)
         psi = float(influence((loss.margin - m) / loss.scale))
         step = 1 / (loss.scale * root * (1 + t))
-        w = (1 - alpha * step) * w + psi * y[i] * X[i] / (root * (1 + t))
+        w = (1 - factor * alpha * step) * w + psi * y[i] * X[i] / (root * (1 + t))
         w, t = w * min(1.0, 1 / (root * np.linalg.norm(w))), t + 1
     return w
 
@@ -67,6 +67,17 @@ class TestPath:
             assert_array_equal(path.n_gradients, checkpoints)
             assert_array_equal(path.intercept, 0)
             assert_array_equal(path.scale, loss.scale)
+
+    def test_a_penalty_without_the_half_shrinks_twice_as_much(self):
+        X, y = data()
+        start, rows = sampled(3, 120, 6, 300)
+        path = stochastic_margin_pursuit(
+            *(X, y, 0.1, 300), halved_penalty=False, rescale_after=100, random_state=3
+        )
+        first = reference_steps(X, y, 0.1, MarginLoss(), rows[:100], start, factor=2.0)
+        later = replace(MarginLoss(), scale=float(path.scale[-1]))
+        wanted = reference_steps(X, y, 0.1, later, rows[100:], first, t=100, factor=2.0)
+        assert_allclose(path.coef[-1], wanted, rtol=1e-8)
 
     @pytest.mark.parametrize("rule", ["printed", "consistent"])
     def test_rescaling_once(self, rule):

@@ -11,7 +11,7 @@ from marginpursuit.datasets.loading import Dataset
 __all__ = ["SCALINGS", "Split", "paper_split", "scale_columns"]
 
 #: The scalings of `scale_columns`. The paper does not name its own.
-SCALINGS = ("none", "min-max", "standard")
+SCALINGS = ("none", "min-max", "standard", "unit-rows")
 
 
 class Split(NamedTuple):
@@ -89,15 +89,15 @@ def paper_split(
 
 
 def scale_columns(train: Any, test: Any, scaling: str) -> tuple[FloatArray, FloatArray]:
-    """Scale columns by statistics of the training rows.
+    """Scale columns by statistics of the training rows, or columns and then rows.
 
     Parameters
     ----------
     train, test : array-like or sparse array of shape (n_rows, n_columns)
         Rows.
-    scaling : {"none", "min-max", "standard"}
+    scaling : {"none", "min-max", "standard", "unit-rows"}
         "min-max" maps the training columns to [0, 1], "standard" to mean 0 and variance 1. A
-        constant column is only centred.
+        constant column is only centred. "unit-rows" divides each row of "standard" by its norm.
 
     Returns
     -------
@@ -125,4 +125,13 @@ def scale_columns(train: Any, test: Any, scaling: str) -> tuple[FloatArray, Floa
     else:
         origin, unit = rows.mean(axis=0), rows.std(axis=0)
     unit = np.where(unit > 0, unit, 1.0)
-    return (rows - origin) / unit, (others - origin) / unit
+    rows, others = (rows - origin) / unit, (others - origin) / unit
+    if scaling == "unit-rows":
+        return _unit_rows(rows), _unit_rows(others)
+    return rows, others
+
+
+def _unit_rows(rows: FloatArray) -> FloatArray:
+    """Divide each row by its norm; a row of zeros stays zero."""
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return np.asarray(rows / np.where(norms > 0, norms, 1.0))

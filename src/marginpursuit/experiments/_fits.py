@@ -45,6 +45,12 @@ class Fit:
         that stop by themselves.
     rescaling : Rescaling or None
         The one-time change of the scale; None for a constant scale.
+    halved : bool
+        Whether the penalty of stochastic margin pursuit is (λ/2)‖w‖² or λ‖w‖².
+    margin : float
+        The margin level γ of the learner "minimiser"; 1 for the others.
+    overconfidence : float
+        The overconfidence weight τ of the learner "minimiser"; 1 for the others.
     """
 
     data: str
@@ -54,6 +60,9 @@ class Fit:
     penalty: float = 0.0
     epochs: int = 0
     rescaling: Rescaling | None = None
+    halved: bool = True
+    margin: float = 1.0
+    overconfidence: float = 1.0
 
     @property
     def sample(self) -> tuple[str, str, int]:
@@ -82,7 +91,10 @@ def draw_sample(data: str, scaling: str, trial: int) -> Sample:
 def run_fit(fit: Fit, sample: Sample) -> dict[str, Any]:
     """Run a fit; return errors and margin statistics at each checkpoint, as JSON types."""
     begin = time.perf_counter()
-    task = Task(sample.X, sample.y, fit.trial, fit.penalty, fit.epochs, fit.rescaling)
+    task = Task(
+        *(sample.X, sample.y, fit.trial, fit.penalty, fit.epochs, fit.rescaling),
+        *(fit.halved, fit.margin, fit.overconfidence),
+    )
     path = LEARNERS[fit.learner](task)
     seconds = time.perf_counter() - begin
     margins = sample.y[:, np.newaxis] * (sample.X @ path.coef.T + path.intercept)
@@ -90,6 +102,8 @@ def run_fit(fit: Fit, sample: Sample) -> dict[str, Any]:
         raise FloatingPointError("coefficients or margins exceed the largest float")
     mean, deviation = margins.mean(axis=0), margins.std(axis=0)
     divisor = np.where(deviation > 0, deviation, 1.0)
+    scale = np.broadcast_to(path.scale, mean.shape)
+    n_correct = np.maximum(np.count_nonzero(margins > 0, axis=0), 1)
     return {
         "gradients": path.gradients.tolist(),
         "train_error": _rounded(_error_rates(path, sample.X, sample.y)),
@@ -99,6 +113,8 @@ def run_fit(fit: Fit, sample: Sample) -> dict[str, Any]:
         "variance": _rounded(deviation**2),
         "skewness": _rounded(np.mean(((margins - mean) / divisor) ** 3, axis=0)),
         "location": _rounded(catoni_location(margins, 1.0, axis=0)),
+        "own_location": _rounded(catoni_location(margins, scale, axis=0)),
+        "above_level": _rounded(np.sum(margins > fit.margin, axis=0) / n_correct),
         "scale": _rounded(path.scale),
         "seconds": round(seconds, 6),
     }

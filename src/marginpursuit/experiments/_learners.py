@@ -54,6 +54,9 @@ class Task:
     penalty: float
     epochs: int
     rescaling: Rescaling | None
+    halved: bool = True
+    margin: float = 1.0
+    overconfidence: float = 1.0
 
     @property
     def checkpoints(self) -> NDArray[np.intp]:
@@ -84,7 +87,13 @@ def _margin_pursuit(task: Task) -> CoefficientPath:
     if task.rescaling is not None:
         return _rescaled(task, task.rescaling)
     path = stochastic_margin_pursuit(
-        task.X, task.y, task.penalty, int(marks[-1]), checkpoints=marks, random_state=task.random
+        task.X,
+        task.y,
+        task.penalty,
+        int(marks[-1]),
+        halved_penalty=task.halved,
+        checkpoints=marks,
+        random_state=task.random,
     )
     return CoefficientPath(marks, path.coef)
 
@@ -99,6 +108,7 @@ def _rescaled(task: Task, change: Rescaling) -> CoefficientPath:
         task.y,
         task.penalty,
         switch,
+        halved_penalty=task.halved,
         checkpoints=np.union1d(marks[marks <= switch], switch),
         random_state=random,
     )
@@ -116,6 +126,7 @@ def _rescaled(task: Task, change: Rescaling) -> CoefficientPath:
         task.penalty,
         int(marks[-1]) - switch,
         loss=MarginLoss(scale=scale),
+        halved_penalty=task.halved,
         step=None if change.step == "over scale" else 1.0 / np.sqrt(task.penalty),
         steps_before=switch if change.clock == "on" else 0,
         start=coef,
@@ -130,12 +141,13 @@ def _rescaled(task: Task, change: Rescaling) -> CoefficientPath:
 
 
 def _pegasos(task: Task) -> CoefficientPath:
-    """Run Pegasos without an intercept."""
+    """Run Pegasos with its projection and without an intercept."""
     marks = task.checkpoints
     model = PegasosClassifier(
         alpha=task.penalty,
         fit_intercept=False,
         max_iter=int(marks[-1]),
+        project=True,
         checkpoints=marks,
         random_state=task.random,
         n_threads=1,
@@ -150,9 +162,23 @@ def _untuned(task: Task) -> CoefficientPath:
     return CoefficientPath(gradients, model.coef_, model.intercept_, np.array([model.scale_]))
 
 
+def _minimiser(task: Task) -> CoefficientPath:
+    """Minimise the loss of all rows at s = 1, without penalty or intercept."""
+    model = MarginPursuitClassifier.as_published(
+        margin=task.margin,
+        scale=1.0,
+        overconfidence=task.overconfidence,
+        fit_intercept=False,
+        tol=1e-9,
+        n_threads=1,
+    ).fit(task.X, task.y)
+    return CoefficientPath(np.array([model.n_passes_ * len(task.y)]), model.coef_)
+
+
 #: The learners, by name.
 LEARNERS: dict[str, Callable[[Task], CoefficientPath]] = {
     "margin pursuit": _margin_pursuit,
     "Pegasos": _pegasos,
     "untuned": _untuned,
+    "minimiser": _minimiser,
 }

@@ -26,6 +26,7 @@ from marginpursuit.experiments._store import Store, code_version
 from marginpursuit.experiments.calibration_curves import CalibrationCurves
 from marginpursuit.experiments.cubic_conditions import CubicConditions
 from marginpursuit.experiments.loss_shapes import LossShapes
+from marginpursuit.experiments.margin_location import MarginLocation
 from marginpursuit.experiments.method_losses import MethodLosses
 from marginpursuit.experiments.naive_scaling import NaiveScaling
 from marginpursuit.experiments.one_time_rescaling import OneTimeRescaling
@@ -44,6 +45,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         NaiveScaling(),
         OneTimeRescaling(),
         Untuned(),
+        MarginLocation(),
     )
 }
 
@@ -181,7 +183,7 @@ def _select(names: Iterable[str] | None) -> list[Experiment]:
 def _without_missing_data(setting: Setting, fetch: bool) -> tuple[Setting, dict[str, str]]:
     """Return the setting with the available data sets, and the reasons for the others."""
     not_run = {}
-    for name in setting.datasets:
+    for name in setting.tabled:
         try:
             load(name, fetch=fetch)
         except DatasetError as error:
@@ -189,7 +191,8 @@ def _without_missing_data(setting: Setting, fetch: bool) -> tuple[Setting, dict[
     left = [name for name in setting.datasets if name not in not_run]
     if not left:
         raise DatasetError("no data set is available. " + " ".join(not_run.values()))
-    return replace(setting, datasets=left), not_run
+    beside = [name for name in setting.beside if name not in not_run]
+    return replace(setting, datasets=left, beside=beside), not_run
 
 
 def _collect(

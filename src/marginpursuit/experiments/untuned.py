@@ -34,7 +34,7 @@ class Untuned(Experiment):
         """Return the untuned fits, and those of figures 3 and 4."""
         own = [
             Fit(data, "none", trial, "untuned")
-            for data in setting.datasets
+            for data in setting.tabled
             for trial in range(setting.trials)
         ]
         return own + NaiveScaling().plan(setting)
@@ -60,14 +60,14 @@ class Untuned(Experiment):
     def tables(self, setting: Setting, results: Results) -> list[Table]:
         """Return test errors and cost."""
         rows = []
-        for data in setting.datasets:
+        for data in setting.tabled:
             fit = _untuned(data)
             gradients = results.trials(fit, "gradients")[:, 0].mean()
             seconds = float(np.median(results.trials(fit, "seconds")))
             cost = f"{gradients:.0f} gradients, {1000 * seconds:.1f} ms"
             best = [_best(setting, results, data, peer) for peer in self.peers]
             cells = [f"{percent(results.lowest(b))} ({b.scaling}, λ = {b.penalty:g})" for b in best]
-            rows.append((data, percent(results.lowest(fit)), cost, *cells))
+            rows.append((setting.label(data), percent(results.lowest(fit)), cost, *cells))
         header = ("data", "untuned", "its cost", *(f"best {peer}" for peer in self.peers))
         title = "Without tuning, against the best of all λ and scalings"
         return [Table(title, "", header, tuple(rows))]

@@ -9,9 +9,9 @@ For margin level γ, scale s and penalty λ, step t = 0, 1, ... samples one row 
 
 and projects w onto the ball of radius 1/√λ. This is a step of size 1/(s √λ (1 + t)) along the
 negative gradient of the loss, whose factor s cancels, and of (λ/2)‖w‖². The paper does not state
-whether its penalty has the factor 1/2. The first w is random, the number of steps is given, and
-there is no intercept by default. The paper has no stopping criterion; the solver adds
-`StoppingCriterion`.
+whether its penalty has the factor 1/2; `halved_penalty=False` is λ‖w‖². The first w is random, the
+number of steps is given, and there is no intercept by default. The paper has no stopping criterion;
+the solver adds `StoppingCriterion`.
 
 Rows are sampled with replacement, with probabilities in proportion to their weights.
 """
@@ -167,6 +167,7 @@ def stochastic_margin_pursuit(
     delta: float = 0.05,
     step: float | None = None,
     steps_before: int = 0,
+    halved_penalty: bool = True,
     fit_intercept: bool = False,
     checkpoints: ArrayLike | None = None,
     start: ArrayLike | None = None,
@@ -200,6 +201,9 @@ def stochastic_margin_pursuit(
         printed. After a change of the scale it is 1/(s √λ) in any case.
     steps_before : int, default=0
         The first value of t: the number of steps of an earlier run that ended at `start`.
+    halved_penalty : bool, default=True
+        Whether the penalty is (λ/2)‖w‖², as for Pegasos, or λ‖w‖², whose gradient is twice as
+        large. The paper does not say.
     fit_intercept : bool, default=False
         Whether to fit an intercept, which is neither penalised nor projected.
     checkpoints : array-like of int, optional
@@ -250,7 +254,7 @@ def stochastic_margin_pursuit(
     coef = _random_start(random, (d,)) if start is None else _checked_start(start, d)
     path = _path_from(coef, loss.scale, at_steps)
     descent = replace(
-        _margin_descent(loss, alpha, sign, size),
+        _margin_descent(loss, alpha, sign, size, halved_penalty),
         coef=coef,
         fit_intercept=fit_intercept,
         t=n_before,
@@ -264,7 +268,7 @@ def stochastic_margin_pursuit(
         descend(design, [descent], sampler, n_first)
         if rescaling is not None and n_first < n_steps:
             scale = rescaling.scale(_margins(design, descent), alpha)
-            _set_loss(descent, replace(loss, scale=scale), alpha)
+            _set_loss(descent, replace(loss, scale=scale), alpha, halved_penalty)
             path.scale[at_steps > n_first] = scale
             descend(design, [descent], sampler, n_steps - n_first)
     return path
@@ -303,22 +307,27 @@ def _margins(design: Design, descent: Descent) -> FloatArray:
     return np.asarray(descent.sign * scores[:, 0])
 
 
-def _set_loss(descent: Descent, loss: MarginLoss, alpha: float) -> None:
+def _set_loss(descent: Descent, loss: MarginLoss, alpha: float, halved_penalty: bool) -> None:
     """Continue a descent with another loss and the step size of the paper for it."""
-    rescaled = _margin_descent(loss, alpha, descent.sign)
+    rescaled = _margin_descent(loss, alpha, descent.sign, None, halved_penalty)
     descent.loss, descent.rate, descent.decay = rescaled.loss, rescaled.rate, rescaled.decay
 
 
 def _margin_descent(
-    loss: MarginLoss, alpha: float, sign: FloatArray, step: float | None = None
+    loss: MarginLoss,
+    alpha: float,
+    sign: FloatArray,
+    step: float | None = None,
+    halved_penalty: bool = True,
 ) -> Descent:
     """Return the step sizes and the projection of the paper, without a starting point."""
     root = float(np.sqrt(alpha))
+    size = 1.0 / (loss.scale * root) if step is None else step
     return Descent(
         loss,
         sign,
-        rate=1.0 / (loss.scale * root) if step is None else step,
-        decay=root / loss.scale if step is None else alpha * step,
+        rate=size,
+        decay=(1.0 if halved_penalty else 2.0) * alpha * size,
         coef=np.empty(0),
         radius=1.0 / root,
     )
