@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.losses import INFLUENCE_BOUND, TRUNCATION, wide_curvature, wide_influence
-from marginpursuit.losses.catoni import influence_by_parts
 
 
 def power_of_two(size: FloatArray) -> FloatArray:
@@ -206,8 +205,21 @@ def _equation(point: FloatArray, z: FloatArray, weights: Weights) -> tuple[Float
         columns = slice(start, start + chunk)
         some = weights.columns(columns)
         u = point[:, None] - z[:, columns]
-        rests, curvatures = influence_by_parts(u)
+        rests, curvatures = _influence_by_parts(u)
         tally = tally + some.tally(u)
         rest += some.mean(rests)
         slope += some.mean(curvatures)
     return INFLUENCE_BOUND * weights.balance(np.asarray(tally)) + rest, slope
+
+
+def _influence_by_parts(u: FloatArray) -> tuple[FloatArray, FloatArray]:
+    r"""Return the rest of the influence and the curvature at each u, for sums that cancel.
+
+    For \|u\| > 1, ψ(u) = sign(u) B + rest with the rest -sign(u) d²(√2/2 - d/6), where
+    d = √2 - \|u\|; the curvature is d(√2 - d/2). For \|u\| ≤ 1 the rest is ψ(u) itself.
+    """
+    size = np.abs(u)
+    gap = np.maximum(TRUNCATION - size, 0.0)
+    outer = np.copysign(gap * gap * (0.5 * TRUNCATION - gap / 6.0), u)
+    rest = np.where(size > 1.0, -outer, u * (1.0 - u * u / 6.0))
+    return rest, gap * (TRUNCATION - 0.5 * gap)

@@ -44,8 +44,8 @@ from numpy.typing import ArrayLike, NDArray
 from marginpursuit._cubic import CubicRoots, cubic_roots
 from marginpursuit._validation import Elementwise, FloatArray, between, like, positive, real
 from marginpursuit.losses import INFLUENCE_BOUND, RHOS, TRUNCATION
-from marginpursuit.losses.catoni import TRUNCATION_REST
 from marginpursuit.losses.margin import margin_link
+from marginpursuit.losses.rhos import TRUNCATION_REST
 
 __all__ = [
     "CubicRoots",

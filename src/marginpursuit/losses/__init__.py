@@ -29,8 +29,6 @@ non-decreasing and 1-Lipschitz, and lies between -log(1 - u + u²/2) and log(1 +
 """
 
 from marginpursuit.losses.catoni import (
-    INFLUENCE_BOUND,
-    TRUNCATION,
     curvature,
     influence,
     influence_inverse,
@@ -41,10 +39,10 @@ from marginpursuit.losses.catoni import (
 from marginpursuit.losses.hinge import HingeLoss
 from marginpursuit.losses.joint import JointLoss
 from marginpursuit.losses.logistic import LogisticLoss
-from marginpursuit.losses.margin import RHOS, MarginLoss
+from marginpursuit.losses.margin import MarginLoss
 from marginpursuit.losses.projection import ProjectionLoss
 from marginpursuit.losses.protocol import Loss, require
-from marginpursuit.losses.rhos import Rho
+from marginpursuit.losses.rhos import INFLUENCE_BOUND, RHOS, TRUNCATION, Rho
 
 __all__ = [
     "INFLUENCE_BOUND",

@@ -9,16 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from marginpursuit._validation import Elementwise, FloatArray, between, like, positive, real, scalar
-from marginpursuit.losses.alternatives import HUBER, LOG_COSH, PSEUDO_HUBER, SQUARE
-from marginpursuit.losses.catoni import CATONI
 from marginpursuit.losses.protocol import KernelParameters
-from marginpursuit.losses.rhos import Rho, array_functions, at_most
+from marginpursuit.losses.rhos import RHOS, Rho, array_functions, at_most
 
 #: A function of margins and weights that returns weighted losses and weighted derivatives.
 Evaluation: TypeAlias = Callable[[Any, Any], tuple[Any, Any]]
-
-#: The choices of ρ, by name.
-RHOS: dict[str, Rho] = {rho.name: rho for rho in (CATONI, PSEUDO_HUBER, LOG_COSH, HUBER, SQUARE)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,9 @@
 
 from marginpursuit.losses.hinge import HingeLoss
 from marginpursuit.losses.logistic import LogisticLoss
-from marginpursuit.losses.margin import RHOS, MarginLoss
+from marginpursuit.losses.margin import MarginLoss
 from marginpursuit.losses.protocol import Loss
+from marginpursuit.losses.rhos import RHOS
 
 
 def from_kernel_parameters(code: float, margin: float, scale: float, overconfidence: float) -> Loss:
