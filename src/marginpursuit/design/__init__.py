@@ -8,14 +8,13 @@ from typing import Any
 from marginpursuit._namespaces import is_array_api
 from marginpursuit._threads import Threads
 from marginpursuit.blocks import Blocks
-from marginpursuit.design._base import Design, Sweep
-from marginpursuit.design._threaded_matrix import ReadPolicy
+from marginpursuit.design._base import Design, Linear, Standardisation, Sweep
+from marginpursuit.design._matrix import ReadPolicy
 from marginpursuit.design.arrays import ArrayDesign
 from marginpursuit.design.blocks import BlockDesign
 from marginpursuit.design.column_merge import ColumnMerge, merge_columns
 from marginpursuit.design.memory import MemoryDesign
 from marginpursuit.design.rows import elements_per_row, loaded, take_rows
-from marginpursuit.design.standardisation import Linear, Standardisation
 
 __all__ = [
     "ArrayDesign",

@@ -9,13 +9,11 @@ import numpy as np
 from marginpursuit import _kernels
 from marginpursuit._validation import FloatArray
 from marginpursuit.design._base import Sweep
-from marginpursuit.design._threaded_matrix import ThreadedMatrix
+from marginpursuit.design._matrix import MatrixDesign
 from marginpursuit.tasks import JointTasks, Tasks
 
 
-def sweep_joint(
-    rows: ThreadedMatrix, coef: FloatArray, intercept: FloatArray, tasks: Tasks
-) -> Sweep:
+def sweep_joint(rows: MatrixDesign, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
     """Sweep dense or CSR rows for joint tasks."""
     assert isinstance(tasks, JointTasks)
     n_scores, n_columns, n_classes = len(intercept), rows.n_columns, tasks.n_classes

@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 from marginpursuit._threads import Threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.blocks import BlockResults, Blocks
-from marginpursuit.design._base import Design, Flags, Sweep
+from marginpursuit.design._base import Design, Flags, Standardisation, Sweep
 from marginpursuit.design.memory import MemoryDesign
-from marginpursuit.design.standardisation import Standardisation
 from marginpursuit.tasks import Tasks
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from marginpursuit.design.standardisation import Linear
+from marginpursuit.design._base import Linear
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,11 @@
-"""Rows in memory, or mapped into it: a dense array or a CSR matrix, read as it is."""
+"""Rows in memory, or mapped into it: a dense array or a CSR matrix, read as it is.
 
-from collections.abc import Iterator
-from typing import Any
+Each function `sweep_...` sums the losses and gradients of several tasks in one pass over the rows;
+they differ in how the products are made. `sweep_for` chooses.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,69 +14,33 @@ from marginpursuit import _kernels
 from marginpursuit._kernels import Descent
 from marginpursuit._threads import Threads, single_threaded_blas
 from marginpursuit._validation import FloatArray
-from marginpursuit.design import _moments
-from marginpursuit.design._base import Design, Flags, Sweep
-from marginpursuit.design._sweeps import sweep_csr, sweep_for
-from marginpursuit.design._threaded_matrix import Block, ReadPolicy, ThreadedMatrix
-from marginpursuit.design.standardisation import Standardisation
-from marginpursuit.tasks import Tasks
+from marginpursuit.design._base import Flags, Standardisation, Sweep
+from marginpursuit.design._joint import sweep_joint
+from marginpursuit.design._matrix import Block, MatrixDesign
+from marginpursuit.tasks import JointTasks, Tasks
+
+_Sweeper: TypeAlias = Callable[[MatrixDesign, FloatArray, FloatArray, Tasks], Sweep]
 
 
-class MemoryDesign(Design):
+class MemoryDesign(MatrixDesign):
     """A dense array or a CSR matrix, read by the compiled kernels where they are installed.
 
-    Parameters
-    ----------
-    matrix : ndarray or CSR matrix of shape (n_rows, n_columns)
-        The rows, of any real dtype.
-    threads : Threads, optional
-        Worker threads, which belong to the caller.
-    padded : ndarray of float32, optional
-        The same rows with zero columns appended, for products in float32.
-    policy : ReadPolicy, optional
-        The sizes of the units of work.
+    The parameters are those of `MatrixDesign`.
     """
-
-    def __init__(
-        self,
-        matrix: Any,
-        threads: Threads | None = None,
-        *,
-        padded: NDArray[np.float32] | None = None,
-        policy: ReadPolicy | None = None,
-    ) -> None:
-        super().__init__(matrix.shape[0], matrix.shape[1], threads)
-        self._rows = ThreadedMatrix(matrix, self.threads, padded, policy)
-        self.is_sparse = self._rows.is_sparse
-        if padded is not None:
-            self.rounding = 1e-8  # of sums of float32 products
-        self.capabilities = frozenset({"subset", "row_access", "descend"})
-        if hasattr(self._rows.kernels, "dual_pass"):
-            self.capabilities |= {"dual_pass"}
-
-    @property
-    def matrix(self) -> Any:
-        """The rows as they are."""
-        return self._rows.matrix
-
-    @property
-    def n_stored(self) -> int:
-        """The number of stored elements."""
-        return self._rows.n_stored
 
     @property
     def tasks_per_pass(self) -> int:
         """The number of tasks that one `dual_pass` is for."""
-        return int(self._rows.kernels.tasks_per_pass)
+        return int(self.kernels.tasks_per_pass)
 
     def descend(self, descent: Descent, draws: NDArray[np.intp]) -> None:
         """Take stochastic gradient steps along drawn rows as they are: capability "descend"."""
-        self._rows.make_contiguous()
-        self._rows.kernels.descend(descent, draws)
+        self.make_contiguous()
+        self.kernels.descend(descent, draws)
 
     def dual_pass(self, *arguments: Any) -> None:
         """Visit CSR rows as they are by dual coordinate ascent: capability "dual_pass"."""
-        self._rows.kernels.dual_pass(*arguments)
+        self.kernels.dual_pass(*arguments)
 
     def with_matrix(self, matrix: Any) -> "MemoryDesign":
         """Return a design of an equivalent matrix, whose passes count as passes of this design."""
@@ -90,17 +58,17 @@ class MemoryDesign(Design):
         """Return a design of some rows; a slice of dense rows is not copied."""
         if isinstance(rows, slice) or self.is_sparse:
             return MemoryDesign(self.matrix[rows], threads)
-        return MemoryDesign(self._rows.copy_rows(rows), threads)
+        return MemoryDesign(self.copy_rows(rows), threads)
 
     def cached_subset(self, rows: NDArray[np.intp]) -> "MemoryDesign":
         """Return a design of a few dense rows, in rising order; rows of the last call are kept."""
-        return MemoryDesign(self._rows.cached_rows(rows))
+        return MemoryDesign(self.cached_rows(rows))
 
     def float32_copy(
         self, order: NDArray[np.intp], standardisation: Standardisation
     ) -> "MemoryDesign | None":
         """Return a float32 copy of the standardised dense rows, unless that is too large."""
-        policy = self._rows.policy
+        policy = self.policy
         if self.is_sparse or 4 * self.n_rows * self.n_columns > policy.max_copy_bytes:
             return None
         width = -(-self.n_columns // _kernels.TILE_PADDING) * _kernels.TILE_PADDING
@@ -118,7 +86,7 @@ class MemoryDesign(Design):
                 # about zero are farther out in standard deviations.
                 np.clip(chunk, -1e15, 1e15, out=rows[span])
 
-        list(self.threads.map(run, self._rows.blocks))
+        list(self.threads.map(run, self.blocks))
         return MemoryDesign(rows, self.threads, padded=padded, policy=policy)
 
     def sweep(
@@ -130,27 +98,12 @@ class MemoryDesign(Design):
     ) -> Sweep:
         """Sum losses and gradients over the rows, for each task, in one pass."""
         self.n_passes += 1
-        sweep = sweep_for(self._rows, tasks)
+        sweep = sweep_for(self, tasks)
         if sweep is sweep_csr:  # its kernel standardises while it copies coefficients
             mean, factors = standardisation.mean, standardisation.inverse_deviation
-            return sweep_csr(self._rows, coef, intercept, tasks, mean, factors)
-        raw = sweep(self._rows, *standardisation.to_data((coef, intercept)), tasks)
+            return sweep_csr(self, coef, intercept, tasks, mean, factors)
+        raw = sweep(self, *standardisation.to_data((coef, intercept)), tasks)
         return Sweep(raw.value, standardisation.gradient(raw.gradient, raw.slope), raw.slope)
-
-    def quadratic_forms(self, matrix: FloatArray | None = None) -> FloatArray:
-        """Return x·Mx for every row as it is; without a matrix, ‖x‖²."""
-        self.n_passes += 1
-        return _moments.quadratic_forms(self._rows, matrix)
-
-    def absolute_products(
-        self, weights: FloatArray, standardisation: Standardisation, *, with_intercept: bool
-    ) -> FloatArray:
-        """Return the weighted sum of |z_j| Σ_k |z_k|, a diagonal that majorises the Gram matrix."""
-        self.n_passes += 1
-        return _moments.absolute_products(
-            *(self._rows, weights, standardisation.mean, standardisation.inverse_deviation),
-            with_intercept=with_intercept,
-        )
 
     def scaled_rows(self, mean: FloatArray, factors: FloatArray) -> FloatArray:
         """Return all rows factors · (x - mean) as a dense array."""
@@ -158,24 +111,24 @@ class MemoryDesign(Design):
         return np.asarray((rows - mean) * factors)
 
     def _sweep(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
-        return sweep_for(self._rows, tasks)(self._rows, coef, intercept, tasks)
+        return sweep_for(self, tasks)(self, coef, intercept, tasks)
 
     def _scores(self, coef: FloatArray, intercept: FloatArray) -> FloatArray:
         if len(intercept) > 1:
             return super()._scores(coef, intercept)
-        rows, out, column = self._rows, np.empty(self.n_rows), np.ascontiguousarray(coef[:, 0])
+        out, column = np.empty(self.n_rows), np.ascontiguousarray(coef[:, 0])
 
         def run(block: Block) -> None:
             _, first, last = block
-            rows.kernels.scores(first, last, column, float(intercept[0]), out)
+            self.kernels.scores(first, last, column, float(intercept[0]), out)
 
-        list(self.threads.map(run, rows.blocks))
+        list(self.threads.map(run, self.blocks))
         return out[:, np.newaxis]
 
     def _score_chunks(
         self, coef: FloatArray, intercept: FloatArray
     ) -> Iterator[tuple[slice, FloatArray]]:
-        for span, chunk in self._rows.chunks(0, self.n_rows, len(intercept)):
+        for span, chunk in self.chunks(0, self.n_rows, len(intercept)):
             yield span, chunk @ coef + intercept
 
     def _held_out_scores(
@@ -183,40 +136,155 @@ class MemoryDesign(Design):
     ) -> list[FloatArray]:
         own = [fold == k for k in range(len(held_out))]
         coefs = [coef if tasks.all() else coef[:, tasks] for tasks in own]
-        rows = self._rows
-        chunks: list[list[list[FloatArray]]] = [[[] for _ in own] for _ in rows.blocks]
+        chunks: list[list[list[FloatArray]]] = [[[] for _ in own] for _ in self.blocks]
 
         def run(block: Block) -> None:
             number, first, last = block
-            for span, chunk in rows.chunks(first, last, len(fold)):
+            for span, chunk in self.chunks(first, last, len(fold)):
                 for kept, its_coef, tasks, flags in zip(
                     chunks[number], coefs, own, held_out[:, span], strict=True
                 ):
                     kept.append(chunk[flags] @ its_coef + intercept[tasks])
 
         with single_threaded_blas():
-            list(self.threads.map(run, rows.blocks))
+            list(self.threads.map(run, self.blocks))
         return [
             np.concatenate([x for some in kept for x in some]) for kept in zip(*chunks, strict=True)
         ]
 
-    def _adjoint(self, factors: FloatArray) -> FloatArray:
-        return _moments.adjoint(self._rows, factors)
 
-    def _gram(self, weights: FloatArray, mean: FloatArray) -> FloatArray:
-        return _moments.gram(self._rows, weights, mean)
+def sweep_for(rows: MatrixDesign, tasks: Tasks) -> _Sweeper:
+    """Choose how to sweep these rows for these tasks."""
+    if isinstance(tasks, JointTasks):
+        return sweep_joint
+    if not tasks.has_kernels:
+        return sweep_any_loss
+    if len(tasks) == 1:
+        return sweep_one_task
+    if rows.is_sparse:
+        return sweep_csr
+    if rows.padded is not None and len(tasks) <= _kernels.TILE_TASKS:
+        return sweep_tiles
+    return sweep_by_products
 
-    def _squares(self, weights: FloatArray, mean: FloatArray) -> FloatArray:
-        return _moments.squares(self._rows, weights, mean)
 
-    def _fold_moments(self, weights: FloatArray, mean: FloatArray) -> tuple[FloatArray, FloatArray]:
-        return _moments.fold_moments(self._rows, weights, mean)
+def sweep_one_task(
+    rows: MatrixDesign, coef: FloatArray, intercept: FloatArray, tasks: Tasks
+) -> Sweep:
+    """Sweep by the fused kernel: scores, loss and gradient while a row is in cache."""
+    gradients = np.zeros((len(rows.blocks), rows.n_columns))
+    sums = np.empty((len(rows.blocks), 2))
+    column, offset = np.ascontiguousarray(coef[:, 0]), float(intercept[0])
+    (loss,), sign, weights = tasks.losses, tasks.sign(0), tasks.weights[tasks.fold[0]]
 
-    def _row_norms(self, mean: FloatArray, factors: FloatArray) -> FloatArray:
-        return _moments.row_norms(self._rows, mean, factors)
+    def run(block: Block) -> None:
+        number, first, last = block
+        sums[number] = rows.kernels.sweep(
+            first, last, loss, sign, weights, column, offset, gradients[number]
+        )
 
-    def _largest(self, columns: NDArray[np.intp]) -> FloatArray:
-        return _moments.largest(self._rows, columns)
+    list(rows.threads.map(run, rows.blocks))
+    value, slope = sums.sum(axis=0)
+    return Sweep(np.array([value]), gradients.sum(axis=0)[:, np.newaxis], np.array([slope]))
 
-    def _row_products(self, mean: FloatArray, factors: FloatArray) -> FloatArray:
-        return _moments.row_products(self._rows, mean, factors)
+
+def sweep_by_products(
+    rows: MatrixDesign, coef: FloatArray, intercept: FloatArray, tasks: Tasks
+) -> Sweep:
+    """Sweep dense rows by two matrix products a chunk, with the losses in between."""
+    n_tasks, n_columns = len(tasks), rows.n_columns
+    parameters = tasks.loss_parameters
+    coef_rows = np.ascontiguousarray(coef.T, dtype=rows.product_type)
+
+    def add(first: int, last: int, total: FloatArray) -> None:
+        for start, stop, used in tasks.used_ranges(first, last):
+            own = parameters[used], tasks.codes, tasks.weights, tasks.positive[used]
+            columns, fold, offset = coef_rows[used], tasks.fold[used], intercept[used]
+            gradient, (value, slope) = np.zeros((len(used), n_columns)), np.zeros((2, len(used)))
+            for span, chunk in rows.chunks(start, stop, n_tasks):
+                scores = np.ascontiguousarray(columns @ chunk.T, dtype=np.float64)
+                _kernels.task_losses(
+                    *(span.start, *own, fold, offset, scores, value, slope, 0, len(used))
+                )
+                gradient += scores.astype(rows.product_type, copy=False) @ chunk
+            total[used] += np.column_stack([gradient, value, slope])
+
+    total = rows.sum_blocks((n_tasks, n_columns + 2), rows.n_rows, add)
+    value, slope = np.ascontiguousarray(total[:, n_columns:].T)
+    return Sweep(value, total[:, :n_columns].T, slope)
+
+
+def sweep_tiles(rows: MatrixDesign, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
+    """Sweep padded float32 rows by the kernel that keeps a tile of rows in cache."""
+    assert rows.padded is not None
+    n_tasks, width = len(tasks), rows.padded.shape[1]
+    parameters = tasks.loss_parameters
+
+    def add(first: int, last: int, total: FloatArray) -> None:
+        for start, stop, used in tasks.used_ranges(first, last):
+            padded_tasks = -(-len(used) // _kernels.TILE_GROUP) * _kernels.TILE_GROUP
+            coef_rows = np.zeros((padded_tasks, width), dtype=np.float32)
+            coef_rows[: len(used), : rows.n_columns] = coef.T[used]
+            gradient, (value, slope) = np.zeros((len(used), width)), np.zeros((2, len(used)))
+            _kernels.sweep_tiles(
+                *(rows.padded, start, stop, parameters[used], tasks.codes, tasks.weights),
+                *(tasks.positive[used], tasks.fold[used], coef_rows, intercept[used]),
+                *(gradient, value, slope),
+            )
+            total[used] += np.column_stack([gradient, value, slope])
+
+    total = rows.sum_blocks((n_tasks, width + 2), rows.n_rows, add)
+    value, slope = np.ascontiguousarray(total[:, width:].T)
+    return Sweep(value, total[:, : rows.n_columns].T, slope)
+
+
+def sweep_csr(
+    rows: MatrixDesign,
+    coef: FloatArray,
+    intercept: FloatArray,
+    tasks: Tasks,
+    mean: FloatArray | None = None,
+    factors: FloatArray | None = None,
+) -> Sweep:
+    """Sweep CSR rows for groups of tasks; each group has its coefficients of a column together.
+
+    With `mean` and `factors` coefficients and gradients are those of factors · (x - mean).
+    """
+    n_tasks, n_columns = len(tasks), rows.n_columns
+    mean = np.zeros(n_columns) if mean is None else mean
+    factors = np.ones(n_columns) if factors is None else factors
+    value, slope, gradient = np.empty(n_tasks), np.empty(n_tasks), np.empty((n_tasks, n_columns))
+    weights = np.ascontiguousarray(tasks.weights.T)
+    parameters, size = tasks.loss_parameters, rows.kernels.tasks_per_pass
+
+    starts, n_threads = range(0, n_tasks, size), rows.threads.n
+
+    def run(starts: range) -> None:
+        table = np.empty((n_columns, 2, size))  # 16 MB for text: one per thread
+        for first in starts:
+            rows.kernels.sweep_tasks(
+                *(parameters, tasks.codes, weights, tasks.positive, tasks.fold),
+                *(mean, factors, coef.T, intercept, table),
+                *(gradient, value, slope, first, min(first + size, n_tasks)),
+            )
+
+    list(rows.threads.map(run, [starts[k::n_threads] for k in range(n_threads)]))
+    return Sweep(value, gradient.T, slope)
+
+
+def sweep_any_loss(
+    rows: MatrixDesign, coef: FloatArray, intercept: FloatArray, tasks: Tasks
+) -> Sweep:
+    """Sweep with losses that the kernels do not have, in one more pass for each task."""
+    n_tasks = len(tasks)
+    value, slope, gradient = np.empty(n_tasks), np.empty(n_tasks), np.empty_like(coef)
+    scores = np.empty((rows.n_rows, n_tasks))
+    for span, chunk in rows.chunks(0, rows.n_rows, n_tasks):
+        scores[span] = chunk @ coef + intercept
+    for k, loss in enumerate(tasks.losses):
+        sign, weights = tasks.sign(k), tasks.weights[tasks.fold[k]]
+        margins = sign * scores[:, k]
+        derivative = weights * sign * loss.derivative(margins)
+        value[k], slope[k] = weights @ loss.value(margins), derivative.sum()
+        gradient[:, k] = rows._adjoint(derivative)
+    return Sweep(value, gradient, slope)

@@ -1,0 +1,380 @@
+"""A matrix in memory: the blocks that threads work on, and the moments of its rows.
+
+The block edges depend on the shape of the data alone, and the results of blocks are added in
+order: no result depends on the number of threads.
+
+Dense rows are centred before they are squared. CSR rows keep their zeros: sums are taken of the
+stored elements, and the terms of the mean are added afterwards.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from marginpursuit import _kernels
+from marginpursuit._threads import Threads, single_threaded_blas
+from marginpursuit._validation import FloatArray
+from marginpursuit.design._base import Design, Standardisation
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPolicy:
+    """Sizes of the units of work; measured by `benchmarks/sweeps.py` unless said otherwise."""
+
+    #: Stored elements below which a block costs more to hand to a thread than to sweep.
+    block_elements: int = 1 << 18
+    #: Blocks of a sweep; each has a gradient of its own.
+    max_blocks: int = 64
+    #: Elements that are converted for one matrix product: they fit a second-level cache.
+    chunk_elements: int = 1 << 17
+    #: Scores that one product with a sparse matrix computes.
+    sparse_scores: int = 1 << 21
+    #: Blocks that are summed by matrix products, bytes of all their sums, and rows of each.
+    max_product_blocks: int = 8
+    product_bytes: int = 1 << 26
+    min_block_rows: int = 512
+    #: Rows of one matrix product: fewer take longer to convert than to multiply.
+    min_product_rows: int = 1024
+    #: Fraction of the rows up to which rows with a non-zero factor are copied, the others unread.
+    max_copied_fraction: float = 0.1
+    #: Bytes of a float32 copy of the rows.
+    max_copy_bytes: int = 1 << 30
+
+
+class Block(NamedTuple):
+    """A range of rows [first, last) that one thread works on."""
+
+    number: int
+    first: int
+    last: int
+
+
+class MatrixDesign(Design):
+    """A dense array or CSR matrix with its kernels, blocks and moments.
+
+    Parameters
+    ----------
+    matrix : ndarray or CSR matrix of shape (n_rows, n_columns)
+        The rows, of any real dtype.
+    threads : Threads, optional
+        Worker threads, which belong to the caller.
+    padded : ndarray of float32, optional
+        The same rows with zero columns appended. Products with the coefficients of several tasks
+        are then in float32.
+    policy : ReadPolicy, optional
+        The sizes of the units of work.
+    """
+
+    def __init__(
+        self,
+        matrix: Any,
+        threads: Threads | None = None,
+        *,
+        padded: NDArray[np.float32] | None = None,
+        policy: ReadPolicy | None = None,
+    ) -> None:
+        super().__init__(matrix.shape[0], matrix.shape[1], threads)
+        self.policy = ReadPolicy() if policy is None else policy
+        self.matrix, self.padded = matrix, padded
+        self.is_sparse = sparse.issparse(matrix)
+        self.product_type = np.float64 if padded is None else np.float32
+        if padded is not None:
+            self.rounding = 1e-8  # of sums of float32 products
+        self.kernels = _kernels.rows(matrix)
+        self.capabilities = frozenset({"subset", "row_access", "descend"})
+        if hasattr(self.kernels, "dual_pass"):
+            self.capabilities |= {"dual_pass"}
+        edges = _block_edges(matrix, self.policy).tolist()
+        self.blocks = [Block(k, *pair) for k, pair in enumerate(pairwise(edges))]
+        self._last_copy = np.empty(0, dtype=np.intp), np.empty((0, self.n_columns))
+
+    @property
+    def n_stored(self) -> int:
+        """The number of stored elements."""
+        return int(self.matrix.indptr[-1] if self.is_sparse else self.matrix.size)
+
+    def make_contiguous(self) -> None:
+        """Copy dense rows whose elements are apart in memory: single rows are read faster."""
+        if not self.is_sparse and self.matrix.strides[1] != self.matrix.itemsize:
+            self.matrix = np.ascontiguousarray(self.matrix)
+            self.kernels = _kernels.rows(self.matrix)
+
+    def sum_blocks(
+        self, shape: tuple[int, int], n_items: int, add: Callable[[int, int, FloatArray], None]
+    ) -> FloatArray:
+        """Sum what add(first, last, total) adds to its total, over blocks of rows or columns.
+
+        Each block is for one thread, in which BLAS starts no others.
+        """
+        policy = self.policy
+        n_blocks = min(
+            policy.max_product_blocks,
+            policy.product_bytes // (8 * max(1, shape[0] * shape[1])),
+            n_items // policy.min_block_rows,
+        )
+        edges = np.linspace(0, n_items, max(1, n_blocks) + 1).astype(int).tolist()
+        totals = np.zeros((len(edges) - 1, *shape))
+        with single_threaded_blas():
+            list(self.threads.map(add, edges[:-1], edges[1:], list(totals)))
+        return totals[0] if len(totals) == 1 else np.asarray(totals.sum(axis=0))
+
+    def chunks(self, first: int, last: int, n_tasks: int = 1) -> Iterator[tuple[slice, Any]]:
+        """Yield chunks of rows [first, last), converted for products with `n_tasks` tasks."""
+        policy = self.policy
+        min_rows = 256 if n_tasks > 1 else 16
+        step = max(min_rows, policy.chunk_elements // max(1, self.n_columns))
+        if self.is_sparse:
+            step = max(min_rows, policy.sparse_scores // n_tasks)
+        dtype = self.product_type if n_tasks > 1 else np.float64
+        for start in range(first, last, step):
+            span = slice(start, min(start + step, last))
+            is_all = span.stop - span.start == self.n_rows
+            rows = self.matrix if is_all else self.matrix[span]
+            yield span, rows.astype(dtype, copy=False)
+
+    def copy_rows(self, wanted: NDArray[np.intp]) -> Any:
+        """Return a copy of some dense rows, made by all threads."""
+        copy = np.empty((len(wanted), self.n_columns), dtype=self.matrix.dtype)
+        n_parts = min(self.threads.n, 1 + copy.size // self.policy.block_elements)
+        edges = [len(wanted) * k // n_parts for k in range(n_parts + 1)]
+
+        def run(part: int) -> None:
+            span = slice(edges[part], edges[part + 1])
+            copy[span] = self.matrix[wanted[span]]
+
+        list(self.threads.map(run, range(n_parts)))
+        return copy
+
+    def cached_rows(self, wanted: NDArray[np.intp]) -> FloatArray:
+        """Return a read-only float64 copy of some dense rows, in rising order.
+
+        Rows of the last call are copied from its result, where they are contiguous.
+        """
+        known, before = self._last_copy
+        if not np.array_equal(known, wanted):
+            place = np.searchsorted(known, wanted)
+            is_known = place < len(known)
+            is_known[is_known] = known[place[is_known]] == wanted[is_known]
+            copy = np.empty((len(wanted), self.n_columns))
+            copy[is_known] = before[place[is_known]]
+            copy[~is_known] = self.copy_rows(wanted[~is_known])
+            self._last_copy = wanted, copy
+        return self._last_copy[1]
+
+    def _adjoint(self, factors: FloatArray) -> FloatArray:
+        """Return Xᵀ factors."""
+        is_large = not self.is_sparse and self.matrix.size >= self.policy.block_elements
+        max_used = self.policy.max_copied_fraction * self.n_rows
+        if is_large and np.count_nonzero(factors) <= max_used:
+            return self._adjoint_of_few(factors, np.flatnonzero(factors))
+        totals = np.zeros((len(self.blocks), self.n_columns))
+        factors = np.ascontiguousarray(factors)
+
+        def run(block: Block) -> None:
+            number, first, last = block
+            self.kernels.adjoint(first, last, factors, totals[number])
+
+        list(self.threads.map(run, self.blocks))
+        return np.asarray(totals.sum(axis=0))
+
+    def _adjoint_of_few(self, factors: FloatArray, used: NDArray[np.intp]) -> FloatArray:
+        """Return Xᵀ factors from a copy of the dense rows with a non-zero factor."""
+        copy = self.cached_rows(used)
+
+        def add(first: int, last: int, total: FloatArray) -> None:
+            total += factors[used[first:last]] @ copy[first:last]
+
+        return np.asarray(self.sum_blocks((1, self.n_columns), len(used), add)[0])
+
+    def _gram(self, weights: FloatArray, mean: FloatArray) -> FloatArray:
+        """Return the weighted sum of (x - mean)(x - mean)ᵀ; rows of weight zero are not read."""
+        if self.is_sparse:
+            return self._sparse_gram(np.ascontiguousarray(weights), mean)
+        used = None if np.all(weights > 0) else np.flatnonzero(weights)
+        matrix, policy = self.matrix, self.policy
+        if used is not None and len(used) <= policy.max_copied_fraction * self.n_rows:
+            matrix, weights, used = self.cached_rows(used), weights[used], None
+        n_columns = self.n_columns
+
+        def add(first: int, last: int, total: FloatArray) -> None:
+            step = max(policy.min_product_rows, policy.chunk_elements // max(1, n_columns))
+            # Both buffers are reused: freeing and allocating them in every step takes time.
+            buffer = np.empty((min(step, last - first), n_columns), dtype=self.product_type)
+            product = np.empty(total.shape, dtype=self.product_type)
+            for start in range(first, last, step):
+                span: Any = slice(start, min(start + step, last))
+                chunk = buffer[: span.stop - start]
+                span = span if used is None else used[span]
+                np.subtract(matrix[span], mean, out=chunk, casting="unsafe")
+                chunk *= np.sqrt(weights[span])[:, np.newaxis]
+                total += np.matmul(chunk.T, chunk, out=product)
+
+        n_used = len(weights) if used is None else len(used)
+        return self.sum_blocks((n_columns, n_columns), n_used, add)
+
+    def _sparse_gram(self, weights: FloatArray, mean: FloatArray) -> FloatArray:
+        matrix = self.matrix
+        data = matrix.data.astype(np.float64, copy=False)
+
+        def add(first: int, last: int, total: FloatArray) -> None:
+            _kernels.csr_gram(data, matrix.indices, matrix.indptr, weights, first, last, total)
+
+        second = self.sum_blocks((self.n_columns, self.n_columns), self.n_rows, add)
+        cross = np.outer(self._adjoint(weights), mean)
+        return np.asarray(second - cross - cross.T + weights.sum() * np.outer(mean, mean))
+
+    def _squares(self, weights: FloatArray, mean: FloatArray) -> FloatArray:
+        """Return the weighted sum of (x - mean)²."""
+        if self.is_sparse:
+            total = np.zeros(self.n_columns)
+            for span, chunk in self.chunks(0, self.n_rows):
+                own = weights[span]
+                total += own @ chunk.multiply(chunk) - 2.0 * mean * (own @ chunk)
+                total += own.sum() * mean**2
+            return total
+        totals = np.zeros((len(self.blocks), self.n_columns))
+        weights = np.ascontiguousarray(weights)
+
+        def run(block: Block) -> None:
+            number, first, last = block
+            self.kernels.squares(first, last, mean, weights, totals[number])
+
+        list(self.threads.map(run, self.blocks))
+        return np.asarray(totals.sum(axis=0))
+
+    def _fold_moments(self, weights: FloatArray, mean: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return sums of x - mean and of its square, under the weights of each fold."""
+        n_folds = len(weights)
+
+        def add(begin: int, end: int, total: FloatArray) -> None:
+            first, second = total[:n_folds], total[n_folds:]
+            for span, chunk in self.chunks(begin, end):
+                own = weights[:, span]
+                if self.is_sparse:  # an element that is not stored contributes -mean and mean²
+                    sums = own @ chunk
+                    first += sums - np.outer(own.sum(axis=1), mean)
+                    second += own @ chunk.multiply(chunk).tocsr() - 2.0 * (sums * mean)
+                    second += np.outer(own.sum(axis=1), mean**2)
+                else:
+                    centred = chunk - mean
+                    first += own @ centred
+                    second += own @ np.square(centred, out=centred)
+
+        total = self.sum_blocks((2 * n_folds, self.n_columns), self.n_rows, add)
+        return total[:n_folds], total[n_folds:]
+
+    def _row_norms(self, mean: FloatArray, factors: FloatArray) -> FloatArray:
+        """Return ‖factors · (x - mean)‖ of every row."""
+        norms = np.empty(self.n_rows)
+        offset = float(np.sum((mean * factors) ** 2))
+
+        def run(block: Block) -> None:
+            _, first, last = block
+            if not self.is_sparse:
+                self.kernels.norms(first, last, mean, factors**2, norms)
+                return
+            for span, chunk in self.chunks(first, last):  # (x - mean)² = mean² + x (x - 2 mean)
+                difference = chunk.copy()
+                difference.data = chunk.data * (chunk.data - 2.0 * mean[chunk.indices])
+                norms[span] = difference @ factors**2 + offset
+
+        list(self.threads.map(run, self.blocks))
+        return np.sqrt(np.maximum(norms, 0.0))
+
+    def _largest(self, columns: NDArray[np.intp]) -> FloatArray:
+        """Return the largest absolute value in each of some columns."""
+        if self.is_sparse:
+            sizes = abs(self.matrix.astype(np.float64, copy=False)).max(axis=0)
+            return np.asarray(sizes.toarray().ravel()[columns])
+        maxima: FloatArray = np.zeros(len(columns))
+        step = max(1, self.policy.chunk_elements // len(columns))
+        for start in range(0, self.n_rows, step):
+            values = self.matrix[start : start + step, columns].astype(np.float64)
+            maxima = np.maximum(maxima, np.abs(values).max(axis=0))
+        return maxima
+
+    def _row_products(self, mean: FloatArray, factors: FloatArray) -> FloatArray:
+        """Return the inner products of all rows factors · (x - mean)."""
+        if self.is_sparse:
+            scaled = self.matrix.astype(np.float64).multiply(factors).tocsr()
+            cross = scaled @ (mean * factors)
+            offset = float(np.sum((mean * factors) ** 2))
+            products = (scaled @ scaled.T).toarray()
+            return np.asarray(products - cross - cross[:, np.newaxis] + offset)
+
+        def add(first: int, last: int, total: FloatArray) -> None:
+            step = max(self.policy.min_product_rows, self.policy.chunk_elements // self.n_rows)
+            for start in range(first, last, step):
+                span = slice(start, min(start + step, last))
+                chunk = (self.matrix[:, span] - mean[span]) * factors[span]
+                total += chunk @ chunk.T
+
+        return self.sum_blocks((self.n_rows, self.n_rows), self.n_columns, add)
+
+    def quadratic_forms(self, matrix: FloatArray | None = None) -> FloatArray:
+        """Return x·Mx for every row as it is; without a matrix, ‖x‖²."""
+        self.n_passes += 1
+        total = np.empty(self.n_rows)
+        step = max(256, self.policy.chunk_elements // max(1, self.n_columns))
+        with single_threaded_blas():
+            for start in range(0, self.n_rows, step):
+                span = slice(start, start + step)
+                chunk = self.matrix[span].astype(np.float64, copy=False)
+                if self.is_sparse:
+                    mapped = chunk if matrix is None else sparse.csr_matrix(chunk @ matrix)
+                    total[span] = np.asarray(chunk.multiply(mapped).sum(axis=1)).ravel()
+                else:
+                    mapped = chunk if matrix is None else chunk @ matrix
+                    total[span] = np.einsum("ij,ij->i", chunk, mapped)
+        return total
+
+    def absolute_products(
+        self, weights: FloatArray, standardisation: Standardisation, *, with_intercept: bool
+    ) -> FloatArray:
+        """Return the weighted sum of |z_j| Σ_k |z_k|, a diagonal that majorises the Gram matrix.
+
+        A one is appended to z for the intercept if there is one.
+        """
+        self.n_passes += 1
+        mean, factors = standardisation.mean, standardisation.inverse_deviation
+        n_columns = self.n_columns
+        total = np.zeros(n_columns + with_intercept)
+        for span, chunk in self.chunks(0, self.n_rows):
+            if self.is_sparse:  # an element that is not stored has the size |mean|
+                offset, stored_mean = np.abs(mean), mean[chunk.indices]
+                size = chunk.copy()
+                size.data = np.abs(chunk.data - stored_mean) - np.abs(stored_mean)
+            else:
+                size, offset = np.abs(chunk - mean), np.zeros(n_columns)
+            row_sums = size @ factors + offset @ factors + float(with_intercept)
+            products = weights[span] * row_sums
+            total[:n_columns] += (products @ size + products.sum() * offset) * factors
+            total[n_columns:] += products.sum()
+        return total
+
+
+def _block_edges(matrix: Any, policy: ReadPolicy) -> NDArray[np.intp]:
+    """Cut the rows into blocks of about equal work.
+
+    The number of blocks is limited such that adding their gradients is cheap next to the sweep.
+    """
+    n_rows, n_columns = matrix.shape
+    is_sparse = sparse.issparse(matrix)
+    stored = int(matrix.indptr[-1]) if is_sparse else n_rows * n_columns
+    limit = min(
+        stored // policy.block_elements,
+        stored // (8 * max(1, n_columns)),
+        n_rows,
+        policy.max_blocks,
+    )
+    n_blocks = 1 << max(0, limit.bit_length() - 1)
+    if not is_sparse:
+        return np.linspace(0, n_rows, n_blocks + 1).astype(np.intp)
+    edges = np.searchsorted(matrix.indptr, np.linspace(0, stored, n_blocks + 1))
+    edges[0], edges[-1] = 0, n_rows
+    return np.unique(edges).astype(np.intp)
