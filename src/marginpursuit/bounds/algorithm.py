@@ -82,6 +82,7 @@ def algorithm_risk_bound(
     initial_distance: float,
     diameter: float,
     sub_gaussian: float,
+    spectral_moment: float | None = None,
     approximation: float = 0.0,
 ) -> AlgorithmRiskBound:
     r"""Bound the excess risk of Algorithm 1 after T steps on n observations.
@@ -107,9 +108,11 @@ def algorithm_risk_bound(
 
     .. math:: \varepsilon^* = sB \sqrt{2cv\,(1 + 2\sqrt t + 2t)},
 
-    where the paper has :math:`2sB\sqrt{cvt}` (E13). From a centre to a point of its ball, the
-    empirical gradient changes by at most ε mean‖xᵢ‖² (E15), which is at most εv/δ with probability
-    1 - δ by Markov's inequality, and the true one by εv. So on all of W the error is at most
+    where the paper has :math:`2sB\sqrt{cvt}` (E13). This uses ‖Σ‖ ≤ tr Σ. With ‖Σ‖ ≤ B²λ for a
+    given λ = ‖E xxᵀ‖ the terms in t have λ in place of v: 2cv(1 + 2√t + 2t) becomes
+    2c(v + 2√(vλt) + 2λt) (E35). From a centre to a point of its ball, the empirical gradient
+    changes by at most ε mean‖xᵢ‖² (E15), which is at most εv/δ with probability 1 - δ by Markov's
+    inequality, and the true one by εv. So on all of W the error is at most
     e = ((1 + δ)v + ε*)/√n.
 
     *The sum.* Over the steps the errors add up to at most αe/(1 - √(1 - αβ)) ≤ 2e/β, and
@@ -144,6 +147,9 @@ def algorithm_risk_bound(
         Δ, the largest distance within W.
     sub_gaussian : float
         The c of A3, at least 1/2, a lower bound for every distribution.
+    spectral_moment : float, optional
+        An upper bound on λ = ‖E xxᵀ‖, the largest second moment in one direction, at least v/d; by
+        default v, as in the paper (E35).
     approximation : float, default=0.0
         An upper bound on R_φ(w*) - inf R_φ over all measurable scores.
 
@@ -187,6 +193,10 @@ def algorithm_risk_bound(
     distance = nonnegative_number("initial_distance", initial_distance)
     _at_most("initial_distance", distance, width, "diameter of the set that holds both points")
     constant = _sub_gaussian(sub_gaussian)
+    largest = (
+        moment if spectral_moment is None else positive_number("spectral_moment", spectral_moment)
+    )
+    _at_most("spectral_moment", largest, moment, "second_moment, the trace")
     approximation = nonnegative_number("approximation", approximation)
 
     rate = 2.0 * kappa * (moment / (kappa + moment))
@@ -195,7 +205,8 @@ def algorithm_risk_bound(
     # Radii above Δ/2 are replaced by Δ/2, which covers no more; hence the minimum of 3.
     log_cover = dimension * math.log(max(1.5 * width * math.sqrt(n) / delta, 3.0))
     trace = INFLUENCE_BOUND * INFLUENCE_BOUND * moment
-    epsilon_star = loss.scale * _mean_radius(log_cover - math.log(delta), trace, trace, constant)
+    spectral = INFLUENCE_BOUND * INFLUENCE_BOUND * largest
+    epsilon_star = loss.scale * _mean_radius(log_cover - math.log(delta), trace, spectral, constant)
     # The cover as printed, without the diameter, and the mean as printed, without the trace.
     log_printed = dimension * math.log(1.5 * math.sqrt(n) / delta) - math.log(delta)
     epsilon_star_printed = 2.0 * loss.scale * math.sqrt(constant * trace * log_printed)
