@@ -265,10 +265,9 @@ def margin_pursuit_descent(
     loss = MarginLoss(level, scale)
     with MemoryDesign(matrix) as design:
         request = Request(design, weights[np.newaxis], (loss,), "absolute", 0.0, False)
-        problem = Problem(
-            *(prepare_raw(request), Tasks.of(Labels((sign > 0).astype(np.intp), 2), weights, loss)),
-            *(np.zeros(1), (coef[:, np.newaxis], np.zeros(1)), n_steps, 0.0),
-        )
+        tasks = Tasks.of(Labels((sign > 0).astype(np.intp), 2), weights, loss)
+        first = coef[:, np.newaxis], np.zeros(1)
+        problem = Problem(prepare_raw(request), tasks, np.zeros(1), first, n_steps, tol=0.0)
         default = float(problem.precondition(np.ones((1, d)), np.arange(1)).min())
         sizes = _step_sizes(default if step is None else step, n_steps)
         path, objective = np.empty((n_steps + 1, d)), np.empty(n_steps + 1)
