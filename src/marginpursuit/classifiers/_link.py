@@ -248,7 +248,12 @@ def held_out_link(
         return None
     step = thinning(int(np.count_nonzero(halves.held_out)), policy.max_link_rows)
     halves = halves.thinned(step)
-    scores = _held_out_scores(problem, solver, fit, halves, policy)
+    half_fits = _half_problem(problem, fit, halves, policy)
+    tol = np.full(len(half_fits.tasks), policy.tol)
+    solution = FOLD_SOLVERS[solver].solve_folds(half_fits, tol)
+    coef, intercept = problem.prepared.standardisation.to_data(solution.linear)
+    half = np.repeat([0, 1], len(intercept) // 2)  # of each column of the scores
+    scores = problem.prepared.design.held_out_scores(coef, intercept, halves.held_out, half)
     rows = [np.flatnonzero(held_out) for held_out in halves.held_out]
     order = np.argsort(np.concatenate(rows))  # the order of the rows, however they are split
     kept = np.concatenate(rows)[order]
@@ -279,21 +284,17 @@ def _projection(design: Design, problem: Problem) -> FloatArray:
     return np.asarray(to_numpy(scores), dtype=np.float64)[:, 0]
 
 
-def _held_out_scores(
-    problem: Problem, solver: str, fit: Linear, halves: Halves, policy: HalfFitPolicy
-) -> list[FloatArray]:
-    """Fit both halves, in shared passes, and return the scores of the rows that each holds out."""
+def _half_problem(problem: Problem, fit: Linear, halves: Halves, policy: HalfFitPolicy) -> Problem:
+    """Return the problem of both half fits: the tasks of the first half, then of the second."""
     prepared, tasks = problem.prepared, problem.tasks
-    n_tasks, fold = len(tasks), np.repeat([0, 1], len(tasks))
-    columns = np.repeat([0, 1], n_tasks * tasks.columns_per_task)  # the half of each score
     both = replace(
         tasks,
         weights=prepared.design.place(halves.weights),
         positive=np.tile(tasks.positive, 2),
-        fold=fold,
+        fold=np.repeat([0, 1], len(tasks)),
         losses=2 * tasks.losses,
     )
-    half_fits = replace(
+    return replace(
         problem,
         prepared=replace(prepared, unit=np.repeat(prepared.unit, 2, axis=0)),
         tasks=both,
@@ -304,9 +305,6 @@ def _held_out_scores(
         report=None,
         keep=None,
     )
-    solution = FOLD_SOLVERS[solver].solve_folds(half_fits, np.full(2 * n_tasks, policy.tol))
-    linear = prepared.standardisation.to_data(solution.linear)
-    return prepared.design.held_out_scores(*linear, halves.held_out, columns)
 
 
 def exact_probabilities(

@@ -423,7 +423,15 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
             n_threads=self.n_threads,
         )
         model._check_parameters()
-        model._fit_checked(data, start, checked_by=self)
+        for name in ("classes_", "n_features_in_", "feature_names_in_"):
+            if hasattr(self, name):
+                setattr(model, name, getattr(self, name))
+        with np.errstate(all="ignore"):  # the results are checked instead
+            try:
+                model._fit(data, start)
+            except FloatingPointError:
+                with model._rescaled(data) as rescaled_data:
+                    model._fit(rescaled_data)
         own = {"class_weight": self.class_weight, "leverage_bound": self.leverage_bound}
         self.best_estimator_ = model.set_params(**own)
         self.refit_time_ = perf_counter() - begin
