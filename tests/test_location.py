@@ -25,7 +25,7 @@ from location_cases import (
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import optimize
 
-from marginpursuit import _catoni_root, location
+from marginpursuit import _catoni_root
 from marginpursuit.location import (
     catoni_location,
 )
@@ -132,9 +132,9 @@ class TestRoot:
         expected = [catoni_location(r, s, sample_weight=w) for r, s, w in rows]
         found = catoni_location(x, scale, axis=1, sample_weight=weight)
         assert_allclose(found, expected, rtol=2e-16)
-        for weights in (_catoni_root.Equal(25), _catoni_root.Unequal.of(weight + 0.5)):
+        for weights in (None, weight + 0.5):
             found = [
-                location._locate_rows(x, weights, scale, "truncated", block_elements=block)
+                _catoni_root.catoni_roots(x, weights, scale, block_elements=block)
                 for block in (1, 60, 1 << 16)
             ]
             assert_allclose(found[1], found[0], rtol=2e-16)
