@@ -145,7 +145,9 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
     out_of_fold_scores_ : ndarray of shape (n_samples,) or (n_samples, n_classes)
         The score of each training row by the fits of the chosen candidate to the folds that hold
         it out, less the threshold: its sign, or largest column, is the prediction. The mean over
-        folds if several hold the row out; NaN if none does. Rounded to single precision.
+        folds if several hold the row out; NaN if none does. Rounded to single precision. If the
+        scores of the candidates that were fitted to all rows exceed 1 GiB, every k-th row is kept
+        and the others are NaN.
     out_of_fold_proba_ : ndarray of shape (n_samples, n_classes)
         The probabilities that the link assigns to `out_of_fold_scores_`. The four slopes of a
         fitted link are those of the predictions, fitted to the scores of all rows. Model files
