@@ -48,7 +48,9 @@ def problem(X, codes, solver="dual", unit="common", fit_intercept=True, tol=1e-9
     tasks = Tasks(codes, weights, positive, fold, tuple(LOSSES[k] for k in which))
     alphas = 10.0 ** np.random.default_rng(2).uniform(-3, -1, len(tasks))
     design = design_for(X, Threads(n_threads))
-    request = Request(design, weights, tuple(LOSSES), unit, alphas.min(), fit_intercept)
+    request = Request(
+        *(design, weights, tuple(LOSSES), unit, alphas.min(), fit_intercept), n_problems=len(tasks)
+    )
     prepared = SOLVERS[solver].prepare(request)
     return Problem(prepared, tasks, alphas, prepared.zeros(len(tasks)), 3000, tol)
 

@@ -213,20 +213,37 @@ class TestDualPass:
                 dtype=float,
             ),
             "rows": rng.permutation(n)[: max(1, n - 2)],
+            "seed": 7,
+            "is_frozen": False,
             "codes": rng.integers(0, 3, n),
             "weights": rng.random(n) / n + 1e-3,
             "squares": np.sum(matrix.astype(float) ** 2, axis=1) + constant,
             "constant": constant,
             "positive": rng.integers(0, 3, 8),
             "penalty": size**2 * 10.0 ** rng.uniform(-6, 2, 8),
+            "radius": np.full(8, np.inf),
             "residual": rng.normal(size=(n, 8)),
             "coef": rng.normal(size=(d, 8)) / size,
             "intercept": rng.normal(size=8),
             "sums": rng.normal(size=(3, 8)),
         }
 
+    @classmethod
+    def argument_of_a_task(cls, given, task):
+        """Return the arguments for one task alone."""
+        by_task = {name: given[name][[task]] for name in cls.PER_TASK}
+        by_column = {name: np.ascontiguousarray(given[name][:, [task]]) for name in cls.PER_COLUMN}
+        return {**cls.copied(given), **by_task, **by_column}
+
+    PER_TASK = ("losses", "positive", "penalty", "radius", "intercept")
+    PER_COLUMN = ("residual", "coef", "sums")
+
     @staticmethod
-    def stepped(matrix, given, task):
+    def copied(given):
+        return {k: np.copy(v) if np.ndim(v) else v for k, v in given.items()}
+
+    @staticmethod
+    def stepped(matrix, given, rows, task):
         """Take the steps for one task, with each dual variable from a bracketing root finder."""
         loss, p = from_kernel_parameters(*given["losses"][task]), given["penalty"][task]
         residual, coef = given["residual"][:, task].copy(), given["coef"][:, task].copy()
@@ -236,7 +253,7 @@ class TestDualPass:
         def dual(r):
             return -float(loss.derivative(loss.margin - r))
 
-        for i in given["rows"]:
+        for i in rows:
             y = 1.0 if given["codes"][i] == given["positive"][task] else -1.0
             c, score, before = given["weights"][i], x[i] @ coef, residual[i]
             m, q = y * (score + b), given["weights"][i] * given["squares"][i] / p
@@ -270,15 +287,74 @@ class TestDualPass:
         rng = np.random.default_rng(n + d)
         matrix = random_matrix(rng, n, d, dtype)
         given = self.arguments(rng, matrix, rho)
-        seen = {k: np.copy(v) if np.ndim(v) else v for k, v in given.items()}
-        handle(matrix, layout, level).dual_pass(**seen)
+        seen, rows = self.copied(given), handle(matrix, layout, level)
+        assert rows.dual_pass(**seen) == len(given["rows"])
+        assert sorted(seen["rows"]) == sorted(given["rows"])  # in the order of the visits
         for task in range(8):
-            residual, coef, intercept, sums = self.stepped(matrix, given, task)
-            size = np.abs(coef).max() + np.abs(given["coef"]).max()
-            assert_allclose(seen["residual"][:, task], residual, rtol=1e-6, atol=1e-8)
-            assert_allclose(seen["coef"][:, task], coef, rtol=1e-6, atol=1e-8 * size)
-            assert_allclose(seen["intercept"][task], intercept, rtol=1e-6, atol=1e-8)
-            assert_allclose(seen["sums"][:, task], sums, rtol=1e-6, atol=1e-9)
+            alone = self.argument_of_a_task(given, task)
+            rows.dual_pass(**alone)
+            assert_array_equal(alone["rows"], seen["rows"])
+            expected = self.stepped(matrix, given, seen["rows"], task)
+            size = np.abs(expected[1]).max() + np.abs(given["coef"]).max()
+            for found, lane in ((seen, task), (alone, 0)):
+                residual, coef, intercept, sums = expected
+                if lane == 0 and found is alone and given["losses"][task, 3] == 0.0:
+                    # A task alone does not store the residuals of rows above the level.
+                    found["residual"] = np.maximum(found["residual"], 0.0)
+                    residual = np.maximum(residual, 0.0)
+                assert_allclose(found["residual"][:, lane], residual, rtol=1e-6, atol=1e-8)
+                assert_allclose(found["coef"][:, lane], coef, rtol=1e-6, atol=1e-8 * size)
+                assert_allclose(found["intercept"][lane], intercept, rtol=1e-6, atol=1e-8)
+                assert_allclose(found["sums"][:, lane], sums, rtol=1e-6, atol=1e-9)
+
+    @each_level
+    @pytest.mark.parametrize("n_tasks", [1, 8])
+    def test_a_frozen_pass_evaluates(self, level, n_tasks):
+        """Value, gap and balance are those of one point; nothing else changes."""
+        rng = np.random.default_rng(5)
+        matrix = random_matrix(rng, 30, 20, "f8")
+        given = self.arguments(rng, matrix) | {"is_frozen": True}
+        given = given if n_tasks == 8 else self.argument_of_a_task(given, 2)
+        seen = self.copied(given)
+        handle(matrix, "csr32", level).dual_pass(**seen)
+        for name in ("rows", "residual", "coef", "intercept"):
+            assert_array_equal(seen[name], given[name])
+        rows = given["rows"]
+        c, x = given["weights"][rows], matrix[rows].astype(float)
+        for task in range(n_tasks):
+            loss = from_kernel_parameters(*given["losses"][task])
+            y = np.where(given["codes"][rows] == given["positive"][task], 1.0, -1.0)
+            score = x @ given["coef"][:, task]
+            m, old = y * (score + given["intercept"][task]), loss.margin
+            old = old - given["residual"][rows, task]
+            dual = -c * loss.derivative(old)
+            expected = (
+                np.sum(c * loss.value(m) + 0.5 * dual * y * score),
+                np.sum(c * (loss.value(m) - loss.value(old)) + dual * (m - old)),
+                np.sum(y * dual),
+            )
+            assert_allclose(seen["sums"][:, task], expected, rtol=1e-9, atol=1e-12)
+
+    @each_level
+    @pytest.mark.parametrize("n_tasks", [1, 8])
+    def test_rows_far_above_the_level_are_shrunk(self, level, n_tasks):
+        rng = np.random.default_rng(6)
+        matrix = random_matrix(rng, 60, 20, "f8")
+        given = self.arguments(rng, matrix)
+        given["losses"][:, 3] = 0.0
+        given["residual"], given["radius"] = np.zeros((60, 8)), np.full(8, 0.1)
+        given["intercept"], given["positive"] = np.full(8, 3.0), np.ones(8, int)
+        given["penalty"][:] = 1e6  # coefficients and intercepts hardly move
+        given = given if n_tasks == 8 else self.argument_of_a_task(given, 3)
+        seen = self.copied(given)
+        n_active = handle(matrix, "csr32", level).dual_pass(**seen)
+        assert sorted(seen["rows"]) == sorted(given["rows"])
+        y = np.where(given["codes"] == 1, 1.0, -1.0)[:, np.newaxis]
+        residual = 1.0 - y * (matrix.astype(float) @ given["coef"] + given["intercept"])
+        slack = residual + 0.1 * np.sqrt(given["squares"])[:, np.newaxis]
+        is_far = np.all(slack < 0, axis=1)
+        assert set(seen["rows"][n_active:]) == set(np.flatnonzero(is_far)) & set(given["rows"])
+        assert 0 < n_active < len(given["rows"])
 
     @needs_compiled
     @pytest.mark.parametrize(
@@ -296,6 +372,7 @@ class TestDualPass:
             ("squares", np.ones(5), ValueError),
             ("positive", np.zeros(7, int), ValueError),
             ("penalty", np.ones(9), ValueError),
+            ("radius", np.ones(7), ValueError),
             ("residual", np.ones((5, 8)), ValueError),
             ("residual", np.ones((6, 7)), ValueError),
             ("coef", np.ones((4, 8)), ValueError),

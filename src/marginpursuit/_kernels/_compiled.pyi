@@ -151,18 +151,22 @@ class CsrRows(_Rows):
         begin: int,
         end: int,
     ) -> None: ...
+    def row_squares(self, first: int, last: int, out: NDArray[np.float64]) -> None: ...
     def dual_pass(
         self,
         losses: NDArray[np.float64],
         rows: NDArray[np.intp],
+        seed: int,
+        is_frozen: bool,
         codes: NDArray[np.intp],
         weights: NDArray[np.float64],
         squares: NDArray[np.float64],
         constant: float,
         positive: NDArray[np.intp],
         penalty: NDArray[np.float64],
+        radius: NDArray[np.float64],
         residual: NDArray[np.float64],
         coef: NDArray[np.float64],
         intercept: NDArray[np.float64],
         sums: NDArray[np.float64],
-    ) -> None: ...
+    ) -> int: ...

@@ -10,7 +10,7 @@ from array import array
 from cpython.buffer cimport (
     PyBUF_FORMAT, PyBUF_STRIDES, PyBuffer_Release, PyObject_GetBuffer,
 )
-from libc.stdint cimport int32_t, int64_t, uintptr_t
+from libc.stdint cimport int32_t, int64_t, uint64_t, uintptr_t
 
 
 cdef extern from "sweep.h" nogil:
@@ -93,8 +93,11 @@ cdef extern from "sweep.h" nogil:
         double slope[TASK_LANES]
         double *table
     ctypedef struct dual_pass_t:
-        const Py_ssize_t *rows
-        Py_ssize_t n_steps
+        Py_ssize_t *rows
+        Py_ssize_t n_active
+        Py_ssize_t n_lanes
+        uint64_t seed
+        int is_frozen
         const Py_ssize_t *codes
         const double *weight
         const double *square
@@ -102,6 +105,7 @@ cdef extern from "sweep.h" nogil:
         Py_ssize_t positive[TASK_LANES]
         loss_t loss[TASK_LANES]
         double penalty[TASK_LANES]
+        double radius[TASK_LANES]
         double intercept[TASK_LANES]
         double *residual
         double *coef
@@ -126,6 +130,8 @@ cdef extern from "sweep.h" nogil:
                         const double *, const double *, double *) noexcept nogil
         void (*norms)(layout_t, int, const matrix_t *, Py_ssize_t, Py_ssize_t,
                       const double *, const double *, double *) noexcept nogil
+        void (*row_squares)(layout_t, int, const matrix_t *, Py_ssize_t, Py_ssize_t,
+                            double *) noexcept nogil
         void (*task_losses)(const loss_t *, const Py_ssize_t *, Py_ssize_t, const double *, double,
                             Py_ssize_t, double *, double *, double *) noexcept nogil
         void (*sweep_tasks)(layout_t, int, const matrix_t *, Py_ssize_t,
@@ -708,36 +714,50 @@ cdef class CsrRows(_Rows):
                 value[begin + k], slope[begin + k] = tasks.value[k], tasks.slope[k]
             read_table(&tasks, gradient, centre, factors, begin, end)
 
+    def row_squares(self, Py_ssize_t first, Py_ssize_t last, double[::1] out not None):
+        """Write the squared norm of rows [first, last), which name no column twice, to `out`."""
+        self.check_span(first, last)
+        check_length("out", out.shape[0], self.n_rows)
+        if first < last:
+            with nogil:
+                self.kernels.row_squares(
+                    self.layout, self.type, &self.matrix, first, last, &out[0]
+                )
+
     def dual_pass(
-        self, losses, const Py_ssize_t[::1] rows not None, const Py_ssize_t[::1] codes not None,
-        const double[::1] weights not None, const double[::1] squares not None, double constant,
+        self, losses, Py_ssize_t[::1] rows not None, uint64_t seed, bint is_frozen,
+        const Py_ssize_t[::1] codes not None, const double[::1] weights not None,
+        const double[::1] squares not None, double constant,
         const Py_ssize_t[::1] positive not None, const double[::1] penalty not None,
-        double[:, ::1] residual not None, double[:, ::1] coef not None,
-        double[::1] intercept not None, double[:, ::1] sums not None,
+        const double[::1] radius not None, double[:, ::1] residual not None,
+        double[:, ::1] coef not None, double[::1] intercept not None, double[:, ::1] sums not None,
     ):
-        """Take a step of dual coordinate ascent for each row, in this order, for all lanes.
+        """Take a step of dual coordinate ascent for each active row, for one task or all lanes.
 
         Weights, and squared norms with the constant, have an entry for each row of the data,
         residuals a row for each, coefficients one for each column; all else has an entry for each
         task. Losses are functions of one rho. Value, duality gap and balance are written to the
-        rows of `sums`; see sweep.h.
+        rows of `sums`; see sweep.h. Returns the number of rows that stay active, which are then
+        first. A frozen pass takes no steps and visits the rows in the order given.
         """
         cdef const double[:, ::1] parameters = losses
-        cdef Py_ssize_t k
+        cdef Py_ssize_t k, task, n_tasks = coef.shape[1]
         cdef dual_pass_t dual
+        if n_tasks != 1 and n_tasks != TASK_LANES:
+            raise ValueError(f"a row of coef must have length 1 or {TASK_LANES}; got {n_tasks}")
         for name, length in (
-            ("positive", positive.shape[0]), ("penalty", penalty.shape[0]), ("intercept", intercept.shape[0]),
-            ("a row of residual", residual.shape[1]), ("a row of coef", coef.shape[1]),
-            ("a row of sums", sums.shape[1]),
+            ("positive", positive.shape[0]), ("penalty", penalty.shape[0]),
+            ("radius", radius.shape[0]), ("intercept", intercept.shape[0]),
+            ("a row of residual", residual.shape[1]), ("a row of sums", sums.shape[1]),
         ):
-            check_length(name, length, TASK_LANES)
+            check_length(name, length, n_tasks)
         for name, length in (
             ("codes", codes.shape[0]), ("weights", weights.shape[0]),
             ("squares", squares.shape[0]), ("residual", residual.shape[0]),
         ):
             check_length(name, length, self.n_rows)
         check_length("coef", coef.shape[0], self.n_columns)
-        check_losses(parameters, TASK_LANES)
+        check_losses(parameters, n_tasks)
         check_length("sums", sums.shape[0], 3)
         check_inside("rows", rows, self.n_rows)
         if rows.shape[0] == 0 or self.n_columns == 0:
@@ -745,22 +765,25 @@ cdef class CsrRows(_Rows):
                 f"expected at least one row and one column; got {rows.shape[0]} rows and "
                 f"{self.n_columns} columns"
             )
-        check_one_kind(parameters, 0, TASK_LANES)
+        check_one_kind(parameters, 0, n_tasks)
         if parameters[0, 0] > <int>SQUARE:
             raise ValueError("dual coordinate ascent needs a function rho of the residual; "
                              f"got a loss of code {int(parameters[0, 0])}")
-        dual.rows, dual.n_steps, dual.codes = &rows[0], rows.shape[0], &codes[0]
+        dual.rows, dual.n_active, dual.codes = &rows[0], rows.shape[0], &codes[0]
+        dual.n_lanes, dual.seed, dual.is_frozen = n_tasks, seed, is_frozen
         dual.weight, dual.square, dual.constant = &weights[0], &squares[0], constant
         dual.residual, dual.coef = &residual[0, 0], &coef[0, 0]
         with nogil:
             for k in range(TASK_LANES):
-                dual.positive[k], dual.penalty[k] = positive[k], penalty[k]
-                dual.intercept[k] = intercept[k]
-                read_loss(parameters, k, &dual.loss[k])
+                task = k if k < n_tasks else 0
+                dual.positive[k], dual.penalty[k] = positive[task], penalty[task]
+                dual.radius[k], dual.intercept[k] = radius[task], intercept[task]
+                read_loss(parameters, task, &dual.loss[k])
             self.kernels.dual_pass(self.layout, self.type, &self.matrix, &dual)
-            for k in range(TASK_LANES):
+            for k in range(n_tasks):
                 intercept[k] = dual.intercept[k]
                 sums[0, k], sums[1, k], sums[2, k] = dual.value[k], dual.gap[k], dual.balance[k]
+        return dual.n_active
 
     cdef int check_structure(self) except -1:
         check_vector("data", &self.data)

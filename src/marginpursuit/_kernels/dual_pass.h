@@ -1,4 +1,4 @@
-/* Dual coordinate ascent over single rows, one lane per task.
+/* Dual coordinate ascent over single rows, one lane per task or for a single task.
  *
  * The coefficients are w = sum of y_i a_i x_i / p over the rows, with dual variables a_i and penalty
  * p. At the minimiser a_i is the weighted influence at the residual r_i of the row. The pass stores
@@ -14,6 +14,10 @@
  * At each step the duality gap is the sum over all rows of
  * c (phi(m) - phi(m') - phi'(m') (m - m')), m the margin and m' the level less the stored residual:
  * zero where the stored residual is that of the row.
+ *
+ * Shrinking: a row whose dual variable is zero before and after its step, and whose margin exceeds
+ * the level by more than `radius` times its norm, is moved behind the active rows, for all later
+ * passes. Its loss and its terms of the gap are zero as long as its margin exceeds the level.
  */
 
 enum {
@@ -23,7 +27,7 @@ enum {
 
 typedef struct {
     loss_state_t loss;
-    vec gap, balance, inverse_penalty;
+    vec gap, balance, inverse_penalty, radius;
 } dual_state_t;
 
 static void start_dual(const dual_pass_t *pass, dual_state_t *state)
@@ -31,8 +35,23 @@ static void start_dual(const dual_pass_t *pass, dual_state_t *state)
     loss_state_t losses[LANE_VECTORS];
     start_lanes(pass->loss, pass->intercept, losses);
     for (int v = 0; v < LANE_VECTORS; v++)
-        state[v] = (dual_state_t){
-            losses[v], splat(0.0), splat(0.0), splat(1.0) / load_f8(pass->penalty + v * LANES)};
+        state[v] = (dual_state_t){losses[v], splat(0.0), splat(0.0),
+                                  splat(1.0) / load_f8(pass->penalty + v * LANES),
+                                  load_f8(pass->radius + v * LANES)};
+}
+
+/* Puts the active rows into random order (Fisher and Yates), with the generator splitmix64. */
+static void shuffle(ptrdiff_t *rows, ptrdiff_t n, uint64_t state)
+{
+    for (ptrdiff_t k = n - 1; k > 0; k--) {
+        uint64_t bits = state += UINT64_C(0x9e3779b97f4a7c15);
+        bits = (bits ^ (bits >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+        bits = (bits ^ (bits >> 27)) * UINT64_C(0x94d049bb133111eb);
+        const double uniform = (double)((bits ^ (bits >> 31)) >> 11) * 0x1p-53;
+        const ptrdiff_t other = (ptrdiff_t)(uniform * (double)(k + 1)), row = rows[k];
+        rows[k] = rows[other];
+        rows[other] = row;
+    }
 }
 
 /* The root of Catoni's u + q psi(u) = t. */
@@ -97,47 +116,91 @@ OUT_OF_LINE vec monotone_root(loss_kind_t kind, vec q, vec t)
     return u;
 }
 
-/* Turns the scores of a row into changes of the coefficients, in units of the row; returns whether
- * any is non-zero. */
-OUT_OF_LINE int dual_step(const dual_pass_t *pass, dual_state_t *state, ptrdiff_t row,
-                          vec *scores)
+/* The step of one row: returns the changes of the coefficients, in units of the row, and writes the
+ * residual at which the loss has the new dual variable. `slack` is negative in the lanes in which
+ * the row may be shrunk. */
+ALWAYS_INLINE vec dual_step(const dual_pass_t *pass, dual_state_t *state, ptrdiff_t row, vec y,
+                            vec score, vec *stored, vec *slack)
+{
+    loss_state_t *loss = &state->loss;
+    const vec weight = splat(pass->weight[row]), square = splat(pass->square[row]);
+    const vec before = *stored, residual = loss->level - y * (score + loss->intercept);
+    vec value = splat(0.0), stored_value = splat(0.0), unused = splat(0.0);
+    influence(loss, residual, weight, &value);
+    const vec dual = influence(loss, before, weight, &stored_value);
+    /* The penalty is half the sum of dual variable times margin, without the intercept. */
+    loss->rows.value += value + splat(0.5) * dual * y * score;
+    state->gap += value - stored_value + dual * (before - residual);
+    if (pass->is_frozen) {
+        state->balance += y * dual;
+        return splat(0.0);
+    }
+    const vec curvature = square * state->inverse_penalty, target = residual + curvature * dual;
+    const vec q = curvature * where_negative(target, weight * loss->above, weight);
+    const vec size = absolute(target) / loss->scale;
+    const vec u = loss->kind == CATONI ? catoni_root(q, size) : monotone_root(loss->kind, q, size);
+    const vec after = with_sign(loss->scale * u, target);
+    const vec new_dual = influence(loss, after, weight, &unused);
+    const vec change = y * (new_dual - dual) * state->inverse_penalty;
+    state->balance += y * new_dual;
+    loss->intercept += splat(pass->constant) * change;
+    *stored = after;
+    /* Positive where a dual variable is not zero, however small it is. */
+    const vec is_zero = -absolute(dual) - absolute(new_dual);
+    *slack = where_negative(is_zero, splat(1.0), residual + state->radius * root(square));
+    return change;
+}
+
+/* Turns the scores of a row, one lane per task, into changes of the coefficients; returns whether
+ * any is non-zero, and whether the row stays active in `keeps`. */
+OUT_OF_LINE int dual_lanes(const dual_pass_t *pass, dual_state_t *state, ptrdiff_t row,
+                           vec *scores, int *keeps)
 {
     const ptrdiff_t code = pass->codes[row];
-    const vec weight = splat(pass->weight[row]), square = splat(pass->square[row]);
-    ALIGNED double sign[TASK_LANES], change[TASK_LANES];
+    ALIGNED double sign[TASK_LANES], change[TASK_LANES], slack[TASK_LANES];
     int any = 0;
     for (int k = 0; k < TASK_LANES; k++) sign[k] = code == pass->positive[k] ? 1.0 : -1.0;
     for (int v = 0; v < LANE_VECTORS; v++) {
-        dual_state_t *here = &state[v];
-        loss_state_t *loss = &here->loss;
-        double *stored = pass->residual + row * TASK_LANES + v * LANES;
-        const vec y = load_f8(sign + v * LANES), before = load_f8(stored);
-        const vec residual = loss->level - y * (scores[v] + loss->intercept);
-        vec value = splat(0.0), stored_value = splat(0.0), unused = splat(0.0);
-        influence(loss, residual, weight, &value);
-        const vec dual = influence(loss, before, weight, &stored_value);
-        /* The penalty is half the sum of dual variable times margin, without the intercept. */
-        loss->rows.value += value + splat(0.5) * dual * y * scores[v];
-        here->gap += value - stored_value + dual * (before - residual);
-        const vec curvature = square * here->inverse_penalty, target = residual + curvature * dual;
-        const vec q = curvature * where_negative(target, weight * loss->above, weight);
-        const vec size = absolute(target) / loss->scale;
-        const vec u = loss->kind == CATONI ? catoni_root(q, size) : monotone_root(loss->kind, q, size);
-        const vec after = with_sign(loss->scale * u, target);
-        const vec new_dual = influence(loss, after, weight, &unused);
-        here->balance += y * new_dual;
-        scores[v] = y * (new_dual - dual) * here->inverse_penalty;
-        loss->intercept += splat(pass->constant) * scores[v];
-        store(stored, after);
+        double *residuals = pass->residual + row * TASK_LANES + v * LANES;
+        vec stored = load_f8(residuals), left = splat(1.0);
+        const vec y = load_f8(sign + v * LANES);
+        scores[v] = dual_step(pass, &state[v], row, y, scores[v], &stored, &left);
+        store(residuals, stored);
         store(change + v * LANES, scores[v]);
+        store(slack + v * LANES, left);
     }
-    for (int k = 0; k < TASK_LANES; k++) any |= change[k] != 0.0;
+    *keeps = 0;
+    for (int k = 0; k < TASK_LANES; k++) {
+        any |= change[k] != 0.0;
+        *keeps |= !(slack[k] < 0.0);
+    }
     return any;
+}
+
+/* The same for a single task, whose state is the same in all lanes of the first vector. A row whose
+ * dual variable is zero, and remains so, takes no step. */
+OUT_OF_LINE double dual_single(const dual_pass_t *pass, dual_state_t *state, ptrdiff_t row,
+                               double score, int *keeps)
+{
+    const loss_state_t *loss = &state->loss;
+    const double y = pass->codes[row] == pass->positive[0] ? 1.0 : -1.0;
+    const double residual = first_lane(loss->level) - y * (score + first_lane(loss->intercept));
+    double *stored = pass->residual + row;
+    *keeps = 1;
+    if (residual <= 0.0 && *stored <= 0.0 && pass->loss[0].overconfidence == 0.0) {
+        *keeps = !(residual + pass->radius[0] * sqrt(pass->square[row]) < 0.0);
+        return 0.0;
+    }
+    vec lane = splat(*stored), slack;
+    const vec change = dual_step(pass, state, row, splat(y), splat(score), &lane, &slack);
+    *stored = first_lane(lane);
+    return first_lane(change);
 }
 
 static void finish_dual(const dual_state_t *state, dual_pass_t *pass)
 {
-    for (int v = 0; v < LANE_VECTORS; v++) {
+    const int n_vectors = pass->n_lanes == 1 ? 1 : LANE_VECTORS;
+    for (int v = 0; v < n_vectors; v++) {
         store(pass->intercept + v * LANES, state[v].loss.intercept);
         store(pass->value + v * LANES, state[v].loss.rows.value);
         store(pass->gap + v * LANES, state[v].gap);

@@ -395,31 +395,67 @@ ALWAYS_INLINE void NAMED(csr_sweep_tasks)(const int wide, const matrix_t *m, ptr
     finish_lanes(state, tasks);
 }
 
-/* A pass of dual coordinate ascent. */
-ALWAYS_INLINE void NAMED(csr_dual_pass)(const int wide, const matrix_t *m, dual_pass_t *pass)
+/* The score of the row whose stored elements are [first, last), for one task. */
+ALWAYS_INLINE double NAMED(csr_score)(const int wide, const matrix_t *m, const double *coef,
+                                      ptrdiff_t first, ptrdiff_t last)
+{
+    const T *x = m->data;
+    double sums[4] = {0.0, 0.0, 0.0, 0.0};
+    ptrdiff_t k = first;
+    for (; k + 4 <= last; k += 4) {
+        UNROLL
+        for (int c = 0; c < 4; c++)
+            sums[c] += VALUE(x[k + c]) * coef[index_at(wide, m->indices, k + c)];
+    }
+    for (; k < last; k++) sums[0] += VALUE(x[k]) * coef[index_at(wide, m->indices, k)];
+    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+/* A pass of dual coordinate ascent, for one task or one lane per task. */
+ALWAYS_INLINE void NAMED(csr_dual_pass)(const int wide, const int is_single, const matrix_t *m,
+                                        dual_pass_t *pass)
 {
     dual_state_t state[LANE_VECTORS];
+    const T *x = m->data;
     start_dual(pass, state);
-    for (ptrdiff_t k = 0; k < pass->n_steps; k++) {
-        const ptrdiff_t row = pass->rows[k];
+    if (!pass->is_frozen) shuffle(pass->rows, pass->n_active, pass->seed);
+    for (ptrdiff_t at = 0; at < pass->n_active;) {
+        const ptrdiff_t row = pass->rows[at];
         const ptrdiff_t first = index_at(wide, m->indptr, row);
         const ptrdiff_t last = index_at(wide, m->indptr, row + 1);
-        vec scores[LANE_VECTORS];
-        NAMED(lane_scores)(wide, m, pass->coef, TASK_LANES, first, last, last, scores);
-        if (dual_step(pass, state, row, scores))
-            NAMED(lane_add)(wide, m, pass->coef, TASK_LANES, first, last, scores);
+        int keeps;
+        if (is_single) {
+            const double score = NAMED(csr_score)(wide, m, pass->coef, first, last);
+            const double change = dual_single(pass, state, row, score, &keeps);
+            if (change != 0.0)
+                for (ptrdiff_t k = first; k < last; k++)
+                    pass->coef[index_at(wide, m->indices, k)] += change * VALUE(x[k]);
+        } else {
+            vec scores[LANE_VECTORS];
+            NAMED(lane_scores)(wide, m, pass->coef, TASK_LANES, first, last, last, scores);
+            if (dual_lanes(pass, state, row, scores, &keeps))
+                NAMED(lane_add)(wide, m, pass->coef, TASK_LANES, first, last, scores);
+        }
+        if (keeps || pass->is_frozen) {
+            at++;
+        } else {
+            pass->rows[at] = pass->rows[--pass->n_active];
+            pass->rows[pass->n_active] = row;
+        }
     }
     finish_dual(state, pass);
 }
 
 static void NAMED(csr_32_dual_pass)(const matrix_t *m, dual_pass_t *pass)
 {
-    NAMED(csr_dual_pass)(0, m, pass);
+    if (pass->n_lanes == 1) NAMED(csr_dual_pass)(0, 1, m, pass);
+    else NAMED(csr_dual_pass)(0, 0, m, pass);
 }
 
 static void NAMED(csr_64_dual_pass)(const matrix_t *m, dual_pass_t *pass)
 {
-    NAMED(csr_dual_pass)(1, m, pass);
+    if (pass->n_lanes == 1) NAMED(csr_dual_pass)(1, 1, m, pass);
+    else NAMED(csr_dual_pass)(1, 0, m, pass);
 }
 
 static void NAMED(csr_32_sweep_tasks)(const matrix_t *m, ptrdiff_t n_rows, task_sweep_t *tasks)

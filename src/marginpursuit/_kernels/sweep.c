@@ -241,6 +241,12 @@ static void norms(layout_t layout, int type, const matrix_t *m, ptrdiff_t first,
                                         out + i);
 }
 
+static void row_squares(layout_t layout, int type, const matrix_t *m, ptrdiff_t first,
+                        ptrdiff_t last, double *out)
+{
+    for (ptrdiff_t i = first; i < last; i++) out[i] = products_of[layout][type].square(m, i);
+}
+
 static void task_losses(const loss_t *loss, const ptrdiff_t *codes, ptrdiff_t positive,
                         const double *weight, double intercept, ptrdiff_t n, double *scores,
                         double *value, double *slope)
@@ -302,6 +308,6 @@ static double add_dot(ptrdiff_t n, double factor, const double *x, double *y, co
 #endif
 
 const kernels_t JOIN(kernels, LEVEL) = {
-    sweep,       scores,    adjoint, squares, norms, task_losses,
+    sweep,       scores,    adjoint, squares, norms, row_squares, task_losses,
     sweep_tasks, dual_pass, add_dot, descend, tiles, joint_losses,
 };

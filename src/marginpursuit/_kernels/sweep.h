@@ -124,24 +124,30 @@ typedef struct {
     const double *intercept; /* one per class */
 } joint_t;
 
-/* A pass of dual coordinate ascent over CSR rows; see dual_pass.h. */
+/* A pass of dual coordinate ascent over CSR rows; see dual_pass.h. A single task has one lane, and
+ * its entries below are repeated in all lanes; otherwise there are TASK_LANES of them. */
 typedef struct {
-    const ptrdiff_t *rows;      /* in the order of the pass; they may name no column twice */
-    ptrdiff_t n_steps;
+    ptrdiff_t *rows;            /* in-out: the active rows, which the pass shuffles; those that it
+                                 * shrinks are last. They may name no column twice. */
+    ptrdiff_t n_active;         /* in-out: their number */
+    ptrdiff_t n_lanes;          /* 1 or TASK_LANES */
+    uint64_t seed;              /* of the order of the rows */
+    int is_frozen;              /* evaluate value, gap and balance without taking steps */
     const ptrdiff_t *codes;     /* the class of each row */
     const double *weight;       /* sample weights, one per row, positive */
     const double *square;       /* of the norm of each row, the constant included */
     double constant;            /* the square of the entry that each row has for the intercept */
     ptrdiff_t positive[TASK_LANES]; /* the class of each task with y = 1; others have y = -1 */
     loss_t loss[TASK_LANES];
-    double penalty[TASK_LANES];       /* of half the square of the norm of the coefficients, positive */
-    double intercept[TASK_LANES];     /* in-out */
-    double *residual;           /* in-out: (n_rows, TASK_LANES), at which the influence is the dual
+    double penalty[TASK_LANES]; /* of half the square of the norm of the coefficients, positive */
+    double radius[TASK_LANES];  /* of shrinking, per norm of a row */
+    double intercept[TASK_LANES]; /* in-out */
+    double *residual;           /* in-out: (n_rows, n_lanes), at which the influence is the dual
                                  * variable of the row */
-    double *coef;               /* in-out: (n_columns, TASK_LANES) */
-    double value[TASK_LANES];         /* out: the objective, summed over the steps */
-    double gap[TASK_LANES];           /* out: likewise the duality gap */
-    double balance[TASK_LANES];       /* out: the sum of y times the dual variables */
+    double *coef;               /* in-out: (n_columns, n_lanes) */
+    double value[TASK_LANES];   /* out: the objective, summed over the steps */
+    double gap[TASK_LANES];     /* out: likewise the duality gap */
+    double balance[TASK_LANES]; /* out: the sum of y times the dual variables */
 } dual_pass_t;
 
 /* One SIMD level: its functions of rows [first, last) of a matrix. `type` counts the element types
@@ -160,6 +166,9 @@ typedef struct {
                     const double *centre, const double *weights, double *sum);
     void (*norms)(layout_t, int type, const matrix_t *, ptrdiff_t first, ptrdiff_t last,
                   const double *centre, const double *factors, double *out);
+    /* out[i] = |x_i|^2; CSR rows may name no column twice */
+    void (*row_squares)(layout_t, int type, const matrix_t *, ptrdiff_t first, ptrdiff_t last,
+                        double *out);
     /* Turns the scores of n rows, less the intercept, into derivatives of one task: the rows whose
      * code is `positive` have y = 1, all others y = -1. Sums are added to value and slope. */
     void (*task_losses)(const loss_t *, const ptrdiff_t *codes, ptrdiff_t positive,
@@ -167,7 +176,7 @@ typedef struct {
                         double *value, double *slope);
     /* A sweep of several tasks over all CSR rows: gradients are added to the table. */
     void (*sweep_tasks)(layout_t, int type, const matrix_t *, ptrdiff_t n_rows, task_sweep_t *);
-    /* A pass of dual coordinate ascent over rows in a given order. */
+    /* A pass of dual coordinate ascent. */
     void (*dual_pass)(layout_t, int type, const matrix_t *, dual_pass_t *);
     /* y += factor x; returns the inner product of the new y with z. */
     double (*add_dot)(ptrdiff_t n, double factor, const double *x, double *y, const double *z);

@@ -197,10 +197,11 @@ def row_distances(
 ) -> FloatArray:
     """Return the distance of each row, by a standardisation that is by default that of the rows."""
     if design.is_sparse:
-        standardisation = Standardisation.identity(design.n_columns)
-    elif standardisation is None:
-        standardisation = design.standardisation(data.weights, centred=centred)
-    distances = to_numpy(design.row_norms(standardisation)).astype(np.float64, copy=False)
+        distances = np.sqrt(design.row_squares())
+    else:
+        if standardisation is None:
+            standardisation = design.standardisation(data.weights, centred=centred)
+        distances = to_numpy(design.row_norms(standardisation)).astype(np.float64, copy=False)
     if not np.all(np.isfinite(distances[to_numpy(data.weights) > 0])):
         raise FloatingPointError("distances of rows are not finite")
     return distances

@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Self, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from marginpursuit._namespaces import to_numpy
 from marginpursuit._threads import Threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.tasks import Tasks
@@ -267,6 +268,11 @@ class Design(ABC):
         """Return the Euclidean norm of every standardised row, on the device of the rows."""
         self.n_passes += 1
         return self._row_norms(standardisation.mean, standardisation.inverse_deviation)
+
+    def row_squares(self) -> FloatArray:
+        """Return ‖x‖² of every row as it is."""
+        norms = to_numpy(self.row_norms(Standardisation.identity(self.n_columns)))
+        return np.asarray(norms.astype(np.float64) ** 2)
 
     def row_products(
         self, column_weights: FloatArray, standardisation: Standardisation

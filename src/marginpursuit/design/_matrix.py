@@ -91,6 +91,7 @@ class MatrixDesign(Design):
             self.capabilities |= {"dual_pass"}
         edges = _block_edges(matrix, self.policy).tolist()
         self.blocks = [Block(k, *pair) for k, pair in enumerate(pairwise(edges))]
+        self._row_squares: FloatArray | None = None
         self._last_copy = np.empty(0, dtype=np.intp), np.empty((0, self.n_columns))
 
     @property
@@ -316,8 +317,25 @@ class MatrixDesign(Design):
 
         return self.sum_blocks((self.n_rows, self.n_rows), self.n_columns, add)
 
+    def row_squares(self) -> FloatArray:
+        """Return ‖x‖² of every row as it is; those of CSR rows are computed once."""
+        if not hasattr(self.kernels, "row_squares"):
+            return self.quadratic_forms()
+        if self._row_squares is None:
+            self.n_passes += 1
+            squares = np.empty(self.n_rows)
+
+            def run(block: Block) -> None:
+                self.kernels.row_squares(block.first, block.last, squares)
+
+            list(self.threads.map(run, self.blocks))
+            self._row_squares = squares
+        return self._row_squares
+
     def quadratic_forms(self, matrix: FloatArray | None = None) -> FloatArray:
         """Return x·Mx for every row as it is; without a matrix, ‖x‖²."""
+        if matrix is None and hasattr(self.kernels, "row_squares"):
+            return self.row_squares()
         self.n_passes += 1
         total = np.empty(self.n_rows)
         step = max(256, self.policy.chunk_elements // max(1, self.n_columns))

@@ -38,9 +38,9 @@ class MemoryDesign(MatrixDesign):
         self.make_contiguous()
         self.kernels.descend(descent, draws)
 
-    def dual_pass(self, *arguments: Any) -> None:
+    def dual_pass(self, *arguments: Any) -> int:
         """Visit CSR rows as they are by dual coordinate ascent: capability "dual_pass"."""
-        self.kernels.dual_pass(*arguments)
+        return int(self.kernels.dual_pass(*arguments))
 
     def with_matrix(self, matrix: Any) -> "MemoryDesign":
         """Return a design of an equivalent matrix, whose passes count as passes of this design."""

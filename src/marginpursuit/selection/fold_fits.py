@@ -208,7 +208,7 @@ class FoldFits:
             )
             found = minimise(
                 rest,
-                n_confirmations=5,
+                n_confirmations=policy.primal_confirmations,
                 min_iter=policy.min_primal_iterations,
                 tol=tols[some],
             )

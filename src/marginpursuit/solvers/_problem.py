@@ -341,22 +341,21 @@ def request_unit(request: Request, standardisation: Standardisation) -> FloatArr
         variance = request.design.fold_variances(
             request.weights, standardisation, centred=request.fit_intercept
         )
-    median_square = _median_square(request) if request.unit == "row" else 1.0
+    median = median_square(request) if request.unit == "row" else 1.0
     inverse_deviation = standardisation.inverse_deviation
-    return penalty_unit(request.unit, inverse_deviation, variance, median_square)
+    return penalty_unit(request.unit, inverse_deviation, variance, median)
 
 
-def _median_square(request: Request) -> float:
+def median_square(request: Request) -> float:
     """Return the weighted median of ‖x‖² over the rows that are not zero."""
-    design = request.design
-    norms = to_numpy(design.row_norms(Standardisation.identity(design.n_columns)))
+    squares = request.design.row_squares()
     weights = to_numpy(mean_weights(request)[0])
-    used = np.flatnonzero((weights > 0) & (norms > 0))
+    used = np.flatnonzero((weights > 0) & (squares > 0))
     if not len(used):
         return 1.0
-    order = used[np.argsort(norms[used])]
+    order = used[np.argsort(squares[used])]
     cumulative = np.cumsum(weights[order])
-    return float(norms[order[np.searchsorted(cumulative, 0.5 * cumulative[-1])]]) ** 2
+    return float(squares[order[np.searchsorted(cumulative, 0.5 * cumulative[-1])]])
 
 
 def mean_unit(unit: FloatArray) -> FloatArray:

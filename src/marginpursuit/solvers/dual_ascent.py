@@ -15,6 +15,7 @@ coefficients, and its order of rows, to itself.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -31,7 +32,7 @@ from marginpursuit.solvers._problem import (
     Solution,
     Status,
     mean_weights,
-    request_unit,
+    median_square,
 )
 from marginpursuit.solvers.lbfgs import merge_request
 from marginpursuit.solvers.preconditioners import CentredDiagonalPreconditioner
@@ -62,23 +63,23 @@ class DualSolver:
         return request.lacks("conjugate") or request.lacks("kernel_parameters")
 
     def prepare(self, request: Request) -> Prepared:
-        """Compute the unit of the penalty; rows are read as they came, with merged columns."""
-        request, merge = merge_request(request)
+        """Compute the unit of the penalty; rows are read as they came.
+
+        Columns are merged where several tasks share passes, whose coefficients exceed a cache.
+        """
+        merge = None
+        if request.is_search or request.n_problems >= request.policy.min_shared_dual_tasks:
+            request, merge = merge_request(request)
         design = request.design
         weights, fold_ratio = mean_weights(request)
-        standardisation = design.standardisation(weights, centred=request.fit_intercept)
-        variance = standardisation.deviation**2
-        units = request_unit(request, standardisation) * variance
-        unit_of_fold = np.max(units, axis=1, where=np.isfinite(units), initial=0.0)
-        unit_of_fold[unit_of_fold == 0.0] = 1.0  # all columns are constant
+        unit = _units(request)
         identity = Standardisation.identity(design.n_columns)
         preconditioner = CentredDiagonalPreconditioner(
-            *(fold_ratio, float(unit_of_fold.mean()), standardisation.mean, variance),
-            request.fit_intercept,
+            *(design, weights, fold_ratio, float(unit.mean()), request.fit_intercept)
         )
         return Prepared(
             *(design, identity, request.fit_intercept),
-            np.repeat(unit_of_fold[:, np.newaxis], design.n_columns, axis=1),
+            np.broadcast_to(unit[:, np.newaxis], (len(unit), design.n_columns)),
             preconditioner,
             identity if merge is None else merge,
             merge=merge,
@@ -108,21 +109,19 @@ class DualSolver:
             The minimisers. Values and gaps are those of the last pass.
         """
         design, tasks = problem.prepared.design, problem.tasks
-        assert isinstance(design, MemoryDesign)
         n_tasks = len(tasks)
         coef, intercept = np.empty((design.n_columns, n_tasks)), np.empty(n_tasks)
         value, gap = np.empty(n_tasks), np.empty(n_tasks)
-        squares = design.quadratic_forms()
-        groups = list(_task_groups(tasks.fold, design.tasks_per_pass))
 
         def run(group: NDArray[np.intp]) -> int:
-            ascent = _Ascent(problem, group, squares)
-            ascent.run(tol[group])
-            n = len(group)
-            coef[:, group], intercept[group] = ascent.coef[:, :n], ascent.intercept[:n]
-            value[group], gap[group] = ascent.value[:n], ascent.gap[:n]
-            return ascent.n_passes
+            n_passes = 0
+            for ascent, own in _ascents(problem, group, tol):
+                n, n_passes = len(own), max(n_passes, ascent.n_passes)
+                coef[:, own], intercept[own] = ascent.coef[:, :n], ascent.intercept[:n]
+                value[own], gap[own] = ascent.value[:n], ascent.gap[:n]
+            return n_passes
 
+        groups = list(_task_groups(problem))
         n_passes = max(design.threads.map(run, groups, dynamic=True))
         design.n_passes += n_passes
         status = Status.CONVERGED if np.all(gap <= tol) else Status.MAX_ITER
@@ -131,54 +130,173 @@ class DualSolver:
         return Solution((coef, intercept), value, gap, status, n_passes, (end,))
 
 
-def _task_groups(fold: NDArray[np.intp], size: int) -> Iterator[NDArray[np.intp]]:
-    """Yield groups of at most `size` tasks of the same fold."""
-    for which in np.unique(fold):
-        own = np.flatnonzero(fold == which)
+def _units(request: Request) -> FloatArray:
+    """Return the unit of the penalty in each fold; one where all rows are equal.
+
+    The total variance of the columns is the mean of ‖x‖² less the square of the mean row.
+    """
+    design, weights = request.design, request.weights
+    assert isinstance(design, MemoryDesign)
+    squares = design.row_squares()
+    means = weights @ squares
+    has_rows = bool(means.any()) or design.n_stored == 0 or not design.matrix.data.any()
+    if not (has_rows and np.all(np.isfinite(means))):
+        raise FloatingPointError("the rows have no finite mean square")
+    if request.unit == "absolute":
+        return np.ones(len(weights))
+    if request.unit == "row":
+        return np.full(len(weights), median_square(request))
+    identity, total = Standardisation.identity(design.n_columns), means.copy()
+    if request.fit_intercept:
+        total -= [np.sum(design.adjoint(fold, identity) ** 2) for fold in weights]
+    return np.where(total > 1e-12 * means, total, 1.0)
+
+
+def _task_groups(problem: Problem) -> Iterator[NDArray[np.intp]]:
+    """Yield groups of tasks of the same fold that share passes, or single tasks."""
+    tasks, design = problem.tasks, problem.prepared.design
+    assert isinstance(design, MemoryDesign)
+    size = design.tasks_per_pass
+    for which in np.unique(tasks.fold):
+        own = np.flatnonzero(tasks.fold == which)
         for first in range(0, len(own), size):
-            yield own[first : first + size]
+            group = own[first : first + size]
+            is_shared = len(group) >= problem.policy.min_shared_dual_tasks
+            yield from [group] if is_shared else np.split(group, len(group))
 
 
+def _ascents(
+    problem: Problem, group: NDArray[np.intp], tol: FloatArray
+) -> Iterator[tuple["_Ascent", NDArray[np.intp]]]:
+    """Run the tasks of a group; yield each ascent, with the tasks that it has finished."""
+    ascent = _Ascent.start(problem, group)
+    tols = tol[group]
+    if len(group) == 1:
+        ascent.run(tols)
+        yield ascent, group
+        return
+    ascent.run(np.maximum(tols, problem.policy.shared_dual_gap))
+    yield ascent, group
+    for k in range(len(group)):
+        if ascent.gap[k] > tols[k]:
+            alone = ascent.alone(k)
+            alone.run(tols[[k]])
+            yield alone, group[[k]]
+
+
+@dataclass
 class _Ascent:
-    """The state of a group of tasks; a group that is not full repeats its first task."""
+    """The state of a task, or of a group of tasks: one that is not full repeats its first task."""
 
-    def __init__(self, problem: Problem, group: NDArray[np.intp], squares: FloatArray) -> None:
-        prepared, tasks = problem.prepared, problem.tasks
-        design = prepared.design
+    design: MemoryDesign
+    max_iter: int
+    shrinking: float
+    losses: FloatArray  # (n_lanes, 4), as all arrays without another shape have an entry a lane
+    levels: FloatArray
+    positive: NDArray[np.intp]
+    penalty: FloatArray
+    least: FloatArray  # value that the gap is relative to, at least
+    codes: NDArray[np.intp]  # (n_rows,), likewise weights and squares
+    weights: FloatArray
+    squares: FloatArray  # with the constant
+    constant: float  # the square of the entry of a row for the intercept
+    rows: NDArray[np.intp]  # those of positive weight, the active ones first
+    residual: FloatArray  # (n_rows, n_lanes)
+    coef: FloatArray  # (n_columns, n_lanes)
+    intercept: FloatArray
+    sums: FloatArray  # (3, n_lanes), value, gap and balance of the last pass
+    gap: FloatArray  # relative
+    n_passes: int = 0
+
+    @classmethod
+    def start(cls, problem: Problem, group: NDArray[np.intp]) -> "_Ascent":
+        """Return tasks whose dual variables are zero."""
+        prepared, tasks, policy = problem.prepared, problem.tasks, problem.policy
+        design, fold = prepared.design, tasks.fold[group[0]]
         assert isinstance(design, MemoryDesign)
-        size = design.tasks_per_pass
-        padded = np.append(group, np.repeat(group[0], size - len(group)))
-        fold = tasks.fold[group[0]]
-        self._max_iter, self._design = problem.max_iter, design
-        self._losses = tasks.loss_parameters[padded]
-        self._levels = np.array([tasks.losses[k].margin for k in padded])
-        self._positive, self._codes = tasks.positive[padded], tasks.codes
-        self._penalty = problem.alphas[padded] * prepared.unit[fold, 0]
-        self._least = problem.relative_to(np.zeros(len(tasks)))[padded]
-        self._weights = np.ascontiguousarray(tasks.weights[fold])
-        self._rows = np.flatnonzero(self._weights > 0)
-        median = float(np.median(squares[self._rows])) or 1.0
-        constant = problem.policy.dual_intercept_square * median
-        self._constant = constant if prepared.fit_intercept else 0.0
-        self._squares = squares + self._constant
-        self._residual = np.zeros((design.n_rows, size))
-        self.coef, self.intercept = np.zeros((design.n_columns, size)), np.zeros(size)
-        self.value, self.gap, self.n_passes = np.zeros(size), np.full(size, np.inf), 0
+        size = 1 if len(group) == 1 else design.tasks_per_pass
+        lanes = np.append(group, np.repeat(group[0], size - len(group)))
+        weights, squares = np.ascontiguousarray(tasks.weights[fold]), design.row_squares()
+        rows = np.flatnonzero(weights > 0)
+        median = float(np.median(squares[rows])) or 1.0
+        constant = policy.dual_intercept_square * median if prepared.fit_intercept else 0.0
+        return cls(
+            *(design, problem.max_iter, policy.dual_shrinking),
+            tasks.loss_parameters[lanes],
+            np.array([tasks.losses[k].margin for k in lanes]),
+            tasks.positive[lanes],
+            problem.alphas[lanes] * prepared.unit[fold, 0],
+            problem.relative_to(np.zeros(len(tasks)))[lanes],
+            tasks.codes,
+            weights,
+            squares + constant,
+            constant,
+            rows,
+            *(np.zeros((design.n_rows, size)), np.zeros((design.n_columns, size))),
+            *(np.zeros(size), np.zeros((3, size)), np.full(size, np.inf)),
+        )
+
+    def alone(self, lane: int) -> "_Ascent":
+        """Return the task of one lane, to go on by itself; all rows are active again."""
+        own = [lane]
+        return replace(
+            self,
+            losses=self.losses[own],
+            levels=self.levels[own],
+            positive=self.positive[own],
+            penalty=self.penalty[own],
+            least=self.least[own],
+            rows=self.rows.copy(),
+            residual=np.ascontiguousarray(self.residual[:, own]),
+            coef=np.ascontiguousarray(self.coef[:, own]),
+            intercept=self.intercept[own],
+            sums=np.ascontiguousarray(self.sums[:, own]),
+            gap=self.gap[own],
+        )
+
+    @property
+    def value(self) -> FloatArray:
+        """The objective, as it was during the last pass."""
+        return np.asarray(self.sums[0])
 
     def run(self, tols: FloatArray) -> None:
-        """Pass over the rows until the gap of every task meets its tolerance."""
-        random = np.random.default_rng(0)
-        sums = np.zeros((3, len(self._penalty)))
-        while self.n_passes < self._max_iter and np.any(self.gap[: len(tols)] > tols):
-            self.intercept += self._constant * sums[2] / self._penalty
-            self._design.dual_pass(
-                *(self._losses, random.permutation(self._rows), self._codes, self._weights),
-                *(self._squares, self._constant, self._positive, self._penalty, self._residual),
-                *(self.coef, self.intercept, sums),
-            )
+        """Pass over the rows until the gap of every task meets its tolerance.
+
+        A pass that skips inactive rows has no terms of theirs in its gap. Before the end, the gap
+        of all rows is evaluated; where it is larger than the tolerance, all are active again.
+        """
+        n_active = len(self.rows)
+        radius = np.full(len(self.penalty), np.inf)
+        while True:
+            if self.n_passes >= self.max_iter or np.all(self.gap[: len(tols)] <= tols):
+                if n_active == len(self.rows):
+                    return
+                self._pass(self.rows, radius, is_frozen=True)
+                if self.n_passes >= self.max_iter or np.all(self.gap[: len(tols)] <= tols):
+                    return
+                n_active, radius = len(self.rows), np.full_like(radius, np.inf)
+            self.intercept += self.constant * self.sums[2] / self.penalty
+            n_active = self._pass(self.rows[:n_active], radius)
             self.n_passes += 1
-            self.value, gap, constraint = sums
-            # The violated constraint is the derivative in the intercept, whose distance to its
-            # minimiser is at most the level.
-            missing = np.abs(constraint) * self._levels if self._constant > 0 else 0.0
-            self.gap = (gap + missing) / np.maximum(self.value, self._least)
+            # The minimiser is in the ball of this radius around the coefficients, since the
+            # objective is p-strongly convex in them.
+            ball = np.sqrt(2.0 * np.maximum(self.gap, 0.0) * self._scale / self.penalty)
+            radius = self.shrinking * ball
+
+    @property
+    def _scale(self) -> FloatArray:
+        """What the gap is relative to."""
+        return np.maximum(self.value, self.least)
+
+    def _pass(self, rows: NDArray[np.intp], radius: FloatArray, *, is_frozen: bool = False) -> int:
+        """Visit rows; return how many of them stay active."""
+        n_active = self.design.dual_pass(
+            *(self.losses, rows, self.n_passes, is_frozen, self.codes, self.weights),
+            *(self.squares, self.constant, self.positive, self.penalty, radius),
+            *(self.residual, self.coef, self.intercept, self.sums),
+        )
+        # The violated constraint is the derivative in the intercept, whose distance to its
+        # minimiser is at most the level.
+        missing = np.abs(self.sums[2]) * self.levels if self.constant > 0 else 0.0
+        self.gap = (self.sums[1] + missing) / self._scale
+        return n_active

@@ -10,10 +10,12 @@ A preconditioner is applied to points as `_problem` defines them. The one of the
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from marginpursuit._validation import FloatArray
+from marginpursuit.design import Design, Standardisation
 
 
 class Preconditioner(ABC):
@@ -21,10 +23,6 @@ class Preconditioner(ABC):
 
     #: Whether `with_hessian` is available.
     allows_hessian: bool = False
-
-    def compute(self) -> None:
-        """Compute what `apply` needs for every penalty, once."""
-        return None
 
     @abstractmethod
     def apply(self, points: FloatArray, alpha: float) -> FloatArray:
@@ -49,24 +47,30 @@ class DiagonalPreconditioner(Preconditioner):
         return np.asarray(points / np.append(self.fold_ratio + alpha * self.unit, intercept))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class CentredDiagonalPreconditioner(Preconditioner):
     """The diagonal for rows that are not centred, taken in centred coordinates."""
 
+    design: Design
+    weights: FloatArray  # (n_rows,), mean over folds
     fold_ratio: float
     unit: float
-    mean: FloatArray  # (n_columns,)
-    variance: FloatArray
     fit_intercept: bool
+
+    @cached_property
+    def _standardisation(self) -> Standardisation:
+        """Mean and deviation of the columns: few problems need them, and they take some passes."""
+        return self.design.standardisation(self.weights, centred=self.fit_intercept)
 
     def apply(self, points: FloatArray, alpha: float) -> FloatArray:
         """Centre, divide by the diagonal, and translate back."""
-        diagonal = self.fold_ratio * self.variance + alpha * self.unit
+        mean, deviation = self._standardisation.mean, self._standardisation.deviation
+        diagonal = self.fold_ratio * deviation**2 + alpha * self.unit
         if not self.fit_intercept:
             return np.asarray(points / diagonal)
         intercept = points[:, -1:]
-        coef = (points[:, :-1] - intercept * self.mean) / diagonal
-        offset = (coef @ self.mean)[:, np.newaxis]
+        coef = (points[:, :-1] - intercept * mean) / diagonal
+        offset = (coef @ mean)[:, np.newaxis]
         return np.hstack([coef, intercept / self.fold_ratio - offset])
 
 
