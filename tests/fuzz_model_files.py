@@ -17,18 +17,23 @@ import zipfile
 from collections.abc import Callable
 from copy import deepcopy
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from mixed_table import mixed_table
 from sklearn.datasets import load_iris
+from sklearn.pipeline import make_pipeline
 
 from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV, save_model
 from marginpursuit.classifiers._checkpoint import Checkpoint, _digest
 from marginpursuit.experiments.runs import Run, RunFileError, Table
 from marginpursuit.model_files import ModelFileError, _unpack
+from marginpursuit.tables import TableVectoriser
 
 X, Y = load_iris(return_X_y=True)
+FRAME = mixed_table(40)
 IDENTITY = {"shape": (150, 4)}
 
 #: Values that replace a value of a header or run.
@@ -41,6 +46,11 @@ VALUES = (
     *({"text": ["a", "\ud800", "c"], "object": False}, {"text": [1], "object": True}, {"text": 0}),
     *({"dict": [[1, 2]]}, {"dict": [[[], 2]]}, {"dict": [1]}, {"dict": [[{"list": []}, 1]]}),
     *({"model": None}, {"model": {"class": "LDMClassifier", "parameters": {}, "fitted": {}}}),
+    *({"objects": [None, 1]}, {"objects": 0}, {"slice": [0, 1, None]}, {"slice": [0, 2.5, "a"]}),
+    *({"dtype": "<f8"}, {"dtype": "|O"}, {"dtype": []}, {"scalar": "float64"}, {"scalar": "bool"}),
+    *({"estimator": "StandardScaler", "state": {}}, {"estimator": "eval", "state": {}}),
+    *({"record": "Column", "fields": ["a", "number", "", ".", "", "", 0]}, {"estimator": []}),
+    *({"record": "Feature", "fields": ["a", "a", "+1", 0.0]}, r"(a+)+$", "%Y", "text", "category"),
     *({"record": "FittedLink", "fields": [1, 2, 3]}, {"record": [], "fields": []}, {"record": ""}),
 )
 
@@ -68,13 +78,20 @@ def samples() -> tuple[Sample, ...]:
     run = Run.now("fuzz", listings=(Table("a", "b", ("c",), (("d",),)),))
     files = []
     with tempfile.TemporaryDirectory() as folder:
-        for number, model in enumerate((weighted, chosen)):
+        models = [weighted, chosen, *([_pipeline()] if find_spec("skrub") else [])]
+        for number, model in enumerate(models):
             files.append(save_model(model, Path(folder, str(number))).read_bytes())
     return (
         *(Sample(file, _read_model, _edit_model) for file in files),
         Sample(_checkpoint(), _read_checkpoint, _edit_checkpoint),
         Sample(run.to_json().encode(), _read_run, _edit_run),
     )
+
+
+def _pipeline() -> Any:
+    """Return a pipeline of a mixed table, with all kinds of columns."""
+    vectoriser = TableVectoriser(target="status", min_frequency=3)
+    return make_pipeline(vectoriser, MarginPursuitClassifier()).fit(FRAME, FRAME["status"])
 
 
 def _checkpoint() -> bytes:
@@ -108,7 +125,12 @@ def _read_model(content: bytes) -> None:
         model = _unpack(content)
     except ModelFileError:
         return
-    if model.n_features_in_ == X.shape[1]:
+    if hasattr(model, "steps"):
+        names = [column.name for column in model[0].used_columns]
+        if set(names) <= set(FRAME.columns):
+            assert model.predict(FRAME).shape == (len(FRAME),)
+            assert model.predict(FRAME[names[::-1]][:1]).shape == (1,)
+    elif model.n_features_in_ == X.shape[1]:
         assert model.predict(X).shape == Y.shape
         if hasattr(model, "predict_proba"):
             assert model.predict_proba(X).shape == (len(X), len(model.classes_))

@@ -229,7 +229,7 @@ def test_headers_that_are_refused(content, tmp_path):
     for _ in range(400):
         deep = {"list": [deep]}
     cases = [
-        (at("version", value=2), "version 2 of the format"),
+        (at("version", value=3), "version 3 of the format"),
         (at("version", value=None), "version None"),
         (at("format", value="another"), "not a model file"),
         (lambda header: ["no", "object"], "not a model file"),

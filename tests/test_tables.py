@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from marginpursuit.tables import TableError, _labels, read_table
+from marginpursuit.tables import TableError, read_labels, read_table
 
 
 def write(folder, text, name="pets.csv"):
@@ -150,7 +150,7 @@ def test_parquet(tmp_path):
     table = read_table(tmp_path / "f.parquet", "y", drop=["t"])
     np.testing.assert_array_equal(table.X, [[1, 0.5, 1], [2, 1.5, 0]])
     assert table.y.tolist() == ["u", "v"]
-    with pytest.raises(TableError, match="column 't': expected numbers, found String"):
+    with pytest.raises(TableError, match=r"column 't': expected numbers, found .*string"):
         read_table(tmp_path / "f.parquet", "y")
     with pytest.raises(TableError, match="no column 'z'"):
         read_table(tmp_path / "f.parquet", "z")
@@ -198,7 +198,7 @@ def test_archives(tmp_path):
 
 @given(st.lists(st.text("0123456789.-+e_", min_size=1, max_size=4), min_size=2, max_size=6))
 def test_labels_are_never_merged(cells):
-    labels = _labels(cells)
+    labels = read_labels(cells)
     assert len(set(labels.tolist())) == len(set(cells))
 
 

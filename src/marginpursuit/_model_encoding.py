@@ -1,9 +1,10 @@
 """Fitted classifiers as JSON and a list of numeric arrays, and back.
 
 Numbers, text and None are JSON values. Every other value is a JSON object with a tag: ``array`` is
-the index of a numeric array, ``text`` an array of text, ``model`` a classifier, ``record`` a
-dataclass, ``list``, ``tuple`` and ``dict`` a container. Every value of a file is checked before it
-is used.
+the index of a numeric array, ``text`` an array of text, ``objects`` one of JSON values, ``model`` a
+classifier, ``record`` a dataclass, ``list``, ``tuple`` and ``dict`` a container. Pipelines also
+have ``estimator`` (`_pipeline_encoding`), ``dtype``, ``scalar`` (a NumPy type) and ``slice``. Every
+value of a file is checked before it is used.
 """
 
 import re
@@ -14,8 +15,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 
 from marginpursuit import classifiers, selection
+from marginpursuit._table_records import Column, Feature
 from marginpursuit.classifiers._shared import (
     FittedLink,
     LinearClassifier,
@@ -32,14 +35,16 @@ CLASSES: dict[str, type[LinearClassifier]] = {
 }
 
 # The dataclasses that a fitted attribute may be; files store their fields in order.
-_RECORDS: dict[str, Any] = {kind.__name__: kind for kind in (MarginStatistics, FittedLink)}
+_RECORDS: dict[str, Any] = {
+    kind.__name__: kind for kind in (MarginStatistics, FittedLink, Column, Feature)
+}
 
 
 class ModelFileError(ValueError):
     """A file is not a model file or is damaged, or a model cannot be stored in one."""
 
 
-class _UnsupportedValueError(Exception):
+class UnsupportedValueError(Exception):
     """A value that a model file cannot hold."""
 
 
@@ -58,16 +63,16 @@ def encode_model(model: Any, arrays: list[NDArray[Any]]) -> dict[str, Any]:
     parameters = {}
     for key, value in model.get_params(deep=False).items():
         try:
-            parameters[key] = _encode(value, arrays)
-        except _UnsupportedValueError as error:
+            parameters[key] = encode(value, arrays)
+        except UnsupportedValueError as error:
             raise ModelFileError(f"the parameter {key!r} does not fit in a file: {error}") from None
     fitted = {}
     for key, value in vars(model).items():
         if _is_fitted_name(key) and key not in model._not_in_files:
             n_arrays = len(arrays)
             try:
-                fitted[key] = _encode(value, arrays)
-            except _UnsupportedValueError:
+                fitted[key] = encode(value, arrays)
+            except UnsupportedValueError:
                 del arrays[n_arrays:]
     return {"class": name, "parameters": parameters, "fitted": fitted}
 
@@ -81,42 +86,56 @@ def _is_json_value(value: Any) -> bool:
     return value is None or isinstance(value, bool | int | float | str)
 
 
-def _encode(value: Any, arrays: list[NDArray[Any]]) -> Any:
+def encode(value: Any, arrays: list[NDArray[Any]]) -> Any:
     """Return `value` as JSON; numeric arrays are appended to `arrays`."""
     if isinstance(value, np.generic):
         value = value.item()
     if _is_json_value(value):
         return value
-    for kind, encode in _ENCODERS.items():
+    for kind, encoder in _ENCODERS.items():
         if isinstance(value, kind):
-            return encode(value, arrays)
-    raise _UnsupportedValueError(f"it is of type {type(value).__name__}")
+            return encoder(value, arrays)
+    raise UnsupportedValueError(f"it is of type {type(value).__name__}")
 
 
 def _encode_array(array: NDArray[Any], arrays: list[NDArray[Any]]) -> dict[str, Any]:
     if np.ma.is_masked(array):
-        raise _UnsupportedValueError("it is an array with masked values")
+        raise UnsupportedValueError("it is an array with masked values")
     if array.dtype.kind in "biuf" and array.dtype.itemsize <= 8:
         arrays.append(array)
         return {"array": len(arrays) - 1}
     values = array.tolist()
-    if array.ndim != 1 or not all(isinstance(value, str) for value in values):
-        raise _UnsupportedValueError(f"it is an array of dtype {array.dtype}")
-    return {"text": values, "object": array.dtype.kind == "O"}
+    if array.ndim == 1 and all(isinstance(value, str) for value in values):
+        return {"text": values, "object": array.dtype.kind == "O"}
+    if array.ndim == 1 and all(_is_json_value(value) for value in values):
+        return {"objects": values}
+    raise UnsupportedValueError(f"it is an array of dtype {array.dtype}")
 
 
 def _encode_record(record: Any, arrays: list[NDArray[Any]]) -> dict[str, Any]:
-    fields = [_encode(getattr(record, field), arrays) for field in record.__slots__]
+    fields = [encode(getattr(record, field), arrays) for field in record.__slots__]
     return {"record": type(record).__name__, "fields": fields}
 
 
 def _encode_items(items: Any, arrays: list[NDArray[Any]]) -> dict[str, Any]:
     tag = "list" if isinstance(items, list) else "tuple"
-    return {tag: [_encode(item, arrays) for item in items]}
+    return {tag: [encode(item, arrays) for item in items]}
 
 
 def _encode_dict(mapping: Any, arrays: list[NDArray[Any]]) -> dict[str, Any]:
-    return {"dict": [[_encode(part, arrays) for part in item] for item in mapping.items()]}
+    return {"dict": [[encode(part, arrays) for part in item] for item in mapping.items()]}
+
+
+def _encode_type(kind: type, arrays: list[NDArray[Any]]) -> dict[str, Any]:
+    if not issubclass(kind, np.floating | np.integer):
+        raise UnsupportedValueError(f"it is the type {kind.__name__}")
+    return {"scalar": np.dtype(kind).name}
+
+
+def _encode_estimator(estimator: Any, arrays: list[NDArray[Any]]) -> dict[str, Any]:
+    from marginpursuit._pipeline_encoding import encode_estimator  # its imports take time
+
+    return encode_estimator(estimator, arrays)
 
 
 # The encoder of each type that is not a JSON value.
@@ -126,11 +145,15 @@ _ENCODERS: dict[Any, Callable[[Any, list[NDArray[Any]]], dict[str, Any]]] = {
     tuple(_RECORDS.values()): _encode_record,
     (list, tuple): _encode_items,
     Mapping: _encode_dict,
+    slice: lambda value, arrays: {"slice": [value.start, value.stop, value.step]},
+    np.dtype: lambda value, arrays: {"dtype": value.str},
+    type: _encode_type,
+    BaseEstimator: _encode_estimator,
 }
 
 
-def _decode(value: Any, arrays: list[NDArray[Any]]) -> Any:
-    """Invert `_encode`; raise a ModelFileError for a value that `_encode` does not return."""
+def decode(value: Any, arrays: list[NDArray[Any]]) -> Any:
+    """Invert `encode`; raise a ModelFileError for a value that `encode` does not return."""
     if _is_json_value(value):
         return value
     tags = _DECODERS.keys() & value.keys() if isinstance(value, dict) else set()
@@ -182,18 +205,50 @@ def _decode_text(
     return np.array(texts, dtype=np.str_)
 
 
+def _decode_objects(value: dict[str, Any], arrays: list[NDArray[Any]]) -> NDArray[Any]:
+    items = value["objects"]
+    _require(len(value) == 1 and isinstance(items, list) and all(map(_is_json_value, items)))
+    found = np.empty(len(items), dtype=object)
+    found[:] = items
+    return found
+
+
+def _decode_slice(value: dict[str, Any], arrays: list[NDArray[Any]]) -> slice:
+    parts = value["slice"]
+    _require(len(value) == 1 and isinstance(parts, list) and len(parts) == 3)
+    _require(all(part is None or type(part) is int for part in parts))
+    return slice(*parts)
+
+
+def _decode_dtype(value: dict[str, Any], arrays: list[NDArray[Any]]) -> np.dtype[Any]:
+    _require(len(value) == 1 and value["dtype"] in ("<f4", "<f8", "<i4", "<i8", "|O"))
+    found: np.dtype[Any] = np.dtype(value["dtype"])
+    return found
+
+
+def _decode_scalar(value: dict[str, Any], arrays: list[NDArray[Any]]) -> Any:
+    _require(len(value) == 1 and value["scalar"] in ("float32", "float64", "int32", "int64"))
+    return getattr(np, value["scalar"])
+
+
+def _decode_estimator(value: dict[str, Any], arrays: list[NDArray[Any]]) -> Any:
+    from marginpursuit._pipeline_encoding import decode_estimator
+
+    return decode_estimator(value, arrays)
+
+
 def _decode_record(value: dict[str, Any], arrays: list[NDArray[Any]]) -> Any:
     name, fields = value["record"], value.get("fields")
     _require(isinstance(name, str) and name in _RECORDS and isinstance(fields, list))
     kind = _RECORDS[name]
     _require(len(value["fields"]) == len(kind.__slots__))
-    return kind(*(_decode(field, arrays) for field in value["fields"]))
+    return kind(*(decode(field, arrays) for field in value["fields"]))
 
 
 def _decode_list(value: dict[str, Any], arrays: list[NDArray[Any]]) -> list[Any]:
     items = value.get("list", value.get("tuple"))
     _require(isinstance(items, list))
-    return list(map(_decode, items or (), repeat(arrays)))
+    return list(map(decode, items or (), repeat(arrays)))
 
 
 def _decode_tuple(value: dict[str, Any], arrays: list[NDArray[Any]]) -> tuple[Any, ...]:
@@ -205,7 +260,7 @@ def _decode_dict(value: dict[str, Any], arrays: list[NDArray[Any]]) -> dict[Any,
     _require(isinstance(items, list))
     _require(all(isinstance(item, list) and len(item) == 2 for item in items))
     _require(all(_is_key(key) for key, _ in items))
-    return {key: _decode(part, arrays) for key, part in items}
+    return {key: decode(part, arrays) for key, part in items}
 
 
 def _is_key(key: Any) -> bool:
@@ -226,6 +281,11 @@ _DECODERS: dict[str, Callable[[dict[str, Any], list[NDArray[Any]]], Any]] = {
     "list": _decode_list,
     "tuple": _decode_tuple,
     "dict": _decode_dict,
+    "objects": _decode_objects,
+    "slice": _decode_slice,
+    "dtype": _decode_dtype,
+    "scalar": _decode_scalar,
+    "estimator": _decode_estimator,
 }
 
 
@@ -247,12 +307,12 @@ def decode_model(about: Any, arrays: list[NDArray[Any]]) -> Any:
     if unknown:
         raise ModelFileError(f"it has parameters that {name} does not have: {unknown}")
     for key, value in parameters.items():
-        setattr(model, key, _decode(value, arrays))
+        setattr(model, key, decode(value, arrays))
     _check_parameters(model)
     for key, value in fitted.items():
         if not _is_fitted_name(key) or hasattr(type(model), key):
             raise ModelFileError(f"{key!r} is not a fitted attribute of {name}")
-        setattr(model, key, _decode(value, arrays))
+        setattr(model, key, decode(value, arrays))
     error = _model_error(model)
     if error is not None:
         raise ModelFileError(f"it does not hold a fitted {name}: {error}")

@@ -2,8 +2,8 @@
 
 A model file is a zip archive, uncompressed, of
 
-- ``header.json``: format, version, library, class, the parameters and the fitted attributes, and
-  the SHA-256, dtype and shape of each array;
+- ``header.json``: format, version (2 for pipelines, 1 for others), library, class, the parameters
+  and the fitted attributes, and the SHA-256, dtype and shape of each array;
 - ``arrays/0.npy``, ``arrays/1.npy``, ...: the arrays of real numbers that the header refers to;
 
 and its archive comment holds the SHA-256 of the header. No content of a file is executed: the class
@@ -26,18 +26,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginpursuit._files import write_atomically
-from marginpursuit._model_encoding import CLASSES, ModelFileError, decode_model, encode_model
+from marginpursuit._model_encoding import (
+    CLASSES,
+    ModelFileError,
+    UnsupportedValueError,
+    decode,
+    decode_model,
+    encode,
+    encode_model,
+)
 
 __all__ = ["CLASSES", "ModelFileError", "load_model", "save_model"]
 
 FORMAT = "marginpursuit model"
-VERSION = 1
+VERSION = 2
 
 _HEADER = "header.json"
 
 
 def save_model(model: Any, path: str | os.PathLike[str]) -> Path:
-    """Write a fitted classifier of this library to a file.
+    """Write a fitted classifier of this library, or a pipeline that ends with one, to a file.
 
     The file holds the parameters and the fitted attributes that are numbers, text, arrays of them,
     or lists and dicts of these; predictions and further fits need no other. The state of a stream
@@ -46,7 +54,8 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> Path:
     Parameters
     ----------
     model : estimator
-        A fitted classifier of `marginpursuit.classifiers`.
+        A fitted classifier of this library, or a scikit-learn Pipeline of `TableVectoriser` or
+        common transformers of scikit-learn and such a classifier.
     path : path-like
         The file to write.
 
@@ -59,7 +68,8 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> Path:
     ------
     ModelFileError
         If the model is not of this library, is not fitted, or has a parameter that is neither a
-        number, text, an array nor a list or dict of them.
+        number, text, an array nor a list or dict of them; or if a pipeline has another transformer,
+        or one that runs code of the user.
 
     Examples
     --------
@@ -75,9 +85,20 @@ def save_model(model: Any, path: str | os.PathLike[str]) -> Path:
     True
     """
     arrays: list[NDArray[Any]] = []
-    content = _pack(encode_model(model, arrays), arrays)
+    content = _pack(_encoded(model, arrays), arrays)
     _unpack(content)  # raises before an unreadable file is written
     return write_atomically(path, content)
+
+
+def _encoded(model: Any, arrays: list[NDArray[Any]]) -> dict[str, Any]:
+    """Return a classifier or a pipeline as JSON."""
+    if not hasattr(model, "steps"):
+        return encode_model(model, arrays)
+    try:
+        encoded: dict[str, Any] = encode(model, arrays)
+    except UnsupportedValueError as error:
+        raise ModelFileError(f"this pipeline does not fit in a file: {error}") from None
+    return encoded
 
 
 def load_model(path: str | os.PathLike[str]) -> Any:
@@ -91,7 +112,8 @@ def load_model(path: str | os.PathLike[str]) -> Any:
     Returns
     -------
     estimator
-        The classifier; its predictions equal those of the saved one bit for bit.
+        The classifier; its predictions equal those of the saved one bit for bit. Those of a
+        pipeline may differ by rounding in matrix products of its transformers.
 
     Raises
     ------
@@ -127,7 +149,7 @@ def _pack(model: dict[str, Any], arrays: list[NDArray[Any]]) -> bytes:
         )
     header = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": VERSION if "estimator" in model else 1,
         "library": version("marginpursuit"),
         "model": model,
         "arrays": described,
@@ -160,13 +182,26 @@ def _unpack(content: bytes) -> Any:
         raise ModelFileError("this is not a model file, or it is damaged or truncated") from error
     header = _read_header(members.pop(_HEADER), comment)
     try:
-        return decode_model(header["model"], _read_arrays(header["arrays"], members))
+        return _decoded(header["model"], _read_arrays(header["arrays"], members))
     except RecursionError as error:
         raise ModelFileError("its header is nested too deeply") from error
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         if isinstance(error, ModelFileError):
             raise
         raise ModelFileError(f"its header holds a value that no model file has: {error}") from error
+
+
+def _decoded(model: Any, arrays: list[NDArray[Any]]) -> Any:
+    """Invert `_encoded`; a pipeline must predict rows that use all its values."""
+    if not (isinstance(model, dict) and "estimator" in model):
+        return decode_model(model, arrays)
+    from marginpursuit._pipeline_check import check_pipeline  # its imports take time
+
+    pipeline = decode(model, arrays)
+    if not hasattr(pipeline, "steps"):
+        raise ModelFileError(f"it holds a {type(pipeline).__name__}; expected a Pipeline")
+    check_pipeline(pipeline)
+    return pipeline
 
 
 def _read_members(archive: zipfile.ZipFile, size: int) -> dict[str, bytes]:
@@ -190,11 +225,11 @@ def _read_header(text: bytes, comment: bytes) -> dict[str, Any]:
     if not isinstance(header, dict) or header.get("format") != FORMAT:
         raise ModelFileError("this is not a model file: its header has no such format")
     # The version is checked first: the place of the hash may depend on it.
-    if header.get("version") != VERSION:
+    if header.get("version") not in (1, VERSION):
         raise ModelFileError(
             f"it has version {header.get('version')!r} of the format, written by marginpursuit "
-            f"{header.get('library')!r}; marginpursuit {version('marginpursuit')} reads version "
-            f"{VERSION}"
+            f"{header.get('library')!r}; marginpursuit {version('marginpursuit')} reads versions "
+            f"1 to {VERSION}"
         )
     if hashlib.sha256(text).hexdigest().encode() != comment:
         raise ModelFileError("its header was altered: the hash does not match")

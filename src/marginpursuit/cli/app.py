@@ -1,34 +1,33 @@
 """The commands."""
 
-import csv
-import io
-import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import numpy as np
 import typer
 
 from marginpursuit import datasets as data_sets
 from marginpursuit import experiments, load_model, save_model
 from marginpursuit._files import write_atomically
 from marginpursuit._versions import versions as installed
-from marginpursuit.cli.fit_summary import FitSummary, evaluate
+from marginpursuit.cli.data import ColumnOptions, read_labelled
+from marginpursuit.cli.fit_summary import FitSummary, evaluate, fit_labelled
 from marginpursuit.cli.inputs import (
     Add,
     AsJson,
     Baseline,
+    Categorical,
     Contaminate,
     Data,
     Drop,
+    Identifier,
+    Numeric,
     OutputFolder,
     Rate,
     Scoring,
     Target,
+    Text,
     completion,
-    is_data_set,
     parse_parameter,
-    read_labelled,
     select_contamination,
     select_methods,
     select_scoring,
@@ -36,21 +35,20 @@ from marginpursuit.cli.inputs import (
 from marginpursuit.cli.output import (
     Commands,
     Exit,
-    csv_cell,
     data_errors,
     note,
     progress,
     say,
     show_table,
 )
+from marginpursuit.cli.predictions import as_csv, predicted_columns, read_new
 from marginpursuit.cli.results import finish_comparison, finish_tables, write_report
 from marginpursuit.experiments import demonstration, overview
-from marginpursuit.experiments.compare import compare, methods, standardised
+from marginpursuit.experiments.compare import compare, methods
 from marginpursuit.experiments.method_results import SetResult
 from marginpursuit.experiments.runs import Run
 from marginpursuit.experiments.timing import time_fits
 from marginpursuit.model_files import CLASSES
-from marginpursuit.tables import read_table
 
 __all__ = ["app"]
 
@@ -94,6 +92,10 @@ def compare_command(
     data: Data,
     target: Target = None,
     drop: Drop = None,
+    numeric: Numeric = None,
+    categorical: Categorical = None,
+    text: Text = None,
+    identifier: Identifier = None,
     method: Annotated[
         list[str] | None,
         typer.Option(
@@ -121,8 +123,9 @@ def compare_command(
     """
     chosen = select_methods(method, add, baseline)
     contamination = select_contamination(contaminate, rate)
-    known = read_labelled(data, target, drop)
-    total = folds * repeats * len(chosen)
+    options = ColumnOptions(drop, numeric, categorical, text, identifier)
+    known = read_labelled(data, target, options)
+    total = folds * repeats * (len(chosen) + (known.vectoriser is not None))
     with data_errors(known.name), progress(known.name, total) as report_progress:
         result = compare(
             known.X,
@@ -138,6 +141,7 @@ def compare_command(
             scoring=select_scoring(scoring),
             baseline=baseline,
             contamination=contamination,
+            vectoriser=known.vectoriser,
             progress=report_progress,
         )
     finish_comparison(Run.now(f"Comparison on {result.name}", sets=(result,)), output, as_json)
@@ -210,6 +214,10 @@ def fit(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="MODEL", help="Model file.")],
     target: Target = None,
     drop: Drop = None,
+    numeric: Numeric = None,
+    categorical: Categorical = None,
+    text: Text = None,
+    identifier: Identifier = None,
     method: Annotated[
         str,
         typer.Option(
@@ -238,14 +246,13 @@ def fit(
     if unknown:
         allowed = sorted(model.get_params(deep=False))
         raise typer.BadParameter(f"{method} has no parameter {unknown}; expected one of {allowed}")
-    known = read_labelled(data, target, drop)
+    options = ColumnOptions(drop, numeric, categorical, text, identifier)
+    known = read_labelled(data, target, options)
     with data_errors(method):
-        standardised(model.set_params(**parameters), known.X, known.y)
-    if known.columns is not None:
-        model.feature_names_in_ = np.array(known.columns, dtype=object)
+        fitted = fit_labelled(model.set_params(**parameters), known)
     with progress(f"cross-validation of {method}", folds) as report_progress:
         evaluation = evaluate(model, known, folds, report_progress)
-    path = save_model(model, output)
+    path = save_model(fitted, output)
     summary = FitSummary.of(model, known, evaluation, path)
     say(summary.as_dict() if as_json else summary.as_text(), as_json=as_json)
 
@@ -265,33 +272,25 @@ def predict(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Predict the class of each row; columns unknown to the model are ignored."""
+    """Predict the class of each row.
+
+    Columns are found by name. Further columns are ignored, with a note; missing ones are an error.
+    """
     fitted = load_model(model)
     if probabilities and not hasattr(fitted, "predict_proba"):
         raise typer.BadParameter(f"{type(fitted).__name__} has no probabilities")
-    if is_data_set(data):
-        X = data_sets.load(data).X
-    else:
-        names = getattr(fitted, "feature_names_in_", None)
-        X = read_table(data, only=None if names is None else names.tolist()).X
+    new = read_new(fitted, data)
     with data_errors(str(model)):
-        labels = _without_name_warnings(fitted.predict, X).tolist()
-        columns = {"prediction": labels}
-        if probabilities:
-            proba = _without_name_warnings(fitted.predict_proba, X)
-            for label, column in zip(fitted.classes_.tolist(), proba.T, strict=True):
-                columns[f"probability of {label}"] = column.tolist()
+        columns = predicted_columns(fitted, new, probabilities)
     if as_json:
         say(columns, as_json=True)
         return
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(columns)
-    writer.writerows(map(csv_cell, row) for row in zip(*columns.values(), strict=True))
+    content = as_csv(columns)
     if output is None:
-        say(stream.getvalue().rstrip("\n"), as_json=False)
+        say(content.rstrip("\n"), as_json=False)
     else:
-        note(f"{len(labels)} predictions in {write_atomically(output, stream.getvalue().encode())}")
+        path = write_atomically(output, content.encode())
+        note(f"{len(columns['prediction'])} predictions in {path}")
 
 
 @app.command(epilog="Example: `marginpursuit report out -o comparison.html`")
@@ -397,10 +396,3 @@ def versions(as_json: AsJson = False) -> None:
     found = installed()
     text = "\n".join(f"{name:<14} {version}" for name, version in found.items())
     say(found if as_json else text, as_json=as_json)
-
-
-def _without_name_warnings(method: Any, X: Any) -> Any:
-    """Call a method of a fitted model; the column names were checked when X was read."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
-        return method(X)

@@ -7,16 +7,34 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.pipeline import Pipeline
 
-from marginpursuit.cli.inputs import Labelled
+from marginpursuit.cli.data import Labelled
+from marginpursuit.experiments.compare import standardised
 from marginpursuit.experiments.cross_validation import (
     cross_validate,
     fitted_numbers,
     stratified_splits,
+    vectorised_splits,
 )
 from marginpursuit.experiments.method_results import MethodResult
 
-__all__ = ["FitSummary", "evaluate"]
+__all__ = ["FitSummary", "evaluate", "fit_labelled"]
+
+
+def fit_labelled(model: Any, known: Labelled) -> Any:
+    """Fit a method to all rows; return it, or for a mixed table its pipeline with the vectoriser.
+
+    `model` itself is fitted in place.
+    """
+    if known.vectoriser is None:
+        standardised(model, known.X, known.y)
+        if known.columns is not None:
+            model.feature_names_in_ = np.array(known.columns, dtype=object)
+        return model
+    vectoriser = clone(known.vectoriser)
+    standardised(model, vectoriser.fit_transform(known.X), known.y)
+    return Pipeline([("table", vectoriser), ("classifier", model)])
 
 
 def evaluate(
@@ -30,6 +48,8 @@ def evaluate(
     if n_folds < 2:
         return None
     splits = stratified_splits(known.y, groups=known.groups, n_folds=n_folds)
+    if known.vectoriser is not None:
+        splits = vectorised_splits(splits, known.vectoriser, known.X)
     return cross_validate(
         type(model).__name__,
         clone(model),
@@ -48,6 +68,7 @@ class FitSummary:
     data: str
     method: str
     n_columns: int
+    n_features: int
     class_sizes: dict[str, int]
     chosen: dict[str, float]
     evaluation: MethodResult | None
@@ -65,6 +86,7 @@ class FitSummary:
             known.name,
             type(model).__name__,
             known.X.shape[1],
+            model.n_features_in_,
             dict(zip(map(str, classes.tolist()), sizes.tolist(), strict=True)),
             getattr(model, "best_params_", numbers),
             evaluation,
@@ -96,6 +118,7 @@ class FitSummary:
             "method": self.method,
             "n_rows": self.n_rows,
             "n_columns": self.n_columns,
+            "n_features": self.n_features,
             "classes": self.class_sizes,
             "hyper_parameters": {name: float(value) for name, value in self.chosen.items()},
             "baseline_error": self.majority_error,
@@ -115,9 +138,10 @@ class FitSummary:
         """Return the summary in words."""
         frequent = max(self.class_sizes, key=lambda label: self.class_sizes[label])
         numbers = ", ".join(f"{name} {float(value):.4g}" for name, value in self.chosen.items())
+        encoded = f"{self.n_features:,} features, " if self.n_features != self.n_columns else ""
         lines = [
             f"{self.method} on {self.data}: {self.n_rows:,} rows, {self.n_columns:,} columns, "
-            f"{len(self.class_sizes)} classes",
+            f"{encoded}{len(self.class_sizes)} classes",
             *self._evaluation_lines(),
             f"  baseline          {100 * self.majority_error:.2f} % error, if always predicting "
             f"the most frequent class, {frequent}",

@@ -5,34 +5,33 @@ import importlib
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
-from numpy.typing import NDArray
 
 from marginpursuit import datasets
 from marginpursuit.experiments.compare import methods
 from marginpursuit.experiments.cross_validation import Contamination
 from marginpursuit.experiments.scoring import SCORINGS
-from marginpursuit.tables import TableError, read_table
 
 __all__ = [
     "Add",
     "AsJson",
     "Baseline",
+    "Categorical",
     "Contaminate",
     "Data",
     "Drop",
-    "Labelled",
+    "Identifier",
+    "Numeric",
     "OutputFolder",
     "Rate",
     "Scoring",
     "Target",
+    "Text",
     "completion",
-    "is_data_set",
     "load_estimator",
     "parse_parameter",
-    "read_labelled",
     "select_contamination",
     "select_methods",
     "select_scoring",
@@ -53,7 +52,8 @@ Data = Annotated[
     str,
     typer.Argument(
         metavar="DATA",
-        help="A .csv, .parquet or .npz file, or the name of a data set (see `datasets`).",
+        help="A .csv, .csv.gz, .xlsx, .parquet or .npz file, or the name of a data set "
+        "(see `datasets`).",
         autocompletion=completion(lambda: sorted(datasets.REGISTRY)),
     ),
 ]
@@ -68,6 +68,24 @@ Target = Annotated[
 ]
 Drop = Annotated[
     list[str] | None, typer.Option("--drop", metavar="COLUMN", help="A column to ignore.")
+]
+Numeric = Annotated[
+    list[str] | None,
+    typer.Option("--numeric", metavar="COLUMN", help="A column to read as numbers."),
+]
+Categorical = Annotated[
+    list[str] | None,
+    typer.Option("--categorical", metavar="COLUMN", help="A column to read as categories."),
+]
+Text = Annotated[
+    list[str] | None,
+    typer.Option("--text", metavar="COLUMN", help="A column to read as free text (TF-IDF)."),
+]
+Identifier = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--id", metavar="COLUMN", help="A column that identifies rows; shown, not used to predict."
+    ),
 ]
 OutputFolder = Annotated[
     Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder; created if missing.")
@@ -106,48 +124,6 @@ Contaminate = Annotated[
 Rate = Annotated[
     float, typer.Option(min=0.0, max=1.0, help="With --contaminate: fraction of the rows.")
 ]
-
-
-class Labelled(NamedTuple):
-    """Samples, classes and a description of the data."""
-
-    name: str
-    X: Any
-    y: NDArray[Any]
-    sha256: str
-    columns: tuple[str, ...] | None = None
-    description: str = ""
-    groups: NDArray[Any] | None = None
-
-
-def read_labelled(data: str, target: str | None, drop: list[str] | None) -> Labelled:
-    """Load a data set by name, or read a file."""
-    if is_data_set(data):
-        if target is not None or drop:
-            raise typer.BadParameter(
-                f"{data} is a named data set with fixed target and columns. "
-                "Leave out --target and --drop."
-            )
-        found = datasets.load(data)
-        digest = datasets.REGISTRY[data].content_sha256 or ""
-        return Labelled(
-            data, found.X, found.y, digest, description=found.description, groups=found.groups
-        )
-    table = read_table(data, target, drop=drop or [])
-    if table.y is None:
-        raise typer.BadParameter("name the column to predict with --target")
-    columns = table.columns if table.has_names else None
-    return Labelled(table.name, table.X, table.y, table.sha256, columns)
-
-
-def is_data_set(data: str) -> bool:
-    """Return whether `data` is the name of a data set; an existing file takes precedence."""
-    if Path(data).exists() or Path(data).suffix:
-        return False
-    if data not in datasets.REGISTRY:
-        names = ", ".join(sorted(datasets.REGISTRY))
-        raise TableError(f"{data!r} is neither a file nor a data set; data sets are {names}")
-    return True
 
 
 def select_methods(

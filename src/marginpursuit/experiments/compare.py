@@ -19,6 +19,7 @@ from marginpursuit.experiments.cross_validation import (
     Contamination,
     cross_validate,
     stratified_splits,
+    vectorised_splits,
 )
 from marginpursuit.experiments.method_results import SetResult
 from marginpursuit.experiments.scoring import SCORINGS
@@ -80,14 +81,15 @@ def compare(
     scoring: str = "accuracy",
     baseline: str | None = None,
     contamination: Contamination | None = None,
+    vectoriser: Any = None,
     progress: Callable[[str], None] | None = None,
 ) -> SetResult:
     """Cross-validate methods on a data set.
 
     Parameters
     ----------
-    X : {ndarray, sparse matrix} of shape (n_samples, n_features)
-        Samples.
+    X : {ndarray, sparse matrix, pandas.DataFrame} of shape (n_samples, n_features)
+        Samples; a frame needs a `vectoriser`.
     y : ndarray of shape (n_samples,)
         Classes.
     name : str
@@ -109,9 +111,12 @@ def compare(
     baseline : str, optional
         Name of the method that the others are compared with.
     contamination : Contamination, optional
-        Contamination of the training rows of every fold.
+        Contamination of the training rows of every fold; those of a mixed table are vectorised
+        first.
+    vectoriser : TableVectoriser, optional
+        The transformer of a mixed table, fitted to the training rows of every fold.
     progress : callable, optional
-        Called with the name of the method after each fold.
+        Called with the name of the method after each fold, and after a fold is vectorised.
 
     Returns
     -------
@@ -143,6 +148,10 @@ def compare(
         seed=seed,
         contamination=contamination,
     )
+    if vectoriser is not None:
+        splits = vectorised_splits(splits, vectoriser, X, progress)
+    first = splits[0].matrices
+    is_dense = not sparse.issparse(X if first is None else first[0])
     if contamination is not None:
         name = f"{name}, {contamination}"
         description += f" {contamination} among the training rows; held-out rows are unchanged."
@@ -152,7 +161,7 @@ def compare(
         X.shape[0],
         X.shape[1],
         tuple(str(label) for label in classes.tolist()),
-        not sparse.issparse(X),
+        is_dense,
         sha256,
         tuple(
             cross_validate(title, method, X, codes, splits, n_repeats=n_repeats, progress=progress)
@@ -160,6 +169,7 @@ def compare(
         ),
         scoring,
         baseline,
+        () if vectoriser is None else tuple(map(str, vectoriser.describe(X))),
     )
 
 

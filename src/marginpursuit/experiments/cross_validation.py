@@ -3,7 +3,7 @@
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -19,7 +19,14 @@ from marginpursuit.experiments._margin_course import fit_standardised, margin_co
 from marginpursuit.experiments.method_results import Fold, MethodResult
 from marginpursuit.experiments.scoring import Predictions, all_scores
 
-__all__ = ["Contamination", "Split", "cross_validate", "fitted_numbers", "stratified_splits"]
+__all__ = [
+    "Contamination",
+    "Split",
+    "cross_validate",
+    "fitted_numbers",
+    "stratified_splits",
+    "vectorised_splits",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +58,69 @@ class Contamination:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Split:
-    """Indices of the training rows and the held-out rows, and what happens to the former."""
+    """Indices of the training rows and the held-out rows, and what happens to the former.
+
+    Attributes
+    ----------
+    train, test : ndarray of int
+        The rows.
+    seed : int
+        The seed of the split.
+    contamination : Contamination or None
+        Contamination of the training rows.
+    matrices : tuple of two matrices, or None
+        Training rows and held-out rows of a mixed table, vectorised by the training rows.
+    """
 
     train: NDArray[np.intp]
     test: NDArray[np.intp]
     seed: int = 0
     contamination: Contamination | None = None
+    matrices: tuple[Any, Any] | None = None
 
     def training_rows(self, X: Any, y: NDArray[Any]) -> tuple[Any, NDArray[Any]]:
         """Return samples and classes of the training rows."""
-        rows = X[self.train], y[self.train]
+        rows = X[self.train] if self.matrices is None else self.matrices[0], y[self.train]
         return rows if self.contamination is None else self.contamination.apply(*rows, self.seed)
+
+    def test_rows(self, X: Any, y: NDArray[Any]) -> tuple[Any, NDArray[Any]]:
+        """Return samples and classes of the held-out rows."""
+        return X[self.test] if self.matrices is None else self.matrices[1], y[self.test]
+
+
+def vectorised_splits(
+    splits: Sequence[Split],
+    vectoriser: Any,
+    frame: Any,
+    progress: Callable[[str], None] | None = None,
+) -> list[Split]:
+    """Fit a vectoriser to the training rows of each split, and transform both parts.
+
+    Parameters
+    ----------
+    splits : sequence of Split
+        The splits.
+    vectoriser : TableVectoriser
+        An unfitted transformer.
+    frame : pandas.DataFrame
+        The table.
+    progress : callable, optional
+        Called after each split.
+
+    Returns
+    -------
+    list of Split
+        The splits, with their matrices.
+    """
+    found = []
+    for split in splits:
+        fitted = clone(vectoriser)
+        train = fitted.fit_transform(frame.iloc[split.train])
+        test = fitted.transform(frame.iloc[split.test])
+        found.append(replace(split, matrices=(train, test)))
+        if progress is not None:
+            progress("columns")
+    return found
 
 
 def stratified_splits(
@@ -142,7 +201,8 @@ def cross_validate(
     method : estimator
         An unfitted classifier.
     X : {ndarray, sparse matrix} of shape (n_samples, n_features)
-        Samples. Dense columns are standardised by the training rows.
+        Samples. Dense columns are standardised by the training rows. Not used if the splits have
+        matrices.
     y : ndarray of shape (n_samples,)
         Classes.
     splits : sequence of Split
@@ -180,8 +240,8 @@ def cross_validate(
                 start = time.perf_counter()
                 model = fit_standardised(clone(method), *rows)
                 seconds = time.perf_counter() - start
-                held_out = y[split.test]
-                predicted = Predictions.of(model, X[split.test])
+                X_test, held_out = split.test_rows(X, y)
+                predicted = Predictions.of(model, X_test)
                 folds.append(_fold(all_scores(held_out, predicted), seconds, len(held_out)))
                 if predicted.proba is not None:
                     probabilities.append(_one_vs_rest(predicted.proba, held_out, model.classes_))
@@ -206,7 +266,7 @@ def _fold(scores: dict[str, float], seconds: float, n_test: int) -> Fold:
 
 def _course(method: Any, X: Any, y: NDArray[Any], split: Split) -> Any:
     """Return the margins during training on a split."""
-    return margin_course(method, *split.training_rows(X, y), X[split.test], y[split.test])
+    return margin_course(method, *split.training_rows(X, y), *split.test_rows(X, y))
 
 
 def fitted_numbers(model: Any) -> dict[str, float]:

@@ -129,3 +129,4 @@ class SetResult:
     methods: tuple[MethodResult, ...]
     scoring: str = "accuracy"  # the score that ranks the methods
     baseline: str | None = None  # the method that the others are compared with
+    columns: tuple[str, ...] = ()  # what the table step decided about each column

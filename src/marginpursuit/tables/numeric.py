@@ -1,11 +1,9 @@
-"""Tables from files: CSV, Parquet, or an archive of NumPy arrays.
+"""Tables of numbers from files: CSV, Parquet, or an archive of NumPy arrays.
 
 An error names the line and the column of the value that cannot be read.
 """
 
-import csv
 import hashlib
-import io
 import math
 import os
 from array import array
@@ -21,12 +19,18 @@ from scipy import sparse
 
 from marginpursuit._files import read_npz
 from marginpursuit._validation import FloatArray
+from marginpursuit.tables._content import (
+    csv_lines,
+    is_number,
+    names_in,
+    numbered,
+    parquet_content,
+    read_content,
+)
+from marginpursuit.tables.errors import MixedTableError, TableError
+from marginpursuit.tables.target import read_labels
 
-__all__ = ["Table", "TableError", "read_table"]
-
-
-class TableError(ValueError):
-    """A file holds no table of numbers with labels."""
+__all__ = ["Table", "read_table"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +50,8 @@ class Table:
         The names of the columns of X.
     sha256 : str
         The hash of the file.
+    further : tuple of str
+        Columns of the file that were not asked for by `only`.
     """
 
     name: str
@@ -53,11 +59,12 @@ class Table:
     y: NDArray[Any] | None
     columns: tuple[str, ...]
     sha256: str
+    further: tuple[str, ...] = ()
 
     @property
     def has_names(self) -> bool:
         """Whether the file names its columns."""
-        return self.columns != _numbered(len(self.columns))
+        return self.columns != numbered(len(self.columns))
 
 
 def read_table(
@@ -72,10 +79,10 @@ def read_table(
     Parameters
     ----------
     path : path-like
-        A ``.csv`` file (separated by comma, semicolon or tab; the first line holds the names unless
-        all its cells are numbers), a ``.parquet`` file (needs polars), or an ``.npz`` archive with
-        the arrays ``X``, or ``data``, ``indices``, ``indptr`` and ``shape`` of a sparse matrix, and
-        ``y``.
+        A ``.csv`` or ``.tsv`` file (separated by comma, semicolon or tab; the first line holds the
+        names unless all its cells are numbers), a ``.parquet`` file (needs the extra `parquet`), or
+        an ``.npz`` archive with the arrays ``X``, or ``data``, ``indices``, ``indptr`` and
+        ``shape`` of a sparse matrix, and ``y``. A CSV file may be compressed (``.csv.gz``).
     target : str, optional
         The name of the column to predict; columns without names are called 1, 2, and so on. In an
         archive, the name of the array, by default ``y``.
@@ -109,18 +116,21 @@ def read_table(
     """
     path = Path(path)
     readers = {".csv": _read_csv, ".tsv": _read_csv, ".parquet": _read_parquet, ".npz": _read_npz}
-    if path.suffix.lower() not in readers:
+    content, stem, suffix = read_content(path)
+    if suffix not in readers:
         raise TableError(
-            f"{path}: the suffix of the file must be one of {sorted(readers)}; got {path.suffix!r}"
+            f"{path}: the suffix of the file must be one of {sorted(readers)}; got {suffix!r}"
         )
-    content = path.read_bytes()
     try:
-        X, y, columns = readers[path.suffix.lower()](content, _Selection(target, drop, only))
+        X, y, columns = readers[suffix](content, _Selection(target, drop, only))
     except TableError as error:
-        raise TableError(f"{path}: {error}") from error.__cause__
+        raise type(error)(f"{path}: {error}") from error.__cause__
     if 0 in X.shape:
         raise TableError(f"{path}: no samples, or no columns but the target: shape {X.shape}")
-    return Table(path.stem, X, y, columns, hashlib.sha256(content).hexdigest())
+    further: tuple[str, ...] = ()
+    if only is not None and suffix != ".npz":
+        further = tuple(name for name in names_in(content, suffix) if name not in set(columns))
+    return Table(stem, X, y, columns, hashlib.sha256(content).hexdigest(), further)
 
 
 _Parts = tuple[Any, NDArray[Any] | None, tuple[str, ...]]
@@ -137,53 +147,30 @@ class _Selection(NamedTuple):
         """Return the columns of X among those of a file; refuse names that the file lacks."""
         name, count = Counter(names).most_common(1)[0] if names else ("", 0)
         if count > 1:
-            raise TableError(f"the column {name!r} is there {count} times")
+            raise MixedTableError(f"the column {name!r} is there {count} times")
         target = [] if self.target is None else [self.target]
         known, omitted = set(names), {*self.drop, *target}
-        for name in [*target, *self.drop, *(self.only or ())]:
-            if name not in known:
-                shown = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")
-                raise TableError(f"there is no column {name!r}; there are {shown}")
+        asked = [*target, *self.drop, *(self.only or ())]
+        absent = ", ".join(repr(name) for name in asked if name not in known)
+        if absent:
+            shown = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")
+            raise TableError(f"there is no column {absent}; there are {shown}")
         return tuple(name for name in (self.only or names) if name not in omitted)
 
 
 def _read_csv(content: bytes, selection: _Selection) -> _Parts:
-    text = _decoded(content)
-    first_line = text[: text.find("\n")] if "\n" in text else text
-    delimiter = max(",;\t", key=first_line.count)
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
-    try:
-        first = next((row for row in rows if row), None)
-        if first is None:
-            raise TableError("the file is empty")
-        is_named = not all(_is_number(cell) for cell in first)
-        names = [cell.strip() for cell in first] if is_named else list(_numbered(len(first)))
-        columns = selection.columns(names)
-        cells = _Cells(names, columns, selection.target)
-        if not is_named:
-            cells.append(first, rows.line_num)
-        for row in rows:
-            if row:
-                cells.append(row, rows.line_num)
-    except csv.Error as error:
-        raise TableError(f"line {rows.line_num}: {error}") from error
+    lines = csv_lines(content)
+    columns = selection.columns(lines.names)
+    cells = _Cells(lines.names, columns, selection.target)
+    for line, row in lines.rows:
+        cells.append(row, line)
     return *cells.table(), columns
-
-
-def _decoded(content: bytes) -> str:
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        byte = content[error.start]
-        raise TableError(f"line {line}: expected UTF-8, found byte {byte:#04x}") from error
 
 
 class _Cells:
     """The selected cells of a CSV file, as numbers and labels."""
 
     def __init__(self, names: list[str], columns: tuple[str, ...], target: str | None) -> None:
-        self._n_cells = len(names)
         self._columns = columns
         places = {name: place for place, name in enumerate(names)}
         self._places = [places[column] for column in columns]
@@ -195,14 +182,12 @@ class _Cells:
 
     def append(self, row: list[str], line: int) -> None:
         """Add the cells of one line."""
-        if len(row) != self._n_cells:
-            raise TableError(f"line {line}: {len(row)} cells, not {self._n_cells}")
         self._lines.append(line)
         if self._target_place is not None:
             self._labels.append(row[self._target_place].strip())
         cells = [row[place] for place in self._places]
         text = "".join(cells)
-        if ("_" in text or not text.isascii()) and not all(map(_is_number, cells)):
+        if ("_" in text or not text.isascii()) and not all(map(is_number, cells)):
             _refuse_cell(cells, self._columns, line)
         try:
             self._numbers.extend(map(float, cells))
@@ -216,68 +201,41 @@ class _Cells:
         _refuse_not_finite(X, self._columns, "line", self._lines)
         if "" in self._labels:
             line = self._lines[self._labels.index("")]
-            raise TableError(f"line {line}, column {self._target!r}: the target is missing")
-        return X, None if self._target is None else _labels(self._labels)
-
-
-def _is_number(cell: str) -> bool:
-    """Whether a cell is a number in ASCII; Python also reads 1_000 and digits of other scripts."""
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return "_" not in cell and cell.strip().isascii()
+            raise MixedTableError(f"line {line}, column {self._target!r}: the target is missing")
+        return X, None if self._target is None else read_labels(self._labels)
 
 
 def _refuse_cell(row: list[str], columns: tuple[str, ...], line: int) -> NoReturn:
     cell, column = next(
-        (cell, column) for cell, column in zip(row, columns, strict=True) if not _is_number(cell)
+        (cell, column) for cell, column in zip(row, columns, strict=True) if not is_number(cell)
     )
     found = repr(cell[:40]) if cell.strip() else "a missing value"
-    raise TableError(f"line {line}, column {column!r}: expected a number, found {found}")
-
-
-def _labels(cells: list[str]) -> NDArray[Any]:
-    """Return integers or floats if no label is changed by the conversion, else text."""
-    distinct = set(cells)
-    for kind in (int, float):
-        numbers = {cell: kind(cell) for cell in distinct if _survives(cell, kind)}
-        if len(set(numbers.values())) == len(distinct):
-            return np.array([numbers[cell] for cell in cells], np.int64 if kind is int else float)
-    return np.array(cells)
-
-
-def _survives(cell: str, kind: type[int] | type[float]) -> bool:
-    """Whether a cell is the text of a number: 1, -2, 0.5 or 1.0, but not 007, 1_0 or 1e999."""
-    try:
-        number = kind(cell)
-    except ValueError:
-        return False
-    if kind is int:
-        return -(2**63) <= number < 2**63 and str(number) == cell
-    return math.isfinite(number) and cell in (repr(number), repr(number).removesuffix(".0"))
+    raise MixedTableError(f"line {line}, column {column!r}: expected a number, found {found}")
 
 
 def _read_parquet(content: bytes, selection: _Selection) -> _Parts:
-    try:
-        import polars
-    except ImportError as error:
-        raise TableError("reading Parquet needs polars: pip install polars") from error
-    try:
-        frame = polars.read_parquet(io.BytesIO(content))
-    except Exception as error:  # polars raises many types for broken files
-        raise TableError(f"no Parquet file, or a damaged one: {error}") from error
-    columns = selection.columns(frame.columns)
-    for column in columns:
-        if not (frame[column].dtype.is_numeric() or frame[column].dtype == polars.Boolean):
-            raise TableError(f"column {column!r}: expected numbers, found {frame[column].dtype}")
+    frame = parquet_content(content)
+    columns = selection.columns(frame.column_names)
     for column in (*columns, *([] if selection.target is None else [selection.target])):
         missing = frame[column].is_null()
-        if missing.any():
-            raise TableError(f"row {missing.arg_max()}, column {column!r}: a missing value")
-    X = frame.select(columns).to_numpy().astype(np.float64)
+        if frame[column].null_count:
+            row = missing.index(True).as_py()
+            raise MixedTableError(f"row {row}, column {column!r}: a missing value")
+    arrays = [frame[column].to_numpy() for column in columns]
+    for column, values in zip(columns, arrays, strict=True):
+        if values.dtype.kind not in "biuf":
+            raise MixedTableError(
+                f"column {column!r}: expected numbers, found {frame[column].type}"
+            )
+    X = np.column_stack([values.astype(np.float64) for values in arrays or [np.empty((0, 0))]])
     _refuse_not_finite(X, columns, "row", range(len(X)))
-    return X, None if selection.target is None else frame[selection.target].to_numpy(), columns
+    return X, None if selection.target is None else _target(frame[selection.target]), columns
+
+
+def _target(column: Any) -> NDArray[Any]:
+    """Return a Parquet column as labels; text becomes a NumPy array of text."""
+    values: NDArray[Any] = column.to_numpy()
+    return values if values.dtype.kind in "biuf" else np.array([str(value) for value in values])
 
 
 def _read_npz(content: bytes, selection: _Selection) -> _Parts:
@@ -293,7 +251,7 @@ def _read_npz(content: bytes, selection: _Selection) -> _Parts:
             f"X has {X.shape[1]} columns; expected at most {max_columns} in an archive of "
             f"{len(content)} bytes"
         )
-    columns = _numbered(X.shape[1])
+    columns = numbered(X.shape[1])
     if selection.drop or selection.only:
         raise TableError("columns of an archive have no names to choose them by")
     if not sparse.issparse(X):
@@ -338,11 +296,6 @@ def _matrix(arrays: dict[str, NDArray[Any]]) -> Any:
     return X
 
 
-def _numbered(count: int) -> tuple[str, ...]:
-    """Return the names 1, 2, ... of columns without names."""
-    return tuple(str(number + 1) for number in range(count))
-
-
 def _refuse_not_finite(X: FloatArray, columns: tuple[str, ...], word: str, where: Any) -> None:
     finite = np.isfinite(X)
     if not finite.all():
@@ -350,4 +303,5 @@ def _refuse_not_finite(X: FloatArray, columns: tuple[str, ...], word: str, where
         value = float(X[row, column])
         found = "NaN, a missing value" if math.isnan(value) else str(value)
         place = f"{word} {where[row]}, column {columns[column]!r}"
-        raise TableError(f"{place}: expected a finite number, found {found}")
+        kind = MixedTableError if math.isnan(value) else TableError
+        raise kind(f"{place}: expected a finite number, found {found}")

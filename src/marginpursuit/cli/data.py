@@ -1,0 +1,167 @@
+"""The data that commands name: data sets, tables of numbers, and mixed tables."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from marginpursuit import datasets
+from marginpursuit.cli.output import note
+from marginpursuit.tables import (
+    MixedTableError,
+    RawTable,
+    TableError,
+    TableVectoriser,
+    column_counts,
+    guess_target,
+    is_identifier,
+    labels_of,
+    read_frame,
+    read_table,
+)
+
+__all__ = ["ColumnOptions", "Labelled", "is_data_set", "read_labelled"]
+
+
+class ColumnOptions(NamedTuple):
+    """The columns that options name; None is no column."""
+
+    drop: list[str] | None = None
+    numeric: list[str] | None = None
+    categorical: list[str] | None = None
+    text: list[str] | None = None
+    ids: list[str] | None = None
+
+
+class Labelled(NamedTuple):
+    """Samples, classes and a description of the data.
+
+    A mixed table is a pandas frame and has a `vectoriser`, which is not fitted.
+    """
+
+    name: str
+    X: Any
+    y: NDArray[Any]
+    sha256: str
+    columns: tuple[str, ...] | None = None
+    description: str = ""
+    groups: NDArray[Any] | None = None
+    vectoriser: TableVectoriser | None = None
+    rows: tuple[str, ...] | None = None  # how a row is named: its line, and its identifiers
+
+
+def read_labelled(data: str, target: str | None, options: ColumnOptions) -> Labelled:
+    """Load a data set by name, or read a file; print what was decided about its columns."""
+    if is_data_set(data):
+        return _named_data_set(data, target, options)
+    suffix = Path(data.removesuffix(".gz")).suffix.lower()
+    if target is None and suffix != ".npz":
+        raise typer.BadParameter(_missing_target(data))
+    is_mixed = options.categorical or options.text or options.ids or suffix in (".xlsx", ".txt")
+    if not is_mixed:
+        try:
+            return _numeric_table(data, target, options)
+        except MixedTableError as error:
+            reason = str(error)
+        try:
+            raw = read_frame(data)
+        except TableError as error:
+            raise TableError(f"{reason}. For mixed tables, {error}") from error
+    else:
+        raw = read_frame(data)
+    return _mixed_table(raw, str(target), options)
+
+
+def is_data_set(data: str) -> bool:
+    """Return whether `data` is the name of a data set; an existing file takes precedence."""
+    if Path(data).exists() or Path(data).suffix:
+        return False
+    if data not in datasets.REGISTRY:
+        names = ", ".join(sorted(datasets.REGISTRY))
+        raise TableError(f"{data!r} is neither a file nor a data set; data sets are {names}")
+    return True
+
+
+def _named_data_set(data: str, target: str | None, options: ColumnOptions) -> Labelled:
+    if target is not None or any(options):
+        raise typer.BadParameter(
+            f"{data} is a named data set with fixed target and columns. "
+            "Leave out --target, --drop and the other options for columns."
+        )
+    found = datasets.load(data)
+    digest = datasets.REGISTRY[data].content_sha256 or ""
+    return Labelled(
+        data, found.X, found.y, digest, description=found.description, groups=found.groups
+    )
+
+
+def _missing_target(data: str) -> str:
+    """Return the error of a table without a target: its columns, and the likeliest target."""
+    counts = column_counts(data)
+    shown = ", ".join(list(counts)[:40]) + (", ..." if len(counts) > 40 else "")
+    likeliest = guess_target(list(counts), list(counts.values()))
+    hint = "" if likeliest is None else f" The likeliest is --target {likeliest!r}."
+    return f"name the column to predict with --target. The columns are: {shown}.{hint}"
+
+
+def _numeric_table(data: str, target: str | None, options: ColumnOptions) -> Labelled:
+    """Read a table of numbers; columns that number the rows are dropped, unless asked for."""
+    table = read_table(data, target, drop=options.drop or [])
+    if table.y is None:
+        raise typer.BadParameter("name the array to predict with --target")
+    X, columns = table.X, table.columns
+    if isinstance(X, np.ndarray) and table.has_names:
+        kept = [
+            name in (options.numeric or ()) or not is_identifier(name, values)
+            for name, values in zip(columns, X.T, strict=True)
+        ]
+        if any(kept) and not all(kept):
+            dropped = [name for name, is_kept in zip(columns, kept, strict=True) if not is_kept]
+            note(f"dropped, as a different integer in each row: {', '.join(dropped)}. "
+                 "Keep a column with --numeric.")  # fmt: skip
+            X, columns = X[:, kept], tuple(name for name in columns if name not in dropped)
+    return Labelled(table.name, X, table.y, table.sha256, columns if table.has_names else None)
+
+
+def _mixed_table(raw: RawTable, target: str, options: ColumnOptions) -> Labelled:
+    names = raw.frame.columns.tolist()
+    for name in (target, *(options.drop or ()), *(options.ids or ())):
+        if name not in names:
+            raise TableError(f"there is no column {name!r}; there are {', '.join(names[:40])}")
+    y, present = labels_of(raw.frame[target])
+    vectoriser = TableVectoriser(
+        numeric=tuple(options.numeric or ()),
+        categorical=tuple(options.categorical or ()),
+        text=tuple(options.text or ()),
+        drop=tuple(options.drop or ()),
+        ids=tuple(options.ids or ()),
+        target=target,
+    )
+    frame = raw.frame[present].reset_index(drop=True)
+    for message in raw.notes:
+        note(message)
+    if not present.all():
+        note(f"{(~present).sum()} rows without a value of {target!r} are left out")
+    X = frame.drop(columns=target)
+    for column in vectoriser.describe(X):
+        note(f"column {column}")
+    return Labelled(
+        raw.name,
+        X,
+        y,
+        raw.sha256,
+        tuple(X.columns),
+        vectoriser=vectoriser,
+        rows=row_names(raw, frame, present, options.ids or ()),
+    )
+
+
+def row_names(raw: RawTable, frame: Any, present: NDArray[Any], ids: Any) -> tuple[str, ...]:
+    """Return the line of each row, and its identifiers."""
+    names = [f"{raw.row_word} {number}" for number in raw.rows[present].tolist()]
+    for column in ids:
+        cells = frame[column].astype(str).tolist()
+        names = [f"{name}, {column} {cell}" for name, cell in zip(names, cells, strict=True)]
+    return tuple(names)

@@ -1,0 +1,279 @@
+"""The kind of each column of a mixed table, and its cells as numbers, dates or text.
+
+The kind of a column is inferred from its cells, or named by the user. The result is a `Column`,
+which holds all that is needed to read the same column of another table.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marginpursuit._table_records import NUMBER_FORMATS, Column, Kind
+from marginpursuit.tables.errors import TableError, optional
+
+__all__ = [
+    "ColumnPolicy",
+    "cells_as_text",
+    "infer_columns",
+    "is_identifier",
+    "parse",
+]
+
+
+@dataclass(frozen=True)
+class ColumnPolicy:
+    """Thresholds of the inference; benchmarks/mixed_tables.py lists the decisions on ten tables."""
+
+    min_rows: int = 20  # a column with fewer cells is not taken for an identifier
+    id_fraction: float = 0.95  # different values per cell from which text is an identifier
+    text_words: float = 2.0  # mean words per cell from which a column may be free text
+    text_values: int = 30  # different values from which a column may be free text
+    text_fraction: float = 0.2  # different values per cell from which a column may be free text
+    number_fraction: float = 0.95  # cells that are numbers; the others count as missing
+
+
+#: Cells that stand for a missing value, in lower case.
+_MISSING = frozenset(
+    {"", "na", "n/a", "#n/a", "<na>", "nan", "nat", "null", "none", "?", "-", "--"}
+)
+
+
+def infer_columns(
+    frame: Any, named: Mapping[str, str], policy: ColumnPolicy | None = None
+) -> list[Column]:
+    """Infer the kind of each column; `named` has the kinds that the user chose, by column."""
+    policy = policy or ColumnPolicy()
+    texts = {name: cells_as_text(frame[name]) for name in frame if _is_text(frame[name])}
+    formats = {name: _number_formats(text, policy) for name, text in texts.items()}
+    # A column like 1.234 has several formats; it gets the decimal separator of the other columns.
+    # All formats match integers without separators.
+    certain = [
+        {decimal for decimal, _ in found}
+        for found in formats.values()
+        if len(found) < len(NUMBER_FORMATS)
+    ]
+    commas = certain.count({","}) > certain.count({"."})
+    columns = []
+    for name in frame:
+        kind = named.get(name)
+        if name in texts:
+            found = sorted(formats[name], key=lambda known: (known[0] == ",") != commas)
+            column = _infer_text(name, texts[name], found, kind, policy)
+        else:
+            column = _infer_typed(name, frame[name], kind)
+        n_missing = int(_missing(parse(frame[name], column), column.kind).sum())
+        columns.append(_drop_uninformative(replace(column, n_missing=n_missing), frame[name], kind))
+    return columns
+
+
+def _is_text(series: Any) -> bool:
+    """Whether the cells are text or of mixed types."""
+    types = optional("pandas").api.types
+    return bool(types.is_object_dtype(series) or types.is_string_dtype(series)) and not isinstance(
+        series.dtype, optional("pandas").CategoricalDtype
+    )
+
+
+def cells_as_text(series: Any) -> NDArray[Any]:
+    """Return the cells as text without surrounding blanks; missing cells are empty."""
+    pandas = optional("pandas")
+    if pandas.api.types.is_float_dtype(series):  # 1.0 is the category 1
+        cells = [np.format_float_positional(cell, trim="-") for cell in series.to_numpy(float)]
+    else:
+        cells = [str(cell).strip() for cell in series.astype(object)]
+    missing = series.isna().to_numpy()
+    return np.array(
+        [
+            "" if no or cell.lower() in _MISSING else cell
+            for cell, no in zip(cells, missing, strict=True)
+        ],
+        dtype=object,
+    )
+
+
+def _number_formats(text: NDArray[Any], policy: ColumnPolicy) -> list[tuple[str, str]]:
+    """Return the formats in which nearly all cells are numbers; none for codes such as 007."""
+    values, counts = np.unique(text[text != ""].astype(str), return_counts=True)
+    if not len(values) or any(re.fullmatch(r"0\d+", value) for value in values):
+        return []
+    found = []
+    for decimal, thousands in NUMBER_FORMATS:
+        pattern = _number_pattern(decimal, thousands)
+        matching = counts[[pattern.fullmatch(value) is not None for value in values]].sum()
+        if matching >= policy.number_fraction * counts.sum():
+            found.append((decimal, thousands))
+    return found
+
+
+def _number_pattern(decimal: str, thousands: str) -> re.Pattern[str]:
+    """Return the pattern of a number with an optional currency or per cent sign."""
+    whole = r"\d+" if not thousands else rf"(?:\d{{1,3}}(?:{re.escape(thousands)}\d{{3}})+|\d+)"
+    point = re.escape(decimal)
+    number = rf"(?:{whole}(?:{point}\d*)?|{point}\d+)(?:[eE][-+]?\d+)?"
+    return re.compile(rf"[-+]?[$€£¥]?\s?[-+]?{number}\s?[%$€£¥]?", re.ASCII)
+
+
+def _infer_text(
+    name: str,
+    text: NDArray[Any],
+    formats: list[tuple[str, str]],
+    kind: str | None,
+    policy: ColumnPolicy,
+) -> Column:
+    """Infer the kind of a column of text."""
+    if kind in ("category", "text", "dropped"):
+        return _as_chosen(name, kind)
+    if formats:
+        decimal, thousands = formats[0]
+        return Column(name, "number", _number_reason(decimal, thousands), decimal, thousands)
+    if kind == "number":
+        return Column(name, "number", "as asked; cells that are not numbers are missing")
+    present = text[text != ""]
+    date_format = _date_format(present)
+    if date_format:
+        return Column(name, "date", f"format {date_format}", date_format=date_format)
+    n_values = len(set(present.tolist()))
+    words = np.mean([len(cell.split()) for cell in present]) if len(present) else 0.0
+    is_varied = n_values >= max(policy.text_values, policy.text_fraction * len(present))
+    if is_varied and words >= policy.text_words:
+        return Column(name, "text", f"{n_values} values, {words:.1f} words each")
+    if len(present) >= policy.min_rows and n_values >= policy.id_fraction * len(present):
+        return Column(name, "dropped", f"{n_values} values in {len(present)} cells: an identifier")
+    return Column(name, "category", f"{n_values} values")
+
+
+def _number_reason(decimal: str, thousands: str) -> str:
+    if (decimal, thousands) == (".", ""):
+        return "numbers"
+    return f"numbers with decimal {decimal!r}" + (f", thousands {thousands!r}" if thousands else "")
+
+
+def _as_chosen(name: str, kind: Any) -> Column:
+    return Column(name, kind, "as asked")
+
+
+def _date_format(present: NDArray[Any]) -> str:
+    """Return the format of dates, as skrub guesses it; empty for other text."""
+    short = [cell for cell in present[:50].tolist() if 6 <= len(cell) <= 40]
+    if not len(present) or len(short) < min(50, len(present)):
+        return ""
+    if not all(any(char.isdigit() for char in cell) for cell in short):
+        return ""
+    skrub, pandas = optional("skrub"), optional("pandas")
+    reader = skrub.ToDatetime()
+    try:
+        reader.fit_transform(pandas.Series(present.tolist(), name="dates", dtype="str"))
+    except skrub.core.RejectColumn:
+        return ""
+    return str(reader.format_)
+
+
+def _infer_typed(name: str, series: Any, kind: str | None) -> Column:
+    """Infer the kind of a column whose cells have a type."""
+    types = optional("pandas").api.types
+    if kind in ("category", "text", "dropped"):
+        return _as_chosen(name, kind)
+    if types.is_datetime64_any_dtype(series):
+        return Column(name, "date", "dates")
+    if types.is_numeric_dtype(series) and not types.is_bool_dtype(series):
+        if np.iscomplexobj(series):
+            raise TableError(f"column {name!r}: expected real numbers, found {series.dtype}")
+        return Column(name, "number", "numbers")
+    if types.is_timedelta64_dtype(series):
+        return Column(name, "number", "durations in seconds")
+    return Column(name, "category", f"{series.nunique()} values")
+
+
+def _drop_uninformative(column: Column, series: Any, kind: str | None) -> Column:
+    """Drop a column without values, with one value, or with the numbers of the rows."""
+    if column.kind == "dropped" or kind is not None:
+        return column
+    if column.n_missing == len(series):
+        return replace(column, kind="dropped", reason="no values")
+    if not column.n_missing and series.nunique() == 1:
+        return replace(column, kind="dropped", reason="one value")
+    is_complete = column.kind == "number" and not column.n_missing
+    if is_complete and is_identifier(column.name, parse(series, column)):
+        reason = "a different integer in each row: an identifier"
+        return replace(column, kind="dropped", reason=reason)
+    return column
+
+
+def is_identifier(name: str, numbers: NDArray[Any], min_rows: int = 20) -> bool:
+    """Whether numbers without missing values number the rows, or have the name of an identifier.
+
+    Parameters
+    ----------
+    name : str
+        The name of the column.
+    numbers : ndarray of shape (n_samples,)
+        Its numbers.
+    min_rows : int, default=20
+        The least number of rows of an identifier.
+
+    Returns
+    -------
+    bool
+        Whether the numbers are different integers, and either named like an identifier or at least
+        half of the integers between the smallest and the largest.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from marginpursuit.tables import is_identifier
+    >>> is_identifier("a", np.arange(100)), is_identifier("customer_id", 7 * np.arange(100))
+    (True, True)
+    >>> is_identifier("a", 7 * np.arange(100)), is_identifier("id", np.zeros(100))
+    (False, False)
+    """
+    if len(numbers) < min_rows or np.any(numbers != np.rint(numbers)):
+        return False
+    if len(np.unique(numbers)) < len(numbers):
+        return False
+    usual = r"(?:^|[^A-Za-z])(?i:id|uuid|key|index|nr)$|[a-z](?:Id|ID)$|^(?i:unnamed)"
+    return re.search(usual, name) is not None or bool(np.ptp(numbers) < 2 * len(numbers))
+
+
+def parse(series: Any, column: Column) -> Any:
+    """Return the cells of a column: an array of float64, dates or text, as its kind demands.
+
+    A cell that cannot be read is missing: NaN, NaT or, in a category or text, empty.
+    """
+    if column.kind == "number":
+        return _parse_numbers(series, column)
+    if column.kind == "date":
+        pandas = optional("pandas")
+        is_typed = pandas.api.types.is_datetime64_any_dtype(series) or not column.date_format
+        cells = series if is_typed else cells_as_text(series)
+        how = None if is_typed else column.date_format
+        dates = pandas.to_datetime(cells, format=how, errors="coerce", utc=True)
+        return pandas.Series(dates).dt.tz_convert(None).set_axis(series.index)
+    return cells_as_text(series)
+
+
+def _parse_numbers(series: Any, column: Column) -> NDArray[np.float64]:
+    pandas = optional("pandas")
+    if pandas.api.types.is_timedelta64_dtype(series):
+        return np.asarray(series.dt.total_seconds(), dtype=np.float64)
+    if not _is_text(series) and not isinstance(series.dtype, pandas.CategoricalDtype):
+        numbers = pandas.to_numeric(series, errors="coerce").astype("Float64")
+        found = numbers.to_numpy(np.float64, na_value=np.nan)
+    else:
+        cells = pandas.Series(cells_as_text(series))
+        cells = cells.str.replace(r"[$€£¥%\s]", "", regex=True)
+        if column.thousands:
+            cells = cells.str.replace(column.thousands, "", regex=False)
+        if column.decimal != ".":
+            cells = cells.str.replace(column.decimal, ".", regex=False)
+        found = pandas.to_numeric(cells, errors="coerce").to_numpy(np.float64)
+    return np.where(np.isfinite(found), found, np.nan)
+
+
+def _missing(cells: Any, kind: Kind) -> NDArray[np.bool_]:
+    if kind == "number":
+        return np.asarray(np.isnan(cells))
+    return np.asarray(cells.isna()) if kind == "date" else np.asarray(cells == "")

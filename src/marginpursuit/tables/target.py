@@ -1,0 +1,122 @@
+"""The column to predict: its labels, and a guess which column it is."""
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marginpursuit.tables.columns import cells_as_text
+from marginpursuit.tables.errors import TableError
+
+__all__ = ["guess_target", "labels_of", "read_labels"]
+
+
+def read_labels(cells: Sequence[str]) -> NDArray[Any]:
+    """Return labels as integers or floats if the conversion changes none of them, else as text.
+
+    Parameters
+    ----------
+    cells : sequence of str
+        The cells of the target column.
+
+    Returns
+    -------
+    ndarray of shape (n_samples,)
+        The labels.
+
+    Examples
+    --------
+    >>> from marginpursuit.tables import read_labels
+    >>> read_labels(["0", "1"]), read_labels(["007", "7"])
+    (array([0, 1]), array(['007', '7'], dtype='<U3'))
+    """
+    distinct = set(cells)
+    for kind in (int, float):
+        numbers = {cell: kind(cell) for cell in distinct if _survives(cell, kind)}
+        if len(set(numbers.values())) == len(distinct):
+            return np.array([numbers[cell] for cell in cells], np.int64 if kind is int else float)
+    return np.array(cells)
+
+
+def _survives(cell: str, kind: type[int] | type[float]) -> bool:
+    """Whether a cell is the text of a number: 1, -2, 0.5 or 1.0, but not 007, 1_0 or 1e999."""
+    try:
+        number = kind(cell)
+    except ValueError:
+        return False
+    if kind is int:
+        return -(2**63) <= number < 2**63 and str(number) == cell
+    return math.isfinite(number) and cell in (repr(number), repr(number).removesuffix(".0"))
+
+
+def labels_of(series: Any, max_classes: int = 50) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Return the labels of a column of a frame, and which rows have one.
+
+    Parameters
+    ----------
+    series : pandas.Series
+        The target.
+    max_classes : int, default=50
+        The most different numbers that may have fewer than ten rows each.
+
+    Returns
+    -------
+    labels : ndarray of shape (n_present,)
+        The labels of the rows that have one.
+    present : ndarray of shape (n_samples,)
+        Whether a row has a label.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from marginpursuit.tables import labels_of
+    >>> labels_of(pd.Series(["yes", "", "no"], name="paid"))
+    (array(['yes', 'no'], dtype='<U3'), array([ True, False,  True]))
+    """
+    cells = cells_as_text(series)
+    present = np.asarray(cells != "")
+    if not present.any():
+        raise TableError(f"column {series.name!r}: expected classes, found no values")
+    labels = read_labels(cells[present].tolist())
+    n_classes = len(np.unique(labels))
+    if labels.dtype.kind in "if" and n_classes > max(max_classes, len(labels) / 10):
+        raise TableError(
+            f"column {series.name!r} has {n_classes} different numbers in {len(labels)} rows; "
+            "expected classes. Choose another target, or group its numbers into classes."
+        )
+    return labels, present
+
+
+def guess_target(names: Sequence[str], counts: Sequence[int]) -> str | None:
+    """Return the column that is most likely the target.
+
+    Parameters
+    ----------
+    names : sequence of str
+        The names of the columns.
+    counts : sequence of int
+        The number of different values of each column.
+
+    Returns
+    -------
+    str or None
+        Of the columns with 2 to 20 different values: the last whose name is usual for a target, or
+        else the last. None if there is no such column.
+
+    Examples
+    --------
+    >>> from marginpursuit.tables import guess_target
+    >>> guess_target(["age", "churned", "city"], [60, 2, 12])
+    'churned'
+    """
+    usual = re.compile(
+        r"target|label|class|outcome|status|species|surviv|churn|default|diagnos|response|result"
+        r"|fraud|spam|subscribed|approved|category|^y$",
+        re.IGNORECASE,
+    )
+    eligible = [name for name, n in zip(names, counts, strict=True) if 2 <= n <= 20]
+    named = [name for name in eligible if usual.search(name)]
+    return next(reversed(named or eligible), None)

@@ -1,0 +1,442 @@
+"""Mixed tables as matrices, by transformers of scikit-learn and skrub (extra `tables`)."""
+
+import os
+import warnings
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.compose import ColumnTransformer
+from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.utils.validation import check_is_fitted
+
+from marginpursuit._table_records import Column
+from marginpursuit.tables.columns import cells_as_text, infer_columns, parse
+from marginpursuit.tables.errors import TableError, optional
+from marginpursuit.tables.features import describe_features
+from marginpursuit.tables.files import read_frame
+from marginpursuit.tables.target import labels_of
+
+__all__ = ["ColumnDifferences", "TableVectoriser", "Vectorised", "vectorise"]
+
+
+class ColumnDifferences(NamedTuple):
+    """How the columns of a table differ from those that a vectoriser was fitted to."""
+
+    missing: tuple[str, ...]
+    extra: tuple[str, ...]
+    is_reordered: bool
+
+
+class TableVectoriser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """A transformer from mixed tables to matrices.
+
+    The kind of each column is inferred from its cells:
+
+    ========== ===================================================================================
+    kind       encoding
+    ========== ===================================================================================
+    number     missing values replaced by the median, with an indicator; standardised
+    category   one column of zeros and ones per value; values in fewer than `min_frequency` rows,
+               and values that are new at prediction, share one; missing is a value
+    date       year to day or minute, weekday and time in seconds (skrub's `DatetimeEncoder`)
+    text       TF-IDF of its words
+    dropped    identifiers, constant columns, columns without values
+    ========== ===================================================================================
+
+    Numbers may have thousands separators, a decimal comma and currency or per cent signs. The
+    output is sparse if it has more than `max_dense_features` columns.
+
+    Parameters
+    ----------
+    numeric, categorical, text : sequence of str, default=()
+        Columns whose kind is given instead of inferred.
+    drop, ids : sequence of str, default=()
+        Columns that are not used; `ids` identify the rows in listings of the command line. They may
+        be absent, here and at prediction.
+    target : str, optional
+        The column to predict. It is not used, and may be absent.
+    min_frequency : int, default=5
+        The least number of rows of a value of a category that gets a column of its own.
+    max_text_features : int, default=20000
+        The most words per text column.
+    max_dense_features : int, default=500
+        The most columns of a dense output.
+
+    Attributes
+    ----------
+    columns_ : list of Column
+        What was decided about each column.
+    features_ : list of Feature
+        The columns of the output: their names, and the original columns and units.
+    feature_names_in_ : ndarray of shape (n_columns,)
+        The names of the columns of the table.
+    encoder_ : ColumnTransformer
+        The fitted transformers.
+    is_sparse_ : bool
+        Whether the output is sparse.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from marginpursuit import MarginPursuitClassifier
+    >>> from marginpursuit.tables import TableVectoriser
+    >>> frame = pd.DataFrame({"size": ["1,5", "2,5", "", "1,0"] * 5, "kind": list("abab") * 5})
+    >>> model = make_pipeline(TableVectoriser(), MarginPursuitClassifier())
+    >>> model.fit(frame, [0, 1, 0, 1] * 5).predict(frame[:2])
+    array([0, 1])
+    >>> model[0].get_feature_names_out().tolist()
+    ['size', 'size is missing', 'kind = b']
+    """
+
+    def __init__(
+        self,
+        *,
+        numeric: Sequence[str] = (),
+        categorical: Sequence[str] = (),
+        text: Sequence[str] = (),
+        drop: Sequence[str] = (),
+        ids: Sequence[str] = (),
+        target: str | None = None,
+        min_frequency: int = 5,
+        max_text_features: int = 20_000,
+        max_dense_features: int = 500,
+    ) -> None:
+        self.numeric = numeric
+        self.categorical = categorical
+        self.text = text
+        self.drop = drop
+        self.ids = ids
+        self.target = target
+        self.min_frequency = min_frequency
+        self.max_text_features = max_text_features
+        self.max_dense_features = max_dense_features
+
+    def fit(self, X: Any, y: Any = None) -> "TableVectoriser":
+        """Infer the kinds of the columns and fit their encodings.
+
+        Parameters
+        ----------
+        X : pandas.DataFrame, polars.DataFrame or array-like of shape (n_samples, n_columns)
+            The table.
+        y : object
+            Ignored.
+
+        Returns
+        -------
+        self : TableVectoriser
+            The fitted transformer.
+        """
+        self.fit_transform(X, y)
+        return self
+
+    def fit_transform(self, X: Any, y: Any = None) -> Any:
+        """Fit the transformer, and return the matrix of the same table.
+
+        Parameters
+        ----------
+        X : pandas.DataFrame, polars.DataFrame or array-like of shape (n_samples, n_columns)
+            The table.
+        y : object
+            Ignored.
+
+        Returns
+        -------
+        ndarray or sparse matrix of shape (n_samples, n_features)
+            The matrix.
+        """
+        frame = _as_frame(X)
+        self.columns_ = self.describe(frame)
+        self.feature_names_in_ = np.array(frame.columns, dtype=object)
+        self.n_features_in_ = frame.shape[1]
+        parsed = self._parsed(frame)
+        if not parsed.shape[1]:
+            raise TableError(
+                "no column is left: " + "; ".join(map(str, self.columns_)) + ". Name the kind of a "
+                "column to keep it."
+            )
+        self.encoder_ = self._encoder(parsed)
+        matrix = self.encoder_.fit_transform(parsed)
+        self.is_sparse_ = bool(matrix.shape[1] > self.max_dense_features)
+        self.features_ = describe_features(self.encoder_)
+        return self._output(matrix)
+
+    def transform(self, X: Any) -> Any:
+        """Return the matrix of a table.
+
+        Parameters
+        ----------
+        X : pandas.DataFrame, polars.DataFrame or array-like of shape (n_samples, n_columns)
+            The table. Columns are found by name; further columns are ignored.
+
+        Returns
+        -------
+        ndarray or sparse matrix of shape (n_samples, n_features)
+            The matrix.
+        """
+        check_is_fitted(self, "encoder_")
+        frame = _as_frame(X)
+        missing = self.differences(frame).missing
+        if missing:
+            raise TableError(
+                f"the table lacks {len(missing)} of {len(self.used_columns)} columns: "
+                f"{', '.join(map(repr, missing))}; it has {_listed(frame.columns.tolist())}"
+            )
+        with warnings.catch_warnings():
+            # New values are counted by `unknown_values`.
+            warnings.filterwarnings("ignore", "Found unknown categories", UserWarning)
+            return self._output(self.encoder_.transform(self._parsed(frame)))
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
+        """Return the names of the columns of the output.
+
+        Parameters
+        ----------
+        input_features : object
+            Ignored.
+
+        Returns
+        -------
+        ndarray of shape (n_features,)
+            The names.
+        """
+        check_is_fitted(self, "features_")
+        return np.array([feature.name for feature in self.features_], dtype=object)
+
+    def describe(self, X: Any) -> list[Column]:
+        """Return what `fit` decides about the columns of a table, without encoding them.
+
+        Parameters
+        ----------
+        X : pandas.DataFrame, polars.DataFrame or array-like of shape (n_samples, n_columns)
+            The table.
+
+        Returns
+        -------
+        list of Column
+            The columns.
+        """
+        frame = _as_frame(X)
+        return infer_columns(frame, self._named_kinds(frame.columns.tolist()))
+
+    @property
+    def used_columns(self) -> list[Column]:
+        """The columns that are not dropped."""
+        return [column for column in self.columns_ if column.kind != "dropped"]
+
+    def differences(self, X: Any) -> ColumnDifferences:
+        """Return how the columns of a table differ from those of the fit.
+
+        Parameters
+        ----------
+        X : pandas.DataFrame, polars.DataFrame or array-like of shape (n_samples, n_columns)
+            The table.
+
+        Returns
+        -------
+        ColumnDifferences
+            Missing columns, further columns, and whether the order is another one.
+        """
+        names = _as_frame(X).columns.tolist()
+        used = [column.name for column in self.used_columns]
+        fitted = set(self.feature_names_in_.tolist())
+        return ColumnDifferences(
+            tuple(name for name in used if name not in names),
+            tuple(name for name in names if name not in fitted),
+            [name for name in names if name in used] != [name for name in used if name in names],
+        )
+
+    def unknown_values(self, X: Any) -> dict[str, int]:
+        """Return how many cells of each column are not readable or have a new value.
+
+        Parameters
+        ----------
+        X : pandas.DataFrame, polars.DataFrame or array-like of shape (n_samples, n_columns)
+            The table.
+
+        Returns
+        -------
+        dict
+            From columns to numbers of cells, without columns that have none.
+        """
+        frame = _as_frame(X)
+        known = {
+            name: categories
+            for kind, encoder, names in self.encoder_.transformers_
+            if kind == "category"
+            for name, categories in zip(names, encoder.categories_, strict=True)
+        }
+        found = {}
+        for column in self.used_columns:
+            cells = parse(frame[column.name], column)
+            if column.kind == "category":
+                count = int((~np.isin(cells.astype(str), known[column.name].astype(str))).sum())
+            elif column.kind == "text":
+                count = 0
+            else:
+                empty = cells_as_text(frame[column.name]) == ""
+                count = int((~empty & np.asarray(cells != cells)).sum())
+            if count:
+                found[column.name] = count
+        return found
+
+    def _named_kinds(self, names: list[str]) -> dict[str, str]:
+        """Return the kinds that the user chose, by column."""
+        chosen: dict[str, str] = {}
+        groups = {"number": self.numeric, "category": self.categorical, "text": self.text}
+        for kind, group in groups.items():
+            for name in group:
+                if name not in names:
+                    raise TableError(f"there is no column {name!r}; there are {_listed(names)}")
+                if chosen.setdefault(name, kind) != kind:
+                    raise TableError(f"column {name!r} is chosen as {chosen[name]} and as {kind}")
+        target = () if self.target is None else (self.target,)
+        return chosen | dict.fromkeys((*self.drop, *self.ids, *target), "dropped")
+
+    def _parsed(self, frame: Any) -> Any:
+        """Return the cells of the used columns as numbers, dates or text."""
+        pandas = optional("pandas")
+        cells = {column.name: parse(frame[column.name], column) for column in self.used_columns}
+        return pandas.DataFrame(cells, index=frame.index)
+
+    def _encoder(self, parsed: Any) -> ColumnTransformer:
+        """Return the unfitted transformers of the used columns."""
+        by_kind: dict[str, list[str]] = {"number": [], "category": [], "date": [], "text": []}
+        for column in self.used_columns:
+            by_kind[column.kind].append(column.name)
+        transformers: list[tuple[str, Any, Any]] = []
+        if by_kind["number"]:
+            transformers.append(("number", _standardised(), by_kind["number"]))
+        if by_kind["category"]:
+            one_hot = OneHotEncoder(
+                min_frequency=self.min_frequency,
+                handle_unknown="infrequent_if_exist",
+                drop="if_binary",
+            )
+            transformers.append(("category", one_hot, by_kind["category"]))
+        for name in by_kind["date"]:
+            transformers.append((f"date {name}", self._date_encoder(parsed[name]), name))
+        for name in by_kind["text"]:
+            transformers.append((f"text {name}", self._text_encoder(parsed[name]), name))
+        return ColumnTransformer(transformers, sparse_threshold=1.0)
+
+    def _date_encoder(self, dates: Any) -> Pipeline:
+        has_times = bool((dates.dropna() != dates.dropna().dt.normalize()).any())
+        encoder = optional("skrub").DatetimeEncoder(
+            resolution="minute" if has_times else "day", add_weekday=True
+        )
+        return make_pipeline(encoder, *(step for _, step in _standardised().steps))
+
+    def _text_encoder(self, cells: Any) -> TfidfVectorizer:
+        """Words that are in one row only are omitted, unless no other is left."""
+        for min_df in (2, 1):
+            encoder = TfidfVectorizer(
+                sublinear_tf=True,
+                strip_accents="unicode",
+                min_df=min_df,
+                max_features=self.max_text_features,
+            )
+            try:
+                encoder.fit(cells)
+            except ValueError:  # no words are left
+                continue
+            return encoder
+        raise TableError(
+            f"column {cells.name!r}: expected text, found no words. Choose --categorical or --drop."
+        )
+
+    def _output(self, matrix: Any) -> Any:
+        if self.is_sparse_:
+            return sparse.csr_array(matrix, dtype=np.float64)
+        return np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix, np.float64)
+
+
+def _standardised() -> Pipeline:
+    imputer = SimpleImputer(strategy="median", add_indicator=True, keep_empty_features=True)
+    return make_pipeline(imputer, StandardScaler())
+
+
+def _as_frame(X: Any) -> Any:
+    """Return a table as a pandas frame whose names are text."""
+    pandas = optional("pandas")
+    if not isinstance(X, pandas.DataFrame):
+        X = X.to_pandas() if hasattr(X, "to_pandas") else pandas.DataFrame(np.asarray(X))
+    names = [str(name) for name in X.columns]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise TableError(f"the table has several columns {twice!r}; expected different names")
+    return X.set_axis(names, axis=1)
+
+
+def _listed(names: list[str], most: int = 20) -> str:
+    return ", ".join(map(repr, names[:most])) + (", ..." if len(names) > most else "")
+
+
+class Vectorised(NamedTuple):
+    """A table as a matrix.
+
+    Attributes
+    ----------
+    X : ndarray or sparse array of shape (n_samples, n_features)
+        The matrix.
+    y : ndarray of shape (n_samples,) or None
+        The labels.
+    vectoriser : TableVectoriser
+        The fitted transformer.
+    """
+
+    X: Any
+    y: NDArray[Any] | None
+    vectoriser: TableVectoriser
+
+
+def vectorise(
+    table: str | os.PathLike[str] | Any, target: str | None = None, **options: Any
+) -> Vectorised:
+    """Turn a mixed table into a matrix and labels.
+
+    For an estimate of an error, use `TableVectoriser` in a pipeline, so that it is fitted to the
+    training rows only.
+
+    Parameters
+    ----------
+    table : path-like or pandas.DataFrame
+        A file that `read_frame` reads, or a table.
+    target : str, optional
+        The column to predict.
+    **options : dict
+        Parameters of `TableVectoriser`.
+
+    Returns
+    -------
+    Vectorised
+        The matrix, the labels and the fitted transformer.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from marginpursuit.tables import vectorise
+    >>> frame = pd.DataFrame({"size": [1.5, None, 2.0], "kind": ["a", "b", "a"]})
+    >>> found = vectorise(frame, target="kind")
+    >>> found.X.shape, found.y.tolist()
+    ((3, 2), ['a', 'b', 'a'])
+    """
+    is_path = isinstance(table, str | os.PathLike)
+    frame = read_frame(table).frame if is_path else _as_frame(table)
+    y = None
+    if target is not None:
+        if target not in frame.columns:
+            raise TableError(
+                f"there is no column {target!r}; there are {_listed(frame.columns.tolist())}"
+            )
+        y, present = labels_of(frame[target])
+        frame = frame[present]
+    vectoriser = TableVectoriser(target=target, **options)
+    return Vectorised(vectoriser.fit_transform(frame), y, vectoriser)

@@ -1,0 +1,145 @@
+"""Mixed tables in the command line: compare, fit and predict."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+pd = pytest.importorskip("pandas")
+pytest.importorskip("skrub")
+
+from mixed_table import mixed_table  # noqa: E402
+
+from marginpursuit import load_model  # noqa: E402
+from marginpursuit.cli.app import app  # noqa: E402
+from marginpursuit.experiments.runs import Run  # noqa: E402
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Call a command in an empty folder; the exit code is checked."""
+    monkeypatch.chdir(tmp_path)
+    mixed_table().to_csv("customers.csv", index=False)
+
+    def call(*arguments, code=0):
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+        assert result.exit_code == code, result.output
+        return result
+
+    return call
+
+
+def squeezed(text):
+    """Remove the frame and the line breaks of usage errors."""
+    return " ".join(text.replace("│", " ").split())
+
+
+def test_compare_takes_a_mixed_table(run):
+    done = run("compare", "customers.csv", "-t", "status", "--method", "MarginPursuitClassifier",
+               "--folds", "3")  # fmt: skip
+    for line in (
+        "column customer: dropped, 200 values in 200 cells: an identifier",
+        "column income: number, numbers with decimal '.', thousands ','",
+        "column signup: date, format %d.%m.%Y",
+        "column empty: dropped, no values; 200 missing",
+    ):
+        assert done.stderr.count(line) == 1
+    (result,) = Run.load("out").sets
+    assert (result.n_rows, result.n_columns, result.classes) == (200, 10, ("left", "stays"))
+    assert result.columns[0] == "customer: dropped, 200 values in 200 cells: an identifier"
+    assert all(method.error < 0.2 for method in result.methods)
+
+
+def test_the_table_step_is_fitted_to_training_rows_only(run):
+    """The value of a row that is held out is new: a leak would give it a column of its own."""
+    from marginpursuit.experiments.cross_validation import stratified_splits, vectorised_splits
+    from marginpursuit.tables import TableVectoriser
+
+    frame = pd.DataFrame({"a": [f"v{k % 100}" for k in range(200)], "b": np.arange(200) % 7})
+    y = np.arange(200) % 2
+    vectoriser = TableVectoriser(min_frequency=1, categorical=["a"])
+    for split in vectorised_splits(stratified_splits(y), vectoriser, frame):
+        train, test = split.matrices
+        known = set(frame["a"].iloc[split.train])
+        assert train.shape[1] == test.shape[1] == len(known) + 1
+        n_new = sum(value not in known for value in frame["a"].iloc[split.test])
+        assert (test[:, 1:].sum(axis=1) == 0).sum() == n_new
+
+
+def test_fit_and_predict_a_mixed_table(run):
+    arguments = ("fit", "customers.csv", "-t", "status", "--id", "customer", "-o", "m",
+                 "--method", "MarginPursuitClassifier", "--folds", "2")  # fmt: skip
+    answer = json.loads(run(*arguments, "--json").stdout)
+    assert (answer["n_columns"], answer["n_rows"]) == (10, 200)
+    assert answer["n_features"] > 20
+    assert answer["error"] < 0.2
+    model = load_model("m")
+    frame = mixed_table()
+    new = frame[frame.columns[::-1]].drop(columns=["status", "empty"]).assign(more=1)
+    new.to_csv("new.csv", index=False)
+    done = run("predict", "m", "new.csv", "-p")
+    lines = done.stdout.splitlines()
+    assert lines[0] == "customer,prediction,probability of left,probability of stays"
+    expected = model.predict(frame).tolist()
+    assert [line.split(",")[:2] for line in lines[1:]] == [
+        [name, label] for name, label in zip(frame["customer"], expected, strict=True)
+    ]
+    assert done.stderr == "ignored, as the model does not have them: 'more'\n"
+    new.drop(columns=["age", "note"]).to_csv("less.csv", index=False)
+    refused = run("predict", "m", "less.csv", code=3)
+    assert "the table lacks 2 of 7 columns: 'age', 'note'; it has " in refused.stderr
+    new.assign(plan="new").to_csv("odd.csv", index=False)
+    done = run("predict", "m", "odd.csv")
+    assert "column plan: 200 cells have a value that the fit did not have" in done.stderr
+
+
+def test_a_missing_target_is_guessed(run):
+    message = squeezed(run("compare", "customers.csv", code=2).stderr)
+    assert "The columns are: customer, age, income, plan" in message
+    assert "The likeliest is --target 'status'" in message
+    refused = run("compare", "customers.csv", "-t", "statu", code=3)
+    assert "there is no column 'statu'; there are" in refused.stderr
+
+
+def test_rows_without_a_label_are_left_out(run):
+    frame = mixed_table()
+    frame.loc[:9, "status"] = ""
+    frame.to_csv("a.csv", index=False)
+    done = run("fit", "a.csv", "-t", "status", "-o", "m", "--folds", "2",
+               "--method", "MarginPursuitClassifier")  # fmt: skip
+    assert "10 rows without a value of 'status' are left out" in done.stderr
+    assert "190 rows" in done.stdout
+
+
+def test_numeric_identifiers_are_dropped_with_a_note(run, tmp_path):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"row": np.arange(60), "a": rng.normal(size=60)})
+    frame.assign(y=(frame.a > 0).astype(int)).to_csv("n.csv", index=False)
+    arguments = ("fit", "n.csv", "-t", "y", "-o", "m", "--folds", "2",
+                 "--method", "MarginPursuitClassifier")  # fmt: skip
+    assert "dropped, as a different integer in each row: row." in run(*arguments).stderr
+    assert load_model("m").feature_names_in_.tolist() == ["a"]
+    run(*arguments, "--numeric", "row")
+    assert load_model("m").feature_names_in_.tolist() == ["row", "a"]
+    frame.assign(b=1).drop(columns="row").to_csv("new.csv", index=False)
+    assert "'a'" not in run("predict", "m", "new.csv", code=3).stderr.split(";")[0]
+
+
+def test_numbers_need_no_extra(run, monkeypatch):
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=60), "b": rng.normal(size=60)})
+    frame.assign(y=(frame.a > 0).astype(int)).to_csv("n.csv", index=False)
+
+    def absent(module):
+        raise ImportError(module)
+
+    monkeypatch.setattr("marginpursuit.tables.errors.import_module", absent)
+    run("fit", "n.csv", "-t", "y", "-o", "m", "--folds", "2", "--method", "MarginPursuitClassifier")
+    assert Path("m").exists()
+    assert "'y'" in run("predict", "m", "n.csv").stderr
+    refused = run("compare", "customers.csv", "-t", "status", code=3).stderr
+    assert "line 2, column 'customer': expected a number, found 'C10000'" in refused
+    assert "pip install 'marginpursuit[tables]'" in refused
+    assert "likeliest" in squeezed(run("compare", "n.csv", code=2).stderr)

@@ -1,0 +1,321 @@
+"""Mixed tables: files of all kinds, kinds of columns, and their matrices."""
+
+import gzip
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+pd = pytest.importorskip("pandas")
+pytest.importorskip("skrub")
+
+from mixed_table import mixed_table  # noqa: E402
+from sklearn.base import clone  # noqa: E402
+from sklearn.model_selection import cross_val_score  # noqa: E402
+from sklearn.pipeline import make_pipeline  # noqa: E402
+
+from marginpursuit import MarginPursuitClassifier  # noqa: E402
+from marginpursuit.tables import (  # noqa: E402
+    TableError,
+    TableVectoriser,
+    column_counts,
+    guess_target,
+    labels_of,
+    read_frame,
+    vectorise,
+)
+
+
+def kinds(frame, **options):
+    return {column.name: column.kind for column in TableVectoriser(**options).describe(frame)}
+
+
+def column_of(cells, **options):
+    (column,) = TableVectoriser(**options).describe(pd.DataFrame({"a": cells}))
+    return column
+
+
+def numbers(cells, **options):
+    """Return the numbers that a column of text is read as, without its standardisation."""
+    vectoriser = TableVectoriser(numeric=["a"], **options)
+    matrix = vectoriser.fit_transform(pd.DataFrame({"a": cells}))
+    scaler = vectoriser.encoder_.transformers_[0][1][-1]
+    return matrix[:, 0] * scaler.scale_[0] + scaler.mean_[0]
+
+
+def test_kinds_of_an_ordinary_table():
+    assert kinds(mixed_table().drop(columns="status")) == {
+        "customer": "dropped",
+        "age": "number",
+        "income": "number",
+        "plan": "category",
+        "city": "category",
+        "active": "category",
+        "signup": "date",
+        "note": "text",
+        "constant": "dropped",
+        "empty": "dropped",
+    }
+
+
+@pytest.mark.parametrize(
+    ("cells", "values"),
+    [
+        (["1", "2.5", "-3e2"], [1, 2.5, -300]),
+        (["1,5", "2", "3,25"], [1.5, 2, 3.25]),
+        (["1,234", "5,678", "12,345,678"], [1234, 5678, 12345678]),
+        (["1.234,5", "2.000,0", "7,25"], [1234.5, 2000, 7.25]),
+        (["1 234,5", "2 000,0", "7,25"], [1234.5, 2000, 7.25]),
+        (["1'234.5", "2'000", "7.25"], [1234.5, 2000, 7.25]),
+        (["$1,200", "-$5", "€3.50"], [1200, -5, 3.5]),
+        (["12 %", "7%", "0.5 %"], [12, 7, 0.5]),
+        (["+4", ".5", "5."], [4, 0.5, 5]),
+    ],
+)
+def test_formats_of_numbers(cells, values):
+    np.testing.assert_allclose(numbers(cells), values, rtol=1e-12)
+    assert column_of([*cells] * 3).kind == "number"
+
+
+def test_ambiguous_numbers_follow_the_other_columns():
+    cells = ["1.234", "5.678"] * 3
+    alone = TableVectoriser().describe(pd.DataFrame({"a": cells}))
+    assert (alone[0].decimal, alone[0].thousands) == (".", "")
+    frame = pd.DataFrame({"a": cells, "b": ["0,5", "12,75"] * 3, "n": ["1", "2"] * 3})
+    column = TableVectoriser().describe(frame)[0]
+    assert (column.decimal, column.thousands) == (",", ".")
+    commas = pd.DataFrame({"a": ["1,234", "5,678"] * 3, "b": ["0.5", "12.75"] * 3})
+    column = TableVectoriser().describe(commas)[0]
+    assert (column.decimal, column.thousands) == (".", ",")
+
+
+def test_a_few_cells_that_are_no_numbers_are_missing():
+    column = column_of([*map(str, np.arange(98) * 1.5), "n/a", "unknown"])
+    assert (column.kind, column.n_missing) == ("number", 2)
+    assert column_of(["1", "2", "three", "four"] * 5).kind == "category"
+
+
+def test_codes_with_leading_zeros_are_categories():
+    assert column_of(["007", "008", "123"] * 10).kind == "category"
+
+
+@pytest.mark.parametrize(
+    ("cells", "kind"),
+    [
+        (["2024-01-31", "2023-12-01"] * 5, "date"),
+        (["31.01.2024", "01.12.2023"] * 5, "date"),
+        (["2024-01-31 10:15", "2023-12-01 00:30"] * 5, "date"),
+        (["Jan 31, 2024", "Dec 01, 2023"] * 5, "date"),
+        (["20-29", "30-39"] * 5, "category"),
+        (["a", "b"] * 5, "category"),
+        ([True, False] * 5, "category"),
+        ([1, 0, None] * 5, "number"),
+        ([pd.Timestamp("2024-01-31"), pd.NaT, pd.Timestamp("2023-01-01")] * 4, "date"),
+        ([f"user{k}@example.org" for k in range(40)], "dropped"),
+        ([f"the product {k} is good" for k in range(40)], "text"),
+        (list(range(40)), "dropped"),
+        (list(range(0, 400, 10)), "number"),
+    ],
+)
+def test_kinds_of_columns(cells, kind):
+    assert column_of(cells).kind == kind
+
+
+def test_options_choose_the_kind():
+    frame = mixed_table().drop(columns="status")
+    chosen = kinds(frame, categorical=["age"], text=["plan"], numeric=["city"], drop=["note"])
+    assert [chosen[name] for name in ("age", "plan", "city", "note")] == [
+        "category",
+        "text",
+        "number",
+        "dropped",
+    ]
+    assert kinds(frame, text=["customer"])["customer"] == "text"
+    assert kinds(frame, ids=["age"], target="plan")["age"] == "dropped"
+    with pytest.raises(TableError, match="no column 'x'"):
+        TableVectoriser(text=["x"]).fit(frame)
+    with pytest.raises(TableError, match="'age' is chosen as number and as text"):
+        TableVectoriser(text=["age"], numeric=["age"]).fit(frame)
+    with pytest.raises(TableError, match="no column is left: constant: dropped, one value"):
+        TableVectoriser().fit(frame[["constant"]])
+
+
+def test_features_are_named_as_the_encoder_orders_them():
+    """A row with a value has a one in the feature of that name, also with rare and two values."""
+    frame = pd.DataFrame(
+        {
+            "a": ["x"] * 10 + ["y"] * 10 + ["z"] * 2,
+            "b": ["yes"] * 11 + ["no"] * 11,
+            "c": ["q"] * 20 + ["r", "s"],
+            "d": [""] * 8 + ["t"] * 14,
+        }
+    )
+    vectoriser = TableVectoriser()
+    matrix = vectoriser.fit_transform(frame)
+    names = vectoriser.get_feature_names_out().tolist()
+    assert names == ["a = x", "a = y", "a = (rare)", "b = yes", "c = (rare)", "d = t"]
+    expected = np.column_stack(
+        [
+            frame.a == "x",
+            frame.a == "y",
+            frame.a == "z",
+            frame.b == "yes",
+            frame.c != "q",
+            frame.d == "t",
+        ]
+    )
+    np.testing.assert_array_equal(matrix, expected)
+    new = vectoriser.transform(frame[:1].assign(a="new"))
+    assert new[0, :3].tolist() == [0, 0, 1]
+
+
+def test_missing_numbers_are_imputed_with_an_indicator():
+    frame = pd.DataFrame({"a": ["1", "3", "", "100"] * 5})
+    vectoriser = TableVectoriser().fit(frame)
+    assert vectoriser.get_feature_names_out().tolist() == ["a", "a is missing"]
+    matrix = vectoriser.transform(pd.DataFrame({"a": ["3", ""]}))
+    assert matrix[0, 0] == matrix[1, 0]
+    assert matrix[0, 1] < matrix[1, 1]
+    scale = vectoriser.features_[0].scale
+    assert scale == pytest.approx(np.std([1, 3, 3, 100]))
+
+
+def test_differences_and_new_values():
+    frame = mixed_table().drop(columns="status")
+    vectoriser = TableVectoriser(drop=["customer"]).fit(frame)
+    same = vectoriser.transform(frame)
+    other = frame[frame.columns[::-1]].assign(further=1).drop(columns=["empty", "constant"])
+    found = vectoriser.differences(other)
+    assert (found.missing, found.extra, found.is_reordered) == ((), ("further",), True)
+    np.testing.assert_array_equal(vectoriser.transform(other), same)
+    changed = frame.assign(plan=["new", *frame.plan[1:]], age=["x", "y", *frame.age[2:]])
+    assert vectoriser.unknown_values(changed) == {"plan": 1, "age": 2}
+    assert vectoriser.unknown_values(frame) == {}
+    with pytest.raises(TableError, match="lacks 2 of 7 columns: 'age', 'note'; it has 'customer'"):
+        vectoriser.transform(frame.drop(columns=["age", "note"]))
+
+
+def test_wide_tables_are_sparse():
+    frame = mixed_table().drop(columns="status")
+    dense = TableVectoriser().fit_transform(frame)
+    wide = TableVectoriser(max_dense_features=10).fit_transform(frame)
+    assert sparse.issparse(wide)
+    np.testing.assert_array_equal(wide.toarray(), dense)
+
+
+def test_pipelines_are_cloned_and_cross_validated():
+    frame = mixed_table()
+    model = make_pipeline(TableVectoriser(target="status"), MarginPursuitClassifier())
+    scores = cross_val_score(clone(model), frame, frame.status, cv=3)
+    assert scores.mean() > 0.85
+
+
+def test_typed_frames_and_text_frames_agree():
+    text = mixed_table().drop(columns="status")
+    typed = text.assign(
+        age=pd.to_numeric(text.age),
+        income=text.income.str.replace(",", "").astype(float),
+        plan=text.plan.astype("category"),
+        signup=pd.to_datetime(text.signup, format="%d.%m.%Y"),
+    )
+    a, b = TableVectoriser(), TableVectoriser()
+    np.testing.assert_allclose(a.fit_transform(text), b.fit_transform(typed), rtol=1e-6)
+    np.testing.assert_allclose(a.transform(typed), a.transform(text), rtol=1e-6)
+
+
+def test_arrays_polars_and_equal_names():
+    polars = pytest.importorskip("polars")
+    assert TableVectoriser().fit_transform(np.array([["a", "b"]] * 3 + [["c", "b"]])).shape == (
+        4,
+        1,
+    )
+    frame = polars.DataFrame({"a": [1.5, None, 2.5], "b": ["x", "y", "x"]})
+    assert TableVectoriser().fit_transform(frame).shape == (3, 3)
+    with pytest.raises(TableError, match="several columns 'a'"):
+        TableVectoriser().fit(pd.DataFrame([[1, 2]], columns=["a", "a"]))
+
+
+def write_all(frame, folder):
+    """Write a table in all formats; return the paths."""
+    text = frame.to_csv(index=False)
+    files = {
+        "comma.csv": text.encode(),
+        "semicolon.csv": frame.to_csv(index=False, sep=";").encode("utf-8-sig"),
+        "tab.tsv": frame.to_csv(index=False, sep="\t").encode("utf-16"),
+        "packed.csv.gz": gzip.compress(text.encode()),
+    }
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    frame.to_excel(folder / "book.xlsx", index=False)
+    frame.to_parquet(folder / "file.parquet")
+    return [*files, "book.xlsx", "file.parquet"]
+
+
+def test_files_of_all_kinds_hold_the_same_table(tmp_path):
+    pytest.importorskip("openpyxl")
+    pytest.importorskip("pyarrow")
+    frame = mixed_table(60)
+    expected = vectorise(frame, "status")
+    for name in write_all(frame, tmp_path):
+        found = vectorise(tmp_path / name, "status")
+        np.testing.assert_allclose(found.X, expected.X, rtol=1e-12, err_msg=name)
+        assert found.y.tolist() == expected.y.tolist()
+
+
+def test_names_are_made_different(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("a,,a,a (2), b \nx,1,2,3,4\n")
+    table = read_frame(path)
+    assert table.frame.columns.tolist() == ["a", "column 2", "a (3)", "a (2)", "b"]
+    assert table.notes == (
+        "column 2 has no name; it is called 'column 2'",
+        "column 3 has the name 'a' again; it is called 'a (3)'",
+    )
+    assert (table.rows.tolist(), table.row_word) == ([2], "line")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.csv", b"", "the file is empty"),
+        ("a.csv", b"a,b\n1\n", "line 2: 1 cells, not 2"),
+        ("a.csv", b"a,b\n", "expected rows and columns"),
+        ("a.csv.gz", b"not gzip", "expected a gzip file"),
+        ("a.csv.gz", gzip.compress(b"a,b\n1,2\n")[:-9], "expected a gzip file"),
+        ("a.xlsx", b"PK\x03\x04 no", "no .xlsx file, or a damaged one"),
+        ("a.parquet", b"PAR1 no", "no Parquet file, or a damaged one"),
+        ("a.doc", b"a", "must be one of"),
+    ],
+)
+def test_files_that_are_no_tables(name, content, message, tmp_path):
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(TableError, match=message):
+        read_frame(tmp_path / name)
+
+
+def test_targets():
+    labels, present = labels_of(pd.Series(["b", None, "a", " ", "NA"], name="y"))
+    assert (labels.tolist(), present.tolist()) == (["b", "a"], [True, False, True, False, False])
+    assert labels_of(pd.Series([1.0, 0.0, np.nan]))[0].tolist() == [1, 0]
+    with pytest.raises(TableError, match="found no values"):
+        labels_of(pd.Series(["", None], name="y"))
+    with pytest.raises(TableError, match="200 different numbers in 200 rows; expected classes"):
+        labels_of(pd.Series(np.arange(200), name="price"))
+    assert guess_target(["a", "b"], [500, 21]) is None
+    assert guess_target(["a", "b", "c"], [3, 2, 500]) == "b"
+
+
+def test_column_counts(tmp_path):
+    frame = mixed_table(40)
+    for name in write_all(frame, tmp_path):
+        counts = column_counts(tmp_path / name)
+        assert (counts["plan"], counts["customer"], counts["status"]) == (3, 21, 2)
+
+
+def test_without_the_extra_a_clear_error(tmp_path, monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    (tmp_path / "a.csv").write_text("a,b\nx,1\n")
+    with pytest.raises(TableError, match=r"pip install 'marginpursuit\[tables\]'"):
+        read_frame(tmp_path / "a.csv")
