@@ -64,7 +64,8 @@ def inside(name: str, value: ArrayLike, low: float, high: float) -> FloatArray:
 
 def count(name: str, value: ArrayLike, least: int = 1) -> int:
     """Return `value` as an int; refuse all but a single integer of at least `least`."""
-    number = scalar(name, value)
+    # NumPy has no integer type for a Python int from 2⁶⁴ on.
+    number = scalar(name, float(value) if isinstance(value, int) else value)
     if not number.is_integer() or number < least:
         raise ValueError(f"{name} must be a whole number of at least {least}; got {_text(number)}")
     return int(number)
