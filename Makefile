@@ -6,13 +6,18 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find src -type f -not -name '*.pyc') pyproject.toml meson.build
 
-.PHONY: demo test lint bench fuzz clean
+.PHONY: demo test coverage lint bench fuzz clean
 
 demo: $(VENV)/demo
 	$(BIN)/marginpursuit demo --output out
 
+# One process per processor. The coverage of lines and branches takes half as long again.
+TESTS = -n auto --dist worksteal --doctest-modules --doctest-glob='*.md' --pyargs marginpursuit tests README.md
 test: $(VENV)/installed
-	$(BIN)/python -m pytest --cov --doctest-modules --doctest-glob='*.md' --pyargs marginpursuit tests README.md
+	$(BIN)/python -m pytest $(TESTS)
+
+coverage: $(VENV)/installed
+	$(BIN)/python -m pytest --cov $(TESTS)
 
 lint: $(VENV)/installed
 	$(BIN)/ruff check .

@@ -413,3 +413,46 @@ def test_e30_smoothness_is_a_second_moment():
     loss, x, distance = MarginLoss(1.0, 2.0), 3.0, 1e-4
     change = abs(loss.derivative(1.0 + distance * x) - loss.derivative(1.0)) * x
     assert change == pytest.approx(x * x * distance, rel=1e-6)
+
+
+def test_e35_the_two_norms_of_the_outer_product():
+    """E‖xxᵀ‖ is the trace of E xxᵀ, d times its norm for isotropic x."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200_000, 5))
+    outer_norms = [np.linalg.norm(np.outer(x, x), 2) for x in X[:50]]
+    np.testing.assert_allclose(outer_norms, np.sum(X[:50] ** 2, axis=1))
+    assert np.mean(np.sum(X**2, axis=1)) == pytest.approx(5.0, rel=0.01)
+    assert np.linalg.norm(X.T @ X / len(X), 2) == pytest.approx(1.0, rel=0.02)
+
+
+def test_e35_the_norm_of_the_expectation_removes_a_factor_d():
+    def squares(dimension):
+        """Return ε*² for isotropic x, as the proof has it and with the norm of E xxᵀ."""
+        case = algorithm_inputs(
+            n=10**6, dimension=dimension, second_moment=float(dimension), strong_convexity=1.0,
+            step=1.0 / (1.0 + dimension),
+        )  # fmt: skip
+        bounds = [algorithm_risk_bound(**case, spectral_moment=x) for x in (None, 1.0)]
+        return np.array([bound.epsilon_star**2 for bound in bounds])
+
+    small, large = squares(100), squares(10_000)
+    as_proved, corrected = np.log10(large / small) / 2  # exponents of d
+    assert as_proved == pytest.approx(2.0, abs=0.05)
+    assert corrected == pytest.approx(1.0, abs=0.05)
+
+
+def test_epsilon_star_with_the_norm_of_the_expectation_in_50_digits():
+    case = algorithm_inputs(second_moment=5.0, spectral_moment=1.25, sub_gaussian=0.7)
+    with mp.workdps(50):
+        cover = case["dimension"] * mp.log(
+            3 * mp.mpf(case["diameter"]) * mp.sqrt(case["n"]) / (2 * mp.mpf(case["delta"]))
+        )
+        t, v, top = cover - mp.log(mp.mpf(case["delta"])), mp.mpf(5), mp.mpf(1.25)
+        spread = v + 2 * mp.sqrt(v * top * t) + 2 * top * t
+        expected = case["scale"] * mp.sqrt(2 * mp.mpf(0.7) * mp.mpf(8) / 9 * spread)
+    found = algorithm_risk_bound(**case).epsilon_star
+    assert found == pytest.approx(float(expected), rel=1e-13)
+    with pytest.raises(
+        ValueError, match=r"spectral_moment must be at most 5\.0, the second_moment"
+    ):
+        algorithm_risk_bound(**(case | {"spectral_moment": 5.1}))

@@ -403,3 +403,25 @@ def test_stability_bound_in_50_digits_and_at_its_limits():
 def test_stability_bound_rejects_invalid_arguments(changes, message):
     with pytest.raises(ValueError, match=message):
         location_stability_bound(**({"n": 10, "scale": 1.0} | changes))
+
+
+@pytest.mark.parametrize("constant", [0.5, 0.8, 3.0])
+def test_general_constant_of_the_envelope(constant):
+    """The radius is the smallest root of the quadratic with C, and the scale minimises the sum."""
+    v, n, delta = 2.0, 400, 0.02
+    found = location_bound(v, n, delta, constant=constant)
+    level = math.log(2 / delta)
+    s, r = found.scale, found.radius
+    assert -r / s + constant * (v + r * r) / s**2 + level / n == pytest.approx(0.0, abs=1e-12)
+    assert r <= s / (2 * constant)  # the smaller of the two roots
+    assert found.linear == pytest.approx(2 * constant * v / s + 2 * s * level / n)
+    assert s**2 == pytest.approx(n * constant * v / level)
+    for factor in (0.9, 1.1):
+        other = location_bound(v, n, delta, constant=constant, scale=factor * s)
+        assert other.linear > found.linear
+    assert location_bound(v, 5, delta, constant=constant).radius == math.inf
+
+
+def test_constant_of_the_envelope_is_at_least_one_half():
+    with pytest.raises(ValueError, match=r"constant must be at least 0\.5"):
+        location_bound(1.0, 100, 0.1, constant=0.49)

@@ -7,9 +7,11 @@ import pytest
 from numpy.testing import assert_allclose
 
 from marginpursuit import MarginPursuitClassifier, PegasosClassifier
+from marginpursuit.bounds import algorithm_risk_bound, estimate_constants
 from marginpursuit.experiments import EXPERIMENTS, FULL, Fit, Results, Setting
 from marginpursuit.experiments._fits import Sample, run_fit
 from marginpursuit.experiments._learners import LEARNERS, Task
+from marginpursuit.experiments.theorem import best_case, first_informative_n
 from marginpursuit.location import catoni_location
 from marginpursuit.losses import MarginLoss
 
@@ -136,3 +138,28 @@ def test_the_stored_location_and_fraction_are_those_of_the_minimiser():
     assert result["own_location"] == pytest.approx([catoni_location(margins, 1.0)], rel=1e-4)
     correct = margins[margins > 0]
     assert result["above_level"] == pytest.approx([np.mean(correct > 0.5)], rel=1e-5)
+
+
+# The theorem in numbers -------------------------------------------------------------------------
+
+
+def test_the_first_informative_sample_size_is_where_the_bound_stops_being_vacuous():
+    X, y = drawn(2000, 3)
+    constants = estimate_constants(X, y)
+    first = first_informative_n(constants)
+    for n, expected in ((0.98 * first, True), (1.02 * first, False)):
+        bound = algorithm_risk_bound(int(n), constants=constants, iterations=10**9)
+        assert bound.vacuous is expected
+    assert first_informative_n(best_case(constants)) < first
+
+
+def test_the_best_case_has_the_largest_curvature_that_the_moments_permit():
+    X, y = drawn(500, 4)
+    constants = estimate_constants(X * [1, 2, 3, 4], y)
+    best = best_case(constants)
+    assert best.strong_convexity == best.spectral_moment == constants.second_moment / 4
+    assert best.strong_convexity > constants.strong_convexity
+    with pytest.raises(ValueError, match="strong_convexity"):  # above the second moment: refused
+        algorithm_risk_bound(
+            constants=best, iterations=1, strong_convexity=1.1 * constants.second_moment
+        )

@@ -44,6 +44,21 @@ def test_value_and_derivatives(level, rho, n_rows, size):
     assert_allclose(slope, expected.sum(axis=0), rtol=1e-10, atol=1e-11 * largest)
 
 
+@pytest.mark.parametrize("level", _compiled.LEVELS)
+@pytest.mark.parametrize("temperature", [3e-3, 0.03, 0.3])
+@pytest.mark.parametrize("n_rows", [1, 45, 70])
+def test_padding_of_the_last_block_has_no_effect(level, temperature, n_rows):
+    """The powers of its zeros are one, in every class: none overflows to NaN."""
+    scores, codes, weights, intercept = case(n_rows)
+    scores[:], intercept[:] = 0.0, 0.0
+    joint = JointLoss(MarginLoss(temperature / 0.3, temperature, 0.0), temperature)
+    _, expected = joint.value_and_gradient(scores.T, codes, weights)
+    _, slope = call(
+        *(scores, codes, weights, intercept, joint.loss, joint.temperature), level=level
+    )
+    assert_allclose(slope, expected.sum(axis=0), rtol=1e-10, atol=1e-12 * temperature)
+
+
 def test_rows_in_the_middle_of_the_data():
     scores, codes, weights, intercept = case(100)
     whole = scores.copy()

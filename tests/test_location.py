@@ -25,7 +25,7 @@ from location_cases import (
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import optimize
 
-from marginpursuit import _catoni_root, location
+from marginpursuit import _catoni_root
 from marginpursuit.location import (
     catoni_location,
 )
@@ -132,9 +132,9 @@ class TestRoot:
         expected = [catoni_location(r, s, sample_weight=w) for r, s, w in rows]
         found = catoni_location(x, scale, axis=1, sample_weight=weight)
         assert_allclose(found, expected, rtol=2e-16)
-        for weights in (_catoni_root.Equal(25), _catoni_root.Unequal.of(weight + 0.5)):
+        for weights in (None, weight + 0.5):
             found = [
-                location._locate_rows(x, weights, scale, "truncated", block_elements=block)
+                _catoni_root.catoni_roots(x, weights, scale, block_elements=block)
                 for block in (1, 60, 1 << 16)
             ]
             assert_allclose(found[1], found[0], rtol=2e-16)
@@ -428,3 +428,19 @@ def test_e8_the_slope_needs_four_values():
         formula = 0.75 - (np.sqrt(m) + 1.0) / m
         assert slope == pytest.approx(0.0, abs=1e-15)
         assert formula == pytest.approx(0.0 if m == 4 else -0.1607, abs=1e-4)
+
+
+def test_e33_the_example_of_rays_at_finite_scales():
+    """Margins of the best ray: 1 with probability 2/3, -1 with probability 1/3."""
+    margins = [1.0, 1.0, -1.0]
+    assert catoni_location(margins, 1e6) == pytest.approx(1 / 3)
+    assert catoni_location(margins, 1.0) == pytest.approx(0.509, abs=5e-4)
+    assert catoni_location(margins, 0.3) == pytest.approx(0.853, abs=5e-4)
+    estimates = [float(catoni_location(margins, s)) for s in np.geomspace(1e-4, 1e4, 60)]
+    assert np.all(np.diff(estimates) < 0)
+    assert 1 / 3 < estimates[-1] < estimates[0] < 1
+    # A level between 1/3 and the estimate is exceeded: the opposite of the remark.
+    assert catoni_location(margins, 1.0) > 0.5
+    # The best ray minimises the risk of the new loss too, which increases with the error rate.
+    for level, scale in ((0.4, 1.0), (1.0, 0.3), (2.0, 5.0)):
+        assert rho((level + 1) / scale) > rho((level - 1) / scale)

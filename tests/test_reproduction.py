@@ -481,9 +481,9 @@ def test_reproduction_has_all_parts(found):
     for name in found.figures:
         content = (found.folder / f"{name}.svg").read_bytes()
         assert 1000 < len(content) < 200_000
-    assert len(found.tables) == 5
+    assert len(found.tables) == 6
     claims = {verdict.claim for verdict in found.verdicts}
-    assert len(claims) == 6 + 6 + 4 + 2 + 2
+    assert len(claims) == 6 + 6 + 4 + 2 + 2 + 1
     assert all(v.verdict in ("holds", "holds in part", "does not hold") for v in found.verdicts)
     assert found.text() == (found.folder / "results.md").read_text()
 

@@ -51,7 +51,9 @@ class TestRefinement:
         point = np.append(start.linear[0], start.linear[1])
         newton, interior = (kind(single(problem), point) for kind in (DampedNewton, InteriorPoint))
         for _ in range(100):
+            newton.find_direction()
             newton.step()
+        newton.find_direction()
         for _ in range(30):
             interior.step()
         assert interior.gap < 1e-12
@@ -94,10 +96,12 @@ def test_newton_bounds_the_gap_at_every_step(tau, fit_intercept):
     point = np.vstack(start)[:, 0] if fit_intercept else start[0][:, 0]
     descent, previous = DampedNewton(single(problem), point), np.inf
     for _ in range(30):
+        descent.find_direction()
         assert descent.value <= previous * (1 + 4e-16)  # rounding may hide the last decrease
         assert descent.value - minimum <= descent.gap + 1e-14
         previous = descent.value
         descent.step()
+    descent.find_direction()
     assert descent.gap < 1e-12
 
 
@@ -126,7 +130,9 @@ def test_every_dual_point_bounds_the_minimum(seed, data, scale, tau):
 def test_a_loss_without_conjugate_has_no_gap():
     X, y = DATA["separable"]()
     newton = DampedNewton(single(make(X, y, LogisticLoss(), "gram")), np.zeros(X.shape[1] + 1))
+    newton.find_direction()
     newton.step()
+    newton.find_direction()
     assert newton.decrement > 0
     with pytest.raises(ValueError, match="needs a conjugate; LogisticLoss has none"):
         _ = newton.gap
@@ -205,6 +211,7 @@ class TestActiveSet:
         point = np.vstack(start)[:, 0] if fit_intercept else start[0][:, 0]
         descent, previous = ActiveSet(single(problem), point, SMOOTH), np.inf
         for _ in range(30):
+            descent.find_direction()
             assert descent.value <= previous * (1 + 4e-16)
             assert descent.value - interior.value <= descent.gap + 1e-14
             if descent.decrement <= 1e-11 * descent.value or descent.stalled:
@@ -233,9 +240,11 @@ class TestActiveSet:
         start = minimise(replace(problem, max_iter=20)).linear
         few = replace(SMOOTH, per_curved_row=1.0, per_column=1.0)
         descent = ActiveSet(single(problem), np.vstack(start)[:, 0], few)
+        descent.find_direction()
         assert descent._inner is not None
         for _ in range(60):
             descent.step()
+            descent.find_direction()
         assert descent._inner is None
         assert descent.gap <= 1e-8 * descent.value
 
@@ -342,8 +351,10 @@ class TestSystemsOfManyColumns:
         problem = self.problem(alpha=1e-4, tol=1e-9)
         start = minimise(replace(problem, max_iter=15)).linear
         descent = DampedNewton(single(problem), np.vstack(start)[:, 0])
+        descent.find_direction()
         while descent.decrement > 1e-10 * descent.value and not descent.stalled:
             descent.step()
+            descent.find_direction()
         interior = InteriorPoint(single(problem), origin(problem))
         while interior.gap > 1e-10 * interior.value and not interior.stalled:
             interior.step()

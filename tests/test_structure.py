@@ -56,10 +56,19 @@ def test_upper_layers_use_public_modules_and_helpers(package):
     assert private <= HELPERS
 
 
-@pytest.mark.parametrize("model", [MarginPursuitClassifier(), MarginPursuitClassifierCV()])
-def test_calls_go_down(model, data):
+@pytest.mark.parametrize(
+    ("model", "max_frames", "max_files"),
+    [
+        (MarginPursuitClassifier(n_threads=2), 10, 20),
+        (MarginPursuitClassifierCV(n_threads=2), 14, 39),
+    ],
+    ids=["fit", "search"],
+)
+def test_calls_are_few_levels_deep_and_go_down(model, max_frames, max_files, data):
+    """With one thread, work that threads do otherwise adds two frames to a fit."""
     calls = calls_of(model, data)
-    assert calls.files
+    assert 1 < len(calls.deepest) <= max_frames, calls.deepest
+    assert 1 < len(calls.files) <= max_files, sorted(calls.files)
     assert not calls.upward
 
 

@@ -4,7 +4,6 @@ The values of a row have equal weights (`Equal`) or given ones (`Unequal`); the 
 same methods.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
@@ -86,8 +85,8 @@ class Unequal:
         return Unequal(self.weight[rows], self.total[rows], self.coarse[rows], self.fine[rows])
 
     def columns(self, columns: slice) -> "Unequal":
-        weight, coarse, fine = (x[:, columns] for x in (self.weight, self.coarse, self.fine))
-        return Unequal(weight, self.total, coarse, fine)
+        weight, coarse = self.weight[:, columns], self.coarse[:, columns]
+        return Unequal(weight, self.total, coarse, self.fine[:, columns])
 
     def mean(self, values: FloatArray) -> FloatArray:
         return np.asarray((self.weight * values).sum(axis=1) / self.total)
@@ -114,12 +113,45 @@ class Unequal:
 Weights: TypeAlias = Equal | Unequal
 
 
-def locator(influence: str) -> Callable[[FloatArray, Weights, FloatArray], FloatArray]:
-    """Return the root finder for an influence function."""
+@np.errstate(over="ignore", under="ignore")
+def catoni_roots(
+    rows: FloatArray,
+    weight: FloatArray | None,
+    scale: FloatArray,
+    influence: str = "truncated",
+    *,
+    in_deviations: bool = False,
+    block_elements: int = 1 << 16,
+) -> FloatArray:
+    """Return the root of each row of finite values, whose weights are equal if None.
+
+    Each row has a scale; with `in_deviations` it is a multiple of its standard deviation. Rows are
+    processed in blocks whose intermediate results fit the cache.
+    """
     locators = {"truncated": _locate, "wide": _locate_wide}
     if influence not in locators:
         raise ValueError(f"influence must be one of {sorted(locators)}; got {influence!r}")
-    return locators[influence]
+    weights: Weights = Equal(rows.shape[1])
+    if weight is not None:
+        # Values of weight zero are replaced by one of positive weight, so that the least and the
+        # greatest value have positive weight.
+        heaviest = np.take_along_axis(rows, weight.argmax(axis=1, keepdims=True), axis=1)
+        rows, weights = np.where(weight > 0, rows, heaviest), Unequal.of(weight)
+    # Multiplication by a power of two is exact; it keeps squares and cubes in the range of floats.
+    power = power_of_two(np.maximum(rows.max(axis=1), -rows.min(axis=1)))
+    rows = rows * power[:, None]
+    unit = power
+    if in_deviations:
+        deviation = rows - weights.mean(rows)[:, None]
+        unit = np.sqrt(weights.mean(deviation * deviation))
+    # The values are near 1; at scales outside these bounds the estimate is constant.
+    scales = np.clip(unit * scale, 2.0**-900, 2.0**200)
+    found = np.empty(len(rows))
+    step = max(1, block_elements // rows.shape[1])
+    for start in range(0, len(rows), step):
+        block = slice(start, start + step)
+        found[block] = locators[influence](rows[block], weights[block], scales[block])
+    return found / power
 
 
 def _locate_wide(x: FloatArray, weights: Weights, scale: FloatArray) -> FloatArray:

@@ -12,7 +12,6 @@ from threadpoolctl import ThreadpoolController
 
 _Result = TypeVar("_Result")
 
-_controller = cache(ThreadpoolController)
 _this_thread = local()
 
 
@@ -91,64 +90,53 @@ def usable_threads(n_threads: int | None) -> int:
     return max(1, min(processors, int(limit))) if limit.isdigit() else processors
 
 
-class _BlasLimit:
-    """The one owner of the thread counts of BLAS libraries that are set for the whole process.
+class _ProcessLimit:
+    """The holders of a limit on BLAS libraries whose thread count is set for the whole process.
 
-    The first holder saves the counts and sets them to one; the last one restores them. Each step
-    can be repeated, so that a holder that is interrupted within it can release again.
+    The first holder saves the counts and sets them to one; the last one restores them.
     """
 
     def __init__(self) -> None:
-        self._lock = RLock()  # garbage collection may release a holder within `acquire`
-        self._holders: set[int] = set()
-        self._saved: list[tuple[Any, int]] = []
+        self.holders: set[int] = set()
+        self.saved: list[tuple[Callable[[int], None], int]] = []
+        self.renew_lock()
 
-    def acquire(self, holder: int, libraries: list[Any]) -> None:
-        """Limit the libraries until `holder` and all others have released them."""
-        with self._lock:
-            if not self._holders:
-                self._saved = [(library, library.num_threads) for library in libraries]
-            self._holders.add(holder)
-            if len(self._holders) == 1:
-                for library in libraries:
-                    _set_for_process(library, 1)
-
-    def release(self, holder: int) -> None:
-        """Restore the thread counts if no other holder is left."""
-        with self._lock:
-            if self._holders == {holder}:
-                for library, n_threads in self._saved:
-                    _set_for_process(library, n_threads)
-            self._holders.discard(holder)
-
-    def forked(self) -> None:
-        """Replace the lock in a forked process: a thread that the fork has ended may hold it."""
-        self._lock = RLock()
+    def renew_lock(self) -> None:
+        """Replace the lock, also in a forked process: a thread that the fork ended may hold it."""
+        self.lock = RLock()  # garbage collection may release a holder while another one enters
 
 
-def _set_for_process(library: Any, n_threads: int) -> None:
-    """Set the thread count of a library from any thread.
-
-    Since version 3.8, threadpoolctl ignores calls of all threads but the first one that set a
-    count. Here the last thread restores what the first one set.
-    """
-    getattr(library, "_real_set_num_threads", library.set_num_threads)(n_threads)
-
-
-def _is_set_per_thread(library: Any) -> bool:
-    """Whether threadpoolctl sets the count of the calling thread only: OpenMP and MKL."""
-    return getattr(library, "threading_layer", "") == "openmp" or library.internal_api == "mkl"
-
-
-_blas_limit = _BlasLimit()
+_process_limit = _ProcessLimit()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_blas_limit.forked)
+    os.register_at_fork(after_in_child=_process_limit.renew_lock)
 
 
-class _SingleThreadedBlas:
+@cache
+def _blas_libraries() -> tuple[list[Any], list[tuple[Any, Callable[[int], None]]]]:
+    """Return the libraries whose count is that of the calling thread, and the others.
+
+    threadpoolctl sets the count of the calling thread for OpenMP and MKL. The others come with the
+    function that sets their count from any thread: since version 3.8, `set_num_threads` ignores
+    calls of all threads but the first one that set a count, and here the last thread restores what
+    the first one set.
+    """
+    own, shared = [], []
+    for library in ThreadpoolController().select(user_api="blas").lib_controllers:
+        if getattr(library, "threading_layer", "") == "openmp" or library.internal_api == "mkl":
+            own.append(library)
+        else:
+            set_count = getattr(library, "_real_set_num_threads", library.set_num_threads)
+            shared.append((library, set_count))
+    return own, shared
+
+
+class single_threaded_blas:  # noqa: N801, as contextlib.suppress
     """A context in which BLAS runs in the calling thread.
 
-    An interrupt within `__enter__` or `__exit__` leaves the release to `__del__`.
+    Starting BLAS threads costs more than a small product, and a hundred times more where other
+    programs keep the processors busy. Contexts may be nested, and entered in several threads. Each
+    step can be repeated: an interrupt within `__enter__` or `__exit__` leaves the release to
+    `__del__`.
     """
 
     def __init__(self) -> None:
@@ -156,27 +144,31 @@ class _SingleThreadedBlas:
         self._thread = get_ident()
 
     def __enter__(self) -> None:
-        blas = [each for each in _controller().lib_controllers if each.user_api == "blas"]
-        own = [each for each in blas if _is_set_per_thread(each)]
-        self._own = [(library, library.num_threads) for library in own]
+        own, shared = _blas_libraries()
         for library in own:
+            self._own.append((library, library.num_threads))
             library.set_num_threads(1)
-        _blas_limit.acquire(id(self), [each for each in blas if each not in own])
+        limit = _process_limit
+        with limit.lock:
+            if not limit.holders:
+                limit.saved = []
+                for library, set_count in shared:
+                    limit.saved.append((set_count, library.num_threads))
+            limit.holders.add(id(self))
+            if len(limit.holders) == 1:
+                for _, set_count in shared:
+                    set_count(1)
 
     def __exit__(self, *exc_info: object) -> None:
-        _blas_limit.release(id(self))
+        limit = _process_limit
+        with limit.lock:
+            if limit.holders == {id(self)}:
+                for set_count, n_threads in limit.saved:
+                    set_count(n_threads)
+            limit.holders.discard(id(self))
         if self._thread == get_ident():
             for library, n_threads in self._own:
                 library.set_num_threads(n_threads)
         self._own = []
 
     __del__ = __exit__
-
-
-def single_threaded_blas() -> _SingleThreadedBlas:
-    """Return a context in which BLAS runs in the calling thread.
-
-    Starting BLAS threads costs more than a small product, and a hundred times more where other
-    programs keep the processors busy. Contexts may be nested, and entered in several threads.
-    """
-    return _SingleThreadedBlas()

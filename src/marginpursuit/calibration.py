@@ -50,10 +50,12 @@ from marginpursuit.losses.rhos import TRUNCATION_REST
 __all__ = [
     "CubicRoots",
     "conditional_risk",
+    "conditional_risk_minus",
     "cubic_roots",
     "optimal_score",
     "probability",
     "psi_inverse",
+    "psi_tilde",
     "psi_transform",
 ]
 
@@ -152,6 +154,69 @@ def psi_transform(theta: ArrayLike, margin: ArrayLike = 1.0, scale: ArrayLike = 
     """
     size = np.abs(between("theta", theta, -1.0, 1.0))
     return like(_psi(size, _shape(margin, scale)), theta, margin, scale)
+
+
+def conditional_risk_minus(
+    eta: ArrayLike, margin: ArrayLike = 1.0, scale: ArrayLike = 1.0
+) -> Elementwise:
+    r"""Evaluate H⁻(η), the least conditional risk of a score with the wrong sign.
+
+    H⁻(η) is the infimum of C_η(u) over u (2η - 1) ≤ 0. As φ is convex with φ'(0) < 0, it is
+    attained at u = 0 for every η: H⁻(η) = φ(0) = s²ρ(γ/s). It exceeds H(η) except at η = 1/2: the
+    loss is classification-calibrated.
+
+    Parameters
+    ----------
+    eta : array_like
+        Probabilities η in [0, 1] of the positive class.
+    margin : array_like, default=1.0
+        The level γ > 0.
+    scale : array_like, default=1.0
+        The scale s > 0.
+
+    Returns
+    -------
+    ndarray or scalar
+        H⁻(η).
+
+    Examples
+    --------
+    >>> from marginpursuit.calibration import conditional_risk, conditional_risk_minus
+    >>> conditional_risk_minus([0.5, 0.9]).round(4), conditional_risk([0.5, 0.9]).round(4)
+    (array([0.4583, 0.4583]), array([0.4583, 0.1336]))
+    """
+    probabilities = between("eta", eta, 0.0, 1.0)
+    at_zero = conditional_risk(np.ones_like(probabilities) * 0.5, margin, scale)
+    return like(np.asarray(at_zero, dtype=np.float64), eta, margin, scale)
+
+
+def psi_tilde(theta: ArrayLike, margin: ArrayLike = 1.0, scale: ArrayLike = 1.0) -> Elementwise:
+    r"""Evaluate Ψ̃(θ) = H⁻((1 + θ)/2) - H((1 + θ)/2), whose biconjugate is Ψ.
+
+    H is concave and H⁻ constant, so that Ψ̃ is convex and equals its biconjugate: it is
+    :func:`psi_transform`.
+
+    Parameters
+    ----------
+    theta : array_like
+        Excess classification risks in [-1, 1].
+    margin : array_like, default=1.0
+        The level γ > 0.
+    scale : array_like, default=1.0
+        The scale s > 0.
+
+    Returns
+    -------
+    ndarray or scalar
+        Ψ̃(θ).
+
+    Examples
+    --------
+    >>> from marginpursuit.calibration import psi_tilde, psi_transform
+    >>> bool(psi_tilde(0.3) == psi_transform(0.3))
+    True
+    """
+    return psi_transform(theta, margin, scale)
 
 
 def psi_inverse(a: ArrayLike, margin: ArrayLike = 1.0, scale: ArrayLike = 1.0) -> Elementwise:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from marginpursuit._catoni_root import Equal, Unequal, Weights, locator, power_of_two
+from marginpursuit._catoni_root import catoni_roots
 from marginpursuit._validation import (
     Elementwise,
     FloatArray,
@@ -62,7 +62,6 @@ class CatoniInterval(NamedTuple):
     scale: Elementwise
 
 
-@np.errstate(over="ignore", under="ignore")
 def catoni_location(
     x: ArrayLike,
     scale: ArrayLike | None = None,
@@ -121,28 +120,16 @@ def catoni_location(
     """
     values = inside("x", x, -np.inf, np.inf)
     rows, shape = _rows(values, axis)
-    number: int | FloatArray = rows.shape[1]
-    weights: Weights = Equal(rows.shape[1])
+    weight, number = None, np.full(len(rows), float(rows.shape[1]))
     if sample_weight is not None:
         weight = _weight_rows(sample_weight, values.shape, axis, len(rows))
-        # Values of weight zero are replaced by one of positive weight, so that the least and the
-        # greatest value have positive weight.
-        heaviest = np.take_along_axis(rows, weight.argmax(axis=1, keepdims=True), axis=1)
-        rows = np.where(weight > 0, rows, heaviest)
-        weights, number = Unequal.of(weight), weight.sum(axis=1)
-
-    # Multiplication by a power of two is exact; it keeps squares and cubes in the range of floats.
-    power = power_of_two(np.maximum(rows.max(axis=1), -rows.min(axis=1)))
-    rows = rows * power[:, None]
+        number = weight.sum(axis=1)
     if scale is None:
-        deviation = rows - weights.mean(rows)[:, None]
-        spread = np.sqrt(weights.mean(deviation * deviation))
-        scales = spread * confidence_scale(1.0, number, scalar("delta", delta))
+        scales = np.asarray(confidence_scale(1.0, number, scalar("delta", delta)))
     else:
-        scales = power * _expand("scale", positive("scale", scale), shape).ravel()
-    # The values are near 1; at scales outside these bounds the estimate is constant.
-    scales = np.clip(scales, 2.0**-900, 2.0**200)
-    return like((_locate_rows(rows, weights, scales, influence) / power).reshape(shape), x)
+        scales = _expand("scale", positive("scale", scale), shape).ravel()
+    found = catoni_roots(rows, weight, scales, influence, in_deviations=scale is None)
+    return like(found.reshape(shape), x)
 
 
 def catoni_interval(
@@ -340,23 +327,6 @@ def consistent_quantile_scale(
     """
     size, n = _absolute_quantile(margins, quantile)
     return like(size * confidence_scale(1.0, n, scalar("delta", delta)), margins)
-
-
-def _locate_rows(
-    rows: FloatArray,
-    weights: Weights,
-    scales: FloatArray,
-    influence: str,
-    block_elements: int = 1 << 16,
-) -> FloatArray:
-    """Return the root of each row, in blocks of rows whose intermediate results fit the cache."""
-    locate = locator(influence)
-    result = np.empty(len(rows))
-    step = max(1, block_elements // rows.shape[1])
-    for start in range(0, len(rows), step):
-        block = slice(start, start + step)
-        result[block] = locate(rows[block], weights[block], scales[block])
-    return result
 
 
 def _log_term(numerator: float, delta: ArrayLike) -> FloatArray:

@@ -7,6 +7,7 @@ weights of one fold, and one loss. Several classes, folds and candidates are tas
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -42,6 +43,12 @@ class Labels:
     def sign(self, problem: int) -> FloatArray:
         """Return y in {-1, +1} for one binary problem."""
         return np.where(self.codes == problem, 1.0, -1.0)
+
+
+@lru_cache(maxsize=1024)
+def _value_at_zero(loss: Any) -> float:
+    """Return the loss of a margin of zero; equal losses recur in every fit."""
+    return float(loss.value(0.0))
 
 
 class RowRanges(NamedTuple):
@@ -122,8 +129,7 @@ class Tasks:
 
     def values_at_zero(self) -> FloatArray:
         """Return the loss of each task where all scores are zero."""
-        at_zero = {loss: float(loss.value(0.0)) for loss in set(self.losses)}
-        return np.array([at_zero[loss] for loss in self.losses])
+        return np.array(list(map(_value_at_zero, self.losses)))
 
     def used_ranges(self, first: int, last: int) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
         """Yield the ranges within rows [first, last), each with the tasks that use it."""

@@ -49,6 +49,13 @@ static double scale_class(const double *factor, double *f)
     return lane_sum(sum);
 }
 
+/* Copies the first n scores of a class into a block, and sets its padding to zero. */
+static void pad_class(const double *f, ptrdiff_t n, double *padded)
+{
+    memcpy(padded, f, (size_t)n * sizeof(double));
+    for (ptrdiff_t i = n; i < JOINT_ROWS; i++) padded[i] = 0.0;
+}
+
 static void joint_losses(const joint_t *joint, ptrdiff_t n, double *scores, double *value,
                          double *slope)
 {
@@ -62,7 +69,7 @@ static void joint_losses(const joint_t *joint, ptrdiff_t n, double *scores, doub
         const ptrdiff_t *codes = joint->codes + first;
         const size_t size = (size_t)here * sizeof(double);
         for (int i = 0; i < JOINT_ROWS; i++) {
-            own[i] = total[i] = factor[i] = padded[i] = 0.0;
+            own[i] = total[i] = factor[i] = 0.0;
             top[i] = i < here ? -INFINITY : 0.0;
         }
         for (ptrdiff_t k = 0; k < joint->n_classes; k++)
@@ -71,7 +78,7 @@ static void joint_losses(const joint_t *joint, ptrdiff_t n, double *scores, doub
             double *f = scores + k * n + first;
             if (here == JOINT_ROWS) raise_class(1.0 / joint->temperature, top, f, total);
             else {
-                memcpy(padded, f, size);
+                pad_class(f, here, padded);
                 raise_class(1.0 / joint->temperature, top, padded, total);
                 memcpy(f, padded, size);
             }
@@ -85,7 +92,7 @@ static void joint_losses(const joint_t *joint, ptrdiff_t n, double *scores, doub
             double *f = scores + k * n + first;
             if (here == JOINT_ROWS) slope[k] += scale_class(factor, f);
             else {
-                memcpy(padded, f, size);
+                pad_class(f, here, padded);
                 slope[k] += scale_class(factor, padded);
                 memcpy(f, padded, size);
             }

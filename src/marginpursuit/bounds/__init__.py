@@ -8,6 +8,7 @@ from marginpursuit.bounds.algorithm import (
     algorithm_risk_bound,
     subgaussian_mean_radius,
 )
+from marginpursuit.bounds.constants import DataConstants, estimate_constants
 from marginpursuit.bounds.dual import LeaveOneOutBound, leave_one_out_bound
 from marginpursuit.bounds.location import (
     LocationBiasBound,
@@ -17,6 +18,7 @@ from marginpursuit.bounds.location import (
     location_bound,
     location_stability_bound,
 )
+from marginpursuit.bounds.margin import MarginBound, margin_bound
 from marginpursuit.bounds.projection import (
     ProjectionRiskBound,
     projection_profile,
@@ -32,19 +34,23 @@ from marginpursuit.bounds.robust_risk import (
 __all__ = [
     "AlgorithmRiskBound",
     "CatoniRiskBound",
+    "DataConstants",
     "LeaveOneOutBound",
     "LinearComplexity",
     "LocationBiasBound",
     "LocationBound",
     "LocationStabilityBound",
+    "MarginBound",
     "ProjectionRiskBound",
     "algorithm_risk_bound",
     "catoni_risk_bound",
+    "estimate_constants",
     "leave_one_out_bound",
     "linear_complexity",
     "location_bias_bound",
     "location_bound",
     "location_stability_bound",
+    "margin_bound",
     "projection_profile",
     "projection_risk_bound",
     "subgaussian_mean_radius",

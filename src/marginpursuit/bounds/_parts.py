@@ -1,6 +1,7 @@
 """The base class of all bounds, and checks of single numbers."""
 
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -10,10 +11,14 @@ from marginpursuit._validation import between, inside, positive, scalar
 
 @dataclass(frozen=True, repr=False, slots=True)
 class Parts:
-    """Base of the results: a frozen dataclass whose repr has one line per named term."""
+    """Base of the results: a frozen dataclass whose repr has one line per named term.
+
+    Arrays are left out.
+    """
 
     def __repr__(self) -> str:
         parts = [(f.name, getattr(self, f.name)) for f in fields(self)]
+        parts = [(name, value) for name, value in parts if not isinstance(value, np.ndarray)]
         width = max(len(name) for name, _ in parts)
         lines = [f"  {name:<{width}}  {_text(value)}" for name, value in parts]
         return "\n".join([type(self).__name__, *lines])
@@ -21,6 +26,18 @@ class Parts:
 
 def _text(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def given(name: str, value: Any, constants: Any, attribute: str | None = None) -> Any:
+    """Return an argument, or where it is None the attribute of `constants`, by default `name`."""
+    if value is not None:
+        return value
+    if constants is None:
+        raise TypeError(
+            f"{name} is missing. Pass it, or constants=estimate_constants(X, y) of "
+            "marginpursuit.bounds."
+        )
+    return getattr(constants, attribute or name)
 
 
 def positive_number(name: str, value: ArrayLike) -> float:

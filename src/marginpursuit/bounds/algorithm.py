@@ -13,9 +13,11 @@ from marginpursuit._validation import count
 from marginpursuit.bounds._parts import (
     Parts,
     failure_probability,
+    given,
     nonnegative_number,
     positive_number,
 )
+from marginpursuit.bounds.constants import DataConstants
 from marginpursuit.calibration import psi_inverse
 from marginpursuit.losses import INFLUENCE_BOUND, MarginLoss
 
@@ -69,20 +71,22 @@ class AlgorithmRiskBound(Parts):
 
 
 def algorithm_risk_bound(
-    n: int,
-    dimension: int,
-    delta: float,
+    n: int | None = None,
+    dimension: int | None = None,
+    delta: float = 0.05,
     *,
-    margin: float,
-    scale: float,
-    second_moment: float,
-    strong_convexity: float,
-    step: float,
     iterations: int,
-    initial_distance: float,
-    diameter: float,
-    sub_gaussian: float,
+    margin: float | None = None,
+    scale: float | None = None,
+    second_moment: float | None = None,
+    strong_convexity: float | None = None,
+    step: float | None = None,
+    initial_distance: float | None = None,
+    diameter: float | None = None,
+    sub_gaussian: float | None = None,
+    spectral_moment: float | None = None,
     approximation: float = 0.0,
+    constants: DataConstants | None = None,
 ) -> AlgorithmRiskBound:
     r"""Bound the excess risk of Algorithm 1 after T steps on n observations.
 
@@ -107,9 +111,11 @@ def algorithm_risk_bound(
 
     .. math:: \varepsilon^* = sB \sqrt{2cv\,(1 + 2\sqrt t + 2t)},
 
-    where the paper has :math:`2sB\sqrt{cvt}` (E13). From a centre to a point of its ball, the
-    empirical gradient changes by at most ε mean‖xᵢ‖² (E15), which is at most εv/δ with probability
-    1 - δ by Markov's inequality, and the true one by εv. So on all of W the error is at most
+    where the paper has :math:`2sB\sqrt{cvt}` (E13). This uses ‖Σ‖ ≤ tr Σ. With ‖Σ‖ ≤ B²λ for a
+    given λ = ‖E xxᵀ‖ the terms in t have λ in place of v: 2cv(1 + 2√t + 2t) becomes
+    2c(v + 2√(vλt) + 2λt) (E35). From a centre to a point of its ball, the empirical gradient
+    changes by at most ε mean‖xᵢ‖² (E15), which is at most εv/δ with probability 1 - δ by Markov's
+    inequality, and the true one by εv. So on all of W the error is at most
     e = ((1 + δ)v + ε*)/√n.
 
     *The sum.* Over the steps the errors add up to at most αe/(1 - √(1 - αβ)) ≤ 2e/β, and
@@ -124,8 +130,10 @@ def algorithm_risk_bound(
         Number of observations.
     dimension : int
         Dimension d of w.
-    delta : float
+    delta : float, default=0.05
         δ in (0, 1/2); the bound holds with probability 1 - 2δ.
+    iterations : int
+        T ≥ 0.
     margin : float
         The level γ > 0 of the loss.
     scale : float
@@ -134,18 +142,22 @@ def algorithm_risk_bound(
         An upper bound on v = E‖x‖²; a second moment, not a variance (E30).
     strong_convexity : float
         κ, in (0, v]; at most v/d if W has an interior.
-    step : float
-        α, in (0, 2/(κ + v)].
-    iterations : int
-        T ≥ 0.
+    step : float, optional
+        α, in (0, 2/(κ + v)]; by default 2/(κ + v).
     initial_distance : float
         An upper bound on ‖w₀ - w*‖; at most the diameter.
     diameter : float
         Δ, the largest distance within W.
     sub_gaussian : float
         The c of A3, at least 1/2, a lower bound for every distribution.
+    spectral_moment : float, optional
+        An upper bound on λ = ‖E xxᵀ‖, the largest second moment in one direction, at least v/d; by
+        default v, as in the paper (E35).
     approximation : float, default=0.0
         An upper bound on R_φ(w*) - inf R_φ over all measurable scores.
+    constants : DataConstants, optional
+        Constants of a data set (:func:`estimate_constants`), for the arguments that are not given.
+        The bound then holds up to the errors of their estimation.
 
     Returns
     -------
@@ -173,20 +185,34 @@ def algorithm_risk_bound(
       misclassification     0.0809881
       vacuous               False
     """
-    n, dimension = count("n", n), count("dimension", dimension)
+    n = count("n", given("n", n, constants))
+    dimension = count("dimension", given("dimension", dimension, constants))
     iterations = count("iterations", iterations, least=0)
     delta = failure_probability(delta, high=0.5)
-    loss = MarginLoss(margin, scale)
-    moment = positive_number("second_moment", second_moment)
-    kappa = positive_number("strong_convexity", strong_convexity)
+    loss = MarginLoss(
+        given("margin", margin, constants),
+        given("scale", scale, constants),
+    )
+    moment = positive_number("second_moment", given("second_moment", second_moment, constants))
+    kappa = positive_number(
+        "strong_convexity",
+        given("strong_convexity", strong_convexity, constants),
+    )
     _at_most("strong_convexity", kappa, moment, "second_moment, which bounds the Hessian")
     admissible_step = 2.0 / (kappa + moment)
-    alpha = positive_number("step", step)
+    alpha = admissible_step if step is None else positive_number("step", step)
     _at_most("step", alpha, admissible_step, "2 / (strong_convexity + second_moment)")
-    width = positive_number("diameter", diameter)
-    distance = nonnegative_number("initial_distance", initial_distance)
+    width = positive_number("diameter", given("diameter", diameter, constants))
+    distance = nonnegative_number(
+        "initial_distance",
+        given("initial_distance", initial_distance, constants),
+    )
     _at_most("initial_distance", distance, width, "diameter of the set that holds both points")
-    constant = _sub_gaussian(sub_gaussian)
+    constant = _sub_gaussian(given("sub_gaussian", sub_gaussian, constants))
+    if spectral_moment is None:
+        spectral_moment = moment if constants is None else constants.spectral_moment
+    largest = positive_number("spectral_moment", spectral_moment)
+    _at_most("spectral_moment", largest, moment, "second_moment, the trace")
     approximation = nonnegative_number("approximation", approximation)
 
     rate = 2.0 * kappa * (moment / (kappa + moment))
@@ -195,7 +221,8 @@ def algorithm_risk_bound(
     # Radii above Δ/2 are replaced by Δ/2, which covers no more; hence the minimum of 3.
     log_cover = dimension * math.log(max(1.5 * width * math.sqrt(n) / delta, 3.0))
     trace = INFLUENCE_BOUND * INFLUENCE_BOUND * moment
-    epsilon_star = loss.scale * _mean_radius(log_cover - math.log(delta), trace, trace, constant)
+    spectral = INFLUENCE_BOUND * INFLUENCE_BOUND * largest
+    epsilon_star = loss.scale * _mean_radius(log_cover - math.log(delta), trace, spectral, constant)
     # The cover as printed, without the diameter, and the mean as printed, without the trace.
     log_printed = dimension * math.log(1.5 * math.sqrt(n) / delta) - math.log(delta)
     epsilon_star_printed = 2.0 * loss.scale * math.sqrt(constant * trace * log_printed)

@@ -7,9 +7,11 @@ from marginpursuit._validation import count, scalar
 from marginpursuit.bounds._parts import (
     Parts,
     failure_probability,
+    given,
     nonnegative_number,
     positive_number,
 )
+from marginpursuit.bounds.constants import DataConstants
 from marginpursuit.location import confidence_scale
 from marginpursuit.losses import INFLUENCE_BOUND, TRUNCATION, influence, influence_inverse
 
@@ -34,7 +36,7 @@ class LocationBound(Parts):
     scale : float
         The scale s of the estimate.
     bias : float
-        v/s.
+        2Cv/s.
     deviation : float
         2s log(2/δ)/n.
     linear : float
@@ -53,7 +55,13 @@ class LocationBound(Parts):
 
 
 def location_bound(
-    variance: float, n: int, delta: float, *, scale: float | None = None
+    variance: float | None = None,
+    n: int | None = None,
+    delta: float = 0.05,
+    *,
+    scale: float | None = None,
+    constant: float = 0.5,
+    constants: DataConstants | None = None,
 ) -> LocationBound:
     r"""Bound the distance between Catoni's estimate from n draws and the mean of the distribution.
 
@@ -70,16 +78,26 @@ def location_bound(
     the paper (E3). At the scale s² = nv/(2L), which minimises sq, it is 2√(2vL/n), not the
     √(2vL/n) of the paper's lemma; r is √(2vL/n) up to a factor 1 + O(L/n), and needs n ≥ 4L.
 
+    The proof is for any influence function between -log(1 - u + Cu²) and log(1 + u + Cu²). With a
+    general C, which is at least 1/2 wherever ψ(u) = u + o(u²), the quadratic has C(v + r²)/s², so
+    that r = (s/(2C))(1 - √(1 - q)) with q = 4C²v/s² + 4CL/n ≤ 1, the paper's bound is
+    2Cv/s + 2sL/n, and s² = nCv/L minimises it.
+
     Parameters
     ----------
     variance : float
         v > 0, an upper bound on the variance of the distribution.
     n : int
         Number of draws.
-    delta : float
+    delta : float, default=0.05
         δ in (0, 1).
     scale : float, optional
-        The scale s > 0; by default `confidence_scale`, which minimises the bound.
+        The scale s > 0; by default √(nCv/L), which minimises the paper's bound, for C = 1/2
+        :func:`~marginpursuit.location.confidence_scale`.
+    constant : float, default=0.5
+        C, at least 1/2. Both influence functions of this library have 1/2.
+    constants : DataConstants, optional
+        Constants of a data set, for the arguments that are not given: the variance of the margins.
 
     Returns
     -------
@@ -98,12 +116,19 @@ def location_bound(
       linear      0.356594
       radius      0.179252
     """
-    v, n = positive_number("variance", variance), count("n", n)
+    v = positive_number("variance", given("variance", variance, constants))
+    n = count("n", given("n", n, constants))
     delta = failure_probability(delta)
-    s = float(confidence_scale(v, n, delta)) if scale is None else positive_number("scale", scale)
-    bias, deviation = v / s, 2.0 * s * math.log(2.0 / delta) / n
+    c = positive_number("constant", constant)
+    if c < 0.5:  # the second-order terms of ψ(u) ≤ log(1 + u + Cu²) at 0
+        raise ValueError(f"constant must be at least 0.5, for every influence function; got {c:g}")
+    if scale is None:
+        s = math.sqrt(2.0 * c) * float(confidence_scale(v, n, delta))
+    else:
+        s = positive_number("scale", scale)
+    bias, deviation = 2.0 * c * v / s, 2.0 * s * math.log(2.0 / delta) / n
     linear = bias + deviation
-    q = linear / s
+    q = 2.0 * c * linear / s
     return LocationBound(
         confidence=1.0 - delta,
         scale=s,
@@ -140,12 +165,13 @@ class LocationBiasBound(Parts):
 
 
 def location_bias_bound(
-    scale: float,
+    scale: float | None = None,
     *,
-    variance: float,
-    absolute_third: float,
+    variance: float | None = None,
+    absolute_third: float | None = None,
     third: float | None = None,
     fourth: float | None = None,
+    constants: DataConstants | None = None,
 ) -> LocationBiasBound:
     r"""Bound the distance between Catoni's estimate and the mean by central moments.
 
@@ -183,6 +209,8 @@ def location_bias_bound(
         E|x - μ|³, or more.
     third, fourth : float, optional
         m₃ = E(x - μ)³ and m₄ = E(x - μ)⁴; both or neither.
+    constants : DataConstants, optional
+        Constants of a data set, for the arguments that are not given: the moments of the margins.
 
     Returns
     -------
@@ -200,7 +228,11 @@ def location_bias_bound(
       expansion  -0.00333333
       remainder  0.000296965
     """
-    s = positive_number("scale", scale)
+    s = positive_number("scale", given("scale", scale, constants))
+    variance = given("variance", variance, constants)
+    absolute_third = given("absolute_third", absolute_third, constants)
+    if constants is not None and third is None and fourth is None:
+        third, fourth = constants.third, constants.fourth
     spread = math.sqrt(nonnegative_number("variance", variance))
     third_root = math.cbrt(nonnegative_number("absolute_third", absolute_third))
     _ordered("variance", spread, "absolute_third", third_root)
@@ -255,7 +287,12 @@ class LocationStabilityBound(Parts):
 
 
 def location_stability_bound(
-    n: int, scale: float, *, n_inside: int | None = None, n_changed: int = 1
+    n: int | None = None,
+    scale: float | None = None,
+    *,
+    n_inside: int | None = None,
+    n_changed: int = 1,
+    constants: DataConstants | None = None,
 ) -> LocationStabilityBound:
     r"""Bound the shift of Catoni's estimate when k of n values are replaced arbitrarily.
 
@@ -285,6 +322,8 @@ def location_stability_bound(
         m, at most n; by default n/2, rounded up.
     n_changed : int, default=1
         k, at most n.
+    constants : DataConstants, optional
+        Constants of a data set, for the arguments that are not given.
 
     Returns
     -------
@@ -302,7 +341,8 @@ def location_stability_bound(
       proof      0.2
       statement  0.1
     """
-    n, s = count("n", n), positive_number("scale", scale)
+    n = count("n", given("n", n, constants))
+    s = positive_number("scale", given("scale", scale, constants))
     inside = count("n_inside", -(-n // 2) if n_inside is None else n_inside, least=0)
     changed = count("n_changed", n_changed, least=0)
     for name, number in (("n_inside", inside), ("n_changed", changed)):

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from marginpursuit._validation import Elementwise, FloatArray, like, positive, real
-from marginpursuit.bounds._parts import Parts, failure_probability
+from marginpursuit.bounds._parts import Parts, failure_probability, given
+from marginpursuit.bounds.constants import DataConstants
 
 __all__ = ["ProjectionRiskBound", "projection_profile", "projection_risk_bound"]
 
@@ -74,7 +75,12 @@ class ProjectionRiskBound(Parts):
     bound: float
 
 
-def projection_risk_bound(margin: ArrayLike, delta: float) -> ProjectionRiskBound:
+def projection_risk_bound(
+    margin: ArrayLike | None = None,
+    delta: float = 0.05,
+    *,
+    constants: DataConstants | None = None,
+) -> ProjectionRiskBound:
     r"""Bound the error of a linear rule by its margins on 2n observations.
 
     With probability at least 1 - 4δ,
@@ -93,8 +99,10 @@ def projection_risk_bound(margin: ArrayLike, delta: float) -> ProjectionRiskBoun
     ----------
     margin : array_like of shape (2n,)
         Margins y h(x) for unit w and x; the training error counts the first n of them.
-    delta : float
+    delta : float, default=0.05
         δ in (0, 1/4).
+    constants : DataConstants, optional
+        Constants of a data set, if `margin` is not given: the margins of w*/‖w*‖ on x/‖x‖.
 
     Returns
     -------
@@ -114,7 +122,7 @@ def projection_risk_bound(margin: ArrayLike, delta: float) -> ProjectionRiskBoun
       complexity      0.176504
       bound           0.183794
     """
-    margins = real("margin", margin)
+    margins = real("margin", given("margin", margin, constants, "unit_row_margins"))
     if margins.ndim != 1 or margins.size < 6 or margins.size % 2:
         raise ValueError(
             "margin must be one-dimensional with an even number of at least 6 values, for 2n"

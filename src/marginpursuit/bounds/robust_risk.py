@@ -11,9 +11,11 @@ from marginpursuit._validation import count
 from marginpursuit.bounds._parts import (
     Parts,
     failure_probability,
+    given,
     nonnegative_number,
     positive_number,
 )
+from marginpursuit.bounds.constants import DataConstants
 
 __all__ = [
     "CatoniRiskBound",
@@ -53,14 +55,15 @@ class CatoniRiskBound(Parts):
 
 
 def catoni_risk_bound(
-    n: int,
-    delta: float,
-    eta_2: float,
-    eta_inf: float,
+    n: int | None = None,
+    delta: float = 0.05,
+    eta_2: float | None = None,
+    eta_inf: float | None = None,
     *,
     deviation: float = 1.0,
     deviation_constant: float = 1.0,
     complexity_constant: float = 1.0,
+    constants: DataConstants | None = None,
 ) -> CatoniRiskBound:
     r"""Bound the excess hinge risk of a minimiser of the Catoni estimate, up to constants.
 
@@ -80,7 +83,7 @@ def catoni_risk_bound(
     ----------
     n : int
         Number of observations.
-    delta : float
+    delta : float, default=0.05
         δ in (0, 1).
     eta_2, eta_inf : float
         The complexities of the class in the L₂ and L∞ distances, non-negative; for linear
@@ -89,6 +92,9 @@ def catoni_risk_bound(
         σ, non-negative.
     deviation_constant, complexity_constant : float, default=1.0
         The universal constants c₁ and c₂: placeholders.
+    constants : DataConstants, optional
+        Constants of a data set, for the arguments that are not given; the complexities are those
+        of `linear_complexity`.
 
     Returns
     -------
@@ -109,7 +115,11 @@ def catoni_risk_bound(
       deviation_constant   1
       complexity_constant  1
     """
-    n, delta = count("n", n), failure_probability(delta)
+    n = count("n", given("n", n, constants))
+    delta = failure_probability(delta)
+    complexity = None if constants is None else linear_complexity(constants=constants)
+    eta_2 = given("eta_2", eta_2, complexity)
+    eta_inf = given("eta_inf", eta_inf, complexity)
     sigma = nonnegative_number("deviation", deviation)
     c_1 = positive_number("deviation_constant", deviation_constant)
     c_2 = positive_number("complexity_constant", complexity_constant)
@@ -150,12 +160,13 @@ class LinearComplexity(Parts):
 
 
 def linear_complexity(
-    dimension: int,
-    input_bound: float,
+    dimension: int | None = None,
+    input_bound: float | None = None,
     *,
     second_moment: float | None = None,
-    radius: float = 1.0,
+    radius: float | None = None,
     entropy_constant: float = 1.0,
+    constants: DataConstants | None = None,
 ) -> LinearComplexity:
     r"""Bound the complexities of the linear scores ⟨w, x⟩ with ‖w‖ ≤ r and ‖x‖ ≤ B_X.
 
@@ -181,10 +192,12 @@ def linear_complexity(
         B_X > 0, with ‖x‖ ≤ B_X almost surely.
     second_moment : float, optional
         E‖x‖², at most B_X²; by default B_X².
-    radius : float, default=1.0
-        The radius r of the ball that holds w.
+    radius : float, optional
+        The radius r of the ball that holds w; by default 1, or that of W of the constants.
     entropy_constant : float, default=1.0
         The universal constant, the same for both: a placeholder.
+    constants : DataConstants, optional
+        Constants of a data set, for the arguments that are not given.
 
     Returns
     -------
@@ -202,8 +215,12 @@ def linear_complexity(
       eta_inf           28.1093
       entropy_constant  1
     """
-    dimension = count("dimension", dimension)
-    largest = positive_number("input_bound", input_bound)
+    dimension = count("dimension", given("dimension", dimension, constants))
+    largest = positive_number("input_bound", given("input_bound", input_bound, constants))
+    if constants is not None and second_moment is None:
+        second_moment = min(constants.second_moment, largest * largest)
+    if radius is None:
+        radius = 1.0 if constants is None else 0.5 * constants.diameter
     rms = largest
     if second_moment is not None:
         rms = math.sqrt(positive_number("second_moment", second_moment))

@@ -32,11 +32,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import minimize
 from sklearn.utils import gen_batches
 
 from marginpursuit._namespaces import namespace, to_numpy
-from marginpursuit._threads import single_threaded_blas
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._input import TrainingData
 from marginpursuit.design import Design, Linear, Standardisation
@@ -89,35 +87,14 @@ class FittedLink:
         """
         count, step = weights.sum(), thinning(len(codes), max_rows)
         codes, weights = codes[::step], weights[::step]
-        weights = weights / weights.sum()
         pieces = np.stack(_pieces(scores[::step] / margin, threshold / margin))
         n_rows, n_classes = pieces.shape[1:]
         # Smoothed targets, as in Platt scaling: each other class has probability 1 / (n + K).
         other = 1.0 / (count + n_classes)
         target = np.full((n_rows, n_classes), other)
         target[np.arange(n_rows), codes] = 1.0 - (n_classes - 1) * other
-        target *= weights[:, np.newaxis]
-
-        def log_loss(slopes: FloatArray) -> tuple[float, FloatArray]:
-            logits = np.tensordot(slopes, pieces, 1)
-            logits -= logits.max(axis=1, keepdims=True)
-            odds = np.exp(logits)
-            total = odds.sum(axis=1, keepdims=True)
-            logs = logits - np.log(total)
-            excess = (weights[:, np.newaxis] / total) * odds - target
-            return -float(np.sum(target * logs)), np.tensordot(pieces, excess, 2)
-
-        bounds = [slope_bounds] * len(pieces)
-        with single_threaded_blas():  # the solver's systems of four equations gain from no thread
-            found = minimize(
-                log_loss,
-                np.ones(4),
-                jac=True,
-                method="L-BFGS-B",
-                bounds=bounds,
-                options={"ftol": 1e-14, "gtol": 1e-9},  # the result follows rounding otherwise
-            )
-        return cls(margin, found.x / margin, threshold)
+        slopes = _minimised(_LogLoss(pieces, target, weights / weights.sum()), slope_bounds)
+        return cls(margin, slopes / margin, threshold)
 
     def probabilities(self, scores: Any) -> Any:
         """Return probabilities of shape (n_rows, n_classes), in the array library of the scores."""
@@ -129,6 +106,74 @@ class FittedLink:
         # Probabilities that round to zero or one are moved to the next float inside (0, 1).
         least, most = float(np.finfo(np.float64).tiny), 1.0 - float(np.finfo(np.float64).epsneg)
         return xp.clip(odds / xp.sum(odds, axis=1)[:, None], least, most)
+
+
+@dataclass(frozen=True, slots=True)
+class _LogLoss:
+    """The log-loss of targets as a function of the four slopes.
+
+    Sums over rows are by `einsum`: BLAS threads cost more than these products with four rows.
+    """
+
+    pieces: FloatArray  # (4, n_rows, n_classes)
+    target: FloatArray  # (n_rows, n_classes), probabilities
+    weights: FloatArray  # (n_rows,), sum one
+
+    def value(self, slopes: FloatArray) -> float:
+        """Return the mean of -Σ_k t_k log p_k."""
+        logits = np.einsum("j,jnk->nk", slopes, self.pieces)
+        highest = logits.max(axis=1)
+        total = np.exp(logits - highest[:, np.newaxis]).sum(axis=1)
+        losses = highest + np.log(total) - np.einsum("nk,nk->n", self.target, logits)
+        return float(np.einsum("n,n->", self.weights, losses))
+
+    def derivatives(self, slopes: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the gradient and the Hessian."""
+        logits = np.einsum("j,jnk->nk", slopes, self.pieces)
+        odds = np.exp(logits - logits.max(axis=1, keepdims=True))
+        probabilities = odds / odds.sum(axis=1, keepdims=True)
+        excess = self.weights[:, np.newaxis] * (probabilities - self.target)
+        gradient = np.einsum("jnk,nk->j", self.pieces, excess)
+        # The Hessian is the mean covariance of the pieces under the probabilities of a row.
+        means = np.einsum("jnk,nk->jn", self.pieces, probabilities)
+        spread = self.pieces - means[:, :, np.newaxis]
+        scaled = spread * (self.weights[:, np.newaxis] * probabilities)
+        return gradient, np.einsum("ink,jnk->ij", scaled, spread)
+
+
+def _minimised(
+    loss: _LogLoss, bounds: tuple[float, float], tol: float = 1e-13, max_iter: int = 100
+) -> FloatArray:
+    """Return the minimiser within bounds, by projected Newton steps from slopes of one.
+
+    Stops at a Newton decrement of `tol`. A slope at a bound at which the loss would decrease only
+    outside is fixed for a step. A multiple of the identity makes the Hessian regular where no score
+    is on a piece, whose slope remains one.
+    """
+    low, high = bounds
+    slopes = np.ones(4)
+    value = loss.value(slopes)
+    for _ in range(max_iter):
+        gradient, hessian = loss.derivatives(slopes)
+        is_fixed = ((slopes <= low) & (gradient > 0)) | ((slopes >= high) & (gradient < 0))
+        free = np.flatnonzero(~is_fixed)
+        ridge = 1e-12 * (1e-100 + np.trace(hessian))
+        step = np.zeros(4)
+        system = hessian[np.ix_(free, free)] + ridge * np.eye(len(free))
+        step[free] = np.linalg.solve(system, -gradient[free])
+        # Where all probabilities are zero or one the Hessian vanishes, and the step is too long.
+        step *= min(1.0, high / max(1e-100, np.abs(step).max()))
+        if -(gradient @ step) <= tol:
+            break
+        for factor in 0.5 ** np.arange(40):
+            trial = np.clip(slopes + factor * step, low, high)
+            trial_value = loss.value(trial)
+            if trial_value <= value + 1e-4 * (gradient @ (trial - slopes)):
+                break
+        else:
+            break  # the decrease is below rounding
+        slopes, value = trial, trial_value
+    return slopes
 
 
 def thinning(n_rows: int, max_rows: int) -> int:
@@ -248,7 +293,12 @@ def held_out_link(
         return None
     step = thinning(int(np.count_nonzero(halves.held_out)), policy.max_link_rows)
     halves = halves.thinned(step)
-    scores = _held_out_scores(problem, solver, fit, halves, policy)
+    half_fits = _half_problem(problem, fit, halves, policy)
+    tol = np.full(len(half_fits.tasks), policy.tol)
+    solution = FOLD_SOLVERS[solver].solve_folds(half_fits, tol)
+    coef, intercept = problem.prepared.standardisation.to_data(solution.linear)
+    half = np.repeat([0, 1], len(intercept) // 2)  # of each column of the scores
+    scores = problem.prepared.design.held_out_scores(coef, intercept, halves.held_out, half)
     rows = [np.flatnonzero(held_out) for held_out in halves.held_out]
     order = np.argsort(np.concatenate(rows))  # the order of the rows, however they are split
     kept = np.concatenate(rows)[order]
@@ -279,21 +329,17 @@ def _projection(design: Design, problem: Problem) -> FloatArray:
     return np.asarray(to_numpy(scores), dtype=np.float64)[:, 0]
 
 
-def _held_out_scores(
-    problem: Problem, solver: str, fit: Linear, halves: Halves, policy: HalfFitPolicy
-) -> list[FloatArray]:
-    """Fit both halves, in shared passes, and return the scores of the rows that each holds out."""
+def _half_problem(problem: Problem, fit: Linear, halves: Halves, policy: HalfFitPolicy) -> Problem:
+    """Return the problem of both half fits: the tasks of the first half, then of the second."""
     prepared, tasks = problem.prepared, problem.tasks
-    n_tasks, fold = len(tasks), np.repeat([0, 1], len(tasks))
-    columns = np.repeat([0, 1], n_tasks * tasks.columns_per_task)  # the half of each score
     both = replace(
         tasks,
         weights=prepared.design.place(halves.weights),
         positive=np.tile(tasks.positive, 2),
-        fold=fold,
+        fold=np.repeat([0, 1], len(tasks)),
         losses=2 * tasks.losses,
     )
-    half_fits = replace(
+    return replace(
         problem,
         prepared=replace(prepared, unit=np.repeat(prepared.unit, 2, axis=0)),
         tasks=both,
@@ -304,9 +350,6 @@ def _held_out_scores(
         report=None,
         keep=None,
     )
-    solution = FOLD_SOLVERS[solver].solve_folds(half_fits, np.full(2 * n_tasks, policy.tol))
-    linear = prepared.standardisation.to_data(solution.linear)
-    return prepared.design.held_out_scores(*linear, halves.held_out, columns)
 
 
 def exact_probabilities(

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from marginpursuit._catoni_root import catoni_roots
 from marginpursuit._namespaces import namespace, to_device_of, to_numpy
 from marginpursuit._validation import FloatArray
-from marginpursuit.location import catoni_location
 from marginpursuit.losses import RHOS
 from marginpursuit.tasks import Labels
 
@@ -154,8 +154,12 @@ class Margins:
             yield replace(self, values=self.values[:, first : min(first + step, n_problems)])
 
     def _location(self, scale: float) -> FloatArray:
-        weights = None if self._equal_weights else self.weights
-        return np.asarray(catoni_location(self.values, scale, axis=0, sample_weight=weights))
+        """Return Catoni's location of each problem."""
+        if not np.all(np.isfinite(self.values)):
+            raise FloatingPointError("the margins are not finite")
+        rows = self.values.T
+        weights = None if self._equal_weights else np.broadcast_to(self.weights, rows.shape)
+        return catoni_roots(rows, weights, np.full(len(rows), scale))
 
     def _moments(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return mean, variance and skewness; the skewness of a constant is zero."""

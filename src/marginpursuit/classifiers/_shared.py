@@ -1,8 +1,8 @@
 """The internal interface of this package: the names that `selection` and `model_files` use.
 
 All other names outside `classifiers/__init__.py` are private to the package. The estimators
-themselves share three methods with a search: `_check_training` checks the input, `_fit_checked`
-fits checked data, and `_allowed` states the values that parameters may have.
+themselves share three methods with a search: `_check_training` checks the input, `_fit` fits
+checked data, and `_allowed` states the values that parameters may have.
 """
 
 from marginpursuit.classifiers._base import LinearClassifier, ProbabilityMixin

@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from marginpursuit._namespaces import to_numpy
 from marginpursuit._threads import Threads, usable_threads
-from marginpursuit.classifiers._base import LinearClassifier, ProbabilityMixin, TrainingData
+from marginpursuit.classifiers._base import ProbabilityMixin, TrainingData
 from marginpursuit.classifiers._checkpoint import Checkpoint
 from marginpursuit.classifiers._input import class_totals
 from marginpursuit.classifiers._link import exact_probabilities, held_out_link
@@ -369,47 +369,6 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
             )
         if self.checkpoint is not None:
             checkpoint = Checkpoint(self.checkpoint, self._identity(data))
-        self._fit_checked(data, start, report=report, checkpoint=checkpoint)
-        if checkpoint is not None:
-            checkpoint.remove()
-        if report is not None:
-            report.finish()
-        return self
-
-    def _fit_checked(
-        self,
-        data: TrainingData,
-        start: Linear | None = None,
-        *,
-        checked_by: LinearClassifier | None = None,
-        report: Reporter | None = None,
-        checkpoint: Checkpoint | None = None,
-    ) -> None:
-        """Fit to data that have been checked, and set the fitted attributes.
-
-        The entry for callers that hold checked data, such as a refit after a search; `fit` is a
-        wrapper of it. Nothing is validated here.
-
-        Parameters
-        ----------
-        data : TrainingData
-            Rows, labels and weights. `class_weight` must be part of the weights; `leverage_bound`
-            is applied here.
-        start : tuple of ndarray, optional
-            Coefficients of shape (n_features, n_problems) and intercepts to start from. Another
-            shape is ignored.
-        checked_by : LinearClassifier, optional
-            The estimator that checked the data, if it is another one: `classes_`,
-            `n_features_in_` and `feature_names_in_` are copied from it.
-        report : Reporter, optional
-            Called after each iteration.
-        checkpoint : Checkpoint, optional
-            Written after each iteration.
-        """
-        if checked_by is not None:
-            for name in ("classes_", "n_features_in_", "feature_names_in_"):
-                if hasattr(checked_by, name):
-                    setattr(self, name, getattr(checked_by, name))
         with np.errstate(all="ignore"):  # the results are checked instead
             try:
                 self._fit(data, start, report, checkpoint)
@@ -417,6 +376,11 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
                 # A start in the given unit does not apply to rescaled columns.
                 with self._rescaled(data) as rescaled:
                     self._fit(rescaled, None, report, checkpoint)
+        if checkpoint is not None:
+            checkpoint.remove()
+        if report is not None:
+            report.finish()
+        return self
 
     def _fit(
         self,
@@ -427,10 +391,12 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
         *,
         is_stream: bool = False,
     ) -> None:
-        """Fit at the scale given, or at the fixed point of the scale rule.
+        """Fit checked data at the scale given, or at the fixed point of the scale rule.
 
-        `is_stream` is set by `partial_fit`, whose updates are of one class against the rest.
-        Raises a FloatingPointError where squares of the columns are not finite.
+        The weights of the data include `class_weight`; `leverage_bound` is applied here. A start of
+        another shape is ignored. `is_stream` is set by `partial_fit`, whose updates are of one
+        class against the rest. Raises a FloatingPointError where squares of the columns are not
+        finite.
         """
         scale, n_iter = self._first_scale, 0
         if checkpoint is not None and checkpoint.standing is not None:

@@ -30,6 +30,7 @@ from marginpursuit.experiments.margin_location import MarginLocation
 from marginpursuit.experiments.method_losses import MethodLosses
 from marginpursuit.experiments.naive_scaling import NaiveScaling
 from marginpursuit.experiments.one_time_rescaling import OneTimeRescaling
+from marginpursuit.experiments.theorem import TheoremInNumbers
 from marginpursuit.experiments.untuned import Untuned
 
 __all__ = ["EXPERIMENTS", "Reproduction", "reproduce"]
@@ -46,6 +47,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         OneTimeRescaling(),
         Untuned(),
         MarginLocation(),
+        TheoremInNumbers(),
     )
 }
 

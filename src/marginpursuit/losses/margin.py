@@ -103,7 +103,8 @@ class MarginLoss:
     def influence_inverse(self, c: FloatArray) -> FloatArray:
         r"""Return the residual r with sψ(r/s) = c, for \|c\| ≤ sB; unchecked."""
         ratio = np.minimum(np.abs(c) / self.scale, self.rho_function.influence_bound)
-        return np.asarray(np.copysign(self.scale * self.rho_function.influence_inverse(ratio), c))
+        with np.errstate(all="ignore"):
+            return np.asarray(np.copysign(self.scale * self.rho_function.inverse(np, ratio), c))
 
     def conjugate(self, c: FloatArray) -> FloatArray:
         """Return the conjugate sup(c r - s²ρ(r/s)) over r, for c as in `influence_inverse`.

@@ -145,7 +145,9 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
     out_of_fold_scores_ : ndarray of shape (n_samples,) or (n_samples, n_classes)
         The score of each training row by the fits of the chosen candidate to the folds that hold
         it out, less the threshold: its sign, or largest column, is the prediction. The mean over
-        folds if several hold the row out; NaN if none does. Rounded to single precision.
+        folds if several hold the row out; NaN if none does. Rounded to single precision. If the
+        scores of the candidates that were fitted to all rows exceed 1 GiB, every k-th row is kept
+        and the others are NaN.
     out_of_fold_proba_ : ndarray of shape (n_samples, n_classes)
         The probabilities that the link assigns to `out_of_fold_scores_`. The four slopes of a
         fitted link are those of the predictions, fitted to the scores of all rows. Model files
@@ -423,7 +425,15 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
             n_threads=self.n_threads,
         )
         model._check_parameters()
-        model._fit_checked(data, start, checked_by=self)
+        for name in ("classes_", "n_features_in_", "feature_names_in_"):
+            if hasattr(self, name):
+                setattr(model, name, getattr(self, name))
+        with np.errstate(all="ignore"):  # the results are checked instead
+            try:
+                model._fit(data, start)
+            except FloatingPointError:
+                with model._rescaled(data) as rescaled_data:
+                    model._fit(rescaled_data)
         own = {"class_weight": self.class_weight, "leverage_bound": self.leverage_bound}
         self.best_estimator_ = model.set_params(**own)
         self.refit_time_ = perf_counter() - begin

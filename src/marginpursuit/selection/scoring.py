@@ -20,6 +20,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import take_rows
+from marginpursuit.selection.metrics import fast_metric
 
 #: Turns scores of shape (n_rows, n_problems) into probabilities of each class.
 Link = Callable[[FloatArray], FloatArray]
@@ -72,13 +73,29 @@ class HeldOutScorer:
             name: value[rows] if np.shape(value)[:1] == self.codes.shape else value
             for name, value in self.metadata.items()
         }
+        codes = self.codes[rows]
         if self.scorer is None:
-            return self._accuracy(scores, self.codes[rows], metadata.get("sample_weight"))
+            return self._accuracy(scores, codes, metadata.get("sample_weight"))
+        fast = fast_metric(self.scorer, len(self.classes))
+        has_all = np.bincount(codes, minlength=len(self.classes)).all()
+        if fast is not None and has_all and metadata.keys() <= {"sample_weight"}:
+            response, sign, metric = fast
+            value = metric(codes, _response(response, scores, link), metadata.get("sample_weight"))
+            return np.array([sign * value])
         estimator = PrecomputedScores(self.classes, scores, link)
-        y_true = self.classes[self.codes[rows]]
+        y_true = self.classes[codes]
         # scikit-learn's own scorers only pass X to the estimator, which ignores it.
         X = rows if hasattr(self.scorer, "_score_func") else take_rows(self.matrix, rows)
         return np.array([self.scorer(estimator, X, y_true, **metadata)], dtype=np.float64)
+
+    @property
+    def uses_probabilities(self) -> bool:
+        """Whether the scorer may call `predict_proba`; scorers of unknown kind may."""
+        if self.scorer is None:
+            return False
+        response = getattr(self.scorer, "_response_method", "predict_proba")
+        first = response if isinstance(response, str) else response[0]
+        return bool(first == "predict_proba")
 
     def at_best_thresholds(self, values: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the values at the best threshold of each candidate, and these thresholds.
@@ -157,6 +174,13 @@ def _smoothed_accuracy(
     total = len(codes) if weights is None else weights.sum()
     accuracy = np.average(codes, weights=weights) - lost / total
     return np.convolve(accuracy, kernel, "valid")
+
+
+def _response(method: str, scores: FloatArray, link: Link) -> NDArray[Any]:
+    """Return what a response method returns; class codes for "predict"."""
+    if method == "predict":
+        return _predicted(scores)
+    return link(scores) if method == "predict_proba" else scores[:, 0]
 
 
 def _predicted(scores: FloatArray) -> NDArray[np.intp]:

@@ -1,6 +1,6 @@
 """The search: candidates are fitted to folds, scored on held-out rows, and one is chosen."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -67,18 +67,35 @@ class SearchResult:
 
 @dataclass
 class _Kept:
-    """What the refit, the link and the out-of-fold scores need of the fits of a candidate."""
+    """What a link, the out-of-fold scores and the refit need of the fits of a candidate."""
 
-    held_out: dict[int, FloatArray] = field(default_factory=dict)  # by fold, scores / margin
+    #: By fold: scores / margin of the rows in `_RungResult.rows`, in float32.
+    held_out: dict[int, FloatArray] = field(default_factory=dict)
     sum: Linear | None = None  # of the fits to all folds; None if it is not kept
 
 
 @dataclass
 class _RungResult:
-    """The scores of the candidates of a rung; of the last rung, also what is kept of the fits."""
+    """The scores of the candidates of a rung, and what is kept of the fits."""
 
     scores: FloatArray  # (n_candidates, n_folds, n_thresholds)
+    rows: list[NDArray[np.intp]]  # by fold, the scored rows of which held-out scores are kept
+    step: int  # between these rows among the rows that a fold holds out; usually one
     kept: dict[int, _Kept] = field(default_factory=dict)  # by the index of the candidate
+
+
+@dataclass
+class _LazyLink:
+    """A link that is fitted when a scorer first asks for probabilities."""
+
+    fit: Callable[[], FittedLink]
+
+    @cached_property
+    def _link(self) -> FittedLink:
+        return self.fit()
+
+    def __call__(self, scores: FloatArray) -> FloatArray:
+        return np.asarray(self._link.probabilities(scores))
 
 
 class Search:
@@ -116,9 +133,11 @@ class Search:
             size = self._next_size(size, len(left))
         chosen = self._choose(current, scores[left])
         best, fits = int(left[chosen]), result.kept[chosen]
-        threshold = float(thresholds[best])
-        link = self._fitted_link(fits, threshold)
-        out_of_fold = self._out_of_fold_scores(fits, threshold)
+        threshold, link = float(thresholds[best]), None
+        if self._options.link == "fitted":
+            max_rows = self._policy.max_link_rows
+            link = self._fitted_link(rung, result.rows, fits, threshold, max_rows=max_rows)
+        out_of_fold = self._out_of_fold_scores(result.rows, fits, threshold)
         return SearchResult(
             scores,
             thresholds,
@@ -155,7 +174,7 @@ class Search:
         """Fit candidates to the folds of a rung and score the held-out rows."""
         index = {candidate: k for k, candidate in enumerate(candidates)}
         shape = len(candidates), len(self._folds), len(self._scorer.thresholds)
-        result = _RungResult(np.full(shape, np.nan))
+        result = _RungResult(np.full(shape, np.nan), *self._kept_rows(rung, len(candidates)))
         data = FoldData(
             rung.fitted.matrix,
             rung.scored.matrix,
@@ -173,44 +192,85 @@ class Search:
         label = f"{len(candidates)} candidates on {self._n_rows(rung)} rows"
         with self._progress_bar(label) as reached, FoldFits(data, plan) as fold_fits:
             for fit in fold_fits.held_out(index, scales):
-                self._score(rung, fit, result.scores[index[fit.candidate]])
-                if rung.is_full:
-                    self._keep(fit, result, index[fit.candidate])
+                self._keep(rung, fit, result, index[fit.candidate])
+                self._score(rung, fit, result, index[fit.candidate])
+                self._drop(rung, result, index[fit.candidate])
                 n_scored = np.isfinite(result.scores[:, :, 0]).sum()
                 reached(int(n_scored), shape[0] * shape[1])
             self._n_passes += fold_fits.n_passes * rung.fraction
         return result
 
-    def _score(self, rung: Rung, fit: FoldFit, scores: FloatArray) -> None:
-        """Score a fit on each fold that it holds out; `scores` is (n_folds, n_thresholds)."""
-        test = rung.fits[fit.fold].test
-        for fold, own in rung.held_out[fit.fold]:
-            rows = test[own]
-            link = self._link(fit.candidate, rows, rung.scored)
-            scores[fold] = self._scorer(fit.scores[own], rung.rows[rows], link)
+    def _kept_rows(self, rung: Rung, n_candidates: int) -> tuple[list[NDArray[np.intp]], int]:
+        """Return by fold the held-out rows whose scores are kept, and the step between them."""
+        tests: dict[int, NDArray[np.intp]] = {
+            fold: fit.test[own]
+            for fit, held_out in zip(rung.fits, rung.held_out, strict=True)
+            for fold, own in held_out
+        }
+        n_problems = len(self._data.labels.positive_classes)
+        n_rows = sum(map(len, tests.values()))
+        max_rows = self._policy.max_kept_bytes // (4 * n_problems * n_candidates)
+        step = max(1, -(-n_rows // max(1, max_rows)))
+        return [tests[fold][::step] for fold in range(len(self._folds))], step
 
-    def _keep(self, fit: FoldFit, result: _RungResult, index: int) -> None:
-        """Keep a fit to all rows, until another candidate is better than its own.
-
-        A candidate that is worse than another is dropped once all folds of both are scored, which
-        bounds the memory of held-out scores. The rule "one-standard-error" keeps all.
-        """
+    def _keep(self, rung: Rung, fit: FoldFit, result: _RungResult, index: int) -> None:
+        """Keep the scores of a fit if a link needs them, and those of the last rung."""
+        if not (rung.is_full or self._needs_link):
+            return
         own = result.kept.setdefault(index, _Kept())
+        for fold, held_out in rung.held_out[fit.fold]:
+            # In units of the margin, since float32 may not hold the scores.
+            scaled = fit.scores[held_out][:: result.step] / self._options.fits.margin
+            own.held_out[fold] = scaled.astype(np.float32)
         n_columns, n_classes = self._data.matrix.shape[1], self._data.labels.n_classes
         n_bytes = 8 * n_columns * n_classes * len(result.scores)
-        if fit.linear is not None and n_bytes <= self._policy.max_start_bytes:
+        if rung.is_full and fit.linear is not None and n_bytes <= self._policy.max_start_bytes:
             coef, intercept = (0.0, 0.0) if own.sum is None else own.sum
             own.sum = coef + fit.linear[0], intercept + fit.linear[1]
-        # In units of the margin, since float32 may not hold the scores.
-        own.held_out[fit.fold] = (fit.scores / self._options.fits.margin).astype(np.float32)
-        if self._options.rule != "best" or len(own.held_out) < len(self._folds):
+
+    def _score(self, rung: Rung, fit: FoldFit, result: _RungResult, index: int) -> None:
+        """Score a fit on the folds that it holds out.
+
+        If the scorer needs a fitted link, all folds are scored once the candidate has fits of all:
+        the link is fitted to the held-out scores of all folds, as that of the chosen candidate is.
+        """
+        scores, test = result.scores[index], rung.fits[fit.fold].test
+        if not self._needs_link:
+            link = self._exact_link(fit.candidate)
+            for fold, own in rung.held_out[fit.fold]:
+                scores[fold] = self._scorer(fit.scores[own], rung.rows[test[own]], link)
             return
-        complete = sorted(k for k, v in result.kept.items() if len(v.held_out) == len(self._folds))
-        scores, _ = self._scorer.at_best_thresholds(result.scores[complete])
-        best = complete[int(np.argmax(scores.mean(axis=1)))]
-        for k in complete:
-            if k != best:
-                del result.kept[k]
+        kept = result.kept[index]
+        if len(kept.held_out) == len(self._folds):
+            max_rows = self._policy.max_scoring_link_rows
+            fit_link = partial(self._fitted_link, rung, result.rows, kept, max_rows=max_rows)
+            lazy = _LazyLink(fit_link)
+            for fold, rows in enumerate(result.rows):
+                own_scores = self._options.fits.margin * kept.held_out[fold].astype(np.float64)
+                scores[fold] = self._scorer(own_scores, rung.rows[rows], lazy)
+
+    def _drop(self, rung: Rung, result: _RungResult, index: int) -> None:
+        """Drop what is kept of candidates that have been scored and cannot be chosen.
+
+        The rule "one-standard-error" may choose any of the last rung.
+        """
+        n_folds, kept = len(self._folds), result.kept
+        if index not in kept or len(kept[index].held_out) < n_folds:
+            return
+        complete = sorted(k for k, own in kept.items() if len(own.held_out) == n_folds)
+        if not rung.is_full:
+            del kept[index]
+        elif self._options.rule == "best":
+            scores, _ = self._scorer.at_best_thresholds(result.scores[complete])
+            best = complete[int(np.argmax(scores.mean(axis=1)))]
+            for k in complete:
+                if k != best:
+                    del kept[k]
+
+    @property
+    def _needs_link(self) -> bool:
+        """Whether the scorer may ask for the probabilities of a fitted link."""
+        return self._options.link == "fitted" and self._scorer.uses_probabilities
 
     def _n_rows(self, rung: Rung) -> int:
         """Return the number of rows of a rung, with the fraction that a fold holds out."""
@@ -232,37 +292,45 @@ class Search:
         weights /= weights.sum(axis=1, keepdims=True)
         return weights
 
-    def _link(self, candidate: Candidate, rows: NDArray[np.intp], data: TrainingData) -> Link:
-        """Return the link for the held-out rows of a fold, which is fitted if a scorer needs it."""
-        if self._options.link == "exact":
-            return self._exact_link(candidate)
-        return lambda scores: self._fit_link(scores, rows, data).probabilities(scores)
-
     def _exact_link(self, candidate: Candidate) -> Link:
         fits = self._options.fits
         loss = MarginLoss(fits.margin, candidate.scale, candidate.overconfidence, fits.rho)
         joint_loss = JointLoss.at_level(loss) if self._is_joint(candidate) else loss
         return partial(exact_probabilities, loss=joint_loss)
 
-    def _fitted_link(self, kept: _Kept, threshold: float) -> FittedLink | None:
-        """Return the link that is fitted to the out-of-fold scores of a candidate."""
-        if self._options.link != "fitted":
-            return None
+    def _fitted_link(
+        self,
+        rung: Rung,
+        rows: list[NDArray[np.intp]],
+        kept: _Kept,
+        threshold: float = 0.0,
+        *,
+        max_rows: int,
+    ) -> FittedLink:
+        """Return the link that is fitted to the held-out scores of a candidate."""
         scores = [kept.held_out[fold] for fold in range(len(self._folds))]
-        shifted = self._options.fits.margin * np.concatenate(scores, dtype=np.float64) - threshold
-        rows = np.concatenate([fold.test for fold in self._folds])
-        return self._fit_link(shifted, rows, self._data, threshold)
+        all_rows, margin = np.concatenate(rows), self._options.fits.margin
+        return FittedLink.fit(
+            margin * np.concatenate(scores, dtype=np.float64) - threshold,
+            rung.scored.labels.codes[all_rows],
+            rung.scored.count * rung.scored.weights[all_rows],
+            margin,
+            threshold,
+            max_rows=max_rows,
+        )
 
-    def _out_of_fold_scores(self, kept: _Kept, threshold: float) -> FloatArray:
+    def _out_of_fold_scores(
+        self, rows: list[NDArray[np.intp]], kept: _Kept, threshold: float
+    ) -> FloatArray:
         """Return the mean score of each row over the folds that hold it out, less the threshold.
 
         The scores of a row that no fold holds out are NaN.
         """
         n_rows = len(self._data.weights)
         total, count = np.zeros((n_rows, kept.held_out[0].shape[1])), np.zeros((n_rows, 1))
-        for k, fold in enumerate(self._folds):
-            total[fold.test] += kept.held_out[k]
-            count[fold.test] += 1
+        for fold, own in enumerate(rows):
+            total[own] += kept.held_out[fold]
+            count[own] += 1
         return np.asarray(self._options.fits.margin * (total / count) - threshold)
 
     def _out_of_fold_proba(
@@ -274,23 +342,6 @@ class Search:
         result = np.full((len(scores), self._data.labels.n_classes), np.nan)
         result[held_out] = to_proba(scores[held_out])
         return result
-
-    def _fit_link(
-        self,
-        scores: FloatArray,
-        rows: NDArray[np.intp],
-        data: TrainingData,
-        threshold: float = 0.0,
-    ) -> FittedLink:
-        """Fit a link to scores, less the threshold, of these rows."""
-        return FittedLink.fit(
-            scores,
-            data.labels.codes[rows],
-            data.count * data.weights[rows],
-            self._options.fits.margin,
-            threshold,
-            max_rows=self._policy.max_link_rows,
-        )
 
     def _start(self, kept: _Kept) -> Linear | None:
         """Return the mean of the fold fits of a candidate, if they were kept."""

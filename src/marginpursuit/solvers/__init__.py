@@ -23,7 +23,11 @@ from marginpursuit.solvers.gram import GramSolver
 from marginpursuit.solvers.lbfgs import LbfgsSolver
 from marginpursuit.solvers.plan import Plan, plan, plan_gram
 from marginpursuit.solvers.policy import LbfgsPolicy, Policy
-from marginpursuit.solvers.steepest import SteepestDescentSolver
+from marginpursuit.solvers.steepest import (
+    DescentPath,
+    SteepestDescentSolver,
+    margin_pursuit_descent,
+)
 from marginpursuit.solvers.stochastic import (
     StochasticPath,
     StochasticSolver,
@@ -34,6 +38,7 @@ __all__ = [
     "FOLD_SOLVERS",
     "SOLVERS",
     "UNITS",
+    "DescentPath",
     "FoldSolver",
     "LbfgsPolicy",
     "Plan",
@@ -46,6 +51,7 @@ __all__ = [
     "Solver",
     "Status",
     "StochasticPath",
+    "margin_pursuit_descent",
     "minimise",
     "penalty_unit",
     "plan",

@@ -85,67 +85,78 @@ class ActiveSet(DampedNewton):
     """
 
     def __init__(self, task: ProblemTask, point: FloatArray, selection: ActiveSetPolicy) -> None:
+        super().__init__(task, point)
         self._whole, self._selection = task, selection
         self._inner: DampedNewton | InteriorPoint | None = None
         self._required = np.inf  # the value that the last step was to reach
-        self._start_value, self._lower_bound = -np.inf, task.lower_bound
+        self._start_value, self._lower_bound = self.value, task.lower_bound
         self._active = np.zeros(len(task.weights), dtype=bool)
-        super().__init__(task, point)
 
-    def _find_direction(self, half_width: FloatArray) -> None:
-        self._start_value = max(self._start_value, self.value)
+    def find_direction(self) -> None:
+        """Set the direction to the minimiser of the restricted problem."""
+        selection, self._inner = self._selection, None
         if self._is_solved():
             self.decrement = self._gap = self.value - self._lower_bound
             return
         if self.value <= self._required:
-            self._find_restricted_direction()
-            if self._inner is not None:
+            self._active |= self._nearest()
+            task = RestrictedTask(self._whole, self._active, self._scores)
+            inner = selection.method(task, self.point)
+            target, fraction = self._accuracy()
+            for step in range(selection.max_steps + 1):
+                inner.find_direction()
+                enough = max(target, fraction * (self.value - inner.value))
+                if inner.stalled or inner.decrement <= enough or step == selection.max_steps:
+                    break
+                inner.step()
+            if isinstance(inner, InteriorPoint):
+                self._lower_bound = max(self._lower_bound, inner.value - inner.gap)
+            if not inner.stalled:
+                self._step_towards(inner)
                 return
-        self._inner, self._required = None, -np.inf
-        if self._selection.method is InteriorPoint:
+        self._required = -np.inf
+        if selection.method is InteriorPoint:
             self.stalled = True
             self.decrement = self._gap = self.value - self._lower_bound
         else:
-            super()._find_direction(half_width)
+            super().find_direction()
+
+    @property
+    def gap(self) -> float:
+        """A bound on the suboptimality: that of the restricted problem, whose minimum is lower."""
+        if self._inner is None or self._gap is not None:
+            return super().gap
+        bound = self._inner.value - self._inner.gap
+        self._gap = self.value - max(self._task.lower_bound, bound)
+        return self._gap
 
     def _is_solved(self) -> bool:
         """Whether the lower bound of earlier restricted problems proves that to stop is right."""
         decrease = self._whole.problem.enough * (self._start_value - self.value)
         return self.value - self._lower_bound <= max(self._task.tolerance(self.value), decrease)
 
-    def _find_restricted_direction(self) -> None:
-        """Set the direction to the minimiser of the restricted problem."""
-        selection = self._selection
-        self._active |= self._nearest()
-        inner = self._solve(RestrictedTask(self._whole, self._active, self._scores))
-        self._inner = None if inner.stalled else inner
-        if isinstance(inner, InteriorPoint):
-            self._lower_bound = max(self._lower_bound, inner.value - inner.gap)
-        if self._inner is None:
-            return
-        self._set_direction(inner.target - self.point)
-        self.decrement = self.value - inner.value + inner.decrement
-        self._required = self.value - selection.min_decrease_ratio * self.decrement
-        self._active = self._crossing() if not self._active.all() else ~self._active
+    def _accuracy(self) -> tuple[float, float]:
+        """Return the decrement to which a restricted problem is solved.
 
-    def _solve(self, task: RestrictedTask) -> DampedNewton | InteriorPoint:
-        """Solve a restricted problem to the accuracy that the next step needs."""
+        The second number is a sufficient fraction of the decrease of the objective.
+        """
         selection, problem = self._selection, self._whole.problem
         tolerance = self._task.tolerance(self.value)
         target = selection.tolerance_fraction * tolerance
-        unit = tolerance / problem.tol
         if self._active.all() and self._n_active() < len(self._active):
+            unit = tolerance / problem.tol
             coarse = selection.tolerance_fraction * selection.selection_tolerance * unit
             if self.value - self._lower_bound > 2.0 * coarse:
                 target = max(target, coarse)
-        fraction = max(selection.decrease_fraction, 0.5 * problem.enough)
-        inner = selection.method(task, self.point)
-        for _ in range(selection.max_steps):
-            decrease = fraction * (self.value - inner.value)
-            if inner.stalled or inner.decrement <= max(target, decrease):
-                break
-            inner.step()
-        return inner
+        return target, max(selection.decrease_fraction, 0.5 * problem.enough)
+
+    def _step_towards(self, inner: DampedNewton | InteriorPoint) -> None:
+        """Set the direction to the solution of the restricted problem."""
+        self._inner = inner
+        self._set_direction(inner.target - self.point)
+        self.decrement = self.value - inner.value + inner.decrement
+        self._required = self.value - self._selection.min_decrease_ratio * self.decrement
+        self._active = self._crossing() if not self._active.all() else ~self._active
 
     def _crossing(self) -> NDArray[np.bool_]:
         """Return the rows whose margin crosses the level between the point and the target."""
@@ -180,9 +191,3 @@ class ActiveSet(DampedNewton):
         if number >= len(distance):
             return np.ones(len(distance), dtype=bool)
         return np.asarray(distance <= np.partition(distance, number)[number])
-
-    def _bound_gap(self) -> float:
-        if self._inner is None:
-            return super()._bound_gap()
-        bound = self._inner.value - self._inner.gap
-        return self.value - max(self._task.lower_bound, bound)

@@ -83,6 +83,9 @@ class InteriorPoint:
         """The dual variables of the last iterate."""
         return np.asarray(self._state[0])
 
+    def find_direction(self) -> None:
+        """Do nothing: the directions of a step share its factorisation."""
+
     def step(self) -> None:
         """Do one predictor and one corrector step with the same factorisation."""
         task, (dual, room, below, above) = self._task, self._state

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, cho_solve
 
 from marginpursuit._validation import FloatArray
@@ -99,7 +98,7 @@ class NewtonSystem:
 
 
 class DampedNewton:
-    """Newton's method with an exact line search; `step` does one iteration.
+    """Newton's method with an exact line search: `find_direction` and `step` in turn.
 
     Attributes
     ----------
@@ -119,10 +118,11 @@ class DampedNewton:
         self._system = NewtonSystem(task, self._policy)
         self.point, self._scores = point, task.scores(point)
         self.value, self.stalled = task.value(point, self._scores), False
+        self.decrement = np.inf
         self._gap: float | None = None
         self._dual = task.dual_variable(self._scores)
         self._adjoint = task.adjoint(self._dual)
-        self._find_direction(np.zeros_like(self._scores))
+        self._last_change = np.zeros_like(self._scores)  # absolute, of the scores
 
     @property
     def gradient(self) -> FloatArray:
@@ -134,33 +134,13 @@ class DampedNewton:
         """The point after a full step."""
         return self.point + self._direction
 
-    @property
-    def gap(self) -> float:
-        """A bound on the suboptimality, computed on demand; the loss needs a conjugate."""
-        if self._gap is None:
-            self._gap = self._bound_gap()
-        return self._gap
-
-    def step(self) -> None:
-        """Minimise along the direction, and find the next direction."""
-        line = TaskLine(self._task, self.point, self._scores, self._direction, self._score_change)
-        size = exact_step(line, self._slope)
-        self.point = self.point + size * self._direction
-        self._scores = self._scores + size * self._score_change
-        self.value = self._task.value(self.point, self._scores)
-        self.stalled = size == 0.0
-        dual = self._task.dual_variable(self._scores)
-        self._adjoint = self._adjoint + self._task.adjoint(dual - self._dual)
-        self._dual = dual
-        self._find_direction(size * np.abs(self._score_change))
-
-    def _find_direction(self, half_width: FloatArray) -> None:
-        """Solve Newton's system, with curvatures averaged over ± `half_width` of the margins."""
+    def find_direction(self) -> None:
+        """Solve Newton's system, with curvatures averaged over ± the last change of the margins."""
         task, loss = self._task, self._task.loss
         margins = task.sign * self._scores
         width = np.full_like(margins, self._policy.min_half_width * task.scale)
         if task.averages_curvature:
-            width = np.maximum(half_width, width)
+            width = np.maximum(self._last_change, width)
         change = loss.derivative(margins + width) - loss.derivative(margins - width)
         curvature, gradient = np.maximum(0.5 * change / width, 0.0), self.gradient
         try:
@@ -175,18 +155,32 @@ class DampedNewton:
         self._set_direction(direction)
         self.decrement = -0.5 * self._slope
 
-    def _set_direction(self, direction: FloatArray) -> None:
-        self._direction, self._slope = direction, float(self.gradient @ direction)
-        self._score_change, self._gap = self._task.scores(direction), None
+    def step(self) -> None:
+        """Minimise along the direction."""
+        line = TaskLine(self._task, self.point, self._scores, self._direction, self._score_change)
+        size = exact_step(line, self._slope)
+        self.point = self.point + size * self._direction
+        self._scores = self._scores + size * self._score_change
+        self.value = self._task.value(self.point, self._scores)
+        self.stalled = size == 0.0
+        dual = self._task.dual_variable(self._scores)
+        self._adjoint = self._adjoint + self._task.adjoint(dual - self._dual)
+        self._dual = dual
+        self._last_change = size * np.abs(self._score_change)
 
-    def _bound_gap(self) -> float:
-        """Bound the suboptimality by the dual variables after a full step.
+    @property
+    def gap(self) -> float:
+        """A bound on the suboptimality, computed on demand; the loss needs a conjugate.
 
-        To first order these have a dual residual of zero, and the gap is `decrement`. Dual
-        variables outside of their bounds are clipped, which leaves a residual.
+        The dual variables after a full step have, to first order, a dual residual of zero, and the
+        gap is `decrement`. Dual variables outside of their bounds are clipped, which leaves a
+        residual.
         """
-        task = self._task
-        rows, predicted = self._predicted_dual()
+        if self._gap is not None:
+            return self._gap
+        task, rows = self._task, np.flatnonzero(self._curvature)
+        score_change = task.sign[rows] * self._score_change[rows]
+        predicted = self._dual[rows] - self._curvature[rows] * score_change
         dual = np.clip(task.sides.sign * predicted, 0.0, task.sides.bound)
         change = np.zeros_like(self._dual)
         change[rows] = (task.sides.sign * dual).sum(axis=0) - self._dual[rows]
@@ -194,10 +188,9 @@ class DampedNewton:
         residual = self._adjoint + task.adjoint(change) - gradient
         square = 0.5 * float((gradient - task.quadratic_gradient(self.point)) @ self._direction)
         gap = task.duality_gap(self._scores, dual, residual, rows=rows) + square
-        return min(self.value - task.lower_bound, gap)
+        self._gap = min(self.value - task.lower_bound, gap)
+        return self._gap
 
-    def _predicted_dual(self) -> tuple[NDArray[np.intp], FloatArray]:
-        """Return the rows with curvature, and their dual variables after a full step."""
-        rows = np.flatnonzero(self._curvature)
-        change = self._task.sign[rows] * self._score_change[rows]
-        return rows, self._dual[rows] - self._curvature[rows] * change
+    def _set_direction(self, direction: FloatArray) -> None:
+        self._direction, self._slope = direction, float(self.gradient @ direction)
+        self._score_change, self._gap = self._task.scores(direction), None

@@ -53,8 +53,11 @@ def minimise(
     history: list[Progress] = []
     policy = problem.policy.lbfgs
     with single_threaded_blas():
-        state = _State(problem, points)
+        problem.prepared.preconditioner.compute()
+        tasks = np.arange(len(points))
+        state = _State(problem, tasks, points.copy(), *problem.value_and_gradient(points, tasks))
         while True:
+            state.find_directions()
             running = state.tasks
             points[running], values[running] = state.points, state.values
             gaps[running] = state.gaps() / problem.relative_to(values)[running]
@@ -71,7 +74,8 @@ def minimise(
                 break
             if np.mean(is_finished[running]) >= policy.compaction_fraction:
                 state.keep(~is_finished[running])
-            state.advance()
+            trial = state.points + state.steps()
+            state.update(*problem.value_and_gradient(trial, state.tasks))
     status = Status.CONVERGED
     if not is_finished.all():
         status = Status.MAX_ITER
@@ -89,18 +93,25 @@ def _dot(a: FloatArray, b: FloatArray) -> FloatArray:
 class _State:
     """The running tasks, one row each."""
 
-    def __init__(self, problem: Problem, points: FloatArray) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        tasks: NDArray[np.intp],
+        points: FloatArray,
+        values: FloatArray,
+        gradients: FloatArray,
+    ) -> None:
         self._problem, self._policy = problem, problem.policy.lbfgs
         self._eps = float(np.finfo(np.float64).eps)
-        self.tasks = np.arange(len(points))
-        self.points = points.copy()
-        self.values, self.gradients = problem.value_and_gradient(points, self.tasks)
+        self.tasks, self.points = tasks, points
+        self.values, self.gradients = values, gradients
         self.has_stalled = np.zeros(len(points), dtype=bool)
-        self._past_values = [self.values]
+        self._past_values = [values]
         self._pairs: list[tuple[FloatArray, FloatArray, FloatArray]] = []
         self._hessian_scaling = np.ones(len(points))  # yᵀP⁻¹y / yᵀs of the last pair
         self._step_sizes = np.ones(len(points))
-        self._directions = self._search_directions()
+        self._directions = np.zeros_like(points)
+        self._moved = np.ones(len(points), dtype=bool)  # since the directions were found
 
     def keep(self, which: NDArray[np.bool_]) -> None:
         """Drop all tasks but these."""
@@ -112,7 +123,7 @@ class _State:
             self._hessian_scaling[which],
             self._step_sizes[which],
         )
-        self._directions = self._directions[which]
+        self._directions, self._moved = self._directions[which], self._moved[which]
 
     def gaps(self) -> FloatArray:
         """Estimate the suboptimality: the largest of several estimates, at most the value.
@@ -134,17 +145,19 @@ class _State:
             span *= 2
         return np.minimum(estimates, self.values)
 
-    def advance(self) -> None:
-        """Evaluate the trial points of all tasks: accept them, or shorten the step."""
-        policy = self._policy
-        change = self._step_sizes[:, np.newaxis] * self._directions
-        values, gradients = self._problem.value_and_gradient(self.points + change, self.tasks)
+    def steps(self) -> FloatArray:
+        """Return the steps to the trial points."""
+        return self._step_sizes[:, np.newaxis] * self._directions
+
+    def update(self, values: FloatArray, gradients: FloatArray) -> None:
+        """Accept the trial points, which have these values and gradients, or shorten the steps."""
+        policy, change = self._policy, self.steps()
         slopes = _dot(self.gradients, self._directions)
         decreases = values <= self.values + policy.sufficient_decrease * self._step_sizes * slopes
         # Where rounding hides the decrease, the slope along the step shows it: F is convex.
         is_equal = values <= self.values + 4 * self._eps * np.abs(self.values)
         is_flatter = np.abs(_dot(gradients, self._directions)) <= 0.9 * np.abs(slopes)
-        accepted = decreases | (is_equal & is_flatter)
+        accepted = self._moved = decreases | (is_equal & is_flatter)
         self._backtrack(~accepted, values, slopes)
         if accepted.any():
             self._add_pair(accepted, change, gradients - self.gradients)
@@ -154,7 +167,6 @@ class _State:
             self.values = np.where(accepted, values, self.values)
             self.gradients[moved] = gradients[moved]
             self._step_sizes[moved] = 1.0
-            self._directions[moved] = self._search_directions()[moved]
         self._past_values.append(self.values)
         if len(self._past_values) > policy.max_idle_steps:
             self.has_stalled |= self._past_values[-1 - policy.max_idle_steps] <= self.values
@@ -178,8 +190,10 @@ class _State:
         )
         self._hessian_scaling = np.where(usable, scaling, self._hessian_scaling)
 
-    def _search_directions(self) -> FloatArray:
-        """Return the L-BFGS directions at the current points, by the two-loop recursion."""
+    def find_directions(self) -> None:
+        """Set the L-BFGS directions of the tasks that have moved, by the two-loop recursion."""
+        if not self._moved.any():
+            return
         changes = [change for change, _, _ in self._pairs]
         gradient_changes = [change for _, change, _ in self._pairs]
         inverse = np.array([inverse for _, _, inverse in self._pairs]).reshape(-1, len(self.tasks))
@@ -192,7 +206,8 @@ class _State:
         directions /= self._hessian_scaling[:, np.newaxis]
         factors = np.negative(factors[::-1])
         _kernels.lbfgs_loop(gradient_changes, changes, inverse, factors, directions)
-        return directions
+        moved: Any = slice(None) if self._moved.all() else self._moved
+        self._directions[moved] = directions[moved]
 
     def _backtrack(self, which: NDArray[np.bool_], values: FloatArray, slopes: FloatArray) -> None:
         """Shorten steps to the minimiser of the interpolating parabola, by a factor of 2 to 10."""

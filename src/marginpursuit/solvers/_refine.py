@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import count
 from typing import NamedTuple
 
 import numpy as np
@@ -156,54 +155,56 @@ def _steps(
     task = ProblemTask(problem, index)
     has_gap = gap_factor > 0 and task.has_conjugate
     value, gap, start_value = float(first.value[index]), float(first.gap[index]), -np.inf
-    iterations = range(first.n_iter, problem.max_iter + 1)
-    for iteration, state in zip(iterations, _iterates(task, point, active_set), strict=False):
+    methods = _Methods(task, point, active_set)
+    for iteration in range(first.n_iter, problem.max_iter + 1):
+        method = methods.current
+        method.find_direction()
         is_new = iteration > first.n_iter or not first.history
         if is_new:
-            point, value = state.point, state.value
+            point, value = method.point, method.value
         start_value = max(start_value, value)
         unit = float(problem.relative_to(value)[index])
-        estimate = state.decrement / unit
+        estimate = method.decrement / unit
         if has_gap and (estimate <= problem.tol or iteration == problem.max_iter):
-            estimate = max(estimate, gap_factor * state.gap / unit)
+            estimate = max(estimate, gap_factor * method.gap / unit)
         gap = estimate if is_new else max(gap, estimate)
         has_converged = gap <= problem.tol
         if problem.enough > 0 and has_gap and not has_converged:
-            has_converged = state.gap <= problem.enough * (start_value - value)
+            has_converged = method.gap <= problem.enough * (start_value - value)
         yield _Step(iteration, point, value, gap, is_new, has_converged)
-        if has_converged:
+        if has_converged or iteration == problem.max_iter or not methods.choose_next():
             return
+        methods.current.step()
 
 
-def _iterates(
-    task: ProblemTask,
-    point: FloatArray,
-    active_set: ActiveSetPolicy | None,
-    *,
-    max_newton_steps: int = 40,
-) -> Iterator[DampedNewton | InteriorPoint]:
-    """Yield the state of the method at the point and after each iteration, until it stalls.
+class _Methods:
+    """The methods that refine a task, one after the other; `current` is the one in use.
 
     Newton's method converges fast where more rows than columns have curvature. After
     `max_newton_steps` the interior-point method takes over, if the loss has a conjugate and a
     bounded derivative. The active-set method needs a loss that is linear far from the level.
     """
-    has_bound = task.has_conjugate and bool(np.all(np.isfinite(task.sides.bound)))
-    if active_set is None or task.loss.curvature_support == np.inf:
-        newton = DampedNewton(task, point)
-    else:
-        newton = ActiveSet(task, point, active_set)
-    yield newton
-    for _ in range(max_newton_steps) if has_bound else count():
-        if newton.stalled:
-            break
-        before = newton.value, newton.decrement
-        newton.step()
-        yield newton
-        if newton.value >= before[0] and newton.decrement >= before[1]:  # rounding
-            break
-    if has_bound:
-        interior = InteriorPoint(task, newton.point)
-        while not interior.stalled:
-            interior.step()
-            yield interior
+
+    def __init__(
+        self, task: ProblemTask, point: FloatArray, active_set: ActiveSetPolicy | None
+    ) -> None:
+        self._task = task
+        self._has_bound = task.has_conjugate and bool(np.all(np.isfinite(task.sides.bound)))
+        self._newton_steps, self._before = 0, (np.inf, np.inf)
+        self.current: DampedNewton | InteriorPoint
+        if active_set is None or task.loss.curvature_support == np.inf:
+            self.current = DampedNewton(task, point)
+        else:
+            self.current = ActiveSet(task, point, active_set)
+
+    def choose_next(self, max_newton_steps: int = 40) -> bool:
+        """Choose the method of the next step; return whether there is one."""
+        method, (value, decrement) = self.current, self._before
+        if isinstance(method, InteriorPoint):
+            return not method.stalled
+        has_ended = method.stalled or (method.value >= value and method.decrement >= decrement)
+        if self._has_bound and (has_ended or self._newton_steps == max_newton_steps):
+            self.current = InteriorPoint(self._task, method.point)
+            return True
+        self._newton_steps, self._before = self._newton_steps + 1, (method.value, method.decrement)
+        return not has_ended

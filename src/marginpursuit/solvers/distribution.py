@@ -77,6 +77,7 @@ def solve_newton(machine: Machine, rows: AugmentedRows) -> MachineFit:
     newton = DampedNewton(task, task.start)
     status, last, iteration = Status.MAX_ITER, np.inf, 0
     while True:
+        newton.find_direction()
         gap = 0.5 * float(newton.gradient @ newton.gradient) / machine.unit(newton.value)
         machine.report(Progress(iteration, rows.n_passes, newton.value, gap))
         if gap <= machine.tol:

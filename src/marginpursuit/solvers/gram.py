@@ -67,81 +67,67 @@ class GramPreconditioner(Preconditioner):
     _inverses: dict[float, FloatArray] = field(default_factory=dict, init=False)
 
     def compute(self) -> None:
-        """Compute the Gram matrix, unless it is known; `apply` does so on first use."""
+        """Compute the Gram matrix and the majoriser, unless they are known."""
         if self.gram is None:
             self.gram = self.design.gram(self.weights, self.standardisation)
-
-    def factorise(self, alpha: float) -> Any:
-        """Return the Cholesky factor of the matrix plus the penalty, computed once."""
-        if alpha not in self._factors:
-            if self.matrix is None:
-                self.matrix = self._majoriser()
-            diagonal = np.zeros(self._size)
-            # Constant columns have a zero diagonal; any positive value keeps the factorisation
-            # valid, since their coefficient is fixed at zero.
-            constant = np.where(self.standardisation.varies, 0.0, 1.0)
-            diagonal[: self.design.n_columns] = alpha * self.unit + constant
-            self._factors[alpha] = _cholesky(self.matrix, diagonal, self._rounding())
-        return self._factors[alpha]
+        if self.matrix is None:
+            self.matrix = self._majoriser(self.gram)
 
     def apply(self, points: FloatArray, alpha: float) -> FloatArray:
-        """Solve with the matrix of this penalty.
+        """Solve with the matrix of this penalty, whose factor is computed once.
 
         For many points the product with the inverse is faster: several threads may compute
         products at the same time, while SciPy's triangular solves hold a lock.
         """
-        if self.policy.max_columns_per_inverse * len(points) >= self._size:
-            return points @ self._inverse(alpha)
-        return np.asarray(cho_solve(self.factorise(alpha), points.T, check_finite=False).T)
+        if alpha not in self._factors:
+            self._factors[alpha] = self._factorise(alpha)
+        factor = self._factors[alpha]
+        size = len(factor[0])
+        if self.policy.max_columns_per_inverse * len(points) < size:
+            return np.asarray(cho_solve(factor, points.T, check_finite=False).T)
+        if alpha not in self._inverses:
+            self._inverses[alpha] = np.asarray(cho_solve(factor, np.identity(size)))
+        return points @ self._inverses[alpha]
 
     def with_hessian(self, curvature: FloatArray) -> "GramPreconditioner":
         """Return the same with the Hessian, plus a small multiple of the majoriser."""
         slope = self.design.adjoint(curvature, self.standardisation)[:, np.newaxis]
         gram = self.design.gram(curvature, self.standardisation)
         hessian = np.block([[gram, slope], [slope.T, curvature.sum()]])
-        size = self._size
-        majoriser = self.policy.hessian_regularisation * self._majoriser()
-        return replace(self, matrix=hessian[:size, :size] + majoriser)
-
-    @property
-    def _size(self) -> int:
-        return self.design.n_columns + self.fit_intercept
-
-    def _majoriser(self) -> FloatArray:
-        """Return a matrix that bounds the Hessian of every loss from above."""
         self.compute()
         assert self.gram is not None
-        size = self._size
-        whole = block_diag(self.gram, np.ones((1, 1)))[:size, :size]
-        return np.asarray(self.fold_ratio * whole)
+        majoriser = self.policy.hessian_regularisation * self._majoriser(self.gram)
+        size = len(majoriser)
+        return replace(self, matrix=hessian[:size, :size] + majoriser)
 
-    def _inverse(self, alpha: float) -> FloatArray:
-        if alpha not in self._inverses:
-            identity = np.identity(self._size)
-            self._inverses[alpha] = np.asarray(cho_solve(self.factorise(alpha), identity))
-        return self._inverses[alpha]
+    def _majoriser(self, gram: FloatArray) -> FloatArray:
+        """Return a matrix that bounds the Hessian of every loss from above."""
+        size = len(gram) + self.fit_intercept
+        return np.asarray(self.fold_ratio * block_diag(gram, np.ones((1, 1)))[:size, :size])
 
-    def _rounding(self) -> float:
-        """Return the rounding error of the matrix; centring after summing adds to it."""
+    def _factorise(self, alpha: float) -> Any:
+        """Return the Cholesky factor of the matrix plus the penalty and its rounding error.
+
+        Centring after summing adds to the rounding error, and sums in float32 may have a larger
+        one: the addition grows until the matrix is positive definite.
+        """
+        self.compute()
+        assert self.matrix is not None
         design, z = self.design, self.standardisation
+        # Constant columns have a zero diagonal; any positive value keeps the factorisation valid,
+        # since their coefficient is fixed at zero.
+        diagonal = np.zeros(len(self.matrix))
+        diagonal[: design.n_columns] = alpha * self.unit + np.where(z.varies, 0.0, 1.0)
         offset = (z.mean * z.inverse_deviation) ** 2 if design.is_sparse else np.zeros(1)
-        return design.rounding * design.n_columns * (1.0 + float(np.max(offset, initial=0.0)))
-
-
-def _cholesky(matrix: FloatArray, diagonal: FloatArray, rounding: float) -> Any:
-    """Factorise the matrix plus a diagonal and its rounding error.
-
-    Sums in float32 may have a larger error; the addition then grows until the matrix is positive
-    definite.
-    """
-    with single_threaded_blas():
-        while True:
-            whole = matrix.copy()
-            whole.flat[:: len(matrix) + 1] += diagonal + rounding
-            try:
-                return cho_factor(whole, lower=True, overwrite_a=True)
-            except LinAlgError:
-                rounding *= 10.0
+        rounding = design.rounding * design.n_columns * (1.0 + float(np.max(offset, initial=0.0)))
+        with single_threaded_blas():
+            while True:
+                whole = self.matrix.copy()
+                whole.flat[:: len(whole) + 1] += diagonal + rounding
+                try:
+                    return cho_factor(whole, lower=True, overwrite_a=True)
+                except LinAlgError:
+                    rounding *= 10.0
 
 
 class GramSolver:
@@ -221,9 +207,6 @@ class GramSolver:
                         gap_factor=plan.gap_weight,
                         active_set=SMOOTH if plan.uses_active_set else None,
                     )
-        preconditioner = problem.prepared.preconditioner
-        if isinstance(preconditioner, GramPreconditioner):
-            preconditioner.factorise(float(problem.alphas[0]))
         first = minimise(problem, min_iter=plan.min_steps, max_iter=plan.max_steps, tol=plan.tol)
         if plan.accepts(first, problem.max_iter):
             return first
@@ -324,7 +307,6 @@ def _fit_subsample(problem: Problem) -> Problem | None:
         *(mean_unit(prepared.unit), prepared.fit_intercept),
         policy=policy,
     )
-    preconditioner.factorise(float(problem.alphas[0]))
     subsample = replace(
         subsample,
         prepared=replace(subsample.prepared, preconditioner=preconditioner),

@@ -24,6 +24,10 @@ class Preconditioner(ABC):
     #: Whether `with_hessian` is available.
     allows_hessian: bool = False
 
+    def compute(self) -> None:
+        """Compute what `apply` needs for every penalty, once."""
+        return None
+
     @abstractmethod
     def apply(self, points: FloatArray, alpha: float) -> FloatArray:
         """Return the inverse times each point, one per row."""

@@ -1,23 +1,32 @@
-r"""Algorithm 1 of the paper as printed: the reference that the other solvers are tested against.
+r"""Algorithm 1 of the paper: as a function with every choice open, and as a solver.
 
 .. math::
 
     w_{t+1} = w_t + \frac{s\,a}{n} \sum_i \psi\Bigl(\frac{\gamma - y_i \langle w_t, x_i\rangle}{s}
     \Bigr) y_i x_i
 
-for T steps of one size a, without stopping rule or projection. The step must be below
-2/(κ + v), v the mean of ‖x‖² and κ the strong convexity, a condition that the paper states only in
-a proof (E17). Every κ ≥ 0 permits a < 2/v at most; the default 1/v is admissible for all, since
-κ ≤ v. With an intercept or a penalty the gradient includes their terms, and v grows by 1 and by the
-penalty.
+for T steps of one size a, without stopping rule or projection. `margin_pursuit_descent` takes these
+steps for two classes. The solver takes them for all tasks of a problem, and is the reference that
+the other solvers are tested against.
+
+The step must be below 2/(κ + v), v the mean of ‖x‖² and κ the strong convexity, a condition that
+the paper states only in a proof (E17). Every κ ≥ 0 permits a < 2/v at most; the default 1/v is
+admissible for all, since κ ≤ v. With an intercept or a penalty the gradient includes their terms,
+and v grows by 1 and by the penalty.
 """
 
-from typing import ClassVar
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import ArrayLike
+from scipy import sparse
 
-from marginpursuit._validation import FloatArray
-from marginpursuit.design import Standardisation
+from marginpursuit._validation import FloatArray, between, count, inside, positive, scalar
+from marginpursuit.design import MemoryDesign, Standardisation
+from marginpursuit.location import variance_scale
+from marginpursuit.losses import MarginLoss
 from marginpursuit.solvers._problem import (
     Prepared,
     Problem,
@@ -29,8 +38,16 @@ from marginpursuit.solvers._problem import (
     request_unit,
 )
 from marginpursuit.solvers.preconditioners import ScalarPreconditioner
+from marginpursuit.tasks import Labels, Tasks
 
-__all__ = ["SteepestDescentSolver", "prepare_raw"]
+__all__ = [
+    "DescentPath",
+    "SteepestDescentSolver",
+    "checked_rows",
+    "checked_start",
+    "margin_pursuit_descent",
+    "prepare_raw",
+]
 
 
 def prepare_raw(request: Request) -> Prepared:
@@ -100,21 +117,36 @@ class SteepestDescentSolver:
         history: list[Progress] = []
         decreases = np.zeros((problem.max_iter, len(tasks)))
         before = np.zeros(len(tasks))
-        for iteration in range(problem.max_iter + 1):
-            values, gradients = problem.value_and_gradient(points, tasks)
+        for iteration, (points, values, ahead) in enumerate(_iterates(problem, lambda t: size)):
             passes = problem.prepared.design.n_passes
             history.append(Progress(iteration, passes, float(values.mean()), float("nan")))
             if iteration > 0:
                 decreases[iteration - 1] = before - values
-            before = values
-            is_last = iteration == problem.max_iter
-            points = points if is_last else points - size * gradients
-            problem.tell(history[-1], None if is_last else points)
+            last, before = points, values
+            problem.tell(history[-1], ahead)
         gaps = _remaining_decrease(decreases) / problem.relative_to(values)
         return Solution(
-            *(problem.split(points), values, gaps, Status.ALL_STEPS),
+            *(problem.split(last), values, gaps, Status.ALL_STEPS),
             *(problem.max_iter, tuple(history)),
         )
+
+
+def _iterates(
+    problem: Problem, size: Callable[[int], float]
+) -> Iterator[tuple[FloatArray, FloatArray, FloatArray | None]]:
+    """Yield each iterate, its values, and the next iterate; None after `max_iter` steps.
+
+    `size` returns the step size of step t = 0, 1, ....
+    """
+    tasks = np.arange(len(problem.tasks))
+    points = problem.join(*problem.start)
+    for t in range(problem.max_iter):
+        values, gradients = problem.value_and_gradient(points, tasks)
+        ahead = points - size(t) * gradients
+        yield points, values, ahead
+        points = ahead
+    values, _ = problem.value_and_gradient(points, tasks)
+    yield points, values, None
 
 
 def _remaining_decrease(decreases: FloatArray) -> FloatArray:
@@ -130,3 +162,164 @@ def _remaining_decrease(decreases: FloatArray) -> FloatArray:
     fraction = np.divide(last, half_way, out=np.full_like(last, 0.5), where=is_falling)
     ratio = fraction ** (1.0 / max(1, n_steps - 1 - (n_steps - 1) // 2))
     return np.asarray(np.maximum(last, 0.0) * ratio / (1.0 - ratio))
+
+
+@dataclass(frozen=True, slots=True)
+class DescentPath:
+    """All iterates of `margin_pursuit_descent`.
+
+    Attributes
+    ----------
+    path : ndarray of shape (n_steps + 1, n_features)
+        The iterates, from the start to the last.
+    objective : ndarray of shape (n_steps + 1,)
+        The mean loss of each iterate.
+    steps : ndarray of shape (n_steps,)
+        The step sizes.
+    loss : MarginLoss
+        The loss, with its margin level and scale.
+    """
+
+    path: FloatArray
+    objective: FloatArray
+    steps: FloatArray
+    loss: MarginLoss
+
+    @property
+    def coef(self) -> FloatArray:
+        """The last iterate."""
+        return np.asarray(self.path[-1])
+
+
+def margin_pursuit_descent(
+    X: Any,
+    y: ArrayLike,
+    *,
+    margin: float,
+    scale: float | None = None,
+    k: float = 2.0,
+    start: ArrayLike | None = None,
+    step: float | Callable[[int], float] | None = None,
+    n_steps: int,
+    on_step: Callable[[int, FloatArray], None] | None = None,
+) -> DescentPath:
+    r"""Run Algorithm 1 of the paper, margin pursuit by steepest descent, and return all iterates.
+
+    Parameters
+    ----------
+    X : {array-like, CSR matrix} of shape (n_samples, n_features)
+        Training samples with finite values. There is no intercept.
+    y : array-like of shape (n_samples,)
+        Labels, -1 or +1.
+    margin : float
+        The margin level γ > 0.
+    scale : float, optional
+        The scale s > 0. By default k Var(m)/γ (:func:`~marginpursuit.location.variance_scale`) with
+        m the margins of `start`. The paper takes the variance of the margins of a score that does
+        not exist yet (E34). Where the margins of the start are all equal, as for a start at zero,
+        the variance is γ²/4, the largest one that margins of a least-squares fit to γ can have.
+    k : float, default=2.0
+        The factor k > 0 of the default scale.
+    start : array-like of shape (n_features,), optional
+        The first iterate w₀; by default zero.
+    step : float or callable, optional
+        The step size α > 0, or a function that returns that of step t = 0, 1, .... By default 1/v,
+        v the mean of ‖x‖². The paper's proof needs α < 2/(κ + v), κ the strong convexity (E17).
+    n_steps : int
+        The number T of steps.
+    on_step : callable, optional
+        Called after each step with the number of steps taken and the iterate.
+
+    Returns
+    -------
+    DescentPath
+        The iterates in `path`, with their objectives, the step sizes and the loss.
+
+    See Also
+    --------
+    stochastic_margin_pursuit : The learner of the paper's experiments.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from marginpursuit.solvers import margin_pursuit_descent
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(200, 3))
+    >>> y = np.sign(X @ [2.0, -1.0, 0.5])
+    >>> found = margin_pursuit_descent(X, y, margin=1.0, n_steps=100)
+    >>> found.path.shape
+    (101, 3)
+    >>> found.loss
+    MarginLoss(margin=1.0, scale=0.5, overconfidence=1.0, rho='catoni')
+    >>> bool(np.all(np.diff(found.objective) <= 0))
+    True
+    """
+    n_steps = count("n_steps", n_steps)
+    matrix, sign, weights = checked_rows(X, y)
+    weights = weights / weights.sum()
+    d = matrix.shape[1]
+    coef = np.zeros(d) if start is None else checked_start(start, d)
+    level = scalar("margin", positive("margin", margin))
+    if scale is None:
+        scale = _default_scale(sign * np.asarray(matrix @ coef).ravel(), level, k)
+    loss = MarginLoss(level, scale)
+    with MemoryDesign(matrix) as design:
+        request = Request(design, weights[np.newaxis], (loss,), "absolute", 0.0, False)
+        tasks = Tasks.of(Labels((sign > 0).astype(np.intp), 2), weights, loss)
+        first = coef[:, np.newaxis], np.zeros(1)
+        problem = Problem(prepare_raw(request), tasks, np.zeros(1), first, n_steps, tol=0.0)
+        default = float(problem.precondition(np.ones((1, d)), np.arange(1)).min())
+        sizes = _step_sizes(default if step is None else step, n_steps)
+        path, objective = np.empty((n_steps + 1, d)), np.empty(n_steps + 1)
+        for t, (points, values, _) in enumerate(_iterates(problem, lambda t: float(sizes[t]))):
+            path[t], objective[t] = points[0], values[0]
+            if on_step is not None and t > 0:
+                on_step(t, path[t].copy())
+    return DescentPath(path, objective, sizes, loss)
+
+
+def _default_scale(margins: FloatArray, level: float, k: float) -> float:
+    """Return k Var(m)/γ, with γ²/4 for the variance of equal margins."""
+    variance = float(np.var(margins))
+    return float(variance_scale(variance if variance > 0 else level * level / 4.0, level, k))
+
+
+def _step_sizes(step: float | Callable[[int], float], n_steps: int) -> FloatArray:
+    sizes = [step(t) for t in range(n_steps)] if callable(step) else np.full(n_steps, step)
+    return positive("step", sizes)
+
+
+def checked_start(start: ArrayLike, n_features: int) -> FloatArray:
+    """Return a copy of the first coefficients; raise a ValueError for another shape."""
+    coef = inside("start", start, -np.inf, np.inf)
+    if coef.shape != (n_features,):
+        raise ValueError(f"start must have shape {(n_features,)}; got {coef.shape}")
+    return coef.copy()
+
+
+def checked_rows(
+    X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None
+) -> tuple[Any, FloatArray, FloatArray]:
+    """Return the matrix with rows in memory order, the signs, and weights with maximum 1."""
+    is_sparse = sparse.issparse(X)
+    matrix: Any = X.tocsr() if is_sparse else np.asarray(X)
+    if is_sparse and not matrix.has_canonical_format:
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+    if matrix.ndim != 2 or 0 in matrix.shape:
+        raise ValueError(f"X must have rows and columns; got shape {matrix.shape}")
+    inside("X", matrix.data if is_sparse else matrix, -np.inf, np.inf)
+    sign = between("y", y, -1.0, 1.0)
+    if sign.shape != matrix.shape[:1] or np.any(np.abs(sign) != 1):
+        raise ValueError(
+            f"y must contain -1 or +1 for each of {matrix.shape[0]} samples; got shape "
+            f"{sign.shape} with values {np.unique(sign)[:5]}"
+        )
+    weights = np.ones(len(sign)) if sample_weight is None else sample_weight
+    weights = between("sample_weight", weights, 0.0, np.finfo(np.float64).max)
+    if weights.shape != sign.shape or not np.any(weights):
+        raise ValueError(
+            f"sample_weight must have shape {sign.shape} and a positive entry; got shape "
+            f"{weights.shape} with maximum {weights.max(initial=0.0):g}"
+        )
+    return matrix, sign, weights / weights.max()

@@ -21,10 +21,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
 
 from marginpursuit._kernels import Descent
-from marginpursuit._validation import FloatArray, between, count, inside, positive, scalar
+from marginpursuit._validation import FloatArray, count, positive, scalar
 from marginpursuit.design import Design, MemoryDesign
 from marginpursuit.location import consistent_quantile_scale, quantile_scale
 from marginpursuit.losses import MarginLoss
@@ -46,7 +45,7 @@ from marginpursuit.solvers.sampling import (
     doubling_stages,
     random_generator,
 )
-from marginpursuit.solvers.steepest import prepare_raw
+from marginpursuit.solvers.steepest import checked_rows, checked_start, prepare_raw
 
 __all__ = ["StochasticPath", "StochasticSolver", "stochastic_margin_pursuit"]
 
@@ -246,12 +245,12 @@ def stochastic_margin_pursuit(
     n_before = count("steps_before", steps_before, 0)
     size = None if step is None else scalar("step", positive("step", step))
     rescaling = _checked_rescaling(rescale_after, rescale_rule, delta)
-    matrix, sign, weights = _checked_data(X, y, sample_weight)
+    matrix, sign, weights = checked_rows(X, y, sample_weight)
     at_steps = ascending_counts(
         "checkpoints", n_steps if checkpoints is None else checkpoints, n_steps
     )
     random, d = random_generator(random_state), matrix.shape[1]
-    coef = _random_start(random, (d,)) if start is None else _checked_start(start, d)
+    coef = _random_start(random, (d,)) if start is None else checked_start(start, d)
     path = _path_from(coef, loss.scale, at_steps)
     descent = replace(
         _margin_descent(loss, alpha, sign, size, halved_penalty),
@@ -336,38 +335,3 @@ def _margin_descent(
 def _random_start(random: Any, shape: tuple[int, ...]) -> FloatArray:
     """Return random coefficients with an expected squared norm of 1 per task."""
     return np.asarray(random.standard_normal(shape) / np.sqrt(shape[0]))
-
-
-def _checked_start(start: ArrayLike, n_features: int) -> FloatArray:
-    coef = inside("start", start, -np.inf, np.inf)
-    if coef.shape != (n_features,):
-        raise ValueError(f"start must have shape {(n_features,)}; got {coef.shape}")
-    return coef.copy()
-
-
-def _checked_data(
-    X: Any, y: ArrayLike, sample_weight: ArrayLike | None
-) -> tuple[Any, FloatArray, FloatArray]:
-    """Return the matrix with rows in memory order, the signs, and weights with maximum 1."""
-    is_sparse = sparse.issparse(X)
-    matrix: Any = X.tocsr() if is_sparse else np.asarray(X)
-    if is_sparse and not matrix.has_canonical_format:
-        matrix = matrix.copy()
-        matrix.sum_duplicates()
-    if matrix.ndim != 2 or 0 in matrix.shape:
-        raise ValueError(f"X must have rows and columns; got shape {matrix.shape}")
-    inside("X", matrix.data if is_sparse else matrix, -np.inf, np.inf)
-    sign = between("y", y, -1.0, 1.0)
-    if sign.shape != matrix.shape[:1] or np.any(np.abs(sign) != 1):
-        raise ValueError(
-            f"y must contain -1 or +1 for each of {matrix.shape[0]} samples; got shape "
-            f"{sign.shape} with values {np.unique(sign)[:5]}"
-        )
-    weights = np.ones(len(sign)) if sample_weight is None else sample_weight
-    weights = between("sample_weight", weights, 0.0, np.finfo(np.float64).max)
-    if weights.shape != sign.shape or not np.any(weights):
-        raise ValueError(
-            f"sample_weight must have shape {sign.shape} and a positive entry; got shape "
-            f"{weights.shape} with maximum {weights.max(initial=0.0):g}"
-        )
-    return matrix, sign, weights / weights.max()
