@@ -6,13 +6,13 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find src -type f -not -name '*.pyc') pyproject.toml meson.build
 
-.PHONY: demo test coverage lint bench fuzz clean
+.PHONY: demo test coverage lint docs bench fuzz clean
 
 demo: $(VENV)/demo
 	$(BIN)/marginpursuit demo --output out
 
 # One process per processor. The coverage of lines and branches takes half as long again.
-TESTS = -n auto --dist worksteal --doctest-modules --doctest-glob='*.md' --pyargs marginpursuit tests README.md
+TESTS = -n auto --dist worksteal --doctest-modules --doctest-glob='*.md' --pyargs marginpursuit tests docs README.md
 test: $(VENV)/installed
 	$(BIN)/python -m pytest $(TESTS)
 
@@ -24,6 +24,11 @@ lint: $(VENV)/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The documentation site, in out/site; warnings are errors. The examples of the gallery run.
+docs: $(VENV)/docs
+	$(BIN)/codespell --config .codespellrc
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going -b html docs out/site
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/run.py
@@ -42,6 +47,10 @@ INSTALL = PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pip install --quiet --no-build-
 
 $(VENV)/installed: $(VENV)/tools $(SOURCES)
 	$(INSTALL) ".[dev]"
+	touch $@ $(VENV)/demo
+
+$(VENV)/docs: $(VENV)/tools $(SOURCES)
+	$(INSTALL) ".[docs]"
 	touch $@ $(VENV)/demo
 
 $(VENV)/demo: $(VENV)/tools $(SOURCES)

@@ -264,9 +264,9 @@ def quantile_scale(
 ) -> Elementwise:
     r"""Scale of the paper's experiments: :math:`s = \sqrt{n q/(2\lambda\log(1/\delta))}`.
 
-    Here q is a quantile of the |m|. This is the rule as printed, for reproducing the experiments.
-    It uses q, which has the unit of a margin, as a variance, and therefore depends on the unit of
-    the margins (E20); :func:`consistent_quantile_scale` does not.
+    Here q is a quantile of the absolute values. This is the rule as printed, for reproducing the
+    experiments. It uses q, which has the unit of a margin, as a variance, and therefore depends on
+    the unit of the margins (E20); :func:`consistent_quantile_scale` does not.
 
     Parameters
     ----------
@@ -277,7 +277,7 @@ def quantile_scale(
     delta : float, default=0.05
         The confidence level, in (0, 1).
     quantile : float, default=0.75
-        Which quantile of the |m| is taken, in [0, 1].
+        Which quantile of the absolute values is taken, in [0, 1].
 
     Returns
     -------
@@ -301,9 +301,9 @@ def consistent_quantile_scale(
 ) -> Elementwise:
     r"""Scale from a quantile, in the unit of the margins: :math:`s = q\sqrt{n/(2\log(2/\delta))}`.
 
-    The quantile q of the |m| replaces the standard deviation in :func:`confidence_scale`. This
-    version of :func:`quantile_scale` agrees with the lemma that the paper refers to (E20): the
-    variance is q², and the penalty does not enter.
+    The quantile q of the absolute values replaces the standard deviation in
+    :func:`confidence_scale`. This version of :func:`quantile_scale` agrees with the lemma that the
+    paper refers to (E20): the variance is q², and the penalty does not enter.
 
     Parameters
     ----------
@@ -312,7 +312,7 @@ def consistent_quantile_scale(
     delta : float, default=0.05
         The confidence level, in (0, 1).
     quantile : float, default=0.75
-        Which quantile of the |m| is taken, in [0, 1].
+        Which quantile of the absolute values is taken, in [0, 1].
 
     Returns
     -------

@@ -141,7 +141,7 @@ def location_bound(
 
 @dataclass(frozen=True, repr=False, slots=True)
 class LocationBiasBound(Parts):
-    """The terms of the bound on the bias; see `location_bias_bound`.
+    r"""The terms of the bound on the bias; see `location_bias_bound`.
 
     Attributes
     ----------
@@ -154,7 +154,7 @@ class LocationBiasBound(Parts):
     expansion : float or None
         -m₃/(6s²), the first term of estimate - mean; None without the third and fourth moments.
     remainder : float or None
-        A bound on |estimate - mean - expansion|, of order 1/s³.
+        A bound on \|estimate - mean - expansion\|, of order 1/s³.
     """
 
     bound: float
@@ -179,21 +179,21 @@ def location_bias_bound(
     of a sample, and at every scale. Let θ be the estimate, μ the mean, D = θ - μ, v the variance,
     and F(t) = Eψ((t - x)/s), which vanishes at θ.
 
-    *Cubic.* |ψ(u) - u| ≤ |u|³/6 gives s|F(μ)| ≤ E|x - μ|³/(6s²), and ψ'(u) ≥ 1 - u²/2 gives
-    sF'(t) ≥ 1 - (v + (t - μ)²)/(2s²). So |D| is at most the smallest root of
-    3pD - D³ = E|x - μ|³ with p = 2s² - v,
+    *Cubic.* \|ψ(u) - u\| ≤ \|u\|³/6 gives s\|F(μ)\| ≤ E\|x - μ\|³/(6s²), and ψ'(u) ≥ 1 - u²/2 gives
+    sF'(t) ≥ 1 - (v + (t - μ)²)/(2s²). So \|D\| is at most the smallest root of
+    3pD - D³ = E\|x - μ\|³ with p = 2s² - v,
 
     .. math:: 2\sqrt p\, \sin\left(\tfrac13 \arcsin \frac{E|x - \mu|^3}{2p^{3/2}}\right)
               = \frac{E|x - \mu|^3}{6s^2} (1 + O(s^{-2})),
 
-    if p > 0 and the root exists, that is, E|x - μ|³ ≤ 2p^{3/2}.
+    if p > 0 and the root exists, that is, E\|x - μ\|³ ≤ 2p^{3/2}.
 
-    *Spread.* |D| ≤ √v at every scale. Since ψ(u) = ∫ clip(u, -k, k) k dk over k in (0, √2), it is
+    *Spread.* \|D\| ≤ √v at every scale. Since ψ(u) = ∫ clip(u, -k, k) k dk over k in (0, √2), it is
     enough that E clip(u, -k, k) > 0 for every k > 0 and every u of mean 1 and variance at most 1.
     Below the clip lies a parabola of positive expectation: k - 2k(u - 2)²/(2 + k)² if k ≤ 2/3,
     k - (u - 2)²/(8 - 4k) if 2/3 ≤ k ≤ 3/2, and u - (u - 1)²/(4k - 4) if k ≥ 3/2.
 
-    *Remainder.* |ψ(u) - u + u³/6| ≤ Cu⁴ with C = 0.03064, the largest (√2/12)(k - 1)²(k + 2)/k⁴
+    *Remainder.* \|ψ(u) - u + u³/6\| ≤ Cu⁴ with C = 0.03064, the largest (√2/12)(k - 1)²(k + 2)/k⁴
     (at k = (√33 - 1)/2, u = √2 k). Hence
 
     .. math:: \left|D + \frac{m_3}{6s^2}\right| \le \frac{|D| v}{2s^2} + \frac{|D|^3}{6s^2}

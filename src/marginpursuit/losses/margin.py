@@ -183,7 +183,7 @@ class MarginLoss:
     def link(self, score: Any) -> Any:
         """Return the probability of the positive class whose optimal score is given; unchecked.
 
-        It is the same for every overconfidence; see :func:`margin_link`.
+        It is the same for every overconfidence; see `margin_link`.
 
         Parameters
         ----------

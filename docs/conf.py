@@ -1,0 +1,78 @@
+"""Settings of the documentation site; `make docs` builds it into out/site."""
+
+import sys
+from importlib.metadata import version as installed_version
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
+
+project = "marginpursuit"
+author = "The marginpursuit developers"
+copyright = author  # noqa: A001 (Sphinx reads this name)
+version = release = installed_version("marginpursuit")
+language = "en-GB"
+
+extensions = [
+    "myst_parser",
+    "numpydoc",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.intersphinx",
+    "sphinx.ext.mathjax",
+    "sphinx_design",
+    "sphinx_gallery.gen_gallery",
+    "generated_pages",
+    "markdown_twins",
+]
+source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
+exclude_patterns = ["_templates", "_extensions", "README.md"]
+templates_path = ["_templates"]
+nitpicky = True
+# Inventories of other projects are not downloaded: the site builds without a network.
+intersphinx_mapping: dict[str, tuple[str, str | None]] = {}
+nitpick_ignore_regex = [
+    # Names of scikit-learn, NumPy and other packages have no inventory here.
+    ("py:.*", r"(sklearn|numpy|scipy|torch|dask|pandas|polars|matplotlib|collections|typing)\..*"),
+]
+
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 4
+
+autosummary_generate = True
+autodoc_typehints = "none"
+autodoc_member_order = "groupwise"
+numpydoc_show_class_members = False
+numpydoc_xref_param_type = False
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "gallery",
+    "filename_pattern": r"plot_",
+    "abort_on_example_error": True,
+    "remove_config_comments": True,
+    "show_memory": False,
+    "download_all_examples": False,
+    "plot_gallery": True,
+    "doc_module": ("marginpursuit",),
+    "backreferences_dir": "api/examples",
+    "inspect_global_variables": True,
+    "default_thumb_file": None,
+    "matplotlib_animations": False,
+    "reset_modules": ("matplotlib",),
+}
+
+html_theme = "pydata_sphinx_theme"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_title = f"marginpursuit {release}"
+html_copy_source = False
+html_show_sourcelink = False
+html_theme_options = {
+    "github_url": "https://github.com/marginpursuit/marginpursuit",
+    "navbar_align": "left",
+    "header_links_before_dropdown": 8,
+    "show_prev_next": True,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": ["copyright"],
+    "footer_end": [],
+}
