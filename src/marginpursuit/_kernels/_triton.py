@@ -120,22 +120,9 @@ def sweep(
 ) -> FloatArray:
     """Return the gradient, the value and the slope of one task, as one array.
 
-    Parameters
-    ----------
-    matrix : torch.Tensor of shape (n_rows, n_columns)
-        The rows, of one of `DTYPES`, contiguous along a row.
-    codes : torch.Tensor of shape (n_rows,)
-        The class of each row; `positive` is the one of sign +1.
-    positive : int
-        The positive class.
-    weights : torch.Tensor of shape (n_rows,)
-        Weights in float64 that sum to one; all may share one place in memory.
-    coef : ndarray of shape (n_columns,)
-        Coefficients.
-    intercept : float
-        The intercept.
-    loss : Loss
-        The loss, with kernel parameters.
+    The matrix is of one of `DTYPES` and contiguous along a row. Rows of the class `positive` have
+    the sign +1. Weights are float64 and sum to one; all may share one place in memory. The loss has
+    kernel parameters.
     """
     n_rows, n_columns = matrix.shape
     unit = _unit(loss)
@@ -202,14 +189,7 @@ def launch(
 def moments(matrix: Any, weights: Any, centre: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return the sums of weight times centred row, and times its squares, added up in float64.
 
-    Parameters
-    ----------
-    matrix : torch.Tensor of shape (n_rows, n_columns)
-        The rows, of one of `DTYPES`, contiguous along a row.
-    weights : torch.Tensor of shape (n_rows,)
-        Weights in float64; all may share one place in memory.
-    centre : ndarray of shape (n_columns,)
-        What is subtracted from each row, in float32.
+    Matrix and weights are as in `sweep`; `centre` is subtracted from each row, in float32.
     """
     n_rows, n_columns = matrix.shape
     tiling, programs = _shares(matrix)

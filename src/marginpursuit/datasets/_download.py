@@ -27,30 +27,13 @@ def download(
     attempts: int = 4,
     pause: float = 1.0,
 ) -> None:
-    """Download `url` to `target`.
+    """Download an http: or https: address to a file, whose folder is created if missing.
 
     Bytes are written to ``target.partial``, from which a later call resumes. The file is renamed to
-    `target` once it is complete and its hash is correct.
-
-    Parameters
-    ----------
-    url : str
-        An address that begins with http: or https:.
-    target : Path
-        The file; its folder is created if missing.
-    sha256 : str or None
-        The expected SHA-256 hash; None if unknown.
-    progress : callable
-        Called with the bytes so far and their total.
-    attempts : int, default=4
-        Number of attempts if the server cannot be reached or the connection ends early.
-    pause : float, default=1.0
-        Seconds before the second attempt; the pause doubles with each further attempt.
-
-    Raises
-    ------
-    DownloadError
-        If the server refuses, cannot be reached or stops early, or the hash is wrong.
+    `target` once it is complete and its SHA-256 hash, if known, is correct. `progress` is called
+    with the bytes so far and their total. The pause before the second attempt, in seconds, doubles
+    with each further attempt. Raises a DownloadError if the server refuses, cannot be reached or
+    stops early, or if the hash is wrong.
     """
     if not url.startswith(("http:", "https:")):
         raise ValueError(f"url must begin with http: or https:; got {url!r}")

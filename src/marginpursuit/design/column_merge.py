@@ -42,20 +42,9 @@ def merge_columns(
 ) -> ColumnMerge | None:
     """Merge the columns of a CSR matrix that have non-zeros in one row only.
 
-    Parameters
-    ----------
-    matrix : CSR matrix
-        The rows.
-    min_fraction : float, default=0.125
-        The fraction of the columns that must disappear: below it, the copy costs more than the
-        passes it speeds up (news20, one class: 5.7 s to 3.3 s with half the columns merged).
-    magnitudes : tuple of float
-        The range of values whose squares neither over- nor underflow.
-
-    Returns
-    -------
-    ColumnMerge or None
-        None where too few columns disappear, or values are outside the range.
+    None where less than `min_fraction` of the columns would disappear: the copy then costs more
+    than the passes it speeds up (news20, one class: 5.7 s to 3.3 s with half the columns merged).
+    None also where values are outside of `magnitudes`, whose squares neither over- nor underflow.
     """
     n_columns = matrix.shape[1]
     values = matrix.data.astype(np.float64)

@@ -258,18 +258,9 @@ def margin_link(rho: Rho, score: Any, level: Any, scale: Any) -> Any:
 def stacked(losses: Sequence[Any], place: Callable[[FloatArray], Any]) -> Evaluation:
     """Return a function of margins and weights that evaluates a loss for each column.
 
-    Parameters
-    ----------
-    losses : sequence of Loss
-        The loss of each column of the margins; they offer `value_and_derivative`.
-    place : callable
-        Turns a NumPy vector of parameters into an array of the library and dtype of the margins.
-
-    Returns
-    -------
-    callable
-        It takes margins of shape (n_rows, n_tasks) and weights that broadcast with them, and
-        returns weighted losses and weighted derivatives.
+    It returns weighted losses and weighted derivatives. The losses offer `value_and_derivative`;
+    `place` turns a NumPy vector of parameters into an array of the library and dtype of the
+    margins.
     """
     first = losses[0]
     if isinstance(first, MarginLoss) and all(

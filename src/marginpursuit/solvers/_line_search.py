@@ -34,24 +34,10 @@ def backtrack(
 ) -> tuple[float, float]:
     """Halve the step size until f(t) < f(0) + c t f'(0) (Armijo's condition).
 
-    Parameters
-    ----------
-    value_at : callable
-        The function f of the step size.
-    value, slope : float
-        f(0) and f'(0).
-    first : float, default=1.0
-        The first step size.
-    sufficient_decrease : float, default=1e-4
-        The factor c, as in Nocedal and Wright, *Numerical Optimization*, section 3.1; 0 accepts any
-        decrease.
-    max_halvings : int, default=40
-        The number of step sizes that are tried; 2⁻⁴⁰ is below the rounding of most directions.
-
-    Returns
-    -------
-    step, value : float
-        The step size and f there; 0 and f(0) if no step size satisfies the condition.
+    `value` and `slope` are f(0) and f'(0), `first` is the first step size, and c is
+    `sufficient_decrease`, as in Nocedal and Wright, *Numerical Optimization*, section 3.1; 0
+    accepts any decrease. Returns the step size and f there; 0 and f(0) if no step size satisfies
+    the condition. 2⁻⁴⁰ is below the rounding of most directions.
     """
     step = first
     for _ in range(max_halvings):
@@ -77,26 +63,12 @@ def expand(
 def exact_step(
     line: Line, slope: float, *, flatness: float = 0.1, max_evaluations: int = 20
 ) -> float:
-    r"""Return a step size at which the derivative of a convex function is nearly zero.
+    """Return a step size at which the derivative of a convex function is nearly zero.
 
     False position in the Illinois variant, from a first step size of 1, which Newton's method
-    accepts close to the minimiser. Brackets shrink by at least a tenth in each evaluation.
-
-    Parameters
-    ----------
-    line : Line
-        The function f.
-    slope : float
-        f'(0) < 0.
-    flatness : float, default=0.1
-        The search ends where \|f'(t)\| ≤ flatness · \|f'(0)\| and f(t) ≤ f(0).
-    max_evaluations : int, default=20
-        The number of derivatives that are evaluated.
-
-    Returns
-    -------
-    float
-        The step size t, with f(t) ≤ f(0).
+    accepts close to the minimiser. Brackets shrink by at least a tenth in each evaluation of f', of
+    which there are at most `max_evaluations`. The search ends where |f'(t)| ≤ flatness · |f'(0)|
+    and f(t) ≤ f(0); `slope` is f'(0) < 0.
     """
     low, slope_low, high, slope_high = 0.0, slope, np.inf, np.inf
     step, last, start = 1.0, 0.0, line.value(0.0)

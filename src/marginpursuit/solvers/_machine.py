@@ -205,16 +205,7 @@ class ConjugateHinge(HingeLoss):
 class MachineTask(SingleTask):
     """A machine as a task with a dense quadratic form Q.
 
-    Parameters
-    ----------
-    machine : Machine
-        The machine.
-    rows : AugmentedRows
-        The rows.
-    loss : Loss
-        The loss of all rows, without `weights`.
-    weights : ndarray of shape (n_rows,)
-        The weights of the loss.
+    `loss` is that of all rows, without `weights`, which are its weights.
     """
 
     scale, averages_curvature, zero_above = 1.0, False, np.inf

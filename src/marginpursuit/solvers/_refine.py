@@ -16,19 +16,10 @@ from marginpursuit.solvers._single_task import ProblemTask
 
 
 def solve_newton(problem: Problem) -> Solution:
-    """Minimise by Newton's method.
+    """Minimise by Newton's method, for any loss with a bounded curvature.
 
-    For a loss without conjugate the gap is half the squared Newton decrement.
-
-    Parameters
-    ----------
-    problem : Problem
-        The problem, prepared by `prepare_gram`, for any loss with a bounded curvature.
-
-    Returns
-    -------
-    Solution
-        The minimiser.
+    The problem is prepared by the solver "gram". For a loss without conjugate the gap is half the
+    squared Newton decrement.
     """
     return refine(problem, at_start(problem))
 
@@ -36,16 +27,8 @@ def solve_newton(problem: Problem) -> Solution:
 def solve_hinge(problem: Problem) -> Solution:
     """Minimise the risk of a hinge with a rounded corner by an active-set method.
 
-    Parameters
-    ----------
-    problem : Problem
-        The problem, prepared by `prepare_gram`, for a `MarginLoss` without overconfidence. The
-        closer the start to the minimiser, the fewer rows become active.
-
-    Returns
-    -------
-    Solution
-        The minimiser.
+    The problem is prepared by the solver "gram", for a `MarginLoss` without overconfidence. The
+    closer the start to the minimiser, the fewer rows become active.
     """
     return refine(problem, at_start(problem), active_set=HINGE)
 
@@ -65,22 +48,10 @@ def refine(
 ) -> Solution:
     """Take each task from a first solution to the tolerance; several tasks in parallel.
 
-    Parameters
-    ----------
-    problem : Problem
-        The problem.
-    first : Solution
-        The solution to start from.
-    gap_factor : float, default=1.0
-        A task has converged if its Newton decrement and `gap_factor` times the bound on its duality
-        gap meet the tolerance. For a loss without conjugate the decrement decides.
-    active_set : ActiveSetPolicy, optional
-        Begin with an active-set method, for a loss without overconfidence.
-
-    Returns
-    -------
-    Solution
-        The refined solution; its history continues that of `first`.
+    A task has converged if its Newton decrement and `gap_factor` times the bound on its duality gap
+    meet the tolerance. For a loss without conjugate the decrement decides. With `active_set`, for a
+    loss without overconfidence, an active-set method comes first. The history continues that of
+    `first`.
     """
     points, value, gap = problem.join(*first.linear), first.value.copy(), first.gap.copy()
     history, n_iter, converged = list(first.history), first.n_iter, True

@@ -38,21 +38,8 @@ def catoni_estimate(
 ) -> tuple[float, FloatArray]:
     """Estimate the mean of losses, and the influence of each: the gradient over the weight.
 
-    Parameters
-    ----------
-    losses : ndarray of shape (n_rows,)
-        Losses.
-    weights : ndarray of shape (n_rows,)
-        Weights of sum one.
-    scale : float
-        The scale s; infinite for the mean.
-    influence : {"truncated", "wide"}
-        The influence function.
-
-    Returns
-    -------
-    float, ndarray of shape (n_rows,)
-        The estimate, and influences whose weighted mean is one.
+    The weights sum to one, and the weighted mean of the influences is one. An infinite scale gives
+    the mean.
     """
     if scale == np.inf:
         return float(weights @ losses), np.ones(len(losses))
@@ -79,30 +66,12 @@ def minimise_catoni_risk(
     decrease_fraction: float = 0.1,
     tolerance_fraction: float = 0.3,
 ) -> tuple[RobustSolution, float]:
-    """Minimise the estimate, starting at the minimiser of the mean.
+    """Minimise the estimate, starting at the minimiser of the mean; return also the scale.
 
-    The iterations stop where the first-order decrease is less than the tolerance times the value.
-
-    Parameters
-    ----------
-    risk : Risk
-        The risk of one class against the rest.
-    scale : float or callable
-        The scale, or a function that returns it for the losses at the minimiser of the mean.
-    influence : {"truncated", "wide"}
-        The influence function.
-    max_iter : int
-        The largest number of iterations.
-    report : callable
-        Receives the progress.
-    decrease_fraction, tolerance_fraction : float
-        A weighted risk is minimised until its gap is at most `decrease_fraction` of the decrease,
-        or `tolerance_fraction` of the tolerance.
-
-    Returns
-    -------
-    RobustSolution, float
-        The minimiser and the scale.
+    The scale may be a function of the losses at the minimiser of the mean. The iterations stop
+    where the first-order decrease is less than the tolerance times the value. A weighted risk is
+    minimised until its gap is at most `decrease_fraction` of the decrease, or `tolerance_fraction`
+    of the tolerance.
     """
     tol = tolerance_fraction * risk.tol
     # A scale that depends on the losses needs the exact minimiser of the mean.

@@ -46,26 +46,10 @@ class CoordinatePolicy:
 
 
 def solve_matrix(machine: Machine, gram: FloatArray, rng: Any) -> MachineFit:
-    """Solve in the feature space of a kernel.
+    """Solve in the feature space of a kernel matrix, which is overwritten.
 
-    Parameters
-    ----------
-    machine : Machine
-        The machine.
-    gram : ndarray of shape (n_rows, n_rows)
-        The kernel matrix, positive semidefinite; it is overwritten.
-    rng : Generator or RandomState
-        The random number generator for the order of the variables.
-
-    Returns
-    -------
-    MachineFit
-        The solution; `coef` are the coefficients of the expansion in the rows.
-
-    Raises
-    ------
-    FloatingPointError
-        If the kernel matrix is not positive semidefinite.
+    The coefficients of the solution are those of the expansion in the rows. Raises a
+    FloatingPointError if the kernel matrix is not positive semidefinite.
     """
     root = np.sqrt(machine.weights)
     unit, c = machine.sign * root, machine.variance
@@ -123,19 +107,8 @@ def _whiten(
 def solve_rows(machine: Machine, rows: AugmentedRows, rng: Any) -> MachineFit:
     """Solve for rows without a kernel, dense or sparse.
 
-    Parameters
-    ----------
-    machine : Machine
-        The machine; a variance term needs an n_columns x n_columns matrix.
-    rows : AugmentedRows
-        The rows.
-    rng : Generator or RandomState
-        The random number generator for the order of the variables.
-
-    Returns
-    -------
-    MachineFit
-        The solution; the coefficient of the constant column, if any, is last.
+    A variance term needs an n_columns x n_columns matrix. The coefficient of the constant column,
+    if any, is last.
     """
     metric, start = None, machine.mean * rows.adjoint(machine.weights * machine.sign)
     if machine.variance > 0:

@@ -26,19 +26,9 @@ __all__ = ["solve_interior_point", "solve_newton"]
 
 
 def solve_interior_point(machine: Machine, rows: AugmentedRows) -> MachineFit:
-    """Minimise the objective of LDM.
+    """Minimise the objective of LDM, whose terms are linear between 0 and `upper`.
 
-    Parameters
-    ----------
-    machine : Machine
-        The machine, with terms that are linear between 0 and `upper`.
-    rows : AugmentedRows
-        The rows.
-
-    Returns
-    -------
-    MachineFit
-        The solution; the coefficient of the constant column, if any, is last.
+    The coefficient of the constant column, if any, is last.
     """
     upper = machine.terms.upper
     task = MachineTask(machine, rows, ConjugateHinge(), upper)
@@ -59,19 +49,9 @@ def solve_interior_point(machine: Machine, rows: AugmentedRows) -> MachineFit:
 
 
 def solve_newton(machine: Machine, rows: AugmentedRows) -> MachineFit:
-    """Minimise the objective of ODM.
+    """Minimise the objective of ODM, with quadratic terms and without variance and mean.
 
-    Parameters
-    ----------
-    machine : Machine
-        The machine, with quadratic terms and without variance and mean.
-    rows : AugmentedRows
-        The rows.
-
-    Returns
-    -------
-    MachineFit
-        The solution; the coefficient of the constant column, if any, is last.
+    The coefficient of the constant column, if any, is last.
     """
     task = MachineTask(machine, rows, TermLosses(machine.terms), np.ones(rows.n_rows))
     newton = DampedNewton(task, task.start)

@@ -31,15 +31,8 @@ class KernelStorage:
 class KernelRows:
     """Rows given by their kernel values.
 
-    Parameters
-    ----------
-    kernel : callable
-        ``kernel(a, b)`` returns the kernel between the rows with indices `a` and those with indices
-        `b`, as a C-ordered float64 array of shape (len(a), len(b)).
-    n_rows : int
-        The number of rows.
-    storage : KernelStorage
-        Limits on the memory for kernel values.
+    ``kernel(a, b)`` returns the kernel between the rows with indices `a` and those with indices
+    `b`, as a C-ordered float64 array of shape (len(a), len(b)).
     """
 
     def __init__(
@@ -66,16 +59,9 @@ class KernelRows:
         return scores
 
     def descend(self, descents: Sequence[Descent], sampler: RowSampler, n_steps: int) -> None:
-        """Take `n_steps` steps of each descent; all descents use the same sampled rows.
+        """Take `n_steps` steps of each descent, which has one coefficient for each row.
 
-        Parameters
-        ----------
-        descents : sequence of Descent
-            With one coefficient for each row.
-        sampler : RowSampler
-            The source of the rows.
-        n_steps : int
-            The number of steps.
+        All descents use the same sampled rows.
         """
         if self._cached is not None:
             for descent in descents:

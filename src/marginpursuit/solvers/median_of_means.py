@@ -44,21 +44,9 @@ def median_of_means(
 ) -> tuple[float, FloatArray]:
     """Return the median of block means for one random partition, and its gradient in the losses.
 
-    Parameters
-    ----------
-    losses : ndarray of shape (n_rows,)
-        Losses.
-    weights : ndarray of shape (n_rows,)
-        Weights. A row belongs to one block with its whole weight; a row without weight to none.
-    n_blocks : int
-        The number K of blocks, odd and at most the number of rows with weight.
-    generator : Generator
-        The random number generator.
-
-    Returns
-    -------
-    float, ndarray of shape (n_rows,)
-        The estimate, and the weights of the rows of the median block, divided by their sum.
+    The number of blocks is odd, and at most the number of rows with weight. A row belongs to one
+    block with its whole weight; a row without weight to none. The gradient is the weights of the
+    rows of the median block, divided by their sum.
     """
     rows = np.flatnonzero(weights)
     block = generator.permutation(np.arange(len(rows)) % n_blocks)
@@ -79,30 +67,11 @@ def minimise_median_of_means(
     report: Callable[[Progress], None],
     policy: MedianOfMeansPolicy | None = None,
 ) -> tuple[RobustSolution, int]:
-    """Minimise the median of means, averaged over partitions.
+    """Minimise the median of means, averaged over partitions; return also the number of blocks.
 
-    The iterations stop where the new weights lower the weighted risk of the point by less than the
-    tolerance times the value.
-
-    Parameters
-    ----------
-    risk : Risk
-        The risk of one class against the rest.
-    block_rule : callable
-        Returns the number of blocks for the scores of small coefficients.
-    generator : Generator
-        The random number generator.
-    max_iter : int
-        The largest number of iterations with averaging.
-    report : callable
-        Receives the progress.
-    policy : MedianOfMeansPolicy, optional
-        Constants of the iterations.
-
-    Returns
-    -------
-    RobustSolution, int
-        The minimiser and the number of blocks.
+    `block_rule` returns the number of blocks for the scores of small coefficients. The iterations
+    stop where the new weights lower the weighted risk of the point by less than the tolerance times
+    the value, or after `max_iter` of them with averaging.
     """
     policy = policy or MedianOfMeansPolicy()
     origin, loose = risk.origin(), policy.tolerance_fraction * risk.tol

@@ -108,29 +108,12 @@ class Risk:
         max_iter: int = 1000,
         max_copied_fraction: float = 0.5,
     ) -> Point:
-        """Minimise a weighted risk.
+        """Minimise the risk with other weights, of sum one, from a point.
 
-        Parameters
-        ----------
-        weights : ndarray of shape (n_rows,)
-            Weights of sum one.
-        start : Point
-            The point to start from.
-        penalty : float, default=0.0
-            A penalty of the coefficients of standardised columns; 0 is the penalty of the risk.
-        tol : float
-            The relative gap at which to stop. A solver that does not bound the gap uses `EXACT`.
-        enough : float, default=0.0
-            Stop also where the gap is at most this multiple of the decrease.
-        max_iter : int, default=1000
-            The largest number of iterations.
-        max_copied_fraction : float, default=0.5
-            The rows with weight are copied if they are less than this fraction of all rows.
-
-        Returns
-        -------
-        Point
-            The minimiser.
+        A positive `penalty` is one of the coefficients of standardised columns, in place of that of
+        the risk. The minimisation stops at a relative gap of `tol`, or of `EXACT` by a solver that
+        does not bound the gap; also where the gap is at most `enough` times the decrease. The rows
+        with weight are copied if they are less than `max_copied_fraction` of all rows.
         """
         prepared, alpha = self.prepared, self.alpha
         if penalty > 0:

@@ -71,27 +71,9 @@ def minimise_on_sphere(
 ) -> Solution:
     """Minimise until `n_compared` steps lower the value by less than `tol` times the value.
 
-    Parameters
-    ----------
-    problem : SphereProblem
-        The problem.
-    start : ndarray of shape (n_columns + 1,)
-        Coefficients of norm one, and the intercept. The result has no larger value.
-    max_iter : int
-        The largest number of steps.
-    tol : float
-        The tolerance, relative to the value.
-    report : callable
-        Receives the progress.
-    first_angle : float, default=0.1
-        The angle of the first step, in radians.
-    n_compared : int, default=5
-        The number of steps whose decrease is compared with the tolerance.
-
-    Returns
-    -------
-    Solution
-        The point; `gap` is the decrease of the last `n_compared` steps, relative to the value.
+    The start is coefficients of norm one and the intercept; the result has no larger value. Its gap
+    is the decrease of the last `n_compared` steps, relative to the value. The first step has an
+    angle of `first_angle`, in radians.
     """
     tiny = 1e-12  # the least value that counts, and the relative gradient that counts as zero
     point, margins = start, problem.margins(start)
