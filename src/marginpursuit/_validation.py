@@ -27,7 +27,9 @@ def real(name: str, value: ArrayLike) -> FloatArray:
     if array.dtype.kind not in "biuf":
         raise TypeError(f"{name} must hold real numbers; got {short(value)}, dtype {array.dtype}")
     floats = array.astype(np.float64, copy=False)
-    _refuse(np.isnan(floats), name, floats, "must not be NaN")
+    is_bad = np.isnan(floats)
+    if is_bad.any():
+        _refuse(is_bad, name, floats, "must not be NaN")
     return floats
 
 
@@ -42,23 +44,28 @@ def scalar(name: str, value: ArrayLike) -> float:
 def positive(name: str, value: ArrayLike) -> FloatArray:
     """Return `value` as float64; refuse numbers outside (0, inf)."""
     floats = real(name, value)
-    _refuse(~((floats > 0) & (floats < np.inf)), name, floats, "must be positive and finite")
+    is_good = (floats > 0) & (floats < np.inf)
+    if not is_good.all():
+        _refuse(~is_good, name, floats, "must be positive and finite")
     return floats
 
 
 def between(name: str, value: ArrayLike, low: float, high: float) -> FloatArray:
     """Return `value` as float64; refuse numbers outside [low, high]."""
     floats = real(name, value)
-    rule = f"must be in [{_text(low)}, {_text(high)}]"
-    _refuse(~((floats >= low) & (floats <= high)), name, floats, rule)
+    is_good = (floats >= low) & (floats <= high)
+    if not is_good.all():
+        _refuse(~is_good, name, floats, f"must be in [{_text(low)}, {_text(high)}]")
     return floats
 
 
 def inside(name: str, value: ArrayLike, low: float, high: float) -> FloatArray:
     """Return `value` as float64; refuse numbers outside the open interval (low, high)."""
     floats = real(name, value)
-    rule = f"must be strictly between {_text(low)} and {_text(high)}"
-    _refuse(~((floats > low) & (floats < high)), name, floats, rule)
+    is_good = (floats > low) & (floats < high)
+    if not is_good.all():
+        rule = f"must be strictly between {_text(low)} and {_text(high)}"
+        _refuse(~is_good, name, floats, rule)
     return floats
 
 
@@ -86,6 +93,18 @@ def checked_sparse(X: Any) -> Any:
         return _checked_coordinates(X)
     _check_rows(X) if X.format == "lil" else _check_diagonals(X)
     return X
+
+
+def without_duplicates(matrix: Any) -> Any:
+    """Return a CSR matrix whose stored entries are unique: a copy if they are not.
+
+    Products of a matrix sum duplicate entries; products of its squares would not.
+    """
+    if matrix.has_canonical_format:
+        return matrix
+    matrix = matrix.copy()
+    matrix.sum_duplicates()
+    return matrix
 
 
 def _checked_compressed(X: Any) -> Any:
@@ -179,11 +198,11 @@ def like(result: FloatArray, *inputs: ArrayLike) -> Elementwise:
         return result.astype(np.float32 if narrow else np.float64, copy=False)[()]
 
 
-def _refuse(bad: NDArray[np.bool_], name: str, values: FloatArray, rule: str) -> None:
-    if np.any(bad):
-        first = np.argwhere(bad)[0]
-        where = f" at index {tuple(int(i) for i in first)}" if first.size else ""
-        raise ValueError(f"{name} {rule}; got {_text(values[tuple(first)])}{where}")
+def _refuse(is_bad: NDArray[np.bool_], name: str, values: FloatArray, rule: str) -> NoReturn:
+    """Raise a ValueError for the first bad value."""
+    first = np.argwhere(is_bad)[0]
+    where = f" at index {tuple(int(i) for i in first)}" if first.size else ""
+    raise ValueError(f"{name} {rule}; got {_text(values[tuple(first)])}{where}")
 
 
 def _text(number: float) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from marginpursuit._validation import checked_sparse, count
+from marginpursuit._validation import checked_sparse, count, without_duplicates
 
 __all__ = ["BlockResults", "Blocks"]
 
@@ -320,14 +320,9 @@ def call_loader(block: int, load: Callable[[], Any]) -> Any:
 
 def as_matrix(rows: Any) -> Any:
     """Return the result of a loader as an array, or as a CSR matrix without duplicate entries."""
-    is_sparse = sparse.issparse(rows)
-    if not is_sparse:
+    if not sparse.issparse(rows):
         return np.asarray(rows)
-    rows = checked_sparse(rows).tocsr()
-    if not rows.has_canonical_format:  # moments square the stored entries, which must be unique
-        rows = rows.copy()
-        rows.sum_duplicates()
-    return rows
+    return without_duplicates(checked_sparse(rows).tocsr())
 
 
 def row_slice(vector: NDArray[Any], span: slice) -> NDArray[Any]:

@@ -27,7 +27,13 @@ from marginpursuit._namespaces import (
     to_host,
     to_numpy,
 )
-from marginpursuit._validation import FloatArray, between, checked_sparse, scalar
+from marginpursuit._validation import (
+    FloatArray,
+    between,
+    checked_sparse,
+    scalar,
+    without_duplicates,
+)
 from marginpursuit.blocks import Blocks, as_blocks, is_dask
 from marginpursuit.classifiers._finite import refuse_missing
 from marginpursuit.classifiers._progress import warn
@@ -187,11 +193,7 @@ class InputChecks:
         refuse_mixed("y", y)
         matrix, target = self._read(X, y=y, reset=reset)
         check_classification_targets(target)
-        is_sparse = sparse.issparse(matrix)
-        if is_sparse and not matrix.has_canonical_format:
-            # Products of X sum duplicate entries; products of its squares would not.
-            matrix = matrix.copy()
-            matrix.sum_duplicates()
+        matrix = without_duplicates(matrix) if sparse.issparse(matrix) else matrix
         return matrix, np.asarray(target)
 
     def _read_device_arrays(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:

@@ -23,7 +23,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
-from marginpursuit._validation import FloatArray, between, count, inside, positive, scalar
+from marginpursuit._validation import (
+    FloatArray,
+    between,
+    checked_sparse,
+    count,
+    inside,
+    positive,
+    scalar,
+    without_duplicates,
+)
 from marginpursuit.design import MemoryDesign, Standardisation
 from marginpursuit.location import variance_scale
 from marginpursuit.losses import MarginLoss
@@ -302,10 +311,7 @@ def checked_rows(
 ) -> tuple[Any, FloatArray, FloatArray]:
     """Return the matrix with rows in memory order, the signs, and weights with maximum 1."""
     is_sparse = sparse.issparse(X)
-    matrix: Any = X.tocsr() if is_sparse else np.asarray(X)
-    if is_sparse and not matrix.has_canonical_format:
-        matrix = matrix.copy()
-        matrix.sum_duplicates()
+    matrix: Any = without_duplicates(checked_sparse(X).tocsr()) if is_sparse else np.asarray(X)
     if matrix.ndim != 2 or 0 in matrix.shape:
         raise ValueError(f"X must have rows and columns; got shape {matrix.shape}")
     inside("X", matrix.data if is_sparse else matrix, -np.inf, np.inf)
