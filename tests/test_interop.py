@@ -113,6 +113,8 @@ def test_xgboost_trains_with_the_loss():
     assert np.mean((scores > 0) == y_test) > 0.85
 
 
+# CatBoost compiles methods that do not use self, and warns of others.
+@pytest.mark.filterwarnings("ignore:Can't optim.*calc_ders_range:UserWarning")
 def test_catboost_trains_with_the_loss():
     catboost = pytest.importorskip("catboost")
     X, y, X_test, y_test = binary_data()

@@ -7,7 +7,7 @@ import torch
 from marginpursuit.losses import JointLoss, MarginLoss
 
 
-class _Value(torch.autograd.Function):
+class _Value(torch.autograd.Function):  # type: ignore[misc]
     """φ of margins, with φ' as its derivative."""
 
     @staticmethod
@@ -22,7 +22,7 @@ class _Value(torch.autograd.Function):
         return grad * _Derivative.apply(margins, ctx.loss), None
 
 
-class _Derivative(torch.autograd.Function):
+class _Derivative(torch.autograd.Function):  # type: ignore[misc]
     """φ' of margins, with φ'' as its derivative."""
 
     @staticmethod
@@ -40,7 +40,7 @@ class _Derivative(torch.autograd.Function):
         return grad * torch.where(residual < 0, loss.overconfidence * curvature, curvature), None
 
 
-class TorchMarginLoss(torch.nn.Module):
+class TorchMarginLoss(torch.nn.Module):  # type: ignore[misc]
     """The loss of `marginpursuit.interop.torch_loss`."""
 
     def __init__(self, loss: MarginLoss, reduction: str) -> None:

@@ -329,16 +329,17 @@ def jax_loss(
         weight = jnp.where(m > loss.margin, loss.overconfidence, 1.0)
         return jnp.where(weight > 0, loss.margin - m, 0.0), weight
 
-    @jax.custom_jvp
-    def of_margin(m: Any) -> Any:
+    def value(m: Any) -> Any:
         residual, weight = residual_and_weight(m)
         return formulas.scaled_value(jnp, jnp.abs(residual), loss.scale, weight)
 
-    @of_margin.defjvp
-    def _(primals: Any, tangents: Any) -> Any:
+    def value_and_tangent(primals: Any, tangents: Any) -> Any:
         residual, weight = residual_and_weight(primals[0])
         size = weight * formulas.scaled_influence(jnp, jnp.abs(residual), loss.scale)
-        return of_margin(primals[0]), -jnp.copysign(size, residual) * tangents[0]
+        return value(primals[0]), -jnp.copysign(size, residual) * tangents[0]
+
+    of_margin = jax.custom_jvp(value)
+    of_margin.defjvp(value_and_tangent)
 
     def evaluate(scores: Any, target: Any) -> Any:
         scores = jnp.asarray(scores)
@@ -402,8 +403,8 @@ def _joint_derivatives(
 
 def _curvature(loss: MarginLoss, margins: FloatArray, hessian: str) -> FloatArray:
     if hessian == "exact":
-        return np.maximum(loss.curvature(margins), _LEAST_CURVATURE)
+        return np.asarray(np.maximum(loss.curvature(margins), _LEAST_CURVATURE))
     residual = loss.margin - margins
     with np.errstate(invalid="ignore", divide="ignore"):
         ratio = np.where(residual == 0, 1.0, -np.asarray(loss.derivative(margins)) / residual)
-    return np.maximum(ratio, _LEAST_CURVATURE)
+    return np.asarray(np.maximum(ratio, _LEAST_CURVATURE))
