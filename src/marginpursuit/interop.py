@@ -149,14 +149,19 @@ class _CatBoostObjective:
 
     def calc_ders_range(
         self,
-        approxes: Sequence[Sequence[float]],
+        approxes: Sequence[float],
         targets: Sequence[float],
         weights: Sequence[float] | None,
     ) -> list[tuple[float, float]]:
-        scores = np.asarray(approxes[0], dtype=np.float64)
-        weight = None if weights is None else np.asarray(weights, dtype=np.float64)
-        pair = _derivatives(self._loss, np.asarray(targets), scores, weight, self._hessian)
+        # CatBoost's containers have a length and entries, and NumPy does not read them as arrays.
+        scores, labels = _entries(approxes), _entries(targets)
+        weight = None if weights is None else _entries(weights)
+        pair = _derivatives(self._loss, labels, scores, weight, self._hessian)
         return list(zip((-pair[0]).tolist(), (-pair[1]).tolist(), strict=True))
+
+
+def _entries(values: Sequence[float]) -> FloatArray:
+    return np.array([values[i] for i in range(len(values))], dtype=np.float64)
 
 
 def catboost_objective(
@@ -193,7 +198,7 @@ def catboost_objective(
     Examples
     --------
     >>> from marginpursuit.interop import catboost_objective
-    >>> catboost_objective().calc_ders_range([[0.0, 3.0]], [1.0, 1.0], None)
+    >>> catboost_objective().calc_ders_range([0.0, 3.0], [1.0, 1.0], None)
     [(0.8333333333333334, -0.8333333333333334), (0.0, -0.001)]
     """
     _check_hessian(hessian)
