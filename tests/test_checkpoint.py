@@ -130,7 +130,7 @@ def load():
     time.sleep(0.1)
     return X
 model = MarginPursuitClassifier.as_published(
-    checkpoint=sys.argv[1], scale=0.5, overconfidence=0.5, tol=1e-10
+    checkpoint=sys.argv[1], scale=0.5, overconfidence=0.5, tol=1e-10, solver="gram"
 )
 model.fit(Blocks([load], [len(X)]), y)
 """
@@ -149,7 +149,9 @@ def test_a_process_that_is_killed_leaves_a_whole_checkpoint(path):
     finally:
         process.kill()
         process.wait(10)
-    whole = MarginPursuitClassifier.as_published(**SETTINGS).fit(X, y)
-    rest = MarginPursuitClassifier.as_published(checkpoint=path, **SETTINGS).fit(X, y)
+    whole = MarginPursuitClassifier.as_published(**SETTINGS, solver="gram").fit(X, y)
+    rest = MarginPursuitClassifier.as_published(checkpoint=path, **SETTINGS, solver="gram").fit(
+        X, y
+    )
     assert_allclose(rest.objective_, whole.objective_, rtol=1e-9)
     assert rest.n_passes_ < whole.n_passes_

@@ -12,7 +12,6 @@ from marginpursuit import (
     MedianOfMeansClassifier,
     ODMClassifier,
     PegasosClassifier,
-    RobustGradientClassifier,
 )
 
 PURSUIT = [
@@ -45,7 +44,6 @@ DEFAULTS = [
     MedianOfMeansClassifier(),
     ODMClassifier(),
     PegasosClassifier(),
-    RobustGradientClassifier(),
 ]
 SETTINGS = [
     *(MarginPursuitClassifier.as_published(**setting) for setting in PURSUIT),
@@ -55,8 +53,6 @@ SETTINGS = [
     *(ODMClassifier(tol=1e-13, random_state=0, **setting) for setting in MACHINES),
     *(CatoniRiskClassifier(**setting) for setting in CATONI),
     *(MedianOfMeansClassifier(**setting) for setting in MEDIAN),
-    RobustGradientClassifier(loss="logistic", class_weight="balanced"),
-    RobustGradientClassifier(estimate="geometric_median", n_blocks=1, alpha=0.01),
 ]
 
 # Checks that fail with default parameters, and why.

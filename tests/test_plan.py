@@ -8,9 +8,10 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from solver_problems import make, normal
 
+from marginpursuit import _kernels
 from marginpursuit.blocks import Blocks
 from marginpursuit.design import BlockDesign, MemoryDesign, design_for
-from marginpursuit.losses import HingeLoss, LogisticLoss, MarginLoss
+from marginpursuit.losses import HingeLoss, JointLoss, LogisticLoss, MarginLoss
 from marginpursuit.solvers import SOLVERS, Policy, Request, plan, plan_gram
 from marginpursuit.solvers._problem import request_unit
 from marginpursuit.tasks import Labels, Tasks
@@ -29,6 +30,10 @@ def zeros(n_rows, n_columns):
 
 
 SINGLE_FITS = [
+    (zeros(5000, 127), "newton", "one compiled call"),
+    (zeros(5000, 128), "gram", "saves more sweeps than it costs"),
+    (zeros(1 << 17, 15), "newton", "one compiled call"),
+    (zeros((1 << 17) + 1, 15), "gram", "saves more sweeps than it costs"),
     (zeros(5000, 2048), "gram", "saves more sweeps than it costs"),
     (zeros(5000, 2049), "lbfgs", "too large"),
     (zeros(10, 5000), "gram", "Gram matrix of the rows"),
@@ -38,6 +43,8 @@ SINGLE_FITS = [
 @pytest.mark.parametrize(("X", "solver", "reason"), SINGLE_FITS)
 def test_the_table_of_single_fits(X, solver, reason):
     chosen = plan(request(X))
+    if _kernels.newton is None and solver == "newton":
+        solver, reason = "gram", "saves more sweeps than it costs"
     assert chosen.solver == solver
     assert reason in chosen.reason
     assert f"{X.shape[0]} rows x {X.shape[1]} columns" in str(chosen)
@@ -105,12 +112,22 @@ def test_the_unit_of_a_row_is_the_weighted_median_of_the_squared_norms(kind):
 
 
 def test_a_policy_changes_the_plan():
-    X = zeros(5000, 100)
+    X = zeros(5000, 200)
     assert plan(request(X)).solver == "gram"
     assert plan(request(X, policy=Policy(max_gram_columns=99))).solver == "lbfgs"
 
 
+@pytest.mark.skipif(_kernels.newton is None, reason="installed without the compiled kernels")
+def test_a_joint_task_counts_the_coefficients_of_all_classes():
+    joint = JointLoss(MarginLoss(overconfidence=0.0))
+    for n_problems, solver in ((6, "newton"), (7, "gram")):
+        asked = request(zeros(200, 20), loss=joint, n_problems=n_problems)
+        assert plan(asked).solver == solver
+
+
 REFUSALS = [
+    ("newton", sparse.csr_matrix((9, 3)), {}, "dense rows in memory"),
+    ("newton", Blocks([lambda: np.zeros((9, 3))]), {}, "dense rows in memory"),
     ("dual", np.zeros((9, 3)), {}, "needs a CSR matrix in memory"),
     ("dual", sparse.csr_matrix((9, 3)), {"unit": "column"}, "one penalty for all coefficients"),
     ("dual", sparse.csr_matrix((9, 3)), {"alpha": 0.0}, "alpha > 0; got 0"),

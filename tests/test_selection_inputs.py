@@ -19,7 +19,14 @@ from marginpursuit.classifiers._link import FittedLink
 from marginpursuit.selection.policy import SelectionPolicy
 
 # Below a tolerance of 1e-4, rows in memory are swept in float64 too.
-GRID = {"scales": [2.0, 0.5], "overconfidences": [0.0, 1.0], "alphas": [1e-1, 1e-3], "tol": 5e-5}
+# One solver for rows in memory and elsewhere: two solvers differ by their tolerance.
+GRID = {
+    "scales": [2.0, 0.5],
+    "overconfidences": [0.0, 1.0],
+    "alphas": [1e-1, 1e-3],
+    "tol": 5e-5,
+    "solver": "gram",
+}
 
 
 def narrow():

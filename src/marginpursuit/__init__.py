@@ -18,7 +18,6 @@ from marginpursuit.classifiers import (
     MedianOfMeansClassifier,
     ODMClassifier,
     PegasosClassifier,
-    RobustGradientClassifier,
 )
 from marginpursuit.model_files import load_model, save_model
 from marginpursuit.selection import MarginPursuitClassifierCV
@@ -32,7 +31,6 @@ __all__ = [
     "MedianOfMeansClassifier",
     "ODMClassifier",
     "PegasosClassifier",
-    "RobustGradientClassifier",
     "__version__",
     "blocks",
     "bounds",

@@ -30,6 +30,11 @@ task_losses = _fastest.task_losses
 #: The joint loss of several classes, likewise; None for NumPy, where `JointLoss` evaluates it.
 joint_losses: Any = None if _compiled is None else _compiled.joint_losses
 
+#: Newton's method for several tasks on dense rows, and the multiple to which the columns of these
+#: are padded; None for NumPy.
+newton: Any = None if _compiled is None else _compiled.newton
+ROW_PADDING: int = 1 if _compiled is None else _compiled.ROW_PADDING
+
 #: One half of the two-loop recursion of a quasi-Newton method, for many tasks.
 lbfgs_loop = _fastest.lbfgs_loop
 
@@ -44,6 +49,7 @@ TILE_PADDING: int = 1 if _compiled is None else _compiled.TILE_PADDING
 TILE_GROUP: int = 1 if _compiled is None else _compiled.TILE_GROUP
 
 __all__ = [
+    "ROW_PADDING",
     "TILE_GROUP",
     "TILE_PADDING",
     "TILE_TASKS",
@@ -53,6 +59,7 @@ __all__ = [
     "csr_gram",
     "joint_losses",
     "lbfgs_loop",
+    "newton",
     "rows",
     "sweep_tiles",
     "task_losses",

@@ -119,6 +119,27 @@ cdef extern from "sweep.h" nogil:
         const Py_ssize_t *codes
         const double *weight
         const double *intercept
+        double *margins
+    enum:
+        NEWTON_PADDING
+    ctypedef struct newton_t:
+        const double *rows
+        Py_ssize_t n_rows, n_columns, stride, n_scores
+        const Py_ssize_t *codes
+        Py_ssize_t positive
+        loss_t loss
+        double temperature
+        const double *weight
+        const double *penalty
+        int has_intercept, is_strict
+        double tol, certain, least
+        Py_ssize_t max_iter
+        double *point
+        double *work
+        double value, gap
+        Py_ssize_t n_iter
+        int status
+    Py_ssize_t newton_doubles(Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t)
     ctypedef struct kernels_t:
         void (*sweep)(layout_t, int, const matrix_t *, Py_ssize_t, Py_ssize_t,
                       sweep_t *) noexcept nogil
@@ -142,6 +163,7 @@ cdef extern from "sweep.h" nogil:
         void (*tiles)(const float *, Py_ssize_t, Py_ssize_t, Py_ssize_t, tiles_t *) noexcept nogil
         void (*joint_losses)(const joint_t *, Py_ssize_t, double *, double *,
                              double *) noexcept nogil
+        void (*newton)(newton_t *) noexcept nogil
     int usable_levels()
     const kernels_t *kernels_at(int level)
 
@@ -450,9 +472,77 @@ def joint_losses(
     read_loss(row, 0, &joint.loss)
     joint.temperature, joint.n_classes = temperature, n_classes
     joint.codes, joint.weight, joint.intercept = &codes[first], &weights[first], &intercept[0]
+    joint.margins = NULL
     with nogil:
         kernels.joint_losses(&joint, n, &scores[0, 0], &value, &slope[0])
     return value
+
+
+#: The multiple to which `newton` expects the columns of its rows to be padded with zeros.
+ROW_PADDING = NEWTON_PADDING
+
+
+def newton(
+    const double[:, ::1] rows not None, problem, double[:, ::1] points not None,
+    double[:, ::1] results not None, Py_ssize_t first, Py_ssize_t last, str level=BEST,
+):
+    """Minimise the objectives of tasks [first, last) by Newton's method, one after the other.
+
+    `problem` is a `NewtonTasks`. A row of `points` holds the coefficients of a task, which are read
+    as the start. A row of `results` receives value, gap, number of iterations and status.
+    """
+    cdef const double[:, ::1] parameters = problem.losses
+    cdef const double[:, ::1] weights = problem.weights
+    cdef const double[:, ::1] penalty = problem.penalty
+    cdef const double[::1] tol = problem.tol, least = problem.least
+    cdef const double[::1] temperature = problem.temperature
+    cdef const Py_ssize_t[::1] codes = problem.codes, positive = problem.positive
+    cdef const Py_ssize_t[::1] fold = problem.fold
+    cdef const kernels_t *kernels = kernels_at(level_of(level))
+    cdef Py_ssize_t n_tasks = points.shape[0], k
+    cdef newton_t t
+    t.n_rows, t.stride, t.n_scores = rows.shape[0], rows.shape[1], problem.n_scores
+    t.n_columns, t.max_iter = problem.n_columns, problem.max_iter
+    t.has_intercept, t.certain = problem.has_intercept, problem.certain
+    t.is_strict = problem.is_strict
+    if t.n_rows < 1 or t.n_scores < 1 or not 1 <= t.n_columns <= t.stride:
+        raise ValueError("Newton's method needs at least one row, one column and one score")
+    if t.stride % NEWTON_PADDING:
+        raise ValueError(f"rows must be padded to a multiple of {NEWTON_PADDING} columns")
+    if not 0 <= first <= last <= n_tasks:
+        raise IndexError(f"tasks [{first}, {last}) are not within {n_tasks} tasks")
+    for name, length in (
+        ("tol", tol.shape[0]), ("least", least.shape[0]), ("temperature", temperature.shape[0]),
+        ("positive", positive.shape[0]), ("fold", fold.shape[0]), ("penalty", penalty.shape[0]),
+        ("results", results.shape[0]),
+    ):
+        check_length(name, length, n_tasks)
+    check_losses(parameters, n_tasks)
+    check_length("codes", codes.shape[0], t.n_rows)
+    check_length("weights", weights.shape[1], t.n_rows)
+    check_length("a row of penalty", penalty.shape[1], t.n_columns)
+    check_length("a row of points", points.shape[1], t.n_scores * t.n_columns)
+    check_length("a row of results", results.shape[1], 4)
+    for k in range(n_tasks):
+        if not 0 <= fold[k] < weights.shape[0]:
+            raise IndexError(f"fold {fold[k]} is not within {weights.shape[0]} folds")
+        if t.n_scores > 1 and not temperature[k] > 0:
+            raise ValueError("a joint loss needs a positive temperature")
+    if t.n_scores > 1:
+        check_inside("codes", codes, t.n_scores)
+    t.rows, t.codes = &rows[0, 0], &codes[0]
+    cdef Py_ssize_t size = newton_doubles(t.n_rows, t.n_columns, t.stride, t.n_scores)
+    cdef double[::1] work = array("d", bytes(8 * size))
+    t.work = &work[0]
+    with nogil:
+        for k in range(first, last):
+            read_loss(parameters, k, &t.loss)
+            t.positive, t.temperature = positive[k], temperature[k]
+            t.weight, t.penalty = &weights[fold[k], 0], &penalty[k, 0]
+            t.tol, t.least, t.point = tol[k], least[k], &points[k, 0]
+            kernels.newton(&t)
+            results[k, 0], results[k, 1] = t.value, t.gap
+            results[k, 2], results[k, 3] = <double>t.n_iter, <double>t.status
 
 
 #: The multiples to which `sweep_tiles` expects columns, and rows of coefficients, to be padded, and

@@ -85,6 +85,7 @@ static void joint_losses(const joint_t *joint, ptrdiff_t n, double *scores, doub
         }
         for (ptrdiff_t i = 0; i < here; i++)
             margin[i] = own[i] - top[i] - joint->temperature * log(total[i]);
+        if (joint->margins) memcpy(joint->margins + first, margin, size);
         s.weight = joint->weight + first;
         apply_loss(&state, &s, 0, here, margin); /* now the derivatives in the margins */
         for (ptrdiff_t i = 0; i < here; i++) factor[i] = -margin[i] / total[i];

@@ -242,7 +242,7 @@ static double curvature_at(const loss_t *loss, double residual)
 }
 
 /* Writes margins and curvatures of the rows [first, first + n), where wanted, from their scores. */
-static void write_rows(const sweep_t *s, ptrdiff_t first, ptrdiff_t n, const double *scores)
+static inline void write_rows(const sweep_t *s, ptrdiff_t first, ptrdiff_t n, const double *scores)
 {
     for (ptrdiff_t i = 0; i < n; i++) {
         const double margin = s->sign[first + i] * (scores[i] + s->intercept);

@@ -307,7 +307,10 @@ static double add_dot(ptrdiff_t n, double factor, const double *x, double *y, co
 #define tiles NULL
 #endif
 
+void JOIN(newton, LEVEL)(newton_t *); /* newton.c */
+
 const kernels_t JOIN(kernels, LEVEL) = {
     sweep,       scores,    adjoint, squares, norms, row_squares, task_losses,
     sweep_tasks, dual_pass, add_dot, descend, tiles, joint_losses,
+    JOIN(newton, LEVEL),
 };

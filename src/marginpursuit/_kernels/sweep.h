@@ -122,7 +122,46 @@ typedef struct {
     const ptrdiff_t *codes;  /* the class of each row */
     const double *weight;    /* sample weights, one per row */
     const double *intercept; /* one per class */
+    double *margins;         /* out: the joint margin of each row; may be NULL */
 } joint_t;
+
+/* Newton's method for one task on dense rows; see newton.c. */
+enum { NEWTON_PADDING = 16 };
+
+typedef enum { NEWTON_CONVERGED, NEWTON_ROUNDING, NEWTON_MAX_ITER, NEWTON_SINGULAR } newton_status_t;
+
+typedef struct {
+    const double *rows;     /* n_rows rows of `stride` doubles, zero from n_columns on */
+    ptrdiff_t n_rows, n_columns;
+    ptrdiff_t stride;       /* a multiple of NEWTON_PADDING */
+    ptrdiff_t n_scores;     /* 1, or the number of classes of a joint loss */
+    const ptrdiff_t *codes; /* the class of each row */
+    ptrdiff_t positive;     /* with one score: the class with y = 1; others have y = -1 */
+    loss_t loss;
+    double temperature;     /* of a joint loss */
+    const double *weight;   /* sample weights, one per row */
+    const double *penalty;  /* one per column; infinite where the coefficient is zero */
+    int has_intercept;      /* whether the last column is of ones */
+    double tol;             /* relative suboptimality */
+    double certain;         /* multiple of tol at which the Newton decrement alone is accepted */
+    int is_strict;          /* whether the last Hessian must be that of the loss itself */
+    double least;           /* the value below which suboptimality is not relative to the value */
+    ptrdiff_t max_iter;
+    double *point;          /* in-out: (n_scores, n_columns), the coefficients */
+    double *work;           /* scratch: newton_doubles() */
+    double value, gap;      /* out: the objective, and the estimate of its relative suboptimality */
+    ptrdiff_t n_iter;       /* out: steps, each with a Hessian and a pass for its direction */
+    newton_status_t status; /* out */
+} newton_t;
+
+/* The doubles of scratch that a solve needs. */
+static inline ptrdiff_t newton_doubles(ptrdiff_t n_rows, ptrdiff_t n_columns, ptrdiff_t stride,
+                                       ptrdiff_t n_scores)
+{
+    const ptrdiff_t size = n_scores * n_columns;
+    return (5 * n_scores + 6) * n_rows + (3 * n_scores + stride) * stride + (size + 2) * size
+           + n_scores;
+}
 
 /* A pass of dual coordinate ascent over CSR rows; see dual_pass.h. A single task has one lane, and
  * its entries below are repeated in all lanes; otherwise there are TASK_LANES of them. */
@@ -187,6 +226,8 @@ typedef struct {
     /* Turns the scores of n rows, less the intercepts, into derivatives of a joint loss; they are
      * (n_classes, n). Sums are added to the value and, for each class, to the slope. */
     void (*joint_losses)(const joint_t *, ptrdiff_t n, double *scores, double *value, double *slope);
+    /* Minimises the objective of a task; see newton.c. */
+    void (*newton)(newton_t *);
 } kernels_t;
 
 extern const kernels_t kernels_baseline;

@@ -165,10 +165,9 @@ class FoldFits:
     def _tasks(self, group: FoldGroup, members: list[FoldPath], scale: float) -> Tasks:
         """Return the tasks of several paths and folds at one scale, joint ones where possible."""
         n_problems, options = self._n_problems, self._plan.options
-        losses = [
-            MarginLoss(options.margin, scale, member.path.overconfidence, options.rho)
-            for member in members
-        ]
+        values = {member.path.overconfidence for member in members}
+        loss_of = {tau: MarginLoss(options.margin, scale, tau, options.rho) for tau in values}
+        losses = [loss_of[member.path.overconfidence] for member in members]
         folds = np.array([member.fold for member in members], dtype=np.intp)
         if options.is_joint and members[0].path.overconfidence == 0:
             return JointTasks(

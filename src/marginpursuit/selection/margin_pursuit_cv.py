@@ -56,8 +56,7 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
         Weights τ of the loss above the margin level to choose from.
     alphas : sequence of float, optional
         Penalties to choose from; by default seven from 1e-3 to 1e-6 for dense data, and from 1e-3
-        to 1e-7 for sparse data. With fewer than 3,000 rows the largest is 3/n instead of 1e-3, and
-        the others keep their ratios to it.
+        to 1e-7 for sparse data.
     alpha_unit : {"auto", "absolute", "standardised", "common"}, default="auto"
         The unit of the penalties, as in :class:`MarginPursuitClassifier`. "auto" is "standardised"
         for dense and "common" for sparse data, whose columns usually have the same unit.
@@ -103,7 +102,7 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
         link of the loss.
     fit_intercept : bool, default=True
         Whether to fit an intercept.
-    solver : {"auto", "gram", "lbfgs", "dual"}, default="auto"
+    solver : {"auto", "newton", "gram", "lbfgs", "dual"}, default="auto"
         The solver, as in :class:`MarginPursuitClassifier`. With "auto", fits to folds of sparse
         data in memory with many columns use "dual", coordinate ascent in the dual, if the penalty
         is the same for all coefficients (`alpha_unit` "absolute" and "common").
@@ -334,7 +333,7 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
 
     def _grid(self, data: TrainingData) -> tuple[list[dict[str, Any]], list[Candidate]]:
         """Return the parameters of all candidates as the user gave them, and the candidates."""
-        default = self._policy.alphas(data.n_samples, is_sparse=data.is_sparse)
+        default = self._policy.sparse_alphas if data.is_sparse else self._policy.dense_alphas
         alphas = default if self.alphas is None else self.alphas
         grid = product(alphas, self.overconfidences, self.scales)
         params = [dict(zip(Candidate._fields, values, strict=True)) for values in grid]

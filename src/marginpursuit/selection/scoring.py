@@ -172,7 +172,8 @@ def _smoothed_accuracy(
     signed = (2.0 * codes - 1.0) * (1.0 if weights is None else weights)
     lost = np.cumsum(np.bincount(n_below, signed, n_thresholds)[:n_thresholds])
     total = len(codes) if weights is None else weights.sum()
-    accuracy = np.average(codes, weights=weights) - lost / total
+    n_second = codes.sum() if weights is None else codes @ weights
+    accuracy = (n_second - lost) / total
     return np.convolve(accuracy, kernel, "valid")
 
 

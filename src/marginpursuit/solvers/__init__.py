@@ -21,6 +21,7 @@ from marginpursuit.solvers._quasi_newton import minimise
 from marginpursuit.solvers.dual_ascent import DualSolver
 from marginpursuit.solvers.gram import GramSolver
 from marginpursuit.solvers.lbfgs import LbfgsSolver
+from marginpursuit.solvers.newton import NewtonSolver
 from marginpursuit.solvers.plan import Plan, plan, plan_gram
 from marginpursuit.solvers.policy import LbfgsPolicy, Policy
 from marginpursuit.solvers.steepest import (
@@ -95,7 +96,12 @@ class FoldSolver(Solver, Protocol):
         """Minimise the objective of every task, to a tolerance of its own."""
 
 
-_FOLD_SOLVERS: tuple[FoldSolver, ...] = (GramSolver(), LbfgsSolver(), DualSolver())
+_FOLD_SOLVERS: tuple[FoldSolver, ...] = (
+    NewtonSolver(),
+    GramSolver(),
+    LbfgsSolver(),
+    DualSolver(),
+)
 _OTHER_SOLVERS: tuple[Solver, ...] = (SteepestDescentSolver(), StochasticSolver())
 
 #: The solvers that a search may use, by name.

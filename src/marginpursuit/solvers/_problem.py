@@ -146,6 +146,7 @@ class Prepared:
     transform: Transform  # to and from models for the data as they came
     order: NDArray[np.intp] | None = None  # of the rows in the design, if it is a reordered copy
     merge: ColumnMerge | None = None  # of the columns, if the design has merged ones
+    rows: Any = None  # standardised and padded, for the compiled Newton method
 
     def to_data(self, linear: Linear) -> Linear:
         """Translate a model to one for the data as they came."""

@@ -62,6 +62,8 @@ def plan(request: Request, solver: str = "auto") -> Plan:
         sparse rows, wide or many, with a rotation-invariant   dual
         penalty; in a single fit, of at least 0.01/n_rows
         folds of other sparse wide rows, few binary problems   lbfgs
+        dense rows in memory, at most 2**21 elements and       newton
+        128 coefficients of a task
         at most 2048 columns                                   gram
         at most 4096 rows, fewer than columns                  gram, in the space of the rows
         otherwise                                              lbfgs
@@ -89,6 +91,8 @@ def plan(request: Request, solver: str = "auto") -> Plan:
     shape = f"{design.n_rows} rows x {design.n_columns} columns"
     default = _dense_default(request, shape)
     is_wide = design.n_columns > design.n_rows >= policy.min_dual_rows
+    if not design.is_sparse and _is_small(request) and SOLVERS["newton"].supports(request) is None:
+        return Plan("newton", f"{shape}: each task is one compiled call")
     if not design.is_sparse or not (is_wide or default.solver == "lbfgs"):
         return default
     if SOLVERS["dual"].supports(request) is None and _dual_is_fast(request):
@@ -105,6 +109,14 @@ def _dual_is_fast(request: Request) -> bool:
     is_relative = request.unit in ("common", "row")
     penalty = request.least_alpha * request.design.n_rows
     return request.is_search or (is_relative and penalty >= request.policy.min_dual_penalty)
+
+
+def _is_small(request: Request) -> bool:
+    """Whether a Hessian costs less than the calls of the interpreter that several passes take."""
+    design, policy = request.design, request.policy
+    size = (design.n_columns + 1) * (request.n_problems if request.is_joint else 1)
+    n_elements = design.n_rows * (design.n_columns + 1)
+    return size <= policy.max_newton_coefficients and n_elements <= policy.max_newton_elements
 
 
 def _dense_default(request: Request, shape: str) -> Plan:

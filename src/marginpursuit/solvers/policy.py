@@ -44,6 +44,14 @@ class Policy:
     #: about n_columns/20 sweeps, and saves more than 100 where columns are correlated.
     max_gram_columns: int = 2048
     max_gram_rows: int = 4096
+    #: Coefficients of a task, and elements of the rows, up to which "auto" takes the compiled
+    #: Newton method (`benchmarks/tables.py`).
+    max_newton_coefficients: int = 128
+    max_newton_elements: int = 1 << 21
+    #: Multiple of `tol` at which its Newton decrement is accepted without a bound, and the products
+    #: of a Hessian, summed over the tasks, from which these are divided among threads.
+    certain_decrement: float = 1e-4
+    min_newton_thread_products: int = 1 << 22
     #: Rows from which folds of sparse wide data are fitted by dual passes: 2,500 rows of 5 classes
     #: of news20 take 21 s by dual passes and 180 s with the n_rows × n_rows matrix of each fold.
     min_dual_rows: int = 1025

@@ -1,0 +1,221 @@
+"""Single fits and searches on small and wide dense tables, against the fastest linear peers.
+
+    python benchmarks/tables.py [--rows fits wide searches] [--sets NAME ...]
+
+Ours and the peers alternate within one run, with the same number of threads. Test rows are those
+that are left; errors are in per cent.
+"""
+
+import argparse
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import problems
+from common import table, write_results
+from sklearn.datasets import (
+    load_breast_cancer,
+    load_digits,
+    load_iris,
+    load_wine,
+    make_classification,
+)
+from sklearn.linear_model import LogisticRegression, RidgeClassifier
+from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC
+
+from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
+from marginpursuit._threads import usable_threads
+
+THREADS = usable_threads(None)
+GRID = {"C": [10.0**k for k in range(-3, 4)]}
+
+
+class Data(NamedTuple):
+    """Training and test rows."""
+
+    X: Any
+    y: Any
+    X_test: Any
+    y_test: Any
+
+
+def synthetic(n_rows: int, n_columns: int) -> Callable[[], Data]:
+    """Return a function that draws rows of two classes, of which a tenth has a random label."""
+
+    def draw() -> Data:
+        X, y = make_classification(
+            n_rows + 2000,
+            n_columns,
+            n_informative=n_columns // 2,
+            n_redundant=n_columns // 5,
+            flip_y=0.1,
+            random_state=0,
+        )
+        return _split(X, y, n_rows)
+
+    return draw
+
+
+def included(load: Callable[..., Any]) -> Callable[[], Data]:
+    """Return a function that splits a data set included with scikit-learn."""
+
+    def draw() -> Data:
+        X, y = load(return_X_y=True)
+        return _split(X, y, round(0.75 * len(X)))
+
+    return draw
+
+
+def real(task: str, n_rows: int) -> Callable[[], Data]:
+    """Return a function that takes the first training rows of a task of `problems`."""
+
+    def draw() -> Data:
+        problem = problems.prepare(task, 0, "clean", n_rows)
+        return Data(problem.X, problem.y, problem.X_test, problem.y_test)
+
+    return draw
+
+
+def _split(X: Any, y: Any, n_rows: int) -> Data:
+    X, X_test, y, y_test = train_test_split(X, y, train_size=n_rows, stratify=y, random_state=0)
+    scaler = StandardScaler().fit(X)
+    return Data(scaler.transform(X), y, scaler.transform(X_test), y_test)
+
+
+FITS = {
+    "100 x 10": synthetic(100, 10),
+    "500 x 20": synthetic(500, 20),
+    "spambase, 540 x 57": real("spambase", 540),
+    "cov, 540 x 54": real("cov", 540),
+    "2,500 x 60": synthetic(2500, 60),
+    "iris": included(load_iris),
+    "wine": included(load_wine),
+    "breast cancer": included(load_breast_cancer),
+    "digits": included(load_digits),
+}
+WIDE = {
+    "digit5, 400 x 784": real("digit5", 400),
+    "news20_minilm, 400 x 381, 20 classes": real("news20_minilm", 400),
+    "hiva, 1,922 x 1,617": real("hiva", 1922),
+}
+SEARCHES = {
+    "100 x 10": synthetic(100, 10),
+    "1,000 x 10": synthetic(1000, 10),
+    "spambase, 540 x 57": real("spambase", 540),
+    "cov, 540 x 54": real("cov", 540),
+    "15,000 x 10": synthetic(15000, 10),
+    "iris": included(load_iris),
+    "wine": included(load_wine),
+    "breast cancer": included(load_breast_cancer),
+    "digits": included(load_digits),
+}
+
+
+def run(arguments: Sequence[str] = ()) -> Iterator[str]:
+    """Measure the chosen tables."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    tables = {"fits": _fits, "wide": _wide, "searches": _searches}
+    parser.add_argument("--tables", nargs="+", choices=list(tables), default=list(tables))
+    parser.add_argument("--sets", nargs="+", default=None, help="names of rows; default: all")
+    parser.add_argument("--seconds", type=float, default=3.0, help="time for each row and method")
+    chosen = parser.parse_args(arguments)
+    for name in chosen.tables:
+        yield tables[name](chosen)
+
+
+def _fits(chosen: Any) -> str:
+    peers = {
+        "LinearSVC": LinearSVC,
+        "LogisticRegression": LogisticRegression,
+        "RidgeClassifier": RidgeClassifier,
+    }
+    lines = _compared(FITS, MarginPursuitClassifier, peers, chosen)
+    return _table("One fit with default parameters, small tables", lines, 1)
+
+
+def _wide(chosen: Any) -> str:
+    peers = {"LogisticRegression": LogisticRegression}
+    lines = _compared(WIDE, MarginPursuitClassifier, peers, chosen)
+    return _table("One fit with default parameters, wide tables", lines, 1)
+
+
+def _searches(chosen: Any) -> str:
+    peers = {
+        "grid search": lambda: GridSearchCV(LogisticRegression(), GRID, n_jobs=1),
+        f"grid search, n_jobs={THREADS}": lambda: GridSearchCV(
+            LogisticRegression(), GRID, n_jobs=THREADS
+        ),
+    }
+    lines = _compared(SEARCHES, MarginPursuitClassifierCV, peers, chosen)
+    return _table("Search over 56 candidates, against a grid of 7 values of C x 5 folds", lines, 5)
+
+
+def _table(title: str, lines: list[tuple[str, ...]], target: int) -> str:
+    return table(
+        title,
+        ("data", "ours, ms", "error, %", "fastest peer", "its ms", "error, %", "theirs / ours"),
+        lines,
+        f"The shortest of alternating calls, {THREADS} threads each. Target: at least {target}.",
+    )
+
+
+def _compared(
+    sets: dict[str, Callable[[], Data]],
+    ours: Callable[[], Any],
+    peers: dict[str, Callable[[], Any]],
+    chosen: Any,
+) -> list[tuple[str, ...]]:
+    lines = []
+    for name, draw in sets.items():
+        if chosen.sets is not None and not any(part in name for part in chosen.sets):
+            continue
+        try:
+            data = draw()
+        except problems.DatasetError:
+            lines.append((name, *["missing"] * 6))
+            continue
+        seconds, errors = _timed({"ours": ours} | peers, data, chosen.seconds)
+        fastest = min(peers, key=lambda peer: seconds[peer])
+        lines.append(
+            (
+                name,
+                f"{1e3 * seconds['ours']:.1f}",
+                f"{errors['ours']:.2f}",
+                fastest,
+                f"{1e3 * seconds[fastest]:.1f}",
+                f"{errors[fastest]:.2f}",
+                f"{seconds[fastest] / seconds['ours']:.2f}",
+            )
+        )
+        print("|", " | ".join(lines[-1]), "|", flush=True, file=sys.stderr)
+    return lines
+
+
+def _timed(
+    methods: dict[str, Callable[[], Any]], data: Data, max_seconds: float, repeats: int = 25
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the shortest time of each method, in seconds, and its test error in per cent."""
+    seconds, errors = dict.fromkeys(methods, np.inf), {}
+    spent = dict.fromkeys(methods, 0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for repeat in range(repeats):
+            for name, make in methods.items():
+                if repeat >= 2 and spent[name] > max_seconds:
+                    continue
+                model, start = make(), time.perf_counter()
+                model.fit(data.X, data.y)
+                last = time.perf_counter() - start
+                spent[name] += last
+                seconds[name] = min(seconds[name], last)
+                errors[name] = 100 * (1 - model.score(data.X_test, data.y_test))
+    return seconds, errors
+
+
+if __name__ == "__main__":
+    write_results("tables", run(sys.argv[1:]))

@@ -1,0 +1,434 @@
+/* Newton's method for one task on few dense rows, in one call, at one SIMD level.
+ *
+ * The task has coefficients w_k of `n_scores` scores f_k = x.w_k: one score and a sign for each row,
+ * or one score for each class and a joint loss. The objective is the sum of weighted losses plus
+ * sum_k sum_j penalty_j w_kj^2 / 2. An intercept is the coefficient of a last column of ones.
+ *
+ * The second derivative of the loss is replaced by the divided difference of the first over +- the
+ * last change of the margin, so that a row about to enter or leave the curved part of the loss is
+ * counted. Scores are linear along a direction: the line search evaluates losses only.
+ *
+ * Half the squared Newton decrement estimates the suboptimality. By strong convexity it is at most
+ * the sum of gradient_j^2 / (2 penalty_j), to which the intercepts add their own decrement. The method
+ * stops where both meet the tolerance, or the first alone meets `certain` times the tolerance. The
+ * step of the last decrement is taken nevertheless: its Hessian, the expensive part, is known. With
+ * `is_strict` the estimates count only if they are those of the second derivative itself, since the
+ * divided difference may be larger: once they are met, the next iteration has no widths.
+ */
+#include "joint.h"
+#include "loss.h"
+#include "sweep.h"
+#include "vectors.h"
+
+#define JOIN_(a, b) a##_##b
+#define JOIN(a, b) JOIN_(a, b)
+
+enum { LINE_STEPS = 40, TILE_LINES = 4, TILE_COLUMNS = 2 * LANES, GROUP_ROWS = 128 };
+
+/* The arrays of a solve, which lie in `work`. n_scores x n_rows where nothing else is said. */
+typedef struct {
+    double *scores, *slopes;         /* f, and the derivatives of the loss in f */
+    double *change;                  /* of the scores along the direction */
+    double *trial, *other;
+    double *sign, *margins;          /* n_rows; the margins of a joint loss */
+    double *trial_margins, *width;   /* n_rows */
+    double *curvature, *active;      /* n_rows; indices are stored in `active` */
+    double *point, *gradient, *step; /* n_scores x stride */
+    double *block;                   /* stride x stride */
+    double *hessian, *solution;      /* of all coefficients, without padding */
+    double *right, *zeros;           /* likewise; n_scores */
+} newton_state_t;
+
+static newton_state_t newton_state(const newton_t *t)
+{
+    const ptrdiff_t n = t->n_rows, all = t->n_scores * n, padded = t->n_scores * t->stride;
+    const ptrdiff_t size = t->n_scores * t->n_columns;
+    newton_state_t s;
+    double *at = t->work;
+#define TAKE(name, count) (s.name = at, at += (count))
+    TAKE(scores, all), TAKE(slopes, all), TAKE(change, all), TAKE(trial, all), TAKE(other, all);
+    TAKE(sign, n), TAKE(margins, n), TAKE(trial_margins, n), TAKE(width, n);
+    TAKE(curvature, n), TAKE(active, n);
+    TAKE(point, padded), TAKE(gradient, padded), TAKE(step, padded);
+    TAKE(block, t->stride * t->stride), TAKE(hessian, size * size);
+    TAKE(solution, size), TAKE(right, size), TAKE(zeros, t->n_scores);
+#undef TAKE
+    return s;
+}
+
+static double inner_product(ptrdiff_t n, const double *a, const double *b)
+{
+    vec sums[2] = {splat(0.0), splat(0.0)};
+    ptrdiff_t j = 0;
+    for (; j + 2 * LANES <= n; j += 2 * LANES) {
+        sums[0] += load_f8(a + j) * load_f8(b + j);
+        sums[1] += load_f8(a + j + LANES) * load_f8(b + j + LANES);
+    }
+    double sum = lane_sum(sums[0] + sums[1]);
+    for (; j < n; j++) sum += a[j] * b[j];
+    return sum;
+}
+
+/* out_k = x.w_k of all rows. */
+static void newton_scores(const newton_t *t, const double *point, double *out)
+{
+    const ptrdiff_t n = t->n_rows, stride = t->stride;
+    for (ptrdiff_t k = 0; k < t->n_scores; k++)
+        for (ptrdiff_t i = 0; i < n; i++)
+            out[k * n + i] = inner_product(stride, t->rows + i * stride, point + k * stride);
+}
+
+/* out_k += the sum of factors_ki x_i. */
+static void newton_adjoint(const newton_t *t, const double *factors, double *out)
+{
+    const ptrdiff_t n = t->n_rows, stride = t->stride;
+    for (ptrdiff_t k = 0; k < t->n_scores; k++)
+        for (ptrdiff_t j = 0; j < stride; j += TILE_COLUMNS) {
+            double *sum = out + k * stride + j;
+            vec sums[2] = {load_f8(sum), load_f8(sum + LANES)};
+            for (ptrdiff_t i = 0; i < n; i++) {
+                const double *x = t->rows + i * stride + j;
+                const vec factor = splat(factors[k * n + i]);
+                sums[0] += factor * load_f8(x);
+                sums[1] += factor * load_f8(x + LANES);
+            }
+            store(sum, sums[0]);
+            store(sum + LANES, sums[1]);
+        }
+}
+
+/* Turns values that signs make margins into derivatives; returns the sum of weighted losses. */
+static double margin_losses(const newton_t *t, const newton_state_t *s, double *values)
+{
+    sweep_t sweep = {.sign = s->sign, .weight = t->weight, .loss = t->loss};
+    loss_state_t state = start_loss(&sweep);
+    apply_loss(&state, &sweep, 0, t->n_rows, values);
+    finish_loss(&state, &sweep);
+    return sweep.value;
+}
+
+/* Turns scores into derivatives in them; returns the sum of weighted losses. A joint loss also
+ * writes its margins. */
+static double newton_losses(const newton_t *t, const newton_state_t *s, double *scores,
+                            double *margins)
+{
+    if (t->n_scores == 1) return margin_losses(t, s, scores);
+    const joint_t joint = {t->loss, t->temperature, t->n_scores, t->codes, t->weight, s->zeros,
+                           margins};
+    double value = 0.0;
+    joint_losses(&joint, t->n_rows, scores, &value, s->right); /* the sums of slopes are not used */
+    return value;
+}
+
+/* The divided difference of the derivative in the margin over +- the width of each row, at least
+ * 1e-6 of the scale: a difference of derivatives then keeps ten digits. Returns the sum. */
+static double newton_curvature(const newton_t *t, const newton_state_t *s)
+{
+    const double *at = t->n_scores == 1 ? s->scores : s->margins;
+    double sum = 0.0;
+    for (ptrdiff_t i = 0; i < t->n_rows; i++) {
+        const double least = 1e-6 * t->loss.scale;
+        s->width[i] = s->width[i] > least ? s->width[i] : least;
+        s->trial[i] = at[i] + s->width[i];
+        s->other[i] = at[i] - s->width[i];
+    }
+    margin_losses(t, s, s->trial);
+    margin_losses(t, s, s->other);
+    for (ptrdiff_t i = 0; i < t->n_rows; i++) {
+        const double here = 0.5 * (s->trial[i] - s->other[i]) / s->width[i];
+        s->curvature[i] = here > 0.0 ? here : 0.0;
+        sum += s->curvature[i];
+    }
+    return sum;
+}
+
+/* block += the sum of factors_i x_i x_i' over some rows, lines [line, line + TILE_LINES) and columns
+ * [first, first + TILE_COLUMNS), which stay in registers. */
+static void add_tile(const newton_t *t, const double *factors, const ptrdiff_t *active, ptrdiff_t n,
+                     ptrdiff_t line, ptrdiff_t first, double *block)
+{
+    vec sums[TILE_LINES][2];
+    double *at = block + line * t->stride + first;
+    UNROLL
+    for (int l = 0; l < TILE_LINES; l++) {
+        sums[l][0] = load_f8(at + l * t->stride);
+        sums[l][1] = load_f8(at + l * t->stride + LANES);
+    }
+    for (ptrdiff_t a = 0; a < n; a++) {
+        const double *x = t->rows + active[a] * t->stride;
+        const vec factor = splat(factors[active[a]]);
+        const vec low = factor * load_f8(x + first), high = factor * load_f8(x + first + LANES);
+        UNROLL
+        for (int l = 0; l < TILE_LINES; l++) {
+            const vec here = splat(x[line + l]);
+            sums[l][0] += here * low;
+            sums[l][1] += here * high;
+        }
+    }
+    UNROLL
+    for (int l = 0; l < TILE_LINES; l++) {
+        store(at + l * t->stride, sums[l][0]);
+        store(at + l * t->stride + LANES, sums[l][1]);
+    }
+}
+
+/* block = the sum of factors_i x_i x_i', the lower triangle; rows in groups that the cache holds. */
+static void weighted_gram(const newton_t *t, const newton_state_t *s, const double *factors)
+{
+    ptrdiff_t *active = (ptrdiff_t *)s->active, n_active = 0;
+    for (ptrdiff_t i = 0; i < t->n_rows; i++) {
+        active[n_active] = i;
+        n_active += factors[i] != 0.0;
+    }
+    memset(s->block, 0, (size_t)(t->stride * t->stride) * sizeof(double));
+    for (ptrdiff_t begin = 0; begin < n_active; begin += GROUP_ROWS) {
+        const ptrdiff_t here = n_active - begin < GROUP_ROWS ? n_active - begin : GROUP_ROWS;
+        for (ptrdiff_t line = 0; line < t->n_columns; line += TILE_LINES)
+            for (ptrdiff_t first = 0; first < line + TILE_LINES; first += TILE_COLUMNS)
+                add_tile(t, factors, active + begin, here, line, first, s->block);
+    }
+}
+
+/* Copies the block into the Hessian, as that of the scores k >= l. */
+static void place_block(const newton_t *t, const newton_state_t *s, ptrdiff_t k, ptrdiff_t l)
+{
+    const ptrdiff_t p = t->n_columns, size = t->n_scores * p;
+    for (ptrdiff_t i = 0; i < p; i++)
+        for (ptrdiff_t j = 0; j <= i; j++) {
+            const double here = s->block[i * t->stride + j];
+            s->hessian[(k * p + i) * size + l * p + j] = here;
+            if (k != l) s->hessian[(k * p + j) * size + l * p + i] = here;
+        }
+}
+
+/* The second derivative of a joint loss in the scores k and l, for each row. With r_k the
+ * derivatives, a = |r_y| and curvature c in the margin it is c r_k r_l / a^2 and, unless k or l is y,
+ * (r_k [k = l] - r_k r_l / a) / T; see losses/joint.py. */
+static void joint_curvature(const newton_t *t, const newton_state_t *s, ptrdiff_t k, ptrdiff_t l,
+                            double *out)
+{
+    const ptrdiff_t n = t->n_rows;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        const double a = -s->slopes[t->codes[i] * n + i];
+        const double product = s->slopes[k * n + i] * s->slopes[l * n + i];
+        out[i] = 0.0;
+        if (a <= 0.0) continue;
+        out[i] = s->curvature[i] * product / (a * a);
+        if (t->codes[i] == k || t->codes[i] == l) continue;
+        out[i] += ((k == l ? s->slopes[k * n + i] : 0.0) - product / a) / t->temperature;
+    }
+}
+
+static void newton_hessian(const newton_t *t, const newton_state_t *s, double total)
+{
+    const ptrdiff_t p = t->n_columns, size = t->n_scores * p;
+    if (t->n_scores == 1) {
+        weighted_gram(t, s, s->curvature);
+        place_block(t, s, 0, 0);
+    } else {
+        for (ptrdiff_t k = 0; k < t->n_scores; k++)
+            for (ptrdiff_t l = 0; l <= k; l++) {
+                joint_curvature(t, s, k, l, s->trial);
+                weighted_gram(t, s, s->trial);
+                place_block(t, s, k, l);
+            }
+    }
+    /* Rounding of the sums; equal intercepts of all classes change no joint loss. */
+    const double rounding = DBL_EPSILON * (double)p * total;
+    for (ptrdiff_t k = 0; k < t->n_scores; k++) {
+        for (ptrdiff_t j = 0; j < p; j++) {
+            const ptrdiff_t at = k * p + j;
+            if (isinf(t->penalty[j])) {
+                for (ptrdiff_t i = 0; i < size; i++)
+                    s->hessian[at * size + i] = s->hessian[i * size + at] = 0.0;
+                s->hessian[at * size + at] = 1.0;
+            } else s->hessian[at * size + at] += t->penalty[j] + rounding;
+        }
+        if (t->has_intercept && t->n_scores > 1)
+            for (ptrdiff_t l = 0; l <= k; l++)
+                s->hessian[(k * p + p - 1) * size + l * p + p - 1] += total;
+    }
+}
+
+/* Replaces the lower triangle of a matrix by its Cholesky factor; false if it is not definite. */
+static int newton_cholesky(ptrdiff_t size, double *a)
+{
+    for (ptrdiff_t i = 0; i < size; i++) {
+        double *line = a + i * size;
+        for (ptrdiff_t j = 0; j < i; j++)
+            line[j] = (line[j] - inner_product(j, line, a + j * size)) / a[j * size + j];
+        const double pivot = line[i] - inner_product(i, line, line);
+        if (!(pivot > 0.0)) return 0;
+        line[i] = sqrt(pivot);
+    }
+    return 1;
+}
+
+static void newton_solve(ptrdiff_t size, const double *factor, double *x)
+{
+    for (ptrdiff_t i = 0; i < size; i++)
+        x[i] = (x[i] - inner_product(i, factor + i * size, x)) / factor[i * size + i];
+    for (ptrdiff_t i = size - 1; i >= 0; i--) {
+        x[i] /= factor[i * size + i];
+        for (ptrdiff_t j = 0; j < i; j++) x[j] -= x[i] * factor[i * size + j];
+    }
+}
+
+/* Finds the gradient and the Newton step; returns half the squared decrement, or -1 where the
+ * Hessian is singular. `bound` is the bound of the suboptimality by strong convexity. */
+static double newton_direction(const newton_t *t, const newton_state_t *s, double *bound)
+{
+    const ptrdiff_t p = t->n_columns, size = t->n_scores * p;
+    memset(s->gradient, 0, (size_t)(t->n_scores * t->stride) * sizeof(double));
+    newton_adjoint(t, s->slopes, s->gradient);
+    double total = newton_curvature(t, s);
+    if (total == 0.0) { /* no row is active: widths that reach the level */
+        const double *at = t->n_scores == 1 ? s->scores : s->margins;
+        for (ptrdiff_t i = 0; i < t->n_rows; i++)
+            s->width[i] = fabs(t->loss.margin - s->sign[i] * at[i]);
+        total = newton_curvature(t, s);
+    }
+    newton_hessian(t, s, total);
+    *bound = 0.0;
+    for (ptrdiff_t k = 0; k < t->n_scores; k++)
+        for (ptrdiff_t j = 0; j < p; j++) {
+            double *g = s->gradient + k * t->stride + j;
+            const int is_fixed = isinf(t->penalty[j]);
+            *g = is_fixed ? 0.0 : *g + t->penalty[j] * s->point[k * t->stride + j];
+            const ptrdiff_t at = k * p + j;
+            const int is_intercept = t->has_intercept && j == p - 1;
+            const double curvature = is_intercept ? s->hessian[at * size + at] : t->penalty[j];
+            if (*g != 0.0) *bound += 0.5 * *g * *g / curvature;
+            s->right[at] = s->solution[at] = -*g;
+        }
+    if (!newton_cholesky(size, s->hessian)) return -1.0;
+    newton_solve(size, s->hessian, s->solution);
+    memset(s->step, 0, (size_t)(t->n_scores * t->stride) * sizeof(double));
+    for (ptrdiff_t k = 0; k < t->n_scores; k++)
+        memcpy(s->step + k * t->stride, s->solution + k * p, (size_t)p * sizeof(double));
+    return 0.5 * inner_product(size, s->right, s->solution);
+}
+
+/* The objective along the direction: the quadratic part is a0 + a1 t + a2 t^2. */
+typedef struct {
+    double quadratic[3];
+    double value, slope;
+} line_t;
+
+static line_t newton_line(const newton_t *t, const newton_state_t *s)
+{
+    line_t line = {{0.0, 0.0, 0.0}, 0.0, 0.0};
+    for (ptrdiff_t k = 0; k < t->n_scores; k++)
+        for (ptrdiff_t j = 0; j < t->n_columns; j++) {
+            if (isinf(t->penalty[j])) continue;
+            const double w = s->point[k * t->stride + j], d = s->step[k * t->stride + j];
+            line.quadratic[0] += 0.5 * t->penalty[j] * w * w;
+            line.quadratic[1] += t->penalty[j] * w * d;
+            line.quadratic[2] += 0.5 * t->penalty[j] * d * d;
+        }
+    return line;
+}
+
+/* Sets value and slope at a step size; leaves the derivatives in `trial`. */
+static void evaluate_line(const newton_t *t, const newton_state_t *s, double size, line_t *line)
+{
+    const ptrdiff_t n = t->n_scores * t->n_rows;
+    for (ptrdiff_t i = 0; i < n; i++) s->trial[i] = s->scores[i] + size * s->change[i];
+    line->value = newton_losses(t, s, s->trial, s->trial_margins) + line->quadratic[0]
+                  + size * (line->quadratic[1] + size * line->quadratic[2]);
+    line->slope = inner_product(n, s->trial, s->change) + line->quadratic[1]
+                  + 2.0 * size * line->quadratic[2];
+}
+
+/* Minimises along the direction until the slope has fallen to a tenth: secant steps, kept inside the
+ * bracket. Returns the step size, 0 where the value does not decrease. */
+static double newton_line_search(const newton_t *t, const newton_state_t *s, double value,
+                                 double slope, line_t *line)
+{
+    const double allowed = 4.0 * DBL_EPSILON * fabs(value);
+    double low = 0.0, low_slope = slope, high = INFINITY, high_slope = 0.0, size = 1.0;
+    for (int k = 0; k < LINE_STEPS; k++) {
+        evaluate_line(t, s, size, line);
+        if (fabs(line->slope) <= 0.1 * fabs(slope) && line->value <= value + allowed) return size;
+        if (!(line->slope < 0.0)) high = size, high_slope = line->slope;
+        const double before = low, before_slope = low_slope;
+        if (line->slope < 0.0) low = size, low_slope = line->slope;
+        if (high == INFINITY) {
+            const double rise = low_slope - before_slope;
+            const double next = rise > 0.0 ? low - low_slope * (low - before) / rise : 10.0 * low;
+            size = next > 10.0 * low ? 10.0 * low : next < 1.5 * low ? 1.5 * low : next;
+        } else {
+            const double width = high - low;
+            size = low - low_slope * width / (high_slope - low_slope);
+            if (!(size > low + 0.05 * width)) size = low + 0.05 * width;
+            if (!(size < high - 0.05 * width)) size = high - 0.05 * width;
+        }
+    }
+    evaluate_line(t, s, low, line);
+    return low > 0.0 && line->value <= value + allowed ? low : 0.0;
+}
+
+/* Moves to the point at which the line was evaluated last. */
+static void newton_move(const newton_t *t, const newton_state_t *s, double size)
+{
+    const ptrdiff_t n = t->n_rows, all = t->n_scores * n;
+    for (ptrdiff_t i = 0; i < n; i++)
+        s->width[i] = t->n_scores == 1 ? fabs(size * s->change[i])
+                                       : fabs(s->trial_margins[i] - s->margins[i]);
+    for (ptrdiff_t i = 0; i < all; i++) s->scores[i] += size * s->change[i];
+    memcpy(s->slopes, s->trial, (size_t)all * sizeof(double));
+    memcpy(s->margins, s->trial_margins, (size_t)n * sizeof(double));
+    for (ptrdiff_t j = 0; j < t->n_scores * t->stride; j++) s->point[j] += size * s->step[j];
+}
+
+void JOIN(newton, LEVEL)(newton_t *t)
+{
+    const newton_state_t s = newton_state(t);
+    const ptrdiff_t p = t->n_columns;
+    memset(t->work, 0, (size_t)newton_doubles(t->n_rows, p, t->stride, t->n_scores) * sizeof(double));
+    for (ptrdiff_t i = 0; i < t->n_rows; i++)
+        s.sign[i] = t->n_scores > 1 || t->codes[i] == t->positive ? 1.0 : -1.0;
+    for (ptrdiff_t k = 0; k < t->n_scores; k++)
+        memcpy(s.point + k * t->stride, t->point + k * p, (size_t)p * sizeof(double));
+    newton_scores(t, s.point, s.scores);
+    line_t line = newton_line(t, &s); /* the direction is zero */
+    evaluate_line(t, &s, 0.0, &line);
+    newton_move(t, &s, 0.0);
+    memset(s.width, 0, (size_t)t->n_rows * sizeof(double));
+    t->status = NEWTON_MAX_ITER;
+    int is_exact = !t->is_strict;
+    for (t->n_iter = 0;; t->n_iter++) {
+        double bound;
+        t->value = line.value;
+        const double decrement = newton_direction(t, &s, &bound);
+        if (decrement < 0.0 || !isfinite(decrement)) {
+            t->status = NEWTON_SINGULAR;
+            break;
+        }
+        const double unit = t->value > t->least ? t->value : t->least;
+        t->gap = decrement / unit;
+        const int is_met = t->gap <= t->certain * t->tol
+                           || (t->gap <= t->tol && bound <= t->tol * unit);
+        const int is_finished = is_met && is_exact, is_next_exact = is_met || !t->is_strict;
+        if (is_finished) t->status = NEWTON_CONVERGED;
+        if (t->n_iter >= t->max_iter) break;
+        newton_scores(t, s.step, s.change);
+        line = newton_line(t, &s);
+        const double size = newton_line_search(t, &s, t->value, -2.0 * decrement, &line);
+        if (size == 0.0 && (is_exact || !is_met)) {
+            if (!is_finished) t->status = NEWTON_ROUNDING;
+            break;
+        }
+        if (size > 0.0) newton_move(t, &s, size);
+        else line.value = t->value;
+        if (is_met && t->is_strict) memset(s.width, 0, (size_t)t->n_rows * sizeof(double));
+        is_exact = is_next_exact;
+        if (is_finished) {
+            t->value = line.value;
+            t->n_iter++;
+            break;
+        }
+    }
+    for (ptrdiff_t k = 0; k < t->n_scores; k++)
+        memcpy(t->point + k * p, s.point + k * t->stride, (size_t)p * sizeof(double));
+}

@@ -1,0 +1,234 @@
+"""The solver for small dense tables: Newton's method, each task in one compiled call.
+
+On few rows the time of a fit is that of the calls of the interpreter. The standardised rows are
+copied once, and the kernel `newton` takes a task from its start to its minimiser: gradient, Hessian
+of the rows with curvature, Cholesky factor and line search. Tasks are solved one after the other,
+in as many threads as there are.
+
+A task that the kernel does not finish, because its Hessian is singular to working precision or the
+line search stalls far from the minimum, continues in the solver "gram".
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marginpursuit import _kernels
+from marginpursuit._validation import FloatArray
+from marginpursuit.design import Design, MemoryDesign, Standardisation
+from marginpursuit.losses import JointLoss
+from marginpursuit.solvers._problem import (
+    Prepared,
+    Problem,
+    Progress,
+    Request,
+    Solution,
+    Status,
+    mean_unit,
+    mean_weights,
+    request_unit,
+)
+from marginpursuit.solvers._quasi_newton import minimise
+from marginpursuit.solvers.gram import GramPreconditioner, GramSolver
+
+__all__ = ["NewtonSolver"]
+
+#: What the kernel returns for a task, by number.
+_STATUSES = (Status.CONVERGED, Status.ROUNDING, Status.MAX_ITER, Status.MAX_ITER)
+
+
+@dataclass(frozen=True, slots=True)
+class NewtonTasks:
+    """What the kernel reads of a problem; arrays have one row or entry per task."""
+
+    losses: FloatArray  # (n_tasks, 4), parameters of the margin losses
+    temperature: FloatArray  # of joint losses, otherwise zero
+    penalty: FloatArray  # (n_tasks, n_columns), infinite where the coefficient is zero
+    positive: NDArray[np.intp]
+    fold: NDArray[np.intp]
+    tol: FloatArray
+    least: FloatArray  # the value below which suboptimality is not relative to the value
+    codes: NDArray[np.intp]  # (n_rows,)
+    weights: FloatArray  # (n_folds, n_rows)
+    n_scores: int
+    n_columns: int
+    has_intercept: bool
+    max_iter: int
+    certain: float  # multiple of `tol` at which the Newton decrement alone is accepted
+    is_strict: bool  # whether the last Hessian must be that of the loss itself
+
+
+class NewtonSolver:
+    """Newton's method in one compiled call per task."""
+
+    name: ClassVar[str] = "newton"
+    warm_starts: ClassVar[bool] = True
+    loose_stopping: ClassVar[tuple[int, float]] = (12, 1e-2)
+
+    def supports(self, request: Request) -> str | None:
+        """Return None, or why the request is not supported."""
+        design = request.design
+        if _kernels.newton is None:
+            return "it needs the compiled kernels, which are not installed"
+        if design.is_sparse or not isinstance(design, MemoryDesign):
+            return "it needs dense rows in memory"
+        for loss in request.losses:
+            if getattr(_margin_loss(loss), "kernel_parameters", None) is None:
+                return f"it needs a compiled loss; {type(loss).__name__} has none"
+        return request.lacks("curvature_bound")
+
+    def prepare(self, request: Request) -> Prepared:
+        """Standardise the columns, and copy them padded with zeros."""
+        design = request.design
+        weights, fold_ratio = mean_weights(request)
+        standardisation = design.standardisation(weights, centred=request.fit_intercept)
+        unit = request_unit(request, standardisation)
+        return Prepared(
+            design,
+            standardisation,
+            request.fit_intercept,
+            unit,
+            GramPreconditioner(  # of tasks that continue in "gram"
+                *(design, standardisation, weights, mean_unit(unit), request.fit_intercept),
+                *(fold_ratio, None, request.policy),
+                allows_hessian=False,
+            ),
+            standardisation,
+            rows=_padded(design, standardisation, constant=request.fit_intercept),
+        )
+
+    def separates_folds(self, request: Request) -> bool:
+        """Return False: folds share the rows."""
+        return False
+
+    def solve_folds(self, problem: Problem, tol: FloatArray) -> Solution:
+        """Minimise the objective of every task; the Newton decrement decides."""
+        first, is_finished = _newton(problem, tol, certain=0.1, is_strict=False)
+        unfinished = np.flatnonzero(~is_finished)
+        if not len(unfinished):
+            return first
+        rest = minimise(_part(problem, first, unfinished), n_confirmations=2, tol=tol[unfinished])
+        return _merged(problem, first, rest, unfinished)
+
+    def solve(self, problem: Problem) -> Solution:
+        """Minimise the objective of every task, to a bound or a decrement far below `tol`."""
+        tol = np.full(len(problem.tasks), float(problem.tol))
+        certain = problem.policy.certain_decrement
+        first, is_finished = _newton(problem, tol, certain=certain, is_strict=True)
+        unfinished = np.flatnonzero(~is_finished)
+        if not len(unfinished) or first.n_iter >= problem.max_iter:
+            return first
+        rest = GramSolver().solve(_part(problem, first, unfinished))
+        return _merged(problem, first, rest, unfinished)
+
+
+def _margin_loss(loss: Any) -> Any:
+    return loss.loss if isinstance(loss, JointLoss) else loss
+
+
+def _padded(design: Design, standardisation: Standardisation, *, constant: bool) -> FloatArray:
+    """Return standardised rows, a column of ones for an intercept, and columns of zeros."""
+    assert isinstance(design, MemoryDesign)
+    n_columns, padding = design.n_columns, _kernels.ROW_PADDING
+    width = -(-(n_columns + constant) // padding) * padding
+    rows = np.zeros((design.n_rows, width))
+    np.subtract(design.matrix, standardisation.mean, out=rows[:, :n_columns])
+    rows[:, :n_columns] *= standardisation.inverse_deviation
+    if constant:
+        rows[:, n_columns] = 1.0
+    return rows
+
+
+def _newton(
+    problem: Problem, tol: FloatArray, *, certain: float, is_strict: bool
+) -> tuple[Solution, NDArray[np.bool_]]:
+    """Run the kernel for every task; return the solution and which tasks it has finished.
+
+    Where someone listens, the kernel runs from the start to each iterate in turn: the iterates and
+    the solution are those of a single call.
+    """
+    tasks = _kernel_tasks(problem, tol, certain, is_strict)
+    design, history = problem.prepared.design, list[Progress]()
+    n_passes, start = design.n_passes, problem.join(*problem.start)
+    is_silent = problem.report is None and problem.keep is None
+    for max_iter in [problem.max_iter] if is_silent else range(problem.max_iter + 1):
+        points = start.copy()
+        results = _run(problem, replace(tasks, max_iter=max_iter), points)
+        n_iter = int(results[:, 2].max())
+        if history and n_iter < max_iter:
+            break
+        # Each iteration reads the rows for the gradient, the Hessian and the scores of its step.
+        design.n_passes = n_passes + 1 + 3 * n_iter
+        value, gap = float(results[:, 0].mean()), float(results[:, 1].max())
+        history.append(Progress(n_iter, design.n_passes, value, gap))
+        problem.tell(history[-1], points if len(history) > 1 else None)
+    codes = results[:, 3].astype(int)
+    solution = Solution(
+        *(problem.split(points), results[:, 0], results[:, 1]),
+        *(_STATUSES[codes.max()], n_iter, tuple(history)),
+    )
+    return solution, codes == 0
+
+
+def _kernel_tasks(
+    problem: Problem, tol: FloatArray, certain: float, is_strict: bool
+) -> NewtonTasks:
+    prepared, tasks = problem.prepared, problem.tasks
+    is_fixed = np.isinf(prepared.unit) | ~prepared.standardisation.varies
+    penalty = np.where(is_fixed[tasks.fold], np.inf, problem.penalty)
+    if prepared.fit_intercept:
+        penalty = np.hstack([penalty, np.zeros((len(penalty), 1))])
+    losses = np.array([_margin_loss(loss).kernel_parameters for loss in tasks.losses], dtype=float)
+    return NewtonTasks(
+        losses,
+        np.array([getattr(loss, "temperature", 0.0) for loss in tasks.losses]),
+        penalty,
+        np.ascontiguousarray(tasks.positive),
+        np.ascontiguousarray(tasks.fold),
+        tol,
+        problem.relative_to(np.zeros(len(tasks))),
+        np.ascontiguousarray(tasks.codes),
+        np.ascontiguousarray(tasks.weights),
+        tasks.columns_per_task,
+        penalty.shape[1],
+        prepared.fit_intercept,
+        problem.max_iter,
+        certain,
+        is_strict,
+    )
+
+
+def _run(problem: Problem, tasks: NewtonTasks, points: FloatArray) -> FloatArray:
+    """Run the kernel for all tasks, in threads where there is enough work; returns its results."""
+    rows, threads = problem.prepared.rows, problem.prepared.design.threads
+    results = np.zeros((len(points), 4))
+    n_products = len(points) * points.shape[1] ** 2 * len(rows)
+    if threads.n == 1 or n_products < problem.policy.min_newton_thread_products:
+        _kernels.newton(rows, tasks, points, results, 0, len(points))
+        return results
+    n_chunks = min(len(points), 4 * threads.n)
+    edges = np.linspace(0, len(points), n_chunks + 1).astype(int).tolist()
+
+    def run(first: int, last: int) -> None:
+        _kernels.newton(rows, tasks, points, results, first, last)
+
+    list(threads.map(run, edges[:-1], edges[1:], dynamic=True))
+    return results
+
+
+def _part(problem: Problem, first: Solution, tasks: NDArray[np.intp]) -> Problem:
+    """Return the problem of some tasks, started at a first solution."""
+    points = problem.join(*first.linear)[tasks]
+    part = replace(problem, tasks=problem.tasks.take(tasks), alphas=problem.alphas[tasks])
+    return replace(part, start=part.split(points))
+
+
+def _merged(problem: Problem, first: Solution, rest: Solution, tasks: NDArray[np.intp]) -> Solution:
+    """Return the first solution with those of some tasks replaced."""
+    points, value, gap = problem.join(*first.linear), first.value.copy(), first.gap.copy()
+    points[tasks] = problem.join(*rest.linear)
+    value[tasks], gap[tasks] = rest.value, rest.gap
+    n_iter, history = first.n_iter + rest.n_iter, first.history + rest.history
+    return Solution(problem.split(points), value, gap, rest.status, n_iter, history)

@@ -1,0 +1,204 @@
+"""The compiled Newton method: minimisers, honest gaps, tasks that it hands on, and its inputs."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+from marginpursuit import MarginPursuitClassifier, _kernels
+from marginpursuit._threads import Threads
+from marginpursuit.design import design_for
+from marginpursuit.losses import RHOS, JointLoss, MarginLoss
+from marginpursuit.solvers import SOLVERS, Policy, Problem, Request, Status
+from marginpursuit.solvers.newton import NewtonSolver, _kernel_tasks
+from marginpursuit.tasks import JointTasks, Labels, Tasks
+
+pytestmark = pytest.mark.skipif(
+    _kernels.newton is None, reason="installed without the compiled kernels"
+)
+
+
+def rows(n, d, n_classes=2, seed=0):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, d)) * rng.uniform(0.1, 10.0, size=d)
+    scores = X @ rng.normal(size=(d, n_classes)) + np.sqrt(d) * rng.normal(size=(n, n_classes))
+    codes = np.argmax(scores, axis=1)
+    codes[:n_classes] = np.arange(n_classes)
+    return X, codes
+
+
+def make(solver, X, codes, loss, *, alpha=1e-3, weights=None, n_threads=1, **options):
+    """Return the problem of all classes; `weights` has a row for each fold."""
+    n, labels = len(X), Labels(codes, int(codes.max()) + 1)
+    weights = np.full((1, n), 1 / n) if weights is None else weights
+    design, n_problems = design_for(X, Threads(n_threads)), len(labels.positive_classes)
+    request = Request(design, weights, (loss,), "standardised", alpha, True, n_problems)
+    prepared = SOLVERS[solver].prepare(request)
+    folds = np.arange(len(weights))
+    if isinstance(loss, JointLoss):
+        zero = np.zeros_like(folds)
+        tasks = JointTasks(
+            codes, weights, zero, folds, (loss,) * len(folds), n_classes=labels.n_classes
+        )
+    else:
+        positive = np.tile(labels.positive_classes, len(folds))
+        fold = np.repeat(folds, n_problems)
+        tasks = Tasks(codes, weights, positive, fold, (loss,) * len(fold))
+    start = prepared.zeros(len(tasks) * tasks.columns_per_task)
+    given = {"max_iter": 1000, "tol": 1e-9} | options
+    return Problem(prepared, tasks, np.full(len(tasks), alpha), start, **given)
+
+
+@pytest.mark.parametrize("n_classes", [3, 5])
+@pytest.mark.parametrize("rho", list(RHOS))
+def test_joint_tasks_have_the_minimum_of_lbfgs(rho, n_classes):
+    X, codes = rows(80, 4, n_classes)
+    loss = JointLoss(MarginLoss(scale=0.7, overconfidence=0.0, rho=rho))
+    found, expected = (
+        SOLVERS[name].solve(make(name, X, codes, loss)) for name in ("newton", "gram")
+    )
+    assert found.status is Status.CONVERGED
+    assert_allclose(found.value, expected.value, rtol=1e-9)
+    assert_allclose(found.linear[0], expected.linear[0], atol=1e-4)
+    assert_allclose(found.linear[0].sum(axis=1), 0.0, atol=1e-9)
+    assert found.n_iter < 30
+
+
+def test_folds_with_a_constant_column_fix_its_coefficient():
+    X, codes = rows(60, 3)
+    X[:, 1] = np.arange(60) >= 30
+    weights = np.ones((2, 60))
+    weights[0, 30:] = 0.0
+    weights /= weights.sum(axis=1, keepdims=True)
+    loss, tol = MarginLoss(overconfidence=0.0), np.full(2, 1e-8)
+    found, expected = (
+        SOLVERS[name].solve_folds(make(name, X, codes, loss, weights=weights), tol)
+        for name in ("newton", "gram")
+    )
+    assert found.linear[0][1, 0] == 0.0
+    assert_allclose(found.value, expected.value, rtol=1e-7)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(5, 60),
+    st.integers(1, 12),
+    st.sampled_from([0.0, 0.3, 1.0]),
+    st.floats(-2, 1),
+    st.floats(-7, 0),
+    st.floats(-8, -2),
+    st.integers(0, 10**6),
+)
+def test_the_gap_is_honest_within_a_factor_of_ten(n, d, tau, log_scale, log_alpha, log_tol, seed):
+    X, codes = rows(n, d, seed=seed)
+    loss = MarginLoss(scale=10.0**log_scale, overconfidence=tau)
+    problem = make("newton", X, codes, loss, alpha=10.0**log_alpha, tol=10.0**log_tol)
+    minimum = NewtonSolver().solve(replace(problem, tol=1e-13))
+    found = NewtonSolver().solve(problem)
+    assert found.status is Status.CONVERGED
+    excess = (found.value - minimum.value) / problem.relative_to(minimum.value)
+    assert np.all(excess <= 10 * problem.tol + 1e-12)
+
+
+def test_most_loose_fits_meet_their_tolerance():
+    excess = []
+    for seed in range(100):
+        X, codes = rows(20 + seed, 1 + seed % 12, seed=seed)
+        loss = MarginLoss(scale=10.0 ** (seed % 3 - 1), overconfidence=0.0)
+        problem = make("newton", X, codes, loss, alpha=10.0 ** (-1 - seed % 6))
+        minimum = NewtonSolver().solve(replace(problem, tol=1e-13)).value
+        found = NewtonSolver().solve_folds(problem, np.array([1e-3])).value
+        excess.append((found - minimum) / problem.relative_to(minimum))
+    assert np.quantile(excess, 0.95) <= 1e-3
+    assert np.max(excess) <= 1e-2
+
+
+def test_threads_and_simd_levels_do_not_change_a_fit():
+    X, codes = rows(300, 40)
+    weights = np.random.default_rng(0).random((8, 300))
+    weights /= weights.sum(axis=1, keepdims=True)
+    loss, policy = MarginLoss(overconfidence=0.0), Policy(min_newton_thread_products=0)
+    one, two = (
+        SOLVERS["newton"].solve(make("newton", X, codes, loss, weights=weights, **options))
+        for options in ({}, {"n_threads": 2, "policy": policy})
+    )
+    assert_array_equal(one.linear[0], two.linear[0])
+    problem = make("newton", X, codes, loss, weights=weights)
+    tasks = _kernel_tasks(problem, np.full(8, 1e-9), 1.0, False)
+    values = []
+    for level in _kernels._compiled.LEVELS:
+        points, results = problem.join(*problem.start), np.zeros((8, 4))
+        _kernels.newton(problem.prepared.rows, tasks, points, results, 0, 8, level)
+        values.append(results[:, 0])
+    for value in values:
+        assert_allclose(value, values[0], rtol=1e-12)
+
+
+def test_a_singular_task_continues_in_gram():
+    """Two equal columns without penalty have no unique minimiser."""
+    X, codes = rows(50, 2)
+    X = np.column_stack([X, X[:, 0]])
+    loss = MarginLoss()
+    found, expected = (
+        SOLVERS[name].solve(make(name, X, codes, loss, alpha=0.0, tol=1e-6))
+        for name in ("newton", "gram")
+    )
+    assert_allclose(found.value, expected.value, rtol=1e-5)
+
+
+def test_each_iteration_is_reported_and_max_iter_stops_it():
+    X, codes = rows(100, 5)
+    model = MarginPursuitClassifier(solver="newton", probability=None)
+    values = []
+
+    def listen(progress):
+        values.append(progress.value)
+
+    problem = make("newton", X, codes, MarginLoss(overconfidence=0.0), report=listen)
+    solution = SOLVERS["newton"].solve(problem)
+    assert len(values) == solution.n_iter + 1 > 3
+    silent = SOLVERS["newton"].solve(replace(problem, report=None))
+    assert_array_equal(solution.linear[0], silent.linear[0])
+    assert np.all(np.diff(values) <= 1e-15)
+    stopped = SOLVERS["newton"].solve(replace(problem, max_iter=1, report=None))
+    assert stopped.status is Status.MAX_ITER
+    assert stopped.n_iter == 1
+    with pytest.warns(UserWarning, match="max_iter"):
+        model.set_params(max_iter=1).fit(X, codes)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tol": np.zeros(3)}, "tol must have length 1"),
+        ({"codes": np.zeros(3, dtype=np.intp)}, "codes must have length 20"),
+        ({"weights": np.zeros((1, 3))}, "weights must have length 20"),
+        ({"penalty": np.zeros((1, 9))}, "a row of penalty must have length 4"),
+        ({"fold": np.ones(1, dtype=np.intp)}, "fold 1 is not within 1 folds"),
+        ({"losses": np.full((1, 4), 99.0)}, "99"),
+        ({"n_columns": 99}, "at least one row, one column"),
+        ({"n_scores": 3}, "a row of points must have length 12"),
+    ],
+)
+def test_the_kernel_checks_what_it_reads(change, message):
+    X, codes = rows(20, 3)
+    problem = make("newton", X, codes, MarginLoss())
+    tasks = replace(_kernel_tasks(problem, np.array([1e-6]), 1.0, False), **change)
+    points, results = problem.join(*problem.start), np.zeros((1, 4))
+    with pytest.raises((ValueError, IndexError), match=message):
+        _kernels.newton(problem.prepared.rows, tasks, points, results, 0, 1)
+
+
+def test_the_kernel_refuses_rows_that_are_not_padded():
+    X, codes = rows(20, 3)
+    problem = make("newton", X, codes, MarginLoss())
+    tasks = _kernel_tasks(problem, np.array([1e-6]), 1.0, False)
+    narrow = np.ascontiguousarray(problem.prepared.rows[:, :5])
+    points, results = problem.join(*problem.start), np.zeros((1, 4))
+    with pytest.raises(ValueError, match="padded to a multiple of 16"):
+        _kernels.newton(narrow, tasks, points, results, 0, 1)
+    with pytest.raises(IndexError, match="not within 1 tasks"):
+        _kernels.newton(problem.prepared.rows, tasks, points, results, 0, 2)
