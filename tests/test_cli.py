@@ -404,7 +404,10 @@ def test_datasets_versions_and_bench(run):
 
 @pytest.mark.parametrize(
     "command",
-    ["compare", "demo", "reproduce", "fit", "predict", "report", "datasets", "bench", "versions"],
+    [
+        *("compare", "demo", "reproduce", "fit", "predict", "explain", "issues", "report"),
+        *("datasets", "bench", "versions"),
+    ],
 )
 def test_every_command_has_help(run, command):
     assert "Exit codes" in run("--help").stdout

@@ -12,6 +12,7 @@ from marginpursuit import (
     MedianOfMeansClassifier,
     ODMClassifier,
     PegasosClassifier,
+    RobustGradientClassifier,
 )
 
 PURSUIT = [
@@ -44,6 +45,7 @@ DEFAULTS = [
     MedianOfMeansClassifier(),
     ODMClassifier(),
     PegasosClassifier(),
+    RobustGradientClassifier(),
 ]
 SETTINGS = [
     *(MarginPursuitClassifier.as_published(**setting) for setting in PURSUIT),
@@ -53,6 +55,8 @@ SETTINGS = [
     *(ODMClassifier(tol=1e-13, random_state=0, **setting) for setting in MACHINES),
     *(CatoniRiskClassifier(**setting) for setting in CATONI),
     *(MedianOfMeansClassifier(**setting) for setting in MEDIAN),
+    RobustGradientClassifier(loss="logistic", class_weight="balanced"),
+    RobustGradientClassifier(estimate="geometric_median", n_blocks=1, alpha=0.01),
 ]
 
 # Checks that fail with default parameters, and why.

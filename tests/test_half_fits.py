@@ -12,7 +12,7 @@ from sklearn.preprocessing import StandardScaler
 
 from marginpursuit import MarginPursuitClassifier, load_model, save_model
 from marginpursuit.blocks import Blocks
-from marginpursuit.classifiers._link import Halves
+from marginpursuit.classifiers._link import FittedLink, Halves
 from marginpursuit.model_files import ModelFileError
 
 RNG = np.random.default_rng(0)
@@ -24,7 +24,7 @@ RNG = np.random.default_rng(0)
 def test_every_row_is_fitted_in_one_half_and_held_out_in_the_other():
     codes = RNG.integers(0, 3, 200)
     weights = RNG.random(200) * (RNG.random(200) > 0.2)
-    halves = Halves.of(RNG.normal(size=200), codes, weights)
+    halves = Halves.of((RNG.normal(size=200),), codes, weights)
     used = weights > 0
     np.testing.assert_array_equal(halves.held_out.sum(axis=0), used)
     np.testing.assert_array_equal((halves.weights > 0)[:, used], ~halves.held_out[:, used])
@@ -38,17 +38,35 @@ def test_every_row_is_fitted_in_one_half_and_held_out_in_the_other():
 def test_equal_rows_share_a_half_and_weights_are_copies():
     projection, codes = RNG.normal(size=40), np.arange(40) % 2
     times = RNG.integers(1, 4, 40)
-    once = Halves.of(projection, codes, times / times.sum())
+    once = Halves.of((projection,), codes, times / times.sum())
     rows = RNG.permutation(np.repeat(np.arange(40), times))
-    copies = Halves.of(projection[rows], codes[rows], np.full(len(rows), 1 / len(rows)))
+    copies = Halves.of((projection[rows],), codes[rows], np.full(len(rows), 1 / len(rows)))
     np.testing.assert_array_equal(copies.held_out, once.held_out[:, rows])
     expected = (once.weights / times)[:, rows]
     np.testing.assert_allclose(copies.weights, expected, rtol=1e-12)
 
 
+def test_the_second_key_decides_where_the_first_is_equal():
+    codes, keys = np.repeat([0, 1], 8), np.tile(np.arange(8.0), 2)
+    weights = np.full(16, 1 / 16)
+    expected = Halves.of((keys,), codes, weights)
+    pattern = [True, False, False, True] * 4
+    np.testing.assert_array_equal(expected.held_out, [np.invert(pattern), pattern])
+    for first in (np.zeros(16), keys // 4):
+        found = Halves.of((first, keys), codes, weights)
+        np.testing.assert_array_equal(found.held_out, expected.held_out)
+
+
+def test_the_names_of_classes_do_not_change_the_split():
+    codes, keys = RNG.integers(0, 3, 101), RNG.normal(size=101)
+    weights = np.full(101, 1 / 101)
+    found = Halves.of((keys,), np.array([2, 0, 1])[codes], weights)
+    np.testing.assert_array_equal(found.held_out, Halves.of((keys,), codes, weights).held_out)
+
+
 def test_a_class_with_few_distinct_rows_is_in_both_halves():
     codes = np.repeat([0, 1, 2], [20, 20, 3])
-    halves = Halves.of(RNG.normal(size=43), codes, np.full(43, 1 / 43))
+    halves = Halves.of((RNG.normal(size=43),), codes, np.full(43, 1 / 43))
     assert not halves.held_out[:, codes == 2].any()
     assert np.all(halves.weights[:, codes == 2] > 0)
     shares = [halves.weights[:, codes == k].sum(axis=1) for k in range(3)]
@@ -58,8 +76,8 @@ def test_a_class_with_few_distinct_rows_is_in_both_halves():
 def test_without_two_classes_of_four_distinct_rows_there_is_no_split():
     projection, codes = np.repeat(RNG.normal(size=13), 10), np.repeat([0, 1], [100, 30])
     weights = np.full(130, 1 / 130)
-    assert Halves.of(projection, codes, weights) is None
-    assert Halves.of(projection, codes, weights, min_distinct_rows=3) is not None
+    assert Halves.of((projection,), codes, weights) is None
+    assert Halves.of((projection,), codes, weights, min_distinct_rows=3) is not None
 
 
 # --- probabilities -------------------------------------------------------------------------------
@@ -209,11 +227,59 @@ def test_the_warning_names_the_penalty_where_columns_are_as_many_as_rows():
 
 def test_the_penalty_counts_rows():
     X, y = noisy(100)
+    few, many = (MarginPursuitClassifier().fit(X, y, weights) for weights in (None, [3.0] * 100))
+    assert few.alpha_ * 100 == pytest.approx(0.3) or few.alpha_ * 100 > 0.9
+    assert many.alpha_ == 0.3 / 300
+    np.testing.assert_array_equal(
+        MarginPursuitClassifier(alpha=0.3 / 300).fit(X, y, [3.0] * 100).coef_, many.coef_
+    )
+
+
+# --- the choice of the penalty -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_the_penalty_has_the_lowest_held_out_log_loss(n_classes):
+    X, y = noisy(120, n_classes=n_classes)
+    X = StandardScaler().fit_transform(np.hstack([X, RNG.normal(size=(120, 30))]))
+    fixed = {"alpha_unit": "absolute", "leverage_bound": None, "tol": 1e-10}
+    half = np.empty(120, dtype=int)
+    for k in range(n_classes):
+        rows = np.flatnonzero(y == k)
+        order = np.argsort(np.linalg.norm(X[rows], axis=1))
+        half[rows[order]] = np.resize([0, 1, 1, 0], len(rows))
+    losses = {}
+    for factor in (0.3, 1.0, 3.0):
+        scores = np.empty((120, 1 if n_classes == 2 else n_classes))
+        for k in range(2):
+            own = half == k
+            fit = MarginPursuitClassifier(alpha=2 * factor / 120, **fixed).fit(X[own], y[own])
+            scores[~own] = fit.decision_function(X[~own]).reshape(-1, scores.shape[1])
+        link = FittedLink.fit(scores, y, np.ones(120), 1.0, max_rows=120)
+        losses[factor] = log_loss(y, link.probabilities(scores))
+    model = MarginPursuitClassifier(**fixed).fit(X, y)
+    assert model.alpha_ * 120 == pytest.approx(min(losses, key=losses.get))
+    assert model.alpha_ * 120 > 0.9
+    same = MarginPursuitClassifier(alpha=model.alpha_, **fixed).fit(X, y)
+    np.testing.assert_allclose(model.coef_, same.coef_, rtol=1e-3, atol=1e-5)
+
+
+def test_the_choice_does_not_depend_on_probabilities_or_on_the_start():
+    X, y = CANCER[0][:150], CANCER[1][:150]
     model = MarginPursuitClassifier().fit(X, y)
-    for alpha, weights in ((0.3 / 100, None), (0.3 / 300, np.full(100, 3.0))):
-        exact = MarginPursuitClassifier(alpha=alpha).fit(X, y)
-        model = MarginPursuitClassifier().fit(X, y, weights)
-        np.testing.assert_allclose(model.coef_, exact.coef_, rtol=1e-9)
+    for probability in ("exact", None):
+        other = MarginPursuitClassifier(probability=probability).fit(X, y)
+        np.testing.assert_array_equal(other.coef_, model.coef_)
+    warm = MarginPursuitClassifier(warm_start=True).fit(X, y)
+    assert warm.fit(X, y).alpha_ == model.alpha_
+
+
+def test_where_the_penalty_is_a_number_a_rule_or_a_stream_there_is_no_choice():
+    X, y = noisy(150)
+    assert MarginPursuitClassifier(alpha=0.5).fit(X, y).alpha_ == 0.5
+    assert MarginPursuitClassifier(scale="auto").fit(X, y).alpha_ == 0.3 / 150
+    assert MarginPursuitClassifier.as_published().fit(X, y).alpha_ == 1e-6
+    assert MarginPursuitClassifier().partial_fit(X, y, classes=[0, 1]).alpha_ == 0.3 / 150
 
 
 def test_as_published():

@@ -18,6 +18,7 @@ from marginpursuit.classifiers import (
     MedianOfMeansClassifier,
     ODMClassifier,
     PegasosClassifier,
+    RobustGradientClassifier,
 )
 from marginpursuit.model_files import load_model, save_model
 from marginpursuit.selection import MarginPursuitClassifierCV
@@ -31,6 +32,7 @@ __all__ = [
     "MedianOfMeansClassifier",
     "ODMClassifier",
     "PegasosClassifier",
+    "RobustGradientClassifier",
     "__version__",
     "blocks",
     "bounds",

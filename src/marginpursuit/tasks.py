@@ -149,10 +149,6 @@ class Tasks:
         losses = tuple(self.losses[k] for k in which)
         return replace(self, positive=self.positive[which], fold=self.fold[which], losses=losses)
 
-    def with_loss(self, loss: Any) -> Self:
-        """Return the same tasks, all with another loss."""
-        return replace(self, losses=(loss,) * len(self))
-
     def on_host(self) -> Self:
         """Return the same tasks with labels and weights copied from their device to NumPy."""
         return replace(self, codes=to_numpy(self.codes), weights=to_numpy(self.weights))

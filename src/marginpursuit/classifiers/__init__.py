@@ -7,6 +7,7 @@ from marginpursuit.classifiers.mdo import MDOClassifier
 from marginpursuit.classifiers.median_of_means import MedianOfMeansClassifier
 from marginpursuit.classifiers.odm import ODMClassifier
 from marginpursuit.classifiers.pegasos import PegasosClassifier
+from marginpursuit.classifiers.robust_gradient import RobustGradientClassifier
 
 __all__ = [
     "CatoniRiskClassifier",
@@ -16,4 +17,5 @@ __all__ = [
     "MedianOfMeansClassifier",
     "ODMClassifier",
     "PegasosClassifier",
+    "RobustGradientClassifier",
 ]

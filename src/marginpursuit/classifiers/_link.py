@@ -12,19 +12,29 @@ linear score is optimal, and where few rows have margins below γ.
         + a_3 \max(\min(u, h), 0) + a_4 \max(u - h, 0).
 
 The slopes a are positive, so f increases and has the sign of the score. With several classes the
-probabilities are the softmax of the f(u). The slopes minimise the log-loss. There is no offset of a
-class: with one, the most probable class could differ from the prediction.
+probabilities are the softmax of the f(u). There is no offset of a class: with one, the most
+probable class could differ from the prediction.
+
+The slopes minimise the log-loss of n rows plus a ridge Σ_k (γ a_k - μ)²/(2 n σ²), with μ = 3 and σ
+= 2: the negative logarithm of a normal prior. It determines the slopes of intervals that hold few
+scores. μ and σ were chosen on 15 data sets of 200, 1,000 and 2,000 rows with the seeds 100 and 101
+(`docs/choosing.md`).
 
 **Half fits.** The scores of a fit to its own rows are too far from zero: the link is fitted to
 *held-out* scores. The rows are split into two halves by their content, and each half scores the
 other. Both halves are folds of one problem over the data as they are prepared for the fit to all
-rows, in shared passes. They start at that fit. Their penalty is twice its own: each half has half
-the rows.
+rows, in shared passes. Their penalty is twice its own: each half has half the rows. Where a penalty
+is to be chosen, both halves are fitted at several, and the fit to all rows starts at the mean of
+the half fits whose held-out log-loss is least. Otherwise the half fits start at the fit to all
+rows.
 
-**The split.** The rows of a class are ordered by a random projection with a fixed seed, rounded to
-float32, and distinct values alternate between the halves. Equal rows are in the same half, so that
-a row of weight 2 is split like two copies of it, whatever the order of the rows. A class with fewer
-than four distinct rows belongs to both halves, with half its weight, and is not scored.
+**The split.** The rows of a class are ordered by their norm and, where norms are equal, by a random
+projection with a fixed seed, both rounded to float32. Of four distinct rows in this order, the
+first and the last are in one half. The split depends on the content of the rows alone: equal rows
+are in the same half, so that a row of weight 2 is split like two copies of it, and neither the
+order of rows and columns nor the names of classes matter, nor do units, signs and origins of dense
+columns, unless different rows have equal norms. A class with fewer than four distinct rows belongs
+to both halves, with half its weight, and is not scored.
 """
 
 from dataclasses import dataclass, replace
@@ -61,6 +71,7 @@ class FittedLink:
         *,
         max_rows: int,
         slope_bounds: tuple[float, float] = (1e-3, 1e3),
+        prior: tuple[float, float] = (3.0, 2.0),
     ) -> "FittedLink":
         """Fit the slopes to out-of-fold scores.
 
@@ -79,6 +90,8 @@ class FittedLink:
         slope_bounds : tuple of float
             Bounds of slope times margin, which keep the link strictly increasing and its
             probabilities inside (0, 1).
+        prior : tuple of float
+            Mean μ and standard deviation σ of slope times margin, a priori.
 
         Returns
         -------
@@ -89,12 +102,10 @@ class FittedLink:
         codes, weights = codes[::step], weights[::step]
         pieces = np.stack(_pieces(scores[::step] / margin, threshold / margin))
         n_rows, n_classes = pieces.shape[1:]
-        # Smoothed targets, as in Platt scaling: each other class has probability 1 / (n + K).
-        other = 1.0 / (count + n_classes)
-        target = np.full((n_rows, n_classes), other)
-        target[np.arange(n_rows), codes] = 1.0 - (n_classes - 1) * other
-        slopes = _minimised(_LogLoss(pieces, target, weights / weights.sum()), slope_bounds)
-        return cls(margin, slopes / margin, threshold)
+        target = np.zeros((n_rows, n_classes))
+        target[np.arange(n_rows), codes] = 1.0
+        loss = _LogLoss(pieces, target, weights / weights.sum(), *prior, float(count))
+        return cls(margin, _minimised(loss, slope_bounds) / margin, threshold)
 
     def probabilities(self, scores: Any) -> Any:
         """Return probabilities of shape (n_rows, n_classes), in the array library of the scores."""
@@ -110,7 +121,7 @@ class FittedLink:
 
 @dataclass(frozen=True, slots=True)
 class _LogLoss:
-    """The log-loss of targets as a function of the four slopes.
+    """The log-loss of targets, and the ridge of the prior, as a function of the four slopes.
 
     Sums over rows are by `einsum`: BLAS threads cost more than these products with four rows.
     """
@@ -118,14 +129,23 @@ class _LogLoss:
     pieces: FloatArray  # (4, n_rows, n_classes)
     target: FloatArray  # (n_rows, n_classes), probabilities
     weights: FloatArray  # (n_rows,), sum one
+    mean: float  # μ
+    deviation: float  # σ
+    count: float  # n
+
+    @property
+    def ridge(self) -> float:
+        """The factor 1/(n σ²)."""
+        return 1.0 / (self.count * self.deviation**2)
 
     def value(self, slopes: FloatArray) -> float:
-        """Return the mean of -Σ_k t_k log p_k."""
+        """Return the mean of -Σ_k t_k log p_k, plus the ridge."""
         logits = np.einsum("j,jnk->nk", slopes, self.pieces)
         highest = logits.max(axis=1)
         total = np.exp(logits - highest[:, np.newaxis]).sum(axis=1)
         losses = highest + np.log(total) - np.einsum("nk,nk->n", self.target, logits)
-        return float(np.einsum("n,n->", self.weights, losses))
+        penalty = 0.5 * self.ridge * np.sum((slopes - self.mean) ** 2)
+        return float(np.einsum("n,n->", self.weights, losses) + penalty)
 
     def derivatives(self, slopes: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the gradient and the Hessian."""
@@ -138,30 +158,28 @@ class _LogLoss:
         means = np.einsum("jnk,nk->jn", self.pieces, probabilities)
         spread = self.pieces - means[:, :, np.newaxis]
         scaled = spread * (self.weights[:, np.newaxis] * probabilities)
-        return gradient, np.einsum("ink,jnk->ij", scaled, spread)
+        hessian = np.einsum("ink,jnk->ij", scaled, spread) + self.ridge * np.eye(4)
+        return gradient + self.ridge * (slopes - self.mean), hessian
 
 
 def _minimised(
     loss: _LogLoss, bounds: tuple[float, float], tol: float = 1e-13, max_iter: int = 100
 ) -> FloatArray:
-    """Return the minimiser within bounds, by projected Newton steps from slopes of one.
+    """Return the minimiser within bounds, by projected Newton steps from the mean of the prior.
 
     Stops at a Newton decrement of `tol`. A slope at a bound at which the loss would decrease only
-    outside is fixed for a step. A multiple of the identity makes the Hessian regular where no score
-    is on a piece, whose slope remains one.
+    outside is fixed for a step. Without a score on a piece its slope is the mean of the prior.
     """
     low, high = bounds
-    slopes = np.ones(4)
+    slopes = np.full(4, loss.mean)
     value = loss.value(slopes)
     for _ in range(max_iter):
         gradient, hessian = loss.derivatives(slopes)
         is_fixed = ((slopes <= low) & (gradient > 0)) | ((slopes >= high) & (gradient < 0))
         free = np.flatnonzero(~is_fixed)
-        ridge = 1e-12 * (1e-100 + np.trace(hessian))
         step = np.zeros(4)
-        system = hessian[np.ix_(free, free)] + ridge * np.eye(len(free))
-        step[free] = np.linalg.solve(system, -gradient[free])
-        # Where all probabilities are zero or one the Hessian vanishes, and the step is too long.
+        step[free] = np.linalg.solve(hessian[np.ix_(free, free)], -gradient[free])
+        # Where all probabilities are zero or one the Hessian is small, and the step too long.
         step *= min(1.0, high / max(1e-100, np.abs(step).max()))
         if -(gradient @ step) <= tol:
             break
@@ -206,6 +224,13 @@ class HalfFitPolicy:
     min_distinct_rows: int = 4  # of a class, so that each half has two
     max_link_rows: int = 1 << 14  # held-out rows to which the four slopes are fitted
 
+    #: The penalty "auto" is one of these multiples of 0.3/n, where there are fewer rows per column
+    #: than this: with more, the best penalty depends on the data less (docs/choosing.md).
+    factors: tuple[float, ...] = (1.0, 10.0 / 3.0, 10.0)
+    max_rows_per_column: float = 32.0
+    #: Coefficients of all classes up to which there is a choice: six fits of as many take 250 MB.
+    max_coefficients: int = 1 << 18
+
 
 @dataclass(frozen=True, slots=True)
 class Halves:
@@ -217,30 +242,38 @@ class Halves:
     @classmethod
     def of(
         cls,
-        projection: FloatArray,
+        keys: tuple[FloatArray, ...],
         codes: NDArray[np.intp],
         weights: FloatArray,
         min_distinct_rows: int = 4,
     ) -> "Halves | None":
-        """Split the rows; None unless two classes have enough distinct rows to be scored."""
-        is_used = weights > 0
-        # The class in the upper half of a key, the projection as an integer in the lower.
-        bits = (projection.astype(np.float32) + np.float32(0.0)).view(np.uint32)  # -0.0 becomes 0.0
-        keys = codes.astype(np.uint64) << np.uint64(32) | bits.astype(np.uint64)
-        distinct, place = np.unique(keys[is_used], return_inverse=True)
-        code = (distinct >> np.uint64(32)).astype(np.intp)
+        """Split the rows; None unless two classes have enough distinct rows to be scored.
+
+        `keys` are numbers for each row by which the rows of a class are ordered, in float32; a key
+        decides where all keys before it are equal.
+        """
+        used = np.flatnonzero(weights > 0)
+        columns: list[NDArray[Any]] = [codes[used], *(key[used].astype(np.float32) for key in keys)]
+        order = np.lexsort(columns[::-1])
+        is_new = np.zeros(len(used), dtype=bool)
+        is_new[:1] = True
+        for column in columns:
+            is_new[1:] |= column[order][1:] != column[order][:-1]
+        place = np.empty(len(used), dtype=np.intp)  # of each row among the distinct ones
+        place[order] = np.cumsum(is_new) - 1
+        code = columns[0][order][is_new]
         n_distinct = np.bincount(code)
         is_split = n_distinct >= min_distinct_rows
         if np.count_nonzero(is_split) < 2:
             return None
         first = np.concatenate([[0], np.cumsum(n_distinct)[:-1]])
-        # The half with one row more of an odd number alternates between the classes.
-        half = (np.arange(len(distinct)) - first[code] + code) % 2
+        # 0, 1, 1, 0 and so on: both halves have about the same mean of the first key.
+        half = (np.arange(len(code)) - first[code] + 1) // 2 % 2
         fitted = np.zeros((2, len(weights)))
         held_out = np.zeros((2, len(weights)), dtype=bool)
         for number in range(2):
-            held_out[number, is_used] = (is_split[code] & (half != number))[place]
-            fitted[number, is_used] = np.where(is_split[code], half == number, 0.5)[place]
+            held_out[number, used] = (is_split[code] & (half != number))[place]
+            fitted[number, used] = np.where(is_split[code], half == number, 0.5)[place]
         fitted *= weights
         fitted /= fitted.sum(axis=1, keepdims=True)
         return cls(fitted, held_out)
@@ -253,15 +286,25 @@ class Halves:
         return Halves(self.weights, kept)
 
 
-def held_out_link(
+@dataclass(frozen=True, slots=True)
+class HalfFits:
+    """Two half fits at a multiple of the penalty of a problem."""
+
+    factor: float
+    link: FittedLink
+    log_loss: float  # of the held-out rows, with the link
+    linear: Linear  # the mean of both fits, in the coordinates of the prepared data
+
+
+def half_fits(
     design: Design,
     data: TrainingData,
     problem: Problem,
     solver: str,
-    fit: Linear,
+    factors: tuple[float, ...] = (1.0,),
     policy: HalfFitPolicy | None = None,
-) -> FittedLink | None:
-    """Return the link that is fitted to the held-out scores of two half fits.
+) -> list[HalfFits]:
+    """Fit both halves of the rows at multiples of a penalty, in shared passes.
 
     Parameters
     ----------
@@ -270,49 +313,73 @@ def held_out_link(
     data : TrainingData
         Labels, and the weights of the fit.
     problem : Problem
-        The problem of the fit to all rows.
+        The problem of the fit to all rows. The half fits begin at its start.
     solver : str
         The solver that prepared it.
-    fit : tuple of ndarray
-        Its solution, in the coordinates of the prepared data.
+    factors : tuple of float
+        The multiples.
     policy : HalfFitPolicy, optional
         Thresholds.
 
     Returns
     -------
-    FittedLink or None
-        None where fewer than two classes have four distinct rows, or the solver fits no folds.
+    list of HalfFits
+        One for each factor. Empty where fewer than two classes have four distinct rows, or the
+        solver fits no folds.
     """
     policy = HalfFitPolicy() if policy is None else policy
     if solver not in FOLD_SOLVERS:
-        return None
+        return []
     codes, weights = (to_numpy(x) for x in (data.labels.codes, data.weights))
-    projection = _projection(design, problem)
-    halves = Halves.of(projection, codes, weights, policy.min_distinct_rows)
+    halves = Halves.of(_split_keys(design, problem), codes, weights, policy.min_distinct_rows)
     if halves is None:
-        return None
+        return []
     step = thinning(int(np.count_nonzero(halves.held_out)), policy.max_link_rows)
     halves = halves.thinned(step)
-    half_fits = _half_problem(problem, fit, halves, policy)
-    tol = np.full(len(half_fits.tasks), policy.tol)
-    solution = FOLD_SOLVERS[solver].solve_folds(half_fits, tol)
+    problems = _half_problem(problem, halves, factors, policy)
+    tol = np.full(len(problems.tasks), policy.tol)
+    solution = FOLD_SOLVERS[solver].solve_folds(problems, tol)
     coef, intercept = problem.prepared.standardisation.to_data(solution.linear)
-    half = np.repeat([0, 1], len(intercept) // 2)  # of each column of the scores
-    scores = problem.prepared.design.held_out_scores(coef, intercept, halves.held_out, half)
+    # Columns of the scores: those of both halves for the first factor, then for the next.
+    n_scores, n_factors = problem.start[1].size, len(factors)
+    half = np.tile(np.repeat([0, 1], n_scores), n_factors)
+    parts = problem.prepared.design.held_out_scores(coef, intercept, halves.held_out, half)
+    by_factor = [np.split(part, n_factors, axis=1) for part in parts]
+    scores = [np.concatenate(both) for both in zip(*by_factor, strict=True)]
     rows = [np.flatnonzero(held_out) for held_out in halves.held_out]
     order = np.argsort(np.concatenate(rows))  # the order of the rows, however they are split
     kept = np.concatenate(rows)[order]
-    return FittedLink.fit(
-        np.concatenate(scores)[order],
-        codes[kept],
-        step * data.n_samples * weights[kept],
-        problem.tasks.losses[0].margin,
-        max_rows=policy.max_link_rows,
-    )
+    counts = step * data.n_samples * weights[kept]
+    found = []
+    for k, factor in enumerate(factors):
+        own, margin = scores[k][order], problem.tasks.losses[0].margin
+        link = FittedLink.fit(own, codes[kept], counts, margin, max_rows=policy.max_link_rows)
+        likelihoods = link.probabilities(own)[np.arange(len(kept)), codes[kept]]
+        log_loss = -float(np.average(np.log(likelihoods), weights=counts))
+        both = [x.reshape(*x.shape[:-1], n_factors, 2, n_scores) for x in solution.linear]
+        mean = (both[0][:, k].mean(axis=1), both[1][k].mean(axis=0))
+        found.append(HalfFits(factor, link, log_loss, mean))
+    return found
 
 
-def _projection(design: Design, problem: Problem) -> FloatArray:
-    """Return a random projection of the rows as they came, which has the same value for equal rows.
+def penalty_factors(
+    data: TrainingData, problem: Problem, solver: str, policy: HalfFitPolicy | None = None
+) -> tuple[float, ...]:
+    """Return the multiples of the default penalty from which half fits choose.
+
+    There are none where a choice costs more than it gains: with many rows for each column, or
+    another solver than "gram", whose Gram matrix all half fits share.
+    """
+    policy = HalfFitPolicy() if policy is None else policy
+    n_columns = data.matrix.shape[1]
+    is_costly = problem.start[0].size > policy.max_coefficients or solver != "gram"
+    if is_costly or data.n_samples >= policy.max_rows_per_column * n_columns:
+        return ()
+    return policy.factors
+
+
+def _split_keys(design: Design, problem: Problem) -> tuple[FloatArray, FloatArray]:
+    """Return norms and a random projection of the rows as they came, equal for equal rows.
 
     The columns of dense rows are standardised. Solvers of sparse or wide rows may have replaced the
     columns, so these are not used.
@@ -325,26 +392,29 @@ def _projection(design: Design, problem: Problem) -> FloatArray:
             weights, centred = problem.tasks.weights[0, :], prepared.fit_intercept
             standardisation = design.standardisation(weights, centred=centred)
     normal = np.random.default_rng(0).standard_normal((design.n_columns, 1))
-    scores: Any = design.scores(normal, np.zeros(1), standardisation)
-    return np.asarray(to_numpy(scores), dtype=np.float64)[:, 0]
+    projection: Any = design.scores(normal, np.zeros(1), standardisation)
+    norms = np.asarray(to_numpy(design.row_norms(standardisation)), dtype=np.float64)
+    return norms, np.asarray(to_numpy(projection), dtype=np.float64)[:, 0]
 
 
-def _half_problem(problem: Problem, fit: Linear, halves: Halves, policy: HalfFitPolicy) -> Problem:
-    """Return the problem of both half fits: the tasks of the first half, then of the second."""
-    prepared, tasks = problem.prepared, problem.tasks
-    both = replace(
+def _half_problem(
+    problem: Problem, halves: Halves, factors: tuple[float, ...], policy: HalfFitPolicy
+) -> Problem:
+    """Return the problem of all half fits: the tasks of both halves, factor by factor."""
+    prepared, tasks, n_fits = problem.prepared, problem.tasks, 2 * len(factors)
+    repeated = replace(
         tasks,
         weights=prepared.design.place(halves.weights),
-        positive=np.tile(tasks.positive, 2),
-        fold=np.repeat([0, 1], len(tasks)),
-        losses=2 * tasks.losses,
+        positive=np.tile(tasks.positive, n_fits),
+        fold=np.tile(np.repeat([0, 1], len(tasks)), len(factors)),
+        losses=n_fits * tasks.losses,
     )
     return replace(
         problem,
         prepared=replace(prepared, unit=np.repeat(prepared.unit, 2, axis=0)),
-        tasks=both,
-        alphas=2.0 * np.tile(problem.alphas, 2),
-        start=(np.tile(fit[0], 2), np.tile(fit[1], 2)),
+        tasks=repeated,
+        alphas=2.0 * np.outer(factors, np.tile(problem.alphas, 2)).ravel(),
+        start=(np.tile(problem.start[0], n_fits), np.tile(problem.start[1], n_fits)),
         max_iter=min(problem.max_iter, policy.max_iter),
         tol=policy.tol,
         report=None,

@@ -4,7 +4,8 @@ r"""Parameters of an estimator: allowed values, and what penalty, leverage bound
 chosen on 16 data sets of 100, 400 and 4,000 rows, with two seeds that are used for nothing else
 (`docs/choosing.md`): the error is 0.08 points below that of logistic regression in the mean. With
 0.1/n and 1/n it is 0.03 below and 0.30 above, with penalties in proportion to 1/(n d) 0.5 or more
-above. `benchmarks/defaults.py` repeats the comparison on other seeds.
+above. With few rows per column a multiple of 0.3/n is chosen by half fits (`_link`).
+`benchmarks/defaults.py` repeats the comparison on other seeds.
 
 **Leverage** (Mallows' estimators [1]_). The gradient of a row is φ'(m) y x: the loss bounds the
 derivative φ', not the row. At ten times the distance the gradient is ten times as large. The weight

@@ -15,7 +15,12 @@ from marginpursuit._threads import Threads, usable_threads
 from marginpursuit.classifiers._base import ProbabilityMixin, TrainingData
 from marginpursuit.classifiers._checkpoint import Checkpoint
 from marginpursuit.classifiers._input import class_totals
-from marginpursuit.classifiers._link import exact_probabilities, held_out_link
+from marginpursuit.classifiers._link import (
+    HalfFits,
+    exact_probabilities,
+    half_fits,
+    penalty_factors,
+)
 from marginpursuit.classifiers._parameters import (
     CLASS_WEIGHT,
     FLAG,
@@ -69,11 +74,10 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
     Columns are standardised algebraically, without a copy of X. With the default penalty the
     predictions for dense data depend neither on the unit nor on the origin of a column.
 
-    The penalty and the scale were chosen on 16 data sets of 100, 400 and 4,000 rows, with one class
-    against the rest and without a leverage bound, such that the error is that of scikit-learn's
-    `LogisticRegression()` or less in the mean (`docs/choosing.md`). `as_published` has the settings
-    of the paper instead, and :class:`~marginpursuit.MarginPursuitClassifierCV` chooses settings by
-    cross-validation.
+    The defaults were chosen on 16 data sets of 100 to 4,000 rows, such that the error is that of
+    scikit-learn's `LogisticRegression()` or less in the mean (`docs/choosing.md`). `as_published`
+    has the settings of the paper instead, and :class:`~marginpursuit.MarginPursuitClassifierCV`
+    chooses settings by cross-validation.
 
     Parameters
     ----------
@@ -107,9 +111,11 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
         which makes the fit robust; "square" is weighted least squares.
     alpha : float, "auto" or "negligible", default="auto"
         The penalty α >= 0 of the squared coefficients. "auto" is 0.3/n, with n the sum of the
-        sample weights, or the number of rows with positive weight if that is larger. "negligible"
-        is 1e-6 for the coefficients of standardised columns, whatever `alpha_unit` is; it
-        determines only coefficients that the data leave undetermined.
+        sample weights, or the number of rows with positive weight if that is larger. With fewer
+        than 32 rows per column, the solver "gram" and a number as `scale`, it is 0.3/n, 1/n or 3/n:
+        the one for which two half fits (see `probability`) have the lowest held-out log-loss.
+        "negligible" is 1e-6 for the coefficients of standardised columns, whatever `alpha_unit` is;
+        it determines only coefficients that the data leave undetermined.
     alpha_unit : {"auto", "absolute", "standardised", "common", "row"}, default="auto"
         The unit of `alpha`. "absolute" is the penalty above. "standardised" is d Σ_j v_j w_j², with
         v_j the variance of column j and d the number of columns: the penalty of standardised
@@ -139,14 +145,14 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
 
         - "held_out": a monotone link with four slopes, fitted to held-out scores. The rows are
           split by content into two halves, and a fit to each half scores the other. The half fits
-          share passes and start at the fit to all rows: together they cost about as much as the fit
-          itself, or less. Probabilities are strictly inside (0, 1), and the most probable class is
+          share passes, and one fit starts at the other: together they cost about as much as the fit
+          itself. Probabilities are strictly inside (0, 1), and the most probable class is
           the prediction. With fewer than two classes of four distinct rows, and for the solvers
           "steepest" and "stochastic", the exact link is used. `partial_fit` keeps the link of its
           last exact fit.
         - "exact": the link of the loss. It returns P(y | x) if the score minimises the expected
           loss over all functions; no link follows from the loss for a linear score on few rows.
-        - None: no probabilities, and no half fits.
+        - None: no probabilities, and no half fits but those that choose the penalty.
     fit_intercept : bool, default=True
         Whether to fit b.
     solver : {"auto", "newton", "gram", "lbfgs", "dual", "steepest", "stochastic"}, default="auto"
@@ -187,6 +193,8 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
         Coefficients, for X as given.
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Intercepts.
+    alpha_ : float
+        The penalty α of the fit.
     multi_class_ : str
         "joint" or "ovr": how the classes were fitted; "ovr" with two classes.
     scale_ : float
@@ -425,6 +433,9 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
                 self.random_state,
                 None if checkpoint is None else checkpoint.keep,
             )
+            problem, fits = self._with_chosen_penalty(
+                problem, design, data, solver.name, is_stream=is_stream
+            )
             rule = SCALE_RULES[self.scale] if isinstance(self.scale, str) else None
             iteration = ScaleIteration(rule, scale)
             while True:
@@ -438,7 +449,10 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
                 problem = replace(problem, tasks=tasks, start=solution.linear)
             coef, intercept = prepared.to_data(solution.linear)
             if self.probability == "held_out":
-                self.link_ = held_out_link(design, data, problem, solver.name, solution.linear)
+                problem = replace(problem, start=solution.linear)
+                fits = fits or half_fits(design, data, problem, solver.name)
+                self.link_ = fits[0].link if fits else None
+            self.alpha_ = float(problem.alphas[0])
             self.n_passes_ = design.n_passes
         self.n_iter_ = n_iter
         self.scale_ = iteration.scale
@@ -469,6 +483,30 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
         self.multi_class_ = "joint" if is_joint else "ovr"
         tasks = self._tasks(data, scale)
         return replace(request, losses=tasks.losses), tasks
+
+    def _with_chosen_penalty(
+        self,
+        problem: Problem,
+        design: Design,
+        data: TrainingData,
+        solver: str,
+        *,
+        is_stream: bool,
+    ) -> tuple[Problem, list[HalfFits]]:
+        """Choose among the multiples of the default penalty, where that is worth its cost.
+
+        Returns the problem at the penalty with the lowest held-out log-loss, and a list of its half
+        fits; otherwise the same problem and an empty list. A start of zero is replaced by the mean
+        of the half fits.
+        """
+        is_fixed = self.alpha != "auto" or isinstance(self.scale, str) or is_stream
+        factors = () if is_fixed else penalty_factors(data, problem, solver)
+        fits = half_fits(design, data, problem, solver, factors) if factors else []
+        if not fits:
+            return problem, []
+        best = min(fits, key=lambda fit: fit.log_loss)
+        start = problem.start if problem.start[0].any() else best.linear
+        return replace(problem, alphas=best.factor * problem.alphas, start=start), [best]
 
     def _fit_held(self, data: TrainingData) -> None:
         self._fit(data, report=Reporter(self) if self.verbose else None, is_stream=True)

@@ -10,6 +10,7 @@ from marginpursuit import experiments, load_model, save_model
 from marginpursuit._files import write_atomically
 from marginpursuit._versions import versions as installed
 from marginpursuit.cli.data import ColumnOptions, read_labelled
+from marginpursuit.cli.explaining import explain, issues
 from marginpursuit.cli.fit_summary import FitSummary, evaluate, fit_labelled
 from marginpursuit.cli.inputs import (
     Add,
@@ -291,6 +292,16 @@ def predict(
     else:
         path = write_atomically(output, content.encode())
         note(f"{len(columns['prediction'])} predictions in {path}")
+
+
+app.command(
+    epilog="Examples: `marginpursuit explain wine.model`; "
+    "`marginpursuit explain wine.model wine.csv -t quality`"
+)(explain)
+app.command(
+    epilog="Examples: `marginpursuit issues wine.csv -t quality`; "
+    "`marginpursuit issues customers.csv -t status --id customer -o suspicious.csv`"
+)(issues)
 
 
 @app.command(epilog="Example: `marginpursuit report out -o comparison.html`")

@@ -22,7 +22,7 @@ from marginpursuit.tables import (
     read_table,
 )
 
-__all__ = ["ColumnOptions", "Labelled", "is_data_set", "read_labelled"]
+__all__ = ["ColumnOptions", "Labelled", "is_data_set", "read_labelled", "row_names"]
 
 
 class ColumnOptions(NamedTuple):

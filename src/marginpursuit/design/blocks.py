@@ -108,10 +108,10 @@ class BlockDesign(Design):
         return np.asarray(self._total(MemoryDesign._adjoint, factors))
 
     def _gram(self, weights: FloatArray, mean: FloatArray) -> FloatArray:
-        return np.asarray(self._total(partial(_gram, mean), weights))
+        return np.asarray(self._total(partial(MemoryDesign._gram, mean=mean), weights))
 
     def _squares(self, weights: FloatArray, mean: FloatArray) -> FloatArray:
-        return np.asarray(self._total(partial(_squares, mean), weights))
+        return np.asarray(self._total(partial(MemoryDesign._squares, mean=mean), weights))
 
     def _fold_moments(self, weights: FloatArray, mean: FloatArray) -> tuple[FloatArray, FloatArray]:
         first, second = self._total(partial(_stacked_moments, mean), weights)
@@ -155,14 +155,6 @@ def _block_moments(
     relative = weights / weight if weight > 0 else weights
     mean, second = design._moments(relative, centred=centred, diagonal=diagonal)
     return _Moments(weight, mean, weight * second)
-
-
-def _gram(mean: FloatArray, design: MemoryDesign, weights: FloatArray) -> FloatArray:
-    return design._gram(weights, mean)
-
-
-def _squares(mean: FloatArray, design: MemoryDesign, weights: FloatArray) -> FloatArray:
-    return design._squares(weights, mean)
 
 
 def _stacked_moments(mean: FloatArray, design: MemoryDesign, weights: FloatArray) -> FloatArray:

@@ -4,7 +4,16 @@ import math
 import operator
 from dataclasses import dataclass, field
 
-__all__ = ["Checkpoint", "Course", "Fold", "MethodResult", "SetResult"]
+__all__ = [
+    "Checkpoint",
+    "Coefficient",
+    "Course",
+    "Explanation",
+    "Fold",
+    "MethodResult",
+    "SetResult",
+    "SuspiciousRow",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +125,43 @@ class MethodResult:
 
 
 @dataclass(frozen=True, slots=True)
+class Coefficient:
+    """A coefficient of a fit, in the unit of the table."""
+
+    label: str  # the class whose score it changes
+    feature: str  # the name of the feature
+    change: str  # the change of the table: "+1", "missing", "= value", "word"
+    effect: float  # the change of the score
+    standard_error: float | None  # by the bootstrap; None without data
+    importance: float | None  # |effect| times the standard deviation of the feature
+
+
+@dataclass(frozen=True, slots=True)
+class SuspiciousRow:
+    """A row that looks mislabelled, outlying or influential."""
+
+    row: str  # where it is: line and identifiers
+    given: str  # its label
+    predicted: str  # the most probable label when it is held out
+    quality: float  # the probability of its label when it is held out
+    distance: float  # norm of the standardised row, in medians
+    influence: float | None  # change of the fit without it, in means
+    is_label_issue: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """What a fit of one method to all rows shows."""
+
+    method: str
+    coefficients: tuple[Coefficient, ...]  # most important first
+    rows: tuple[SuspiciousRow, ...]  # most suspicious first
+    n_features: int
+    n_label_issues: int
+    n_resamples: int  # fits of the bootstrap; 0 without standard errors
+
+
+@dataclass(frozen=True, slots=True)
 class SetResult:
     """The results of all methods on a data set."""
 
@@ -130,3 +176,4 @@ class SetResult:
     scoring: str = "accuracy"  # the score that ranks the methods
     baseline: str | None = None  # the method that the others are compared with
     columns: tuple[str, ...] = ()  # what the table step decided about each column
+    explanation: Explanation | None = None  # of the method of this library that ranks best

@@ -56,7 +56,8 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
         Weights τ of the loss above the margin level to choose from.
     alphas : sequence of float, optional
         Penalties to choose from; by default seven from 1e-3 to 1e-6 for dense data, and from 1e-3
-        to 1e-7 for sparse data.
+        to 1e-7 for sparse data. With fewer than 3,000 rows the largest is 3/n instead of 1e-3, and
+        the others keep their ratios to it.
     alpha_unit : {"auto", "absolute", "standardised", "common"}, default="auto"
         The unit of the penalties, as in :class:`MarginPursuitClassifier`. "auto" is "standardised"
         for dense and "common" for sparse data, whose columns usually have the same unit.
@@ -333,7 +334,7 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
 
     def _grid(self, data: TrainingData) -> tuple[list[dict[str, Any]], list[Candidate]]:
         """Return the parameters of all candidates as the user gave them, and the candidates."""
-        default = self._policy.sparse_alphas if data.is_sparse else self._policy.dense_alphas
+        default = self._policy.alphas(data.n_samples, is_sparse=data.is_sparse)
         alphas = default if self.alphas is None else self.alphas
         grid = product(alphas, self.overconfidences, self.scales)
         params = [dict(zip(Candidate._fields, values, strict=True)) for values in grid]

@@ -125,12 +125,12 @@ def _steps(
     """Yield a task at its start and after each iteration, until it has converged."""
     task = ProblemTask(problem, index)
     has_gap = gap_factor > 0 and task.has_conjugate
+    enough = problem.enough if has_gap else 0.0
     value, gap, start_value = float(first.value[index]), float(first.gap[index]), -np.inf
-    methods = _Methods(task, point, active_set)
+    methods, is_new = _Methods(task, point, active_set), not first.history
     for iteration in range(first.n_iter, problem.max_iter + 1):
         method = methods.current
         method.find_direction()
-        is_new = iteration > first.n_iter or not first.history
         if is_new:
             point, value = method.point, method.value
         start_value = max(start_value, value)
@@ -140,12 +140,13 @@ def _steps(
             estimate = max(estimate, gap_factor * method.gap / unit)
         gap = estimate if is_new else max(gap, estimate)
         has_converged = gap <= problem.tol
-        if problem.enough > 0 and has_gap and not has_converged:
-            has_converged = method.gap <= problem.enough * (start_value - value)
+        if enough > 0 and not has_converged:
+            has_converged = method.gap <= enough * (start_value - value)
         yield _Step(iteration, point, value, gap, is_new, has_converged)
         if has_converged or iteration == problem.max_iter or not methods.choose_next():
             return
         methods.current.step()
+        is_new = True
 
 
 class _Methods:

@@ -1,0 +1,217 @@
+"""The commands `explain` and `issues`: coefficients, and suspicious rows."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from sklearn.base import clone
+
+from marginpursuit import datasets, load_model
+from marginpursuit._files import write_atomically
+from marginpursuit.cli.data import ColumnOptions, is_data_set, read_labelled, row_names
+from marginpursuit.cli.inputs import (
+    AsJson,
+    Categorical,
+    Data,
+    Drop,
+    Identifier,
+    Numeric,
+    Target,
+    Text,
+)
+from marginpursuit.cli.output import data_errors, note, progress, say, show_table
+from marginpursuit.cli.predictions import as_csv, table_step
+from marginpursuit.experiments.explanation import (
+    TrainingRows,
+    find_label_issues,
+    list_coefficients,
+)
+from marginpursuit.experiments.explanation import explain as explain_fit
+from marginpursuit.experiments.method_results import Coefficient, SuspiciousRow
+from marginpursuit.inspection import LabelIssues
+from marginpursuit.tables import TableError, labels_of, read_frame, read_table
+
+__all__ = ["explain", "issues"]
+
+Top = Annotated[int, typer.Option(min=1, help="Coefficients and rows of each kind to print.")]
+
+
+def explain(
+    model: Annotated[Path, typer.Argument(metavar="MODEL", help="A file written by `fit`.")],
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="DATA", help="The data of the fit; for standard errors and suspicious rows."
+        ),
+    ] = None,
+    target: Target = None,
+    bootstrap: Annotated[
+        int, typer.Option(min=2, help="Fits of the bootstrap that gives the standard errors.")
+    ] = 100,
+    top: Top = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Show the coefficients of a model in the units of the table, and suspicious rows.
+
+    An effect is the change of the score of a class. Standard errors are those of a bootstrap with
+    fixed hyper-parameters and a fixed table step.
+    """
+    fitted = load_model(model)
+    vectoriser = table_step(fitted)
+    classifier = fitted[-1] if hasattr(fitted, "steps") else fitted
+    if vectoriser is None and classifier is not fitted:
+        raise typer.BadParameter("the pipeline of this model does not start with a table step")
+    features = None if vectoriser is None else vectoriser.features_
+    if data is None:
+        coefficients = list_coefficients(classifier, features=features)
+        if as_json:
+            say({"coefficients": [asdict(part) for part in coefficients]}, as_json=True)
+        else:
+            _print_coefficients(coefficients[:top], n_resamples=0)
+            note(f"For standard errors and suspicious rows: marginpursuit explain {model} DATA")
+        return
+    rows = _training_rows(classifier, vectoriser, data, target)
+    n_steps = bootstrap + 5 * (1 + (vectoriser is not None))
+    with data_errors(str(model)), progress("bootstrap", n_steps) as report_progress:
+        found = explain_fit(
+            classifier,
+            rows,
+            fitted_vectoriser=vectoriser,
+            n_resamples=bootstrap,
+            most=top,
+            progress=report_progress,
+        )
+    if as_json:
+        say(asdict(found), as_json=True)
+        return
+    _print_coefficients(found.coefficients[:top], found.n_resamples)
+    _print_rows(found.rows, found.n_label_issues)
+
+
+def issues(
+    data: Data,
+    target: Target = None,
+    drop: Drop = None,
+    numeric: Numeric = None,
+    categorical: Categorical = None,
+    text: Text = None,
+    identifier: Identifier = None,
+    folds: Annotated[int, typer.Option(min=2, help="Folds; every row is held out once.")] = 5,
+    top: Top = 20,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", help="Write all rows to a CSV file."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Rank the rows whose label is probably wrong, most suspicious first.
+
+    Every row is held out once. Its label is suspicious if another class is at least as probable as
+    it is on average in the rows of that class (confident learning).
+    """
+    options = ColumnOptions(drop, numeric, categorical, text, identifier)
+    known = read_labelled(data, target, options)
+    rows = TrainingRows(known.X, known.y, known.vectoriser, known.groups, known.rows)
+    n_steps = folds * (1 + (known.vectoriser is not None))
+    with data_errors(known.name), progress("held-out probabilities", n_steps) as report_progress:
+        found = find_label_issues(rows, n_folds=folds, progress=report_progress)
+    columns = _issue_columns(rows, found)
+    if as_json:
+        say(columns, as_json=True)
+        return
+    n_issues = int(found.is_label_issue.sum())
+    say(f"{known.name}: {n_issues} of {len(known.y)} labels are suspicious", as_json=False)
+    shown = list(zip(*columns.values(), strict=True))[: min(top, n_issues)]
+    header = ("row", "given label", "predicted label", "probability of the given label")
+    cells = [(row[0], str(row[3]), str(row[4]), f"{row[2]:.3f}") for row in shown]
+    if cells:
+        show_table(header, cells, n_texts=3)
+    if output is not None:
+        path = write_atomically(output, as_csv(columns).encode())
+        note(f"{len(known.y)} rows, most suspicious first, in {path}")
+
+
+def _issue_columns(rows: TrainingRows, found: LabelIssues) -> dict[str, list[Any]]:
+    """Return the columns of the output, most suspicious row first."""
+    order = found.ranking
+    return {
+        "row": [rows.row_name(row) for row in order.tolist()],
+        "is_label_issue": found.is_label_issue[order].tolist(),
+        "label_quality": found.label_quality[order].tolist(),
+        "given_label": found.given_label[order].tolist(),
+        "predicted_label": found.predicted_label[order].tolist(),
+    }
+
+
+def _training_rows(classifier: Any, vectoriser: Any, data: str, target: str | None) -> TrainingRows:
+    """Read the rows of a fit; their classes must be those of the model."""
+    if is_data_set(data):
+        found = datasets.load(data)
+        rows = TrainingRows(found.X, found.y, groups=found.groups)
+    elif vectoriser is not None:
+        rows = _frame_rows(vectoriser, data, target or vectoriser.target)
+    else:
+        names = getattr(classifier, "feature_names_in_", None)
+        table = read_table(data, target, only=None if names is None else names.tolist())
+        if table.y is None:
+            raise typer.BadParameter("name the column that the model predicts with --target")
+        rows = TrainingRows(table.X, table.y)
+    unknown = np.setdiff1d(rows.y.astype(str), classifier.classes_.astype(str))
+    if len(unknown):
+        raise TableError(
+            f"{data}: the target has the class {str(unknown[0])!r}; the model has "
+            f"{classifier.classes_.astype(str).tolist()}"
+        )
+    return rows._replace(y=rows.y.astype(classifier.classes_.dtype))
+
+
+def _frame_rows(vectoriser: Any, data: str, target: str) -> TrainingRows:
+    raw = read_frame(data)
+    if target not in raw.frame.columns:
+        shown = ", ".join(raw.frame.columns[:40])
+        raise TableError(f"{data}: there is no column {target!r}; there are {shown}")
+    y, present = labels_of(raw.frame[target])
+    frame = raw.frame[present].reset_index(drop=True)
+    ids = [name for name in vectoriser.ids if name in frame.columns]
+    names = row_names(raw, frame, present, ids)
+    return TrainingRows(frame, y, clone(vectoriser), names=names)
+
+
+def _print_coefficients(coefficients: tuple[Coefficient, ...], n_resamples: int) -> None:
+    error = f", ± standard error of {n_resamples} bootstrap fits" if n_resamples else ""
+    say(f"Effects on the score, most important first{error}", as_json=False)
+    header = ("feature", "change", "score of", "effect", *(["±"] if n_resamples else []))
+    rows = [
+        (
+            part.feature,
+            part.change,
+            part.label,
+            f"{part.effect:+.4g}",
+            *([f"{part.standard_error:.2g}"] if part.standard_error is not None else []),
+        )
+        for part in coefficients
+    ]
+    show_table(header, rows, n_texts=3)
+
+
+def _print_rows(rows: tuple[SuspiciousRow, ...], n_issues: int) -> None:
+    say(f"\n{n_issues} labels are suspicious; rows that look mislabelled, outlying (distance at "
+        "least 3 medians) or influential (at least 5 means)", as_json=False)  # fmt: skip
+    header = ("row", "label", "", "held-out prediction", "probability of the label", "distance",
+              "influence")  # fmt: skip
+    cells = [
+        (
+            row.row,
+            row.given,
+            "suspicious" if row.is_label_issue else "",
+            row.predicted,
+            f"{row.quality:.3f}",
+            f"{row.distance:.1f}",
+            "" if row.influence is None else f"{row.influence:.1f}",
+        )
+        for row in rows
+    ]
+    if cells:
+        show_table(header, cells, n_texts=4)

@@ -1,0 +1,271 @@
+"""What a fit shows: coefficients in the units of the table, and suspicious rows."""
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import clone
+
+from marginpursuit._validation import FloatArray
+from marginpursuit.experiments.compare import standardised
+from marginpursuit.experiments.cross_validation import stratified_splits, vectorised_splits
+from marginpursuit.experiments.method_results import Coefficient, Explanation, SuspiciousRow
+from marginpursuit.inspection import (
+    LabelIssues,
+    bootstrap_coefficients,
+    label_issues,
+    row_influence,
+)
+from marginpursuit.selection import MarginPursuitClassifierCV
+
+__all__ = ["TrainingRows", "explain", "find_label_issues", "list_coefficients", "suspicious_rows"]
+
+_Progress = Callable[[str], None] | None
+
+
+class TrainingRows(NamedTuple):
+    """The rows of a fit: a matrix or a frame, classes, and how each row is named."""
+
+    X: Any
+    y: NDArray[Any]
+    vectoriser: Any = None  # an unfitted TableVectoriser, for a frame
+    groups: NDArray[Any] | None = None
+    names: Sequence[str] | None = None
+    columns: Sequence[str] | None = None
+
+    def row_name(self, row: int) -> str:
+        """Return where a row is; rows without names are counted from 1."""
+        return f"row {row + 1}" if self.names is None else self.names[row]
+
+
+def find_label_issues(
+    rows: TrainingRows, *, n_folds: int = 5, seed: int = 0, progress: _Progress = None
+) -> LabelIssues:
+    """Rank rows by how suspicious their label is.
+
+    Every row is held out once. `MarginPursuitClassifierCV`, and the table step of a frame, are
+    fitted to the other folds.
+
+    Parameters
+    ----------
+    rows : TrainingRows
+        The rows.
+    n_folds : int, default=5
+        The number of folds; reduced to the size of the smallest class.
+    seed : int, default=0
+        The seed of the assignment to folds.
+    progress : callable, optional
+        Called after each fold, and after a fold is vectorised.
+
+    Returns
+    -------
+    LabelIssues
+        The issues, in the order of the rows.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from marginpursuit.experiments.explanation import TrainingRows, find_label_issues
+    >>> X, y = load_iris(return_X_y=True)
+    >>> y[3] = 2
+    >>> int(find_label_issues(TrainingRows(X, y), n_folds=2).ranking[0])
+    3
+    """
+    classes, codes, sizes = np.unique(rows.y, return_inverse=True, return_counts=True)
+    folds = min(n_folds, int(sizes.min()))
+    if folds < 2:
+        raise ValueError(
+            f"class {classes[sizes.argmin()]!r} has a single row; expected at least two, so that "
+            "one can be held out. Remove the class or merge it with another."
+        )
+    splits = stratified_splits(codes, groups=rows.groups, n_folds=folds, seed=seed)
+    if rows.vectoriser is not None:
+        splits = vectorised_splits(splits, rows.vectoriser, rows.X, progress)
+    proba = np.empty((len(codes), len(classes)))
+    for split in splits:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # small folds may not converge fully
+            model = MarginPursuitClassifierCV().fit(*split.training_rows(rows.X, codes))
+        proba[split.test] = model.predict_proba(split.test_rows(rows.X, codes)[0])
+        if progress is not None:
+            progress("held-out probabilities")
+    return label_issues(rows.y, proba, classes)
+
+
+def list_coefficients(
+    model: Any,
+    matrix: Any = None,
+    *,
+    features: Sequence[Any] | None = None,
+    errors: FloatArray | None = None,
+) -> tuple[Coefficient, ...]:
+    """List the coefficients of a linear classifier in the units of the table.
+
+    Parameters
+    ----------
+    model : estimator
+        A fitted linear classifier.
+    matrix : {ndarray, sparse matrix} of shape (n_samples, n_features), optional
+        The samples; they give the importance.
+    features : sequence of Feature, optional
+        Names and units of the columns of the matrix; by default those of the model.
+    errors : ndarray of shape (n_problems, n_features), optional
+        Standard errors.
+
+    Returns
+    -------
+    tuple of Coefficient
+        The most important first: by effect times the standard deviation of the feature, or by the
+        effect of a standardised feature if there are no samples.
+    """
+    coef = np.atleast_2d(model.coef_)
+    names, changes, scales = _units(model, coef.shape[1], features)
+    spread = scales if matrix is None else _deviations(matrix) * scales
+    effects = coef / scales
+    labels = model.classes_[1:] if len(coef) == 1 else model.classes_
+    order = np.argsort(-(np.abs(effects) * spread), axis=None)
+    found = []
+    for place in order.tolist():
+        problem, column = divmod(place, coef.shape[1])
+        effect = float(effects[problem, column])
+        found.append(
+            Coefficient(
+                str(labels[problem]),
+                names[column],
+                changes[column],
+                effect,
+                None if errors is None else float(errors[problem, column] / scales[column]),
+                None if matrix is None else abs(effect) * float(spread[column]),
+            )
+        )
+    return tuple(found)
+
+
+def _units(
+    model: Any, n_columns: int, features: Sequence[Any] | None
+) -> tuple[list[str], list[str], FloatArray]:
+    """Return names, changes and scales of the columns of a matrix."""
+    if features is not None:
+        return (
+            [feature.name for feature in features],
+            [feature.unit for feature in features],
+            np.array([feature.scale for feature in features]),
+        )
+    names = getattr(model, "feature_names_in_", None)
+    numbered = [f"column {number + 1}" for number in range(n_columns)]
+    return list(numbered if names is None else names), ["+1"] * n_columns, np.ones(n_columns)
+
+
+def _deviations(matrix: Any) -> FloatArray:
+    if not sparse.issparse(matrix):
+        return np.asarray(np.std(matrix, axis=0, dtype=np.float64))
+    csr = sparse.csr_array(matrix)  # type: ignore[call-overload]
+    mean = np.asarray(csr.mean(axis=0)).ravel()
+    squares = np.asarray(csr.multiply(csr).mean(axis=0)).ravel()
+    return np.asarray(np.sqrt(np.maximum(squares - mean**2, 0.0)))
+
+
+def suspicious_rows(
+    rows: TrainingRows, issues: LabelIssues, model: Any, matrix: Any, most: int = 10
+) -> tuple[SuspiciousRow, ...]:
+    """List label issues, then outlying rows, then influential rows, `most` of each.
+
+    A row is outlying if its distance is at least three medians, and influential if its influence is
+    at least five means.
+
+    Parameters
+    ----------
+    rows : TrainingRows
+        The rows.
+    issues : LabelIssues
+        Their labels.
+    model : estimator
+        The classifier that is fitted to all rows.
+    matrix : {ndarray, sparse matrix} of shape (n_samples, n_features)
+        The rows as the classifier gets them.
+    most : int, default=10
+        The most rows of each kind.
+
+    Returns
+    -------
+    tuple of SuspiciousRow
+        The rows.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
+        found = row_influence(model, matrix, rows.y)
+    influence = found.influence
+    chosen = [row for row in issues.ranking.tolist() if issues.is_label_issue[row]][:most]
+    chosen += [row for row in np.argsort(-found.distance)[:most] if found.distance[row] >= 3]
+    if influence is not None:
+        chosen += [row for row in np.argsort(-influence)[:most] if influence[row] >= 5]
+    return tuple(
+        SuspiciousRow(
+            rows.row_name(row),
+            str(issues.given_label[row]),
+            str(issues.predicted_label[row]),
+            float(issues.label_quality[row]),
+            float(found.distance[row]),
+            None if influence is None else float(influence[row]),
+            bool(issues.is_label_issue[row]),
+        )
+        for row in dict.fromkeys(int(row) for row in chosen)
+    )
+
+
+def explain(
+    model: Any,
+    rows: TrainingRows,
+    *,
+    fitted_vectoriser: Any = None,
+    n_resamples: int = 100,
+    most: int = 10,
+    progress: _Progress = None,
+) -> Explanation:
+    """Explain a fitted linear classifier by the rows that it was fitted to.
+
+    Parameters
+    ----------
+    model : estimator
+        The fitted classifier.
+    rows : TrainingRows
+        The rows.
+    fitted_vectoriser : TableVectoriser, optional
+        The fitted table step of a frame.
+    n_resamples : int, default=100
+        Fits of the bootstrap. Hyper-parameters and the table step stay as they are.
+    most : int, default=10
+        The most rows of each kind.
+    progress : callable, optional
+        Called after each fit.
+
+    Returns
+    -------
+    Explanation
+        All coefficients, and the suspicious rows.
+    """
+    matrix = rows.X if fitted_vectoriser is None else fitted_vectoriser.transform(rows.X)
+    features = None if fitted_vectoriser is None else fitted_vectoriser.features_
+    pattern = getattr(model, "best_estimator_", model)
+    if "probability" in pattern.get_params():  # saves the half fits
+        pattern = clone(pattern).set_params(probability=None)
+    errors = bootstrap_coefficients(
+        lambda X, y: standardised(clone(pattern), X, y),
+        matrix,
+        rows.y,
+        n_resamples=n_resamples,
+        progress=progress,
+    )
+    issues = find_label_issues(rows, progress=progress)
+    coefficients = list_coefficients(model, matrix, features=features, errors=errors)
+    return Explanation(
+        type(model).__name__,
+        coefficients,
+        suspicious_rows(rows, issues, model, matrix, most),
+        matrix.shape[1],
+        int(issues.is_label_issue.sum()),
+        n_resamples,
+    )
