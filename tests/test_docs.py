@@ -10,6 +10,11 @@ ROOT = Path(__file__).parents[1]
 PAGES = [
     *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")),
     *sorted((ROOT / "docs").glob("*.md")),
+    *(
+        page
+        for part in ("start", "tutorials", "guide")
+        for page in (ROOT / "docs" / part).glob("*.md")
+    ),
     ROOT / "benchmarks" / "README.md",
 ]
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -58,3 +63,24 @@ def test_the_glossary_is_sorted():
     keys = [term.replace("Ψ", "psi").replace("ρ", "rho").lower() for term in without_symbols]
     assert len(terms) > 50
     assert keys == sorted(keys)
+
+
+def test_the_table_of_the_readme_is_that_of_the_results():
+    """The errors are those of the result file, and the best peer is the best of the tuned ones."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    results = (ROOT / re.search(r"\[table\]\(([^)]+)\)", readme).group(1)).read_text("utf-8")
+    sets = re.search(r"^\| training rows \| method \| (.+) \|$", readme, re.MULTILINE).group(1)
+    lines = re.findall(
+        r"^\| \w* ?\| (?:`\w+\(\)`|best tuned peer) \| (.+) \|$", readme, re.MULTILINE
+    )
+    shown = [[float(cell.strip("* ")) for cell in line.split("|")] for line in lines]
+    assert len(shown) == 4
+    for column, name in enumerate(sets.split(" | ")):
+        for kind, ours, peer in (("clean", *shown[:2]), ("leverage", *shown[2:])):
+            section = re.search(rf"## {name}, {kind}: (.*?)(?=\n## )", results, re.DOTALL).group(1)
+            errors = dict(re.findall(r"^\| ([^|]+?) \| ([\d.]+) ±", section, re.MULTILINE))
+            tuned = [float(errors[key]) for key in errors if key.endswith(", tuned")]
+            assert ours[column] == pytest.approx(
+                float(errors["MarginPursuitClassifierCV"]), abs=0.051
+            )
+            assert peer[column] == pytest.approx(min(tuned), abs=0.051)
