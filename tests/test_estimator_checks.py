@@ -55,6 +55,8 @@ SETTINGS = [
     *(ODMClassifier(tol=1e-13, random_state=0, **setting) for setting in MACHINES),
     *(CatoniRiskClassifier(**setting) for setting in CATONI),
     *(MedianOfMeansClassifier(**setting) for setting in MEDIAN),
+    # A large rate makes the objective so rough that rounding decides between its local minima.
+    MDOClassifier(standardise=False, unit_rows=True, alpha=1.0, tol=1e-10),
     RobustGradientClassifier(loss="logistic", class_weight="balanced"),
     RobustGradientClassifier(estimate="geometric_median", n_blocks=1, alpha=0.01),
 ]

@@ -14,8 +14,9 @@ from sklearn.linear_model import LogisticRegression, Perceptron
 from sklearn.naive_bayes import GaussianNB
 from sklearn.tree import DecisionTreeClassifier
 
-from marginpursuit import MarginPursuitClassifier, MDOClassifier
-from marginpursuit.bounds import projection_profile
+from marginpursuit import MarginPursuitClassifier, MDOClassifier, load_model, save_model
+from marginpursuit.bounds import projection_profile, projection_risk_bound
+from marginpursuit.classifiers import mdo
 from marginpursuit.design import MemoryDesign, Standardisation
 from marginpursuit.losses import ProjectionLoss
 from marginpursuit.solvers.sphere import SphereProblem, minimise_on_sphere
@@ -183,3 +184,90 @@ def test_too_few_steps_are_warned_of():
 def test_bad_parameters_are_refused(model, error, words):
     with pytest.raises(error, match=words):
         model.fit(*NOISY)
+
+
+# The published setting: rows of unit length, no standardisation --------------------------------
+
+
+def published(**changes):
+    return MDOClassifier(standardise=False, unit_rows=True, **changes)
+
+
+def unit_rows(X):
+    return X / np.linalg.norm(X, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("kind", [np.asarray, np.float32, sparse.csr_matrix])
+def test_published_setting_has_unit_coefficients_and_unit_rows(kind):
+    X, y = NOISY
+    X = X.astype(np.float32)
+    model = published().fit(kind(X), y)
+    assert np.linalg.norm(model.coef_) == pytest.approx(1.0)
+    U = unit_rows(X.astype(float))
+    rates = model.alpha_[0], model.beta_[0]
+    written_out = objective(U, y, model.coef_[0], model.intercept_[0], *rates)
+    assert model.objective_ == pytest.approx(written_out, rel=1e-6)
+    assert model.objective_ <= model.start_objective_
+    scores = U @ model.coef_[0] + model.intercept_[0]
+    np.testing.assert_allclose(model.decision_function(kind(X)), scores, atol=1e-6)
+    # The length of a row does not matter.
+    longer = X * np.linspace(0.1, 9.0, len(X), dtype=np.float32)[:, None]
+    np.testing.assert_allclose(model.decision_function(kind(longer)), scores, atol=1e-5)
+
+
+def test_published_setting_with_several_classes():
+    X, y = load_iris(return_X_y=True)
+    model = published().fit(X, y)
+    expected = unit_rows(X) @ model.coef_.T + model.intercept_
+    np.testing.assert_allclose(model.decision_function(X), expected, atol=1e-10)
+    assert model.projection_bound_.shape == model.projection_dimension_.shape == (3,)
+    assert model.score(X, y) > 0.8
+
+
+def test_published_objective_is_below_that_of_the_standardised_rule():
+    """On the sphere of standardised columns the descent ends above the minimum on unit rows."""
+    X, y = make_classification(400, 10, n_informative=5, flip_y=0.2, random_state=0)
+    U = unit_rows(X * np.geomspace(0.1, 10.0, 10))
+    model = published().fit(U, y)
+    other = MDOClassifier().fit(U, y)
+    norm = np.linalg.norm(other.coef_)
+    rates = model.alpha_[0], model.beta_[0]
+    rescaled = objective(U, y, other.coef_[0] / norm, other.intercept_[0] / norm, *rates)
+    assert model.objective_ < rescaled
+
+
+def test_projection_bound_of_the_fitted_model():
+    X, y = NOISY
+    model = published().fit(X[:301], y[:301])
+    margins = np.where(y == 1, 1, -1)[:300] * model.decision_function(X[:300])
+    found = projection_risk_bound(margins[: len(X[:301]) // 2 * 2], 0.05)
+    assert model.projection_bound_[0] == pytest.approx(found.bound, rel=1e-6)
+    assert model.projection_dimension_[0] == found.k
+    for other in (MDOClassifier(), MDOClassifier(standardise=False), MDOClassifier(unit_rows=True)):
+        assert not hasattr(other.fit(X, y), "projection_bound_")
+
+
+def test_standardise_false_without_unit_rows_has_margins_over_the_root_mean_square():
+    X, y = NOISY
+    model = MDOClassifier(standardise=False).fit(X, y)
+    radius = np.sqrt(np.mean(np.sum(X**2, axis=1)))
+    assert np.linalg.norm(model.coef_) == pytest.approx(1 / radius)
+
+
+def test_rows_of_zeros_stay_zero_and_rows_not_in_memory_are_refused():
+    X, y = NOISY
+    X = X.copy()
+    X[0] = 0.0
+    model = published().fit(X, y)
+    assert model.decision_function(X)[0] == pytest.approx(model.intercept_[0])
+    with pytest.raises(TypeError, match=r"unit_rows=True needs rows in memory.*unit_rows=False"):
+        mdo._row_norms(object())
+
+
+def test_published_model_files(tmp_path):
+    X, y = NOISY
+    model = published().fit(X, y)
+    save_model(model, tmp_path / "model")
+    loaded = load_model(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.decision_function(X), model.decision_function(X))
+    np.testing.assert_array_equal(loaded.projection_bound_, model.projection_bound_)

@@ -15,7 +15,7 @@ from marginpursuit.classifiers._parameters import CLASS_WEIGHT, FLAG, Allowed, n
 from marginpursuit.classifiers._progress import Reporter
 from marginpursuit.classifiers._separate import SeparateClassifier
 from marginpursuit.classifiers.margin_pursuit import MarginPursuitClassifier
-from marginpursuit.design import Linear, MemoryDesign
+from marginpursuit.design import Linear, MemoryDesign, Standardisation
 from marginpursuit.losses import ProjectionLoss
 from marginpursuit.solvers.sphere import SphereProblem, minimise_on_sphere
 
@@ -32,9 +32,11 @@ class MDOClassifier(SeparateClassifier):
               m_i = y_i (z_i \cdot w + b)/r, \quad \|w\| = 1,
 
     where z are the columns standardised and r is the root mean square of the norms of the z, so
-    that r = 1 for unit vectors. The first sum bounds the probability that a random projection to
-    few dimensions changes the decision, the second penalises errors [1]_. The loss is neither
-    convex nor smooth: the result is a local minimiser, with no larger objective than the start.
+    that r = 1 for unit vectors. ``standardise=False, unit_rows=True`` is the published setting: z
+    are the rows of X divided by their norms. The first sum bounds the probability that a random
+    projection to few dimensions changes the decision, the second penalises errors [1]_. The loss is
+    neither convex nor smooth: the result is a local minimiser, with no larger objective than the
+    start.
     Several classes are fitted one against the rest.
 
     Parameters
@@ -51,6 +53,11 @@ class MDOClassifier(SeparateClassifier):
     beta : float or "profile", default=1.0
         The rate β > 0 for samples with a negative margin. "profile" is √α, which gives both
         sides the same width.
+    standardise : bool, default=True
+        Whether the columns are standardised. The sphere ‖w‖ = 1 is that of the coefficients of the
+        z, so that this changes the minimiser.
+    unit_rows : bool, default=False
+        Whether rows are divided by their norms first, in `fit` and in predictions.
     fit_intercept : bool, default=True
         Whether there is an intercept b.
     max_iter : int, default=1000
@@ -69,7 +76,8 @@ class MDOClassifier(SeparateClassifier):
     classes_ : ndarray of shape (n_classes,)
         The classes.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
-        Coefficients, for the data as it came; scores are the m above without the sign.
+        Coefficients, for the data as it came, or its rows divided by their norms with `unit_rows`;
+        scores are the m above without the sign.
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Intercepts.
     start_ : estimator
@@ -78,6 +86,11 @@ class MDOClassifier(SeparateClassifier):
         The objective at the start and at the end, summed over the problems of several classes.
     alpha_, beta_ : ndarray of shape (1,) or (n_classes,)
         The rates.
+    projection_bound_, projection_dimension_ : ndarray of shape (1,) or (n_classes,)
+        The risk bound by random projections of the fitted model, and the dimension k that it
+        projects to (:func:`~marginpursuit.bounds.projection_risk_bound` with δ = 0.05, without
+        weights). They need unit vectors, and are set for ``standardise=False, unit_rows=True`` and
+        at least six samples only. A bound of 1 or more says nothing.
     n_iter_ : int
         Steps; of the class that took most.
     status_ : str
@@ -111,6 +124,8 @@ class MDOClassifier(SeparateClassifier):
         "start": Allowed("an estimator or None", lambda x: x is None or hasattr(x, "fit")),
         "alpha": number("that is positive and finite", lambda x: 0 < x < np.inf, ["profile"]),
         "beta": number("that is positive and finite", lambda x: 0 < x < np.inf, ["profile"]),
+        "standardise": FLAG,
+        "unit_rows": FLAG,
         "fit_intercept": FLAG,
         "max_iter": whole(1),
         "tol": number("in (0, 1)", lambda x: 0 < x < 1),
@@ -125,6 +140,8 @@ class MDOClassifier(SeparateClassifier):
         start: Any = None,
         alpha: float | str = "profile",
         beta: float | str = 1.0,
+        standardise: bool = True,
+        unit_rows: bool = False,
         fit_intercept: bool = True,
         max_iter: int = 1000,
         tol: float = 1e-4,
@@ -135,6 +152,8 @@ class MDOClassifier(SeparateClassifier):
         self.start = start
         self.alpha = alpha
         self.beta = beta
+        self.standardise = standardise
+        self.unit_rows = unit_rows
         self.fit_intercept = fit_intercept
         self.max_iter = max_iter
         self.tol = tol
@@ -144,11 +163,16 @@ class MDOClassifier(SeparateClassifier):
 
     def _fit(self, data: TrainingData) -> None:
         with Threads(usable_threads(self.n_threads)) as threads:
+            if self.unit_rows:
+                data = replace(data, matrix=_unit_rows(data.matrix))
             design = MemoryDesign(data.matrix, threads)
-            standardisation = design.standardisation(data.weights, centred=self.fit_intercept)
-            radius = max(1.0, float(np.sqrt(np.count_nonzero(standardisation.varies))))
+            columns = design.standardisation(data.weights, centred=self.fit_intercept)
+            standardisation, radius = columns, _root_mean_square_norm(columns)
+            if not self.standardise:
+                standardisation = Standardisation.identity(design.n_columns)
+                radius = float(np.sqrt(design.mean_square(data.weights))) or 1.0
             starts = standardisation.from_data(self._fit_start(data))
-            solutions, linears, rates = [], [], []
+            solutions, linears, rates, margins, start_objectives = [], [], [], [], []
             for k, name in enumerate(data.labels.positive_classes):
                 sign = data.labels.sign(int(name))
                 problem = SphereProblem(
@@ -163,16 +187,72 @@ class MDOClassifier(SeparateClassifier):
                         f"beta={loss.beta:g} is too large for margins as low as "
                         f"{problem.margins(point).min():.3g}. Set a smaller beta."
                     )
+                start_objectives.append(problem.value(problem.margins(point)))
+                if not self.standardise:
+                    point = self._conditioned_start(problem, point, columns)
                 solution = minimise_on_sphere(
                     problem, point, self.max_iter, self.tol, Reporter(self)
                 )
                 solutions.append(solution)
+                margins.append(problem.margins(np.append(*solution.linear)))
                 rates.append((loss.alpha, loss.beta))
                 coef, intercept = standardisation.to_data(solution.linear)
                 linears.append((coef / radius, intercept / radius))
         self.alpha_, self.beta_ = np.array(rates).T
-        self.start_objective_ = float(sum(solution.history[0].value for solution in solutions))
+        self.start_objective_ = float(sum(start_objectives))
+        if self.unit_rows and not self.standardise:
+            self._keep_bounds(np.column_stack(margins)[data.weights > 0])
         self._keep(solutions, linears)
+
+    def _keep_bounds(self, margins: FloatArray) -> None:
+        """Set the bound of each problem, from an even number of margins, at least six."""
+        from marginpursuit.bounds import projection_risk_bound  # not loaded with the package
+
+        n_even = len(margins) // 2 * 2
+        if n_even >= 6:
+            found = [projection_risk_bound(column) for column in margins[:n_even].T]
+            self.projection_bound_ = np.array([each.bound for each in found])
+            self.projection_dimension_ = np.array([each.k for each in found])
+
+    def decision_function(self, X: Any) -> Any:
+        """Return the scores h(x), positive for the second class or for the class of the column.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Samples; with `unit_rows` they are divided by their norms, and must be in memory.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,) or (n_samples, n_classes)
+            Scores; one column where there are two classes.
+        """
+        scores = super().decision_function(X)
+        if not self.unit_rows:
+            return scores
+        # x·w/‖x‖ + b from x·w + b
+        inverse = 1.0 / _row_norms(self._read(X, reset=False))
+        if scores.ndim == 1:
+            return (scores - self.intercept_[0]) * inverse + self.intercept_[0]
+        return (scores - self.intercept_) * inverse[:, np.newaxis] + self.intercept_
+
+    def _conditioned_start(
+        self, problem: SphereProblem, point: FloatArray, columns: Standardisation
+    ) -> FloatArray:
+        """Descend in standardised columns first; return the better of the start and the result.
+
+        Without standardisation the columns of unit rows have unequal variances, and the descent on
+        the sphere of their coefficients ends early, in a worse minimum.
+        """
+        radius = _root_mean_square_norm(columns)
+        conditioned = replace(problem, standardisation=columns, radius=radius)
+        coef, intercept = columns.from_data((point[:-1, np.newaxis], point[-1:]))
+        first = _unit(conditioned, coef[:, 0], float(intercept[0]))
+        found = minimise_on_sphere(conditioned, first, self.max_iter, self.tol, Reporter(self))
+        coef, intercept = columns.to_data(found.linear)
+        better = _unit(problem, coef[:, 0], float(intercept[0]))
+        values = [problem.value(problem.margins(each)) for each in (point, better)]
+        return better if values[1] < values[0] else point
 
     def _fit_start(self, data: TrainingData) -> Linear:
         """Fit the classifier of the start; return its coefficients and intercepts."""
@@ -214,6 +294,34 @@ class MDOClassifier(SeparateClassifier):
         if isinstance(beta, str):
             beta = float(np.sqrt(alpha))
         return ProjectionLoss(alpha, beta)
+
+
+def _row_norms(matrix: Any) -> FloatArray:
+    """Return the norm of each row, and 1 for rows of zeros."""
+    if not isinstance(matrix, np.ndarray) and not hasattr(matrix, "multiply"):
+        raise TypeError(
+            "unit_rows=True needs rows in memory, an array or a sparse matrix; got "
+            f"{type(matrix).__name__}. Divide the rows by their norms, and set unit_rows=False."
+        )
+    rows = matrix.astype(np.float64)
+    squares = rows.multiply(rows).sum(axis=1) if hasattr(rows, "multiply") else np.sum(rows**2, 1)
+    norms: FloatArray = np.sqrt(np.asarray(squares).ravel())
+    if not np.all(np.isfinite(norms)):
+        raise FloatingPointError("squares of the rows are not finite")
+    return np.where(norms > 0, norms, 1.0)
+
+
+def _unit_rows(matrix: Any) -> Any:
+    """Return a float64 copy with rows divided by their norms; rows of zeros stay zero."""
+    inverse = 1.0 / _row_norms(matrix)
+    if isinstance(matrix, np.ndarray):
+        return matrix * inverse[:, np.newaxis]
+    return matrix.multiply(inverse[:, np.newaxis]).tocsr()
+
+
+def _root_mean_square_norm(columns: Standardisation) -> float:
+    """Return the root mean square of the norms of standardised rows, at least 1."""
+    return max(1.0, float(np.sqrt(np.count_nonzero(columns.varies))))
 
 
 def _unit(problem: SphereProblem, coef: FloatArray, intercept: float) -> FloatArray:
