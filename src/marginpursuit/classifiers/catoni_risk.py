@@ -7,12 +7,13 @@ import numpy as np
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import TrainingData
-from marginpursuit.classifiers._parameters import Allowed, number, one_of
+from marginpursuit.classifiers._parameters import RANDOM_STATE, Allowed, number, one_of, whole
 from marginpursuit.classifiers._robust_risk import ALLOWED, RobustRiskClassifier
 from marginpursuit.location import confidence_scale
 from marginpursuit.solvers import Progress
 from marginpursuit.solvers.catoni_risk import CURVATURES, minimise_catoni_risk
 from marginpursuit.solvers.risk import Risk, RobustSolution
+from marginpursuit.solvers.sampling import random_generator
 
 __all__ = ["CatoniRiskClassifier"]
 
@@ -49,10 +50,15 @@ class CatoniRiskClassifier(RobustRiskClassifier):
         (C = 1) for data of unit variance.
     fit_intercept : bool, default=True
         Whether to fit b.
+    n_init : int, default=1
+        The number of descents, of which the one with the least objective is the result. Further
+        ones start at minimisers of the mean loss of a random half of the samples.
     max_iter : int, default=200
         The largest number of iterations, each of which minimises a weighted risk.
     tol : float, default=1e-8
         Stop where the first-order decrease of the objective is less than `tol` times its value.
+    random_state : int, RandomState instance, Generator or None, default=None
+        Seed or generator of the halves; used with ``n_init > 1``.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes; "balanced" gives all classes the same total weight.
     n_threads : int or None, default=None
@@ -74,7 +80,8 @@ class CatoniRiskClassifier(RobustRiskClassifier):
         The gradient of θ in the loss of each sample, divided by its weight: 1 for a mean, 0 for a
         sample without influence.
     objective_ : float
-        The minimum, summed over the problems of several classes.
+        The objective at the end, summed over the problems of several classes: a local minimum. At
+        small scales it can be a third above the least of several starts; see `n_init`.
     n_iter_ : int
         The number of iterations; the maximum over classes.
     status_ : str
@@ -112,6 +119,8 @@ class CatoniRiskClassifier(RobustRiskClassifier):
     _allowed: ClassVar[dict[str, Allowed]] = {
         "scale": number("that is positive", lambda x: x > 0, ["confidence"]),
         "influence": one_of(CURVATURES),
+        "n_init": whole(1),
+        "random_state": RANDOM_STATE,
         **ALLOWED,
     }
 
@@ -123,8 +132,10 @@ class CatoniRiskClassifier(RobustRiskClassifier):
         loss: str = "hinge",
         alpha: float | str = "auto",
         fit_intercept: bool = True,
+        n_init: int = 1,
         max_iter: int = 200,
         tol: float = 1e-8,
+        random_state: Any = None,
         class_weight: Any = None,
         n_threads: int | None = None,
         verbose: int = 0,
@@ -134,8 +145,10 @@ class CatoniRiskClassifier(RobustRiskClassifier):
         self.loss = loss
         self.alpha = alpha
         self.fit_intercept = fit_intercept
+        self.n_init = n_init
         self.max_iter = max_iter
         self.tol = tol
+        self.random_state = random_state
         self.class_weight = class_weight
         self.n_threads = n_threads
         self.verbose = verbose
@@ -152,4 +165,8 @@ class CatoniRiskClassifier(RobustRiskClassifier):
             return float(confidence_scale(max(variance, 1e-4), data.count))
 
         scale = by_confidence if isinstance(self.scale, str) else float(self.scale)
-        return minimise_catoni_risk(risk, scale, self.influence, self.max_iter, report)
+        return minimise_catoni_risk(
+            *(risk, scale, self.influence, self.max_iter, report),
+            n_init=self.n_init,
+            random=random_generator(self.random_state),
+        )

@@ -118,12 +118,13 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
         it determines only coefficients that the data leave undetermined.
     alpha_unit : {"auto", "absolute", "standardised", "common", "row"}, default="auto"
         The unit of `alpha`. "absolute" is the penalty above. "standardised" is d Σ_j v_j w_j², with
-        v_j the variance of column j and d the number of columns: the penalty of standardised
-        columns divided by √d, which does not depend on the units of the columns. "common" is
-        (Σ_j v_j) ‖w‖²: that of columns divided by the root of their total variance, for columns of
-        the same unit. "row" is q ‖w‖², with q the median of the squared norms of the rows. "auto"
-        is "row" for sparse data, "common" for ``solver="stochastic"`` and in the updates of
-        `partial_fit` with sparse data, otherwise "standardised".
+        v_j the variance of column j (without an intercept its mean square) and d the number of
+        columns: the penalty of standardised columns divided by √d, which does not depend on the
+        units of the columns. "common" is (Σ_j v_j) ‖w‖²: that of columns divided by the root of
+        their total variance, for columns of the same unit. "row" is q ‖w‖², with q the median of
+        the squared norms of the rows. "auto" is "row" for sparse data, "common" for
+        ``solver="stochastic"`` and in the updates of `partial_fit` with sparse data, otherwise
+        "standardised".
     leverage_bound : float or None, default=1.0
         Upper bound of the leverage of a row: that of a row at `leverage_bound` times the median
         distance from the centre. The weights c of rows beyond shrink in inverse proportion to their

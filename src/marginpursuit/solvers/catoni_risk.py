@@ -63,22 +63,62 @@ def minimise_catoni_risk(
     max_iter: int,
     report: Callable[[Progress], None],
     *,
+    n_init: int = 1,
+    random: np.random.Generator | None = None,
     decrease_fraction: float = 0.1,
     tolerance_fraction: float = 0.3,
 ) -> tuple[RobustSolution, float]:
     """Minimise the estimate, starting at the minimiser of the mean; return also the scale.
 
-    The scale may be a function of the losses at the minimiser of the mean. The iterations stop
-    where the first-order decrease is less than the tolerance times the value. A weighted risk is
+    The scale may be a function of the losses at the minimiser of the mean. A weighted risk is
     minimised until its gap is at most `decrease_fraction` of the decrease, or `tolerance_fraction`
     of the tolerance.
+
+    The first descent decreases the scale from the range of the losses. `n_init` - 1 others, at the
+    target scale, start at minimisers of the mean of a random half of the rows, drawn by `random`.
+    The result is the local minimum with the least value.
     """
     tol = tolerance_fraction * risk.tol
     # A scale that depends on the losses needs the exact minimiser of the mean.
     enough = 0.0 if callable(scale) else decrease_fraction
     point = risk.minimise(risk.weights, risk.origin(), tol=tol, enough=enough)
     target = scale(point.losses) if callable(scale) else scale
-    current = max(target, float(np.ptp(point.losses[risk.weights > 0])))
+    follow = partial(
+        _follow,
+        risk,
+        target=target,
+        influence=influence,
+        max_iter=max_iter,
+        report=report,
+        tol=tol,
+        decrease_fraction=decrease_fraction,
+    )
+    found = [follow(point, max(target, float(np.ptp(point.losses[risk.weights > 0]))))]
+    for _ in range(n_init - 1):
+        assert random is not None
+        halved = risk.weights * (random.random(len(risk.weights)) < 0.5)
+        if np.any(halved):
+            start = risk.minimise(halved / halved.sum(), risk.origin(), tol=tol, enough=enough)
+            found.append(follow(start, target))
+    return min(found, key=lambda solution: float(solution.value[0])), target
+
+
+def _follow(
+    risk: Risk,
+    point: Point,
+    current: float,
+    *,
+    target: float,
+    influence: str,
+    max_iter: int,
+    report: Callable[[Progress], None],
+    tol: float,
+    decrease_fraction: float,
+) -> RobustSolution:
+    """Descend from a point, halving the scale from `current` until it is the target.
+
+    The iterations stop where the first-order decrease is less than the tolerance times the value.
+    """
     history, last = list[Progress](), point
     while True:
         estimate, factors = catoni_estimate(point.losses, risk.weights, current, influence)
@@ -102,10 +142,9 @@ def minimise_catoni_risk(
     if len(history) > max_iter and not converged:
         status = Status.MAX_ITER
     arrays = np.array([value]), np.array([gap])
-    solution = RobustSolution(
+    return RobustSolution(
         point.linear, *arrays, status, history[-1].iteration, tuple(history), factors
     )
-    return solution, current
 
 
 def _objective(risk: Risk, scale: float, influence: str, point: Point) -> float:
