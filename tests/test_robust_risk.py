@@ -105,7 +105,7 @@ def test_one_block_is_a_support_vector_machine():
     svm = SVC(kernel="linear", C=1 / (0.1 * len(y)), tol=1e-8).fit(X, y)
     objective = [hinge(X, y, m).mean() + 0.05 * float(np.sum(m.coef_**2)) for m in (model, svm)]
     assert objective[0] <= objective[1] * (1 + 1e-5)
-    np.testing.assert_allclose(model.coef_, svm.coef_, atol=2e-3)
+    np.testing.assert_allclose(model.coef_, svm.coef_, atol=2e-4 * np.abs(svm.coef_).max())
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
@@ -415,7 +415,7 @@ def test_a_penalty_in_the_unit_of_the_columns_needs_columns_of_a_unit():
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_more_starts_never_raise_the_objective(seed):
-    """At small scales there are many local minima; seed 1 has one that five starts do not better."""
+    """Small scales have many local minima; for seed 1 five more starts find none that is less."""
     X, y = make_classification(120, 5, n_informative=3, flip_y=0.3, random_state=seed)
     one = CatoniRiskClassifier(scale=0.1).fit(X, y)
     best = CatoniRiskClassifier(scale=0.1, n_init=6, random_state=0).fit(X, y)

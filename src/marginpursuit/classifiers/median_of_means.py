@@ -27,7 +27,7 @@ class MedianOfMeansClassifier(RobustRiskClassifier):
     the mean of that estimate over partitions, plus α‖w‖²/2. Each iteration draws 50 new partitions
     and averages over all of them. With one block it is plain risk minimisation: logistic
     regression, or a support vector machine up to the rounded corner of its hinge, which changes
-    coefficients by about 2e-6. Several classes are fitted one against the rest.
+    coefficients by about one part in 10,000. Several classes are fitted one against the rest.
 
     Parameters
     ----------
