@@ -368,11 +368,12 @@ def penalty_factors(
     """Return the multiples of the default penalty from which half fits choose.
 
     There are none where a choice costs more than it gains: with many rows for each column, or
-    another solver than "gram", whose Gram matrix all half fits share.
+    another solver than "newton" and "gram", whose Gram matrix all half fits share.
     """
     policy = HalfFitPolicy() if policy is None else policy
     n_columns = data.matrix.shape[1]
-    is_costly = problem.start[0].size > policy.max_coefficients or solver != "gram"
+    is_large = problem.start[0].size > policy.max_coefficients
+    is_costly = is_large or solver not in ("newton", "gram")
     if is_costly or data.n_samples >= policy.max_rows_per_column * n_columns:
         return ()
     return policy.factors

@@ -24,7 +24,7 @@ from marginpursuit.selection.candidates import Candidate, FitOptions, Fold, Fold
 from marginpursuit.selection.fold_fits import FoldFits
 from marginpursuit.selection.fold_groups import FitPlan, FoldData
 from marginpursuit.selection.policy import SelectionPolicy
-from marginpursuit.selection.scoring import HeldOutScorer, Link
+from marginpursuit.selection.scoring import HeldOutScorer
 from marginpursuit.selection.successive_halving import (
     Rung,
     full_rung,
@@ -236,7 +236,7 @@ class Search:
         """
         scores, test = result.scores[index], rung.fits[fit.fold].test
         if not self._needs_link:
-            link = self._exact_link(fit.candidate)
+            link = partial(self._exact_probabilities, fit.candidate)
             for fold, own in rung.held_out[fit.fold]:
                 scores[fold] = self._scorer(fit.scores[own], rung.rows[test[own]], link)
             return
@@ -292,11 +292,11 @@ class Search:
         weights /= weights.sum(axis=1, keepdims=True)
         return weights
 
-    def _exact_link(self, candidate: Candidate) -> Link:
+    def _exact_probabilities(self, candidate: Candidate, scores: FloatArray) -> FloatArray:
         fits = self._options.fits
         loss = MarginLoss(fits.margin, candidate.scale, candidate.overconfidence, fits.rho)
         joint_loss = JointLoss.at_level(loss) if self._is_joint(candidate) else loss
-        return partial(exact_probabilities, loss=joint_loss)
+        return np.asarray(exact_probabilities(scores, joint_loss))
 
     def _fitted_link(
         self,
@@ -338,9 +338,9 @@ class Search:
     ) -> FloatArray:
         """Return the probabilities of the classes; NaN for rows without a score."""
         held_out = np.flatnonzero(~np.isnan(scores[:, 0]))
-        to_proba = self._exact_link(candidate) if link is None else link.probabilities
+        exact = partial(self._exact_probabilities, candidate)
         result = np.full((len(scores), self._data.labels.n_classes), np.nan)
-        result[held_out] = to_proba(scores[held_out])
+        result[held_out] = (exact if link is None else link.probabilities)(scores[held_out])
         return result
 
     def _start(self, kept: _Kept) -> Linear | None:
