@@ -26,7 +26,7 @@ other. Both halves are folds of one problem over the data as they are prepared f
 rows, in shared passes. Their penalty is twice its own: each half has half the rows. Where a penalty
 is to be chosen, both halves are fitted at several, and the fit to all rows starts at the mean of
 the half fits whose held-out log-loss is least. Otherwise the half fits start at the fit to all
-rows.
+rows; those of a solver without warm starts are solved next to it, in the same threads.
 
 **The split.** The rows of a class are ordered by their norm and, where norms are equal, by a random
 projection with a fixed seed, both rounded to float32. Of four distinct rows in this order, the
@@ -42,6 +42,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 from sklearn.utils import gen_batches
 
 from marginpursuit._namespaces import namespace, to_numpy
@@ -49,7 +50,7 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._input import TrainingData
 from marginpursuit.design import Design, Linear, Standardisation
 from marginpursuit.losses import JointLoss, MarginLoss
-from marginpursuit.solvers import FOLD_SOLVERS, Problem
+from marginpursuit.solvers import FOLD_SOLVERS, ConcurrentSolver, Problem, Solution, Solver
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,8 @@ class FittedLink:
         n_rows, n_classes = pieces.shape[1:]
         target = np.zeros((n_rows, n_classes))
         target[np.arange(n_rows), codes] = 1.0
-        loss = _LogLoss(pieces, target, weights / weights.sum(), *prior, float(count))
+        kind = _BinaryLogLoss if n_classes == 2 else _LogLoss
+        loss = kind(pieces, target, weights / weights.sum(), *prior, float(count))
         return cls(margin, _minimised(loss, slope_bounds) / margin, threshold)
 
     def probabilities(self, scores: Any) -> Any:
@@ -160,6 +162,27 @@ class _LogLoss:
         scaled = spread * (self.weights[:, np.newaxis] * probabilities)
         hessian = np.einsum("ink,jnk->ij", scaled, spread) + self.ridge * np.eye(4)
         return gradient + self.ridge * (slopes - self.mean), hessian
+
+
+class _BinaryLogLoss(_LogLoss):
+    """The same for two classes, of which the first has the logit zero, in a third of the time."""
+
+    def value(self, slopes: FloatArray) -> float:
+        """Return the mean of log(1 + e^z) - t z, plus the ridge; z is the second logit."""
+        logits = slopes @ self.pieces[:, :, 1]
+        losses = np.logaddexp(0.0, logits) - self.target[:, 1] * logits
+        penalty = 0.5 * self.ridge * np.sum((slopes - self.mean) ** 2)
+        return float(np.einsum("n,n->", self.weights, losses) + penalty)
+
+    def derivatives(self, slopes: FloatArray) -> tuple[FloatArray, FloatArray]:
+        """Return the gradient and the Hessian."""
+        pieces = self.pieces[:, :, 1]
+        probabilities = expit(slopes @ pieces)
+        excess = self.weights * (probabilities - self.target[:, 1])
+        curvature = self.weights * probabilities * (1.0 - probabilities)
+        gradient = np.einsum("jn,n->j", pieces, excess) + self.ridge * (slopes - self.mean)
+        hessian = np.einsum("in,jn->ij", pieces * curvature, pieces) + self.ridge * np.eye(4)
+        return gradient, hessian
 
 
 def _minimised(
@@ -287,6 +310,67 @@ class Halves:
 
 
 @dataclass(frozen=True, slots=True)
+class _HalfProblem:
+    """The half fits of a problem at multiples of its penalty, as folds of one problem."""
+
+    problem: Problem
+    halves: Halves
+    step: int  # held-out rows of which the link uses one
+    factors: tuple[float, ...]
+    policy: HalfFitPolicy
+
+    @classmethod
+    def pose(
+        cls,
+        design: Design,
+        data: TrainingData,
+        problem: Problem,
+        factors: tuple[float, ...],
+        policy: HalfFitPolicy,
+    ) -> "_HalfProblem | None":
+        """Split the rows; None where fewer than two classes have four distinct rows."""
+        codes, weights = (to_numpy(x) for x in (data.labels.codes, data.weights))
+        halves = Halves.of(_split_keys(design, problem), codes, weights, policy.min_distinct_rows)
+        if halves is None:
+            return None
+        step = thinning(int(np.count_nonzero(halves.held_out)), policy.max_link_rows)
+        halves = halves.thinned(step)
+        return cls(_half_problem(problem, halves, factors, policy), halves, step, factors, policy)
+
+    @property
+    def tol(self) -> FloatArray:
+        """The relative suboptimality of each task."""
+        return np.full(len(self.problem.tasks), self.policy.tol)
+
+    def results(self, solution: Solution, data: TrainingData) -> "list[HalfFits]":
+        """Fit the link to the held-out scores, for each factor."""
+        prepared, n_factors = self.problem.prepared, len(self.factors)
+        coef, intercept = prepared.standardisation.to_data(solution.linear)
+        # Columns of the scores: those of both halves for the first factor, then for the next.
+        n_scores = intercept.size // (2 * n_factors)
+        half = np.tile(np.repeat([0, 1], n_scores), n_factors)
+        parts = prepared.design.held_out_scores(coef, intercept, self.halves.held_out, half)
+        by_factor = [np.split(part, n_factors, axis=1) for part in parts]
+        scores = [np.concatenate(both) for both in zip(*by_factor, strict=True)]
+        rows = [np.flatnonzero(held_out) for held_out in self.halves.held_out]
+        order = np.argsort(np.concatenate(rows))  # the order of the rows, however they are split
+        kept = np.concatenate(rows)[order]
+        codes, weights = (to_numpy(x)[kept] for x in (data.labels.codes, data.weights))
+        counts = self.step * data.n_samples * weights
+        margin, max_rows = self.problem.tasks.losses[0].margin, self.policy.max_link_rows
+        found = []
+        for k, factor in enumerate(self.factors):
+            own = scores[k][order]
+            link = FittedLink.fit(own, codes, counts, margin, max_rows=max_rows)
+            likelihoods = link.probabilities(own)[np.arange(len(kept)), codes]
+            log_loss = -float(np.average(np.log(likelihoods), weights=counts))
+            both = [x.reshape(*x.shape[:-1], n_factors, 2, n_scores) for x in solution.linear]
+            mean = (both[0][:, k].mean(axis=1), both[1][k].mean(axis=0))
+            found.append(HalfFits(factor, link, log_loss, mean))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
 class HalfFits:
     """Two half fits at a multiple of the penalty of a problem."""
 
@@ -327,39 +411,22 @@ def half_fits(
         One for each factor. Empty where fewer than two classes have four distinct rows, or the
         solver fits no folds.
     """
-    policy = HalfFitPolicy() if policy is None else policy
-    if solver not in FOLD_SOLVERS:
+    posed = _HalfProblem.pose(design, data, problem, factors, policy or HalfFitPolicy())
+    if posed is None or solver not in FOLD_SOLVERS:
         return []
-    codes, weights = (to_numpy(x) for x in (data.labels.codes, data.weights))
-    halves = Halves.of(_split_keys(design, problem), codes, weights, policy.min_distinct_rows)
-    if halves is None:
-        return []
-    step = thinning(int(np.count_nonzero(halves.held_out)), policy.max_link_rows)
-    halves = halves.thinned(step)
-    problems = _half_problem(problem, halves, factors, policy)
-    tol = np.full(len(problems.tasks), policy.tol)
-    solution = FOLD_SOLVERS[solver].solve_folds(problems, tol)
-    coef, intercept = problem.prepared.standardisation.to_data(solution.linear)
-    # Columns of the scores: those of both halves for the first factor, then for the next.
-    n_scores, n_factors = problem.start[1].size, len(factors)
-    half = np.tile(np.repeat([0, 1], n_scores), n_factors)
-    parts = problem.prepared.design.held_out_scores(coef, intercept, halves.held_out, half)
-    by_factor = [np.split(part, n_factors, axis=1) for part in parts]
-    scores = [np.concatenate(both) for both in zip(*by_factor, strict=True)]
-    rows = [np.flatnonzero(held_out) for held_out in halves.held_out]
-    order = np.argsort(np.concatenate(rows))  # the order of the rows, however they are split
-    kept = np.concatenate(rows)[order]
-    counts = step * data.n_samples * weights[kept]
-    found = []
-    for k, factor in enumerate(factors):
-        own, margin = scores[k][order], problem.tasks.losses[0].margin
-        link = FittedLink.fit(own, codes[kept], counts, margin, max_rows=policy.max_link_rows)
-        likelihoods = link.probabilities(own)[np.arange(len(kept)), codes[kept]]
-        log_loss = -float(np.average(np.log(likelihoods), weights=counts))
-        both = [x.reshape(*x.shape[:-1], n_factors, 2, n_scores) for x in solution.linear]
-        mean = (both[0][:, k].mean(axis=1), both[1][k].mean(axis=0))
-        found.append(HalfFits(factor, link, log_loss, mean))
-    return found
+    return posed.results(FOLD_SOLVERS[solver].solve_folds(posed.problem, posed.tol), data)
+
+
+def solve_with_half_fits(
+    design: Design, data: TrainingData, problem: Problem, solver: Solver
+) -> tuple[Solution, list[HalfFits]]:
+    """Solve a problem and its half fits in the same threads, by a `ConcurrentSolver`."""
+    assert isinstance(solver, ConcurrentSolver)
+    posed = _HalfProblem.pose(design, data, problem, (1.0,), HalfFitPolicy())
+    if posed is None:
+        return solver.solve(problem), []
+    solution, halves = solver.solve_both(problem, posed.problem, posed.tol)
+    return solution, posed.results(halves, data)
 
 
 def penalty_factors(

@@ -20,6 +20,7 @@ from marginpursuit.classifiers._link import (
     exact_probabilities,
     half_fits,
     penalty_factors,
+    solve_with_half_fits,
 )
 from marginpursuit.classifiers._parameters import (
     CLASS_WEIGHT,
@@ -49,7 +50,15 @@ from marginpursuit.classifiers._progress import (
 )
 from marginpursuit.design import Design, Linear, design_for
 from marginpursuit.losses import RHOS, JointLoss, MarginLoss
-from marginpursuit.solvers import SOLVERS, Prepared, Problem, Request, plan
+from marginpursuit.solvers import (
+    SOLVERS,
+    ConcurrentSolver,
+    Prepared,
+    Problem,
+    Request,
+    Solver,
+    plan,
+)
 from marginpursuit.tasks import JointTasks, Tasks
 
 __all__ = ["MarginPursuitClassifier"]
@@ -440,7 +449,10 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
             rule = SCALE_RULES[self.scale] if isinstance(self.scale, str) else None
             iteration = ScaleIteration(rule, scale)
             while True:
-                solution = solver.solve(problem)
+                if self._solves_both(solver, fits):
+                    solution, fits = solve_with_half_fits(design, data, problem, solver)
+                else:
+                    solution = solver.solve(problem)
                 n_iter += solution.n_iter
                 margins = training_margins(problem, solution.linear, data.labels, data.count)
                 if iteration.is_finished(margins):
@@ -484,6 +496,12 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
         self.multi_class_ = "joint" if is_joint else "ovr"
         tasks = self._tasks(data, scale)
         return replace(request, losses=tasks.losses), tasks
+
+    def _solves_both(self, solver: Solver, fits: list[HalfFits]) -> bool:
+        """Whether half fits are needed, and need not wait for the fit."""
+        is_fixed = not isinstance(self.scale, str)
+        is_needed = self.probability == "held_out" and is_fixed and not fits
+        return is_needed and isinstance(solver, ConcurrentSolver)
 
     def _with_chosen_penalty(
         self,

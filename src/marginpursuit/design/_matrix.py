@@ -271,6 +271,8 @@ class MatrixDesign(Design):
 
     def _row_norms(self, mean: FloatArray, factors: FloatArray) -> FloatArray:
         """Return ‖factors · (x - mean)‖ of every row."""
+        if self.is_sparse and not mean.any() and np.all(factors == 1.0):
+            return np.sqrt(self.row_squares())
         norms = np.empty(self.n_rows)
         offset = float(np.sum((mean * factors) ** 2))
 
@@ -290,8 +292,12 @@ class MatrixDesign(Design):
     def _largest(self, columns: NDArray[np.intp]) -> FloatArray:
         """Return the largest absolute value in each of some columns."""
         if self.is_sparse:
-            sizes = abs(self.matrix.astype(np.float64, copy=False)).max(axis=0)
-            return np.asarray(sizes.toarray().ravel()[columns])
+            is_wanted, largest = np.zeros(self.n_columns, dtype=bool), np.zeros(self.n_columns)
+            is_wanted[columns] = True
+            stored = np.flatnonzero(is_wanted[self.matrix.indices])
+            sizes = np.abs(self.matrix.data[stored].astype(np.float64))
+            np.maximum.at(largest, self.matrix.indices[stored], sizes)
+            return np.asarray(largest[columns])
         maxima: FloatArray = np.zeros(len(columns))
         step = max(1, self.policy.chunk_elements // len(columns))
         for start in range(0, self.n_rows, step):

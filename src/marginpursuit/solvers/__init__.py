@@ -4,7 +4,7 @@ A solver states whether it `supports` a request, prepares the data once for ever
 and takes a `Problem` to a `Solution`. `plan` chooses among them.
 """
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.solvers._problem import (
@@ -39,6 +39,7 @@ __all__ = [
     "FOLD_SOLVERS",
     "SOLVERS",
     "UNITS",
+    "ConcurrentSolver",
     "DescentPath",
     "FoldSolver",
     "LbfgsPolicy",
@@ -94,6 +95,16 @@ class FoldSolver(Solver, Protocol):
 
     def solve_folds(self, problem: Problem, tol: FloatArray) -> Solution:
         """Minimise the objective of every task, to a tolerance of its own."""
+
+
+@runtime_checkable
+class ConcurrentSolver(FoldSolver, Protocol):
+    """A solver without warm starts, which solves two problems in the same threads."""
+
+    def solve_both(
+        self, problem: Problem, other: Problem, other_tol: FloatArray
+    ) -> tuple[Solution, Solution]:
+        """Solve two problems over the same data, the second to a tolerance for each task."""
 
 
 _FOLD_SOLVERS: tuple[FoldSolver, ...] = (

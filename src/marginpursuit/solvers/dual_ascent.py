@@ -16,7 +16,7 @@ coefficients, and its order of rows, to itself.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,26 +108,71 @@ class DualSolver:
         Solution
             The minimisers. Values and gaps are those of the last pass.
         """
-        design, tasks = problem.prepared.design, problem.tasks
-        n_tasks = len(tasks)
-        coef, intercept = np.empty((design.n_columns, n_tasks)), np.empty(n_tasks)
-        value, gap = np.empty(n_tasks), np.empty(n_tasks)
+        return _solved([(problem, tol)])[0]
 
-        def run(group: NDArray[np.intp]) -> int:
-            n_passes = 0
-            for ascent, own in _ascents(problem, group, tol):
-                n, n_passes = len(own), max(n_passes, ascent.n_passes)
-                coef[:, own], intercept[own] = ascent.coef[:, :n], ascent.intercept[:n]
-                value[own], gap[own] = ascent.value[:n], ascent.gap[:n]
-            return n_passes
+    def solve_both(
+        self, problem: Problem, other: Problem, other_tol: FloatArray
+    ) -> tuple[Solution, Solution]:
+        """Solve two problems over the same data, the second to a tolerance for each task."""
+        own_tol = np.full(len(problem.tasks), problem.tol)
+        first, second = _solved([(problem, own_tol), (other, other_tol)])
+        return first, second
 
-        groups = list(_task_groups(problem))
-        n_passes = max(design.threads.map(run, groups, dynamic=True))
-        design.n_passes += n_passes
-        status = Status.CONVERGED if np.all(gap <= tol) else Status.MAX_ITER
-        end = Progress(n_passes, design.n_passes, float(value.mean()), float(gap.max()))
-        problem.tell(end, problem.join(coef, intercept) if problem.keep is not None else None)
-        return Solution((coef, intercept), value, gap, status, n_passes, (end,))
+
+class _GroupResult(NamedTuple):
+    """The end of the tasks of a group; arrays have one entry or column per task."""
+
+    group: NDArray[np.intp]
+    coef: FloatArray
+    intercept: FloatArray
+    value: FloatArray
+    gap: FloatArray
+    n_passes: int
+
+
+def _solved(problems: list[tuple[Problem, FloatArray]]) -> list[Solution]:
+    """Solve problems over the same data; each group of their tasks goes to the next free thread."""
+    items = [(*each, group) for each in problems for group in _task_groups(each[0])]
+    threads = problems[0][0].prepared.design.threads
+    results = list(threads.map(_run_group, *zip(*items, strict=True), dynamic=True))
+    solutions = []
+    for problem, tol in problems:
+        own = [result for item, result in zip(items, results, strict=True) if item[0] is problem]
+        solutions.append(_solution(problem, tol, own))
+    return solutions
+
+
+def _run_group(problem: Problem, tol: FloatArray, group: NDArray[np.intp]) -> _GroupResult:
+    """Run the tasks of a group: together, and then each that has not finished alone."""
+    n, tols = len(group), tol[group]
+    ascent = _Ascent.start(problem, group)
+    ascent.run(tols if n == 1 else np.maximum(tols, problem.policy.shared_dual_gap))
+    n_passes = ascent.n_passes
+    coef, intercept, value, gap = ascent.coef, ascent.intercept, ascent.value, ascent.gap
+    for k in np.flatnonzero(gap[:n] > tols).tolist() if n > 1 else ():
+        alone = ascent.alone(k)
+        alone.run(tols[[k]])
+        coef[:, [k]], intercept[[k]] = alone.coef, alone.intercept
+        value[[k]], gap[[k]] = alone.value, alone.gap
+        n_passes = max(n_passes, alone.n_passes)
+    return _GroupResult(group, coef[:, :n], intercept[:n], value[:n], gap[:n], n_passes)
+
+
+def _solution(problem: Problem, tol: FloatArray, results: list[_GroupResult]) -> Solution:
+    """Collect the groups of a problem, and report its end."""
+    design, n_tasks = problem.prepared.design, len(problem.tasks)
+    coef, intercept = np.empty((design.n_columns, n_tasks)), np.empty(n_tasks)
+    value, gap = np.empty(n_tasks), np.empty(n_tasks)
+    for result in results:
+        own = result.group
+        coef[:, own], intercept[own] = result.coef, result.intercept
+        value[own], gap[own] = result.value, result.gap
+    n_passes = max(result.n_passes for result in results)
+    design.n_passes += n_passes
+    status = Status.CONVERGED if np.all(gap <= tol) else Status.MAX_ITER
+    end = Progress(n_passes, design.n_passes, float(value.mean()), float(gap.max()))
+    problem.tell(end, problem.join(coef, intercept) if problem.keep is not None else None)
+    return Solution((coef, intercept), value, gap, status, n_passes, (end,))
 
 
 def _units(request: Request) -> FloatArray:
@@ -163,25 +208,6 @@ def _task_groups(problem: Problem) -> Iterator[NDArray[np.intp]]:
             group = own[first : first + size]
             is_shared = len(group) >= problem.policy.min_shared_dual_tasks
             yield from [group] if is_shared else np.split(group, len(group))
-
-
-def _ascents(
-    problem: Problem, group: NDArray[np.intp], tol: FloatArray
-) -> Iterator[tuple["_Ascent", NDArray[np.intp]]]:
-    """Run the tasks of a group; yield each ascent, with the tasks that it has finished."""
-    ascent = _Ascent.start(problem, group)
-    tols = tol[group]
-    if len(group) == 1:
-        ascent.run(tols)
-        yield ascent, group
-        return
-    ascent.run(np.maximum(tols, problem.policy.shared_dual_gap))
-    yield ascent, group
-    for k in range(len(group)):
-        if ascent.gap[k] > tols[k]:
-            alone = ascent.alone(k)
-            alone.run(tols[[k]])
-            yield alone, group[[k]]
 
 
 @dataclass
