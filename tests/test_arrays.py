@@ -202,9 +202,10 @@ def test_wide_and_narrow_shapes(shape):
 def test_dtypes_exact_in_float32(dtype):
     """Pixels from 0 to 16 are exact in all of these dtypes.
 
-    With overconfidence all rows have curvature, and the objective determines the scores well.
+    Pixels that are rarely set have little curvature: a suboptimality of 1e-8 leaves 1.5e-3 in the
+    scores of the few rows that have them.
     """
-    model = MarginPursuitClassifier.as_published()
+    model = MarginPursuitClassifier(overconfidence=1.0, tol=1e-8)
     reference = clone(model).fit(X, Y)
     tensor = in_torch(X, dtype)
     if not is_device_array(tensor):
@@ -213,7 +214,7 @@ def test_dtypes_exact_in_float32(dtype):
     on_device = clone(model).fit(in_strict(X, strict.float32), Y)
     for fit in (on_device, clone(model).fit(tensor, Y)):
         assert fit.objective_ == pytest.approx(reference.objective_, rel=1e-6)
-        assert_allclose(fit.decision_function(X), reference.decision_function(X), atol=1e-3)
+        assert_allclose(fit.decision_function(X), reference.decision_function(X), atol=3e-3)
         statistics = fit.margin_statistics_
         assert_allclose(statistics.quantiles, reference.margin_statistics_.quantiles, atol=1e-3)
         assert_allclose(statistics.location, reference.margin_statistics_.location, atol=1e-4)
