@@ -1,4 +1,4 @@
-"""Linear classifiers whose margins concentrate at a level: robust, no tuning, probabilities.
+"""Linear classifiers by a robust loss of the margin: no tuning, calibrated probabilities.
 
 The estimators are exported here; `losses`, `location`, `calibration` and `bounds` are the theory.
 """

@@ -291,7 +291,7 @@ def _sub_gaussian_constant(
             exponents = sign * along
             top = exponents.max(axis=0)
             log_means = top + np.log(np.mean(np.exp(exponents - top), axis=0))
-            largest = max(largest, float(log_means.max(initial=0.0)) / (a * a))
+            largest = max(largest, float(log_means.max(initial=0.0) / (a * a)))
     return largest
 
 

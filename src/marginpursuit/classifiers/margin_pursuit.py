@@ -65,7 +65,7 @@ __all__ = ["MarginPursuitClassifier"]
 
 
 class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingClassifier):  # type: ignore[misc]
-    r"""Linear classifier whose margins concentrate at a chosen level.
+    r"""Linear classifier that penalises the distance of margins from a chosen level.
 
     The margin of a sample with label y in {-1, +1} is m = y (x·w + b): positive if the sample is
     classified correctly. The coefficients w and the intercept b minimise
@@ -91,7 +91,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
     Parameters
     ----------
     margin : float, default=1.0
-        The level γ > 0 at which margins concentrate. With a negligible penalty the predictions
+        The level γ > 0 at which the loss is least. With a negligible penalty the predictions
         depend only on the ratio of scale to margin.
     scale : float or {"auto", "variance", "confidence", "quantile"}, default=1.0
         The scale s > 0: the influence of a residual γ - m is nearly linear up to s and bounded

@@ -34,7 +34,7 @@ class MarginLoss:
     Parameters
     ----------
     margin : float, default=1.0
-        The level γ > 0 at which margins are to concentrate.
+        The level γ > 0, at which the loss is zero.
     scale : float, default=1.0
         The scale s > 0: residuals well beyond s are treated as outliers.
     overconfidence : float, default=1.0
