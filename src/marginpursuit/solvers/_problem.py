@@ -55,7 +55,6 @@ from marginpursuit._threads import Threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import ColumnMerge, Design, Linear, Standardisation
 from marginpursuit.losses import JointLoss
-from marginpursuit.losses.protocol import has
 from marginpursuit.solvers.policy import Policy
 from marginpursuit.solvers.preconditioners import Preconditioner
 from marginpursuit.tasks import Tasks
@@ -123,7 +122,7 @@ class Request:
     def lacks(self, capability: str) -> str | None:
         """Return None if all losses have a capability, or the words that refuse one without it."""
         for loss in self.losses:
-            if not has(loss, capability):
+            if getattr(loss, capability, None) is None:
                 words = capability.replace("_", " ")
                 return f"it needs a {words}; {type(loss).__name__} has none"
         return None
