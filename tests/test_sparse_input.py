@@ -7,6 +7,7 @@ from scipy import sparse
 from marginpursuit import LDMClassifier, MarginPursuitClassifier, PegasosClassifier
 from marginpursuit._validation import checked_sparse
 from marginpursuit.blocks import Blocks
+from marginpursuit.solvers import stochastic_margin_pursuit
 
 RNG = np.random.default_rng(0)
 DENSE = RNG.standard_normal((60, 6)) * (RNG.random((60, 6)) < 0.5)
@@ -89,6 +90,8 @@ def test_broken_matrices_are_refused_everywhere(case):
         PegasosClassifier().fit(matrix(kind, **changes), Y)
     with pytest.raises(ValueError, match="broken"):
         MarginPursuitClassifier().fit(Blocks([lambda: matrix(kind, **changes)], [60]), Y)
+    with pytest.raises(ValueError, match="broken"):
+        stochastic_margin_pursuit(matrix(kind, **changes), 2 * Y - 1, alpha=0.1, n_steps=10)
 
 
 @pytest.mark.parametrize("kind", ["csr", "csc", "coo", "bsr", "dia", "lil", "dok"])
