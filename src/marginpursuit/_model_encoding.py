@@ -336,26 +336,27 @@ def _model_error(model: Any) -> str | None:
     if not all(isinstance(part, np.ndarray) for part in parts):
         return "classes, coefficients or intercept are missing"
     classes, coef, intercept = parts
+    multilabel = getattr(model, "multilabel_", False)
+    if not isinstance(multilabel, bool):
+        return f"its kind of labels is {short(multilabel)}; expected true or false"
     if classes.ndim != 1 or len(classes) < 2 or not np.all(classes[:-1] < classes[1:]):
         return "its classes are not at least two different labels in order"
     if classes.dtype.kind == "f" and not np.all(np.isfinite(classes)):
         return "its classes are not finite"
     n_columns = getattr(model, "n_features_in_", None)
     return (
-        _shape_error(len(classes), n_columns, coef, intercept)
+        _shape_error(1 if len(classes) == 2 and not multilabel else len(classes), n_columns, parts)
         or _value_error(n_columns, coef, intercept, getattr(model, "feature_names_in_", None))
         or _probability_error(model)
     )
 
 
-def _shape_error(
-    n_classes: int, n_columns: Any, coef: NDArray[Any], intercept: NDArray[Any]
-) -> str | None:
-    n_problems = 1 if n_classes == 2 else n_classes
+def _shape_error(n_problems: int, n_columns: Any, parts: list[NDArray[Any]]) -> str | None:
+    classes, coef, intercept = parts
     if type(n_columns) is not int or coef.shape != (n_problems, n_columns) or n_columns < 1:
         return (
-            f"its coefficients have shape {coef.shape}, for {n_classes} classes and {n_columns!r} "
-            "columns"
+            f"its coefficients have shape {coef.shape}, for {len(classes)} classes and "
+            f"{n_columns!r} columns"
         )
     if intercept.shape != (n_problems,):
         return f"its intercept has shape {intercept.shape}"
@@ -391,7 +392,16 @@ def _probability_error(model: Any) -> str | None:
     best, link = getattr(model, "best_estimator_", None), getattr(model, "link_", None)
     if best is not None and not hasattr(best, "predict_proba"):
         return "its best estimator has no probabilities"
-    return None if link is None else _link_error(link)
+    return None if link is None else _links_error(model, link)
+
+
+def _links_error(model: Any, link: Any) -> str | None:
+    """Return the reason why the link, or a link of several labels, is invalid."""
+    if not getattr(model, "multilabel_", False):
+        return _link_error(link)
+    if not isinstance(link, tuple) or len(link) != len(model.classes_):
+        return f"it has {len(model.classes_)} labels, and not a tuple of one link for each"
+    return next((error for error in map(_link_error, link) if error is not None), None)
 
 
 def _link_error(link: Any) -> str | None:

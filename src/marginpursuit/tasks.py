@@ -2,22 +2,24 @@ r"""Problems that share each pass over the data.
 
 A *task* is one column of all coefficients: one positive class against the rest, with the sample
 weights of one fold, and one loss. Several classes, folds and candidates are tasks of one pass. A
-*joint task* has one column for each class, and a loss of all their scores.
+*joint task* has one column for each class, and a loss of all their scores. Where a row has any
+number of labels, a task is one label.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from marginpursuit._kernels import is_positive
 from marginpursuit._namespaces import to_numpy
 from marginpursuit._validation import FloatArray
 from marginpursuit.losses import JointLoss, MarginLoss
 
-__all__ = ["JointTasks", "Labels", "RowRanges", "Tasks"]
+__all__ = ["JointTasks", "LabelSets", "LabelTasks", "Labels", "RowRanges", "Tasks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +38,73 @@ class Labels:
         """The positive class of each binary problem."""
         return np.arange(1, 2) if self.n_classes == 2 else np.arange(self.n_classes)
 
-    def take(self, rows: NDArray[np.intp] | slice) -> "Labels":
+    @property
+    def strata(self) -> NDArray[np.intp]:
+        """The group of each row within which rows are split and subsampled: its class."""
+        return self.codes
+
+    @property
+    def n_strata(self) -> int:
+        """The number of these groups."""
+        return self.n_classes
+
+    def take(self, rows: NDArray[np.intp] | slice) -> Self:
         """Return the labels of some rows."""
-        return Labels(self.codes[rows], self.n_classes)
+        return replace(self, codes=self.codes[..., rows])
+
+    def is_positive(self, problem: int) -> NDArray[np.bool_]:
+        """Return whether y = +1, for one binary problem."""
+        return np.asarray(self.codes == problem)
 
     def sign(self, problem: int) -> FloatArray:
         """Return y in {-1, +1} for one binary problem."""
-        return np.where(self.codes == problem, 1.0, -1.0)
+        return np.where(self.is_positive(problem), 1.0, -1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class LabelSets(Labels):
+    """Any number of labels of each row; each label is a binary problem.
+
+    `codes` has shape (n_codes, n_rows): bit k of code j states whether a row has the label
+    62 j + k. `n_classes` is the number of labels. All rows are one stratum.
+    """
+
+    labels_per_code: ClassVar[int] = 62
+
+    @classmethod
+    def of(cls, indicator: Any) -> "LabelSets":
+        """Return the labels that an indicator matrix, (n_rows, n_labels), has non-zero entries for.
+
+        The matrix is a NumPy array or a SciPy sparse matrix that slices columns.
+        """
+        n_rows, n_labels = indicator.shape
+        size = cls.labels_per_code
+        codes = np.zeros((-(-n_labels // size), n_rows), dtype=np.intp)
+        for label in range(n_labels):
+            column = indicator[:, [label]]
+            column = column if isinstance(column, np.ndarray) else column.toarray()
+            codes[label // size] |= (column[:, 0] != 0).astype(np.intp) << label % size
+        return cls(codes, n_labels)
+
+    @property
+    def positive_classes(self) -> NDArray[np.intp]:
+        """The labels."""
+        return np.arange(self.n_classes)
+
+    @property
+    def strata(self) -> NDArray[np.intp]:
+        """One group of all rows."""
+        return np.zeros(self.codes.shape[1], dtype=np.intp)
+
+    @property
+    def n_strata(self) -> int:
+        """The number of groups: one."""
+        return 1
+
+    def is_positive(self, problem: int) -> NDArray[np.bool_]:
+        """Return whether rows have a label."""
+        code, bit = divmod(problem, self.labels_per_code)
+        return is_positive(self.codes[code], ~bit)
 
 
 @lru_cache(maxsize=1024)
@@ -110,10 +172,11 @@ class Tasks:
     @classmethod
     def of(cls, labels: Labels, weights: FloatArray, loss: MarginLoss) -> "Tasks":
         """Return one task for each binary problem, on all rows."""
+        kind = LabelTasks if isinstance(labels, LabelSets) else cls
         positive = labels.positive_classes
         fold = np.zeros(len(positive), dtype=np.intp)
         weights = weights[np.newaxis, :]
-        return cls(labels.codes, weights, positive, fold, (loss,) * len(positive))
+        return kind(labels.codes, weights, positive, fold, (loss,) * len(positive))
 
     def __len__(self) -> int:
         return len(self.losses)
@@ -142,6 +205,16 @@ class Tasks:
             if start < stop and len(which):
                 yield start, stop, which
 
+    def by_codes(
+        self, which: NDArray[np.intp]
+    ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]]:
+        """Yield groups of these tasks, each with the codes that kernels read and compare.
+
+        The arguments of the kernels are one code per row and one number per task
+        (:func:`~marginpursuit._kernels.is_positive`).
+        """
+        yield which, self.codes, self.positive[which]
+
     def take(self, which: NDArray[np.intp]) -> Self:
         """Return some of the tasks."""
         if len(which) == len(self):
@@ -160,6 +233,28 @@ class Tasks:
         if "sign" not in self._cache:  # every sweep of a single task uses it
             self._cache["sign"] = np.where(self.codes == self.positive[0], 1.0, -1.0)
         return self._cache["sign"]
+
+
+@dataclass(frozen=True)
+class LabelTasks(Tasks):
+    """Tasks of rows with any number of labels: `positive` is the label of each task.
+
+    `codes` are those of :class:`LabelSets`.
+    """
+
+    def by_codes(
+        self, which: NDArray[np.intp]
+    ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]]:
+        """Yield groups of these tasks whose labels are bits of the same code."""
+        code, bit = np.divmod(self.positive[which], LabelSets.labels_per_code)
+        for number in np.unique(code):
+            own = code == number
+            yield which[own], self.codes[number], ~bit[own]
+
+    def sign(self, task: int) -> FloatArray:
+        """Return y in {-1, +1} for one task."""
+        ((_, codes, positive),) = self.by_codes(np.array([task]))
+        return np.where(is_positive(codes, int(positive[0])), 1.0, -1.0)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from marginpursuit._kernels import _arrays
-from marginpursuit._kernels._arrays import ArrayRows
+from marginpursuit._kernels._arrays import ArrayRows, is_positive
 from marginpursuit._kernels._descent import Descent
 
 _compiled: Any
@@ -57,6 +57,7 @@ __all__ = [
     "Descent",
     "active",
     "csr_gram",
+    "is_positive",
     "joint_losses",
     "lbfgs_loop",
     "newton",

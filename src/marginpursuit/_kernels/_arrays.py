@@ -202,11 +202,20 @@ def task_losses(
     span = slice(first, first + scores.shape[1])
     for k in range(begin, end):
         loss, weight = from_kernel_parameters(*losses[k]), weights[part[k], span]
-        sign = np.where(codes[span] == positive[k], 1.0, -1.0)
+        sign = np.where(is_positive(codes[span], int(positive[k])), 1.0, -1.0)
         margins = sign * (scores[k] + intercept[k])
         scores[k] = sign * weight * _despite_nan(loss.derivative, margins)
         value[k] += float(weight @ _despite_nan(loss.value, margins))
         slope[k] += float(scores[k].sum())
+
+
+def is_positive(codes: NDArray[np.intp], positive: int) -> NDArray[np.bool_]:
+    """Return whether rows with these codes have y = +1 in a task.
+
+    The code is that of the class of a row, and `positive` the class of the task. If `positive` is
+    negative, the code is a set of labels, and its bit ~positive is the label of the task.
+    """
+    return codes == positive if positive >= 0 else (codes >> ~positive & 1).astype(bool)
 
 
 def lbfgs_loop(

@@ -159,7 +159,7 @@ OUT_OF_LINE int dual_lanes(const dual_pass_t *pass, dual_state_t *state, ptrdiff
     const ptrdiff_t code = pass->codes[row];
     ALIGNED double sign[TASK_LANES], change[TASK_LANES], slack[TASK_LANES];
     int any = 0;
-    for (int k = 0; k < TASK_LANES; k++) sign[k] = code == pass->positive[k] ? 1.0 : -1.0;
+    for (int k = 0; k < TASK_LANES; k++) sign[k] = is_positive(code, pass->positive[k]) ? 1.0 : -1.0;
     for (int v = 0; v < LANE_VECTORS; v++) {
         double *residuals = pass->residual + row * TASK_LANES + v * LANES;
         vec stored = load_f8(residuals), left = splat(1.0);
@@ -183,7 +183,7 @@ OUT_OF_LINE double dual_single(const dual_pass_t *pass, dual_state_t *state, ptr
                                double score, int *keeps)
 {
     const loss_state_t *loss = &state->loss;
-    const double y = pass->codes[row] == pass->positive[0] ? 1.0 : -1.0;
+    const double y = is_positive(pass->codes[row], pass->positive[0]) ? 1.0 : -1.0;
     const double residual = first_lane(loss->level) - y * (score + first_lane(loss->intercept));
     double *stored = pass->residual + row;
     *keeps = 1;

@@ -256,7 +256,7 @@ static void task_losses(const loss_t *loss, const ptrdiff_t *codes, ptrdiff_t po
     loss_state_t state = start_loss(&s);
     for (ptrdiff_t i = 0; i < n; i += MOST_ROWS) {
         const ptrdiff_t here = n - i < MOST_ROWS ? n - i : MOST_ROWS;
-        for (ptrdiff_t k = 0; k < here; k++) sign[k] = codes[i + k] == positive ? 1.0 : -1.0;
+        for (ptrdiff_t k = 0; k < here; k++) sign[k] = is_positive(codes[i + k], positive) ? 1.0 : -1.0;
         s.weight = weight + i;
         apply_loss(&state, &s, 0, here, scores + i);
     }

@@ -79,16 +79,23 @@ typedef struct {
     double *factors, *lag;  /* scratch: one per row of a step; one per column, 0, with a total */
 } descent_t;
 
+/* Whether a row with this code has y = 1 in a task: the code is that of its class, `positive`; or, if
+ * `positive` is negative, the code is a set of labels, and its bit ~positive is that of the task. */
+static inline int is_positive(ptrdiff_t code, ptrdiff_t positive)
+{
+    return positive >= 0 ? code == positive : (int)((code >> ~positive) & 1);
+}
+
 /* Several tasks that share a sweep of dense rows in float32, and its results. */
 enum { PADDING = 16, TASK_GROUP = 4, MOST_TASKS = 48 };
 
 typedef struct {
     ptrdiff_t n_rows;          /* of the data */
     ptrdiff_t n_tasks;         /* at most MOST_TASKS */
-    const ptrdiff_t *codes;    /* the class of each row */
+    const ptrdiff_t *codes;    /* the class or labels of each row */
     const double *weight;      /* sample weights, n_rows for each part */
     const float *coef;         /* a row for each task, as long as a row of the data */
-    const ptrdiff_t *positive; /* here and below one entry per task: the class with y = 1 */
+    const ptrdiff_t *positive; /* here and below one entry per task; see is_positive */
     const ptrdiff_t *part;
     const loss_t *loss;
     const double *intercept;
@@ -103,10 +110,10 @@ typedef struct {
 enum { TASK_LANES = 8 };
 
 typedef struct {
-    const ptrdiff_t *codes;        /* the class of each row */
+    const ptrdiff_t *codes;        /* the class or labels of each row */
     const double *weight;          /* (n_rows, n_parts), sample weights */
     ptrdiff_t n_parts;
-    ptrdiff_t positive[TASK_LANES]; /* the class of each task with y = 1; others have y = -1 */
+    ptrdiff_t positive[TASK_LANES]; /* of each task; see is_positive */
     ptrdiff_t part[TASK_LANES];     /* the sample weights of each task */
     loss_t loss[TASK_LANES];
     double intercept[TASK_LANES];
@@ -119,7 +126,7 @@ typedef struct {
     loss_t loss;
     double temperature;
     ptrdiff_t n_classes;
-    const ptrdiff_t *codes;  /* the class of each row */
+    const ptrdiff_t *codes;  /* the class or labels of each row */
     const double *weight;    /* sample weights, one per row */
     const double *intercept; /* one per class */
     double *margins;         /* out: the joint margin of each row; may be NULL */
@@ -172,11 +179,11 @@ typedef struct {
     ptrdiff_t n_lanes;          /* 1 or TASK_LANES */
     uint64_t seed;              /* of the order of the rows */
     int is_frozen;              /* evaluate value, gap and balance without taking steps */
-    const ptrdiff_t *codes;     /* the class of each row */
+    const ptrdiff_t *codes;     /* the class or labels of each row */
     const double *weight;       /* sample weights, one per row, positive */
     const double *square;       /* of the norm of each row, the constant included */
     double constant;            /* the square of the entry that each row has for the intercept */
-    ptrdiff_t positive[TASK_LANES]; /* the class of each task with y = 1; others have y = -1 */
+    ptrdiff_t positive[TASK_LANES]; /* of each task; see is_positive */
     loss_t loss[TASK_LANES];
     double penalty[TASK_LANES]; /* of half the square of the norm of the coefficients, positive */
     double radius[TASK_LANES];  /* of shrinking, per norm of a row */
@@ -208,8 +215,8 @@ typedef struct {
     /* out[i] = |x_i|^2; CSR rows may name no column twice */
     void (*row_squares)(layout_t, int type, const matrix_t *, ptrdiff_t first, ptrdiff_t last,
                         double *out);
-    /* Turns the scores of n rows, less the intercept, into derivatives of one task: the rows whose
-     * code is `positive` have y = 1, all others y = -1. Sums are added to value and slope. */
+    /* Turns the scores of n rows, less the intercept, into derivatives of one task: the rows that
+     * are positive have y = 1, all others y = -1. Sums are added to value and slope. */
     void (*task_losses)(const loss_t *, const ptrdiff_t *codes, ptrdiff_t positive,
                         const double *weight, double intercept, ptrdiff_t n, double *scores,
                         double *value, double *slope);

@@ -48,7 +48,7 @@ ALWAYS_INLINE int lane_derivatives(const task_sweep_t *tasks, loss_state_t *stat
     ALIGNED double sign[TASK_LANES], weight[TASK_LANES], slope[TASK_LANES];
     int any = 0;
     for (int k = 0; k < TASK_LANES; k++) {
-        sign[k] = code == tasks->positive[k] ? 1.0 : -1.0;
+        sign[k] = is_positive(code, tasks->positive[k]) ? 1.0 : -1.0;
         weight[k] = weights[tasks->part[k]];
     }
     for (int v = 0; v < LANE_VECTORS; v++) {

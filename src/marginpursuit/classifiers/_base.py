@@ -61,8 +61,9 @@ class LinearClassifier(InputChecks, ClassifierMixin, BaseEstimator):  # type: ig
         Returns
         -------
         array of shape (n_samples,) or (n_samples, n_classes)
-            Scores; one column where there are two classes. From a Dask array, a Dask array; from an
-            array that NumPy cannot read in place, as on a GPU, one of the same library and device.
+            Scores; one column where there are two classes, and one for each of several labels. From
+            a Dask array, a Dask array; from an array that NumPy cannot read in place, as on a GPU,
+            one of the same library and device.
         """
         check_is_fitted(self)
         matrix = self._read(X, reset=False)
@@ -91,10 +92,13 @@ class LinearClassifier(InputChecks, ClassifierMixin, BaseEstimator):  # type: ig
 
         Returns
         -------
-        array of shape (n_samples,)
+        array of shape (n_samples,) or (n_samples, n_labels)
             Members of `classes_`, as an array of the library of the scores; text as a NumPy array.
+            After a fit to several labels, an indicator matrix of 0 and 1.
         """
         scores = self.decision_function(X)
+        if getattr(self, "multilabel_", False):
+            return np.asarray(scores > 0).astype(np.int64)
         scores = as_torch(scores) if is_device_array(X) else scores
         xp = namespace(scores)
         codes = xp.astype(scores > 0, xp.int64) if scores.ndim == 1 else xp.argmax(scores, axis=1)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
-from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.multiclass import check_classification_targets, is_multilabel
 from sklearn.utils.validation import check_consistent_length, validate_data
 
 from marginpursuit._namespaces import (
@@ -37,7 +37,7 @@ from marginpursuit._validation import (
 from marginpursuit.blocks import Blocks, as_blocks, is_dask
 from marginpursuit.classifiers._finite import refuse_missing
 from marginpursuit.classifiers._progress import warn
-from marginpursuit.tasks import Labels
+from marginpursuit.tasks import Labels, LabelSets
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class TrainingData:
     def on_host(self) -> "TrainingData":
         """Return a copy with labels and weights as NumPy arrays; the matrix is not moved."""
         codes = to_numpy(self.labels.codes).astype(np.intp, copy=False)
-        labels = Labels(codes, self.labels.n_classes)
+        labels = replace(self.labels, codes=codes)
         return replace(self, labels=labels, weights=to_numpy(self.weights))
 
 
@@ -85,12 +85,16 @@ class InputChecks:
     _accepts_blocks = False
     _accepts_device_arrays = False
 
+    # Whether y may be an indicator matrix of several labels.
+    _accepts_label_sets = False
+
     # Private attributes that a fit sets; `_reset` removes them.
     _private_state: tuple[str, ...] = ()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()  # type: ignore[misc]
         tags.input_tags.sparse = True
+        tags.classifier_tags.multi_label = self._accepts_label_sets
         return tags
 
     def _reset(self) -> None:
@@ -101,11 +105,15 @@ class InputChecks:
 
     def _check_training(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> TrainingData:
         """Check the input of `fit`; set `classes_` and the attributes of `validate_data`."""
+        if self._accepts_label_sets:
+            self.multilabel_ = is_indicator(y)
+            if self.multilabel_:
+                return self._check_label_sets(X, y, sample_weight)
         matrix, target = self._read_labelled(X, y, reset=True)
         self.classes_, codes = encode_labels(matrix, target)
         if not isinstance(target, np.ndarray):  # the classes have the type of all labels
             check_classification_targets(np.tile(self.classes_, 2))
-        data = self._weighted(matrix, codes, sample_weight)
+        data = self._weighted(matrix, Labels(codes, len(self.classes_)), sample_weight)
         sizes = class_totals(codes, data.weights > 0, len(self.classes_))
         present = self.classes_[sizes > 0].tolist()
         if len(present) < 2:
@@ -117,6 +125,25 @@ class InputChecks:
         if single:
             warn(f"a single sample is not enough to learn a class from; classes with one: {single}")
         return data
+
+    def _check_label_sets(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> TrainingData:
+        """Check rows in memory with an indicator matrix; `classes_` numbers the labels."""
+        matrix = self._read(to_host(X), reset=True)
+        matrix = without_duplicates(matrix) if sparse.issparse(matrix) else matrix
+        if isinstance(matrix, Blocks):
+            raise TypeError(
+                f"several labels need X in memory; got {type(X).__name__}. Load X as a NumPy array "
+                "or a sparse matrix."
+            )
+        if self.class_weight is not None:
+            raise ValueError(
+                "class_weight must be None if y is an indicator matrix; got "
+                f"{self.class_weight!r}. Use sample_weight, or fit a label by itself."
+            )
+        labels = LabelSets.of(checked_indicator(y))
+        check_consistent_length(matrix, labels.codes.T)
+        self.classes_ = np.arange(labels.n_classes)
+        return self._weighted(matrix, labels, sample_weight)
 
     def _check_batch(
         self, X: Any, y: Any, classes: ArrayLike | None, sample_weight: ArrayLike | None
@@ -130,7 +157,8 @@ class InputChecks:
         unknown = np.setdiff1d(target, self.classes_).tolist()
         if unknown:
             raise ValueError(f"y must hold labels that are in classes; got {unknown}")
-        return self._weighted(matrix, np.searchsorted(self.classes_, target), sample_weight)
+        codes = np.searchsorted(self.classes_, target)
+        return self._weighted(matrix, Labels(codes, len(self.classes_)), sample_weight)
 
     def _check_classes(self, classes: ArrayLike, first: bool) -> None:
         """Check the classes named for a stream; set them for its first batch."""
@@ -146,9 +174,12 @@ class InputChecks:
                 f"got {known.tolist()}"
             )
 
-    def _weighted(self, matrix: Any, codes: Any, sample_weight: ArrayLike | None) -> TrainingData:
+    def _weighted(
+        self, matrix: Any, labels: Labels, sample_weight: ArrayLike | None
+    ) -> TrainingData:
         """Join checked rows and labels with the weights of samples and classes."""
-        n_rows, labels = codes.shape[0], Labels(codes, len(self.classes_))
+        codes = labels.strata
+        n_rows = codes.shape[0]
         if sample_weight is None and self.class_weight is None:
             return TrainingData(matrix, labels, _equal_weights(codes), float(n_rows))
         xp, weights = namespace(codes), to_device_of(codes, check_weights(sample_weight, n_rows))
@@ -239,6 +270,28 @@ class InputChecks:
         """Raise a ValueError that names the first NaN or infinity, if there is one."""
         names = getattr(self, "feature_names_in_", None)
         refuse_missing(matrix, type(self).__name__, names)
+
+
+def is_indicator(y: Any) -> bool:
+    """Whether y has several columns of at most two values, as an indicator matrix has."""
+    if isinstance(y, np.ndarray) and y.ndim == 1:
+        return False
+    return not is_dask(y) and not is_device_array(y) and bool(is_multilabel(y))
+
+
+def checked_indicator(y: Any) -> Any:
+    """Return an indicator matrix of 0 and 1, dense or sparse by column; refuse other values."""
+    if isinstance(y, np.ma.MaskedArray):
+        raise ValueError("y must not be a masked array: its mask would be ignored")
+    is_sparse = sparse.issparse(y)
+    matrix: Any = sparse.csc_matrix(y) if is_sparse else np.asarray(y)
+    values = np.unique(matrix.data if is_sparse else matrix)
+    if not np.all((values == 0) | (values == 1)):
+        raise ValueError(
+            f"y with several columns must be an indicator matrix of 0 and 1; got the values "
+            f"{short(values.tolist())}. For one class a sample, pass y of shape (n_samples,)."
+        )
+    return matrix
 
 
 def checked_matrix(X: Any) -> Any:

@@ -37,6 +37,7 @@ columns, unless different rows have equal norms. A class with fewer than four di
 to both halves, with half its weight, and is not scored.
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -51,6 +52,7 @@ from marginpursuit.classifiers._input import TrainingData
 from marginpursuit.design import Design, Linear, Standardisation
 from marginpursuit.losses import JointLoss, MarginLoss
 from marginpursuit.solvers import FOLD_SOLVERS, ConcurrentSolver, Problem, Solution, Solver
+from marginpursuit.tasks import Labels, LabelSets
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +248,7 @@ class HalfFitPolicy:
     max_iter: int = 100
     min_distinct_rows: int = 4  # of a class, so that each half has two
     max_link_rows: int = 1 << 14  # held-out rows to which the four slopes are fitted
+    max_label_link_rows: int = 1 << 11  # likewise of each of several labels, which are many
 
     #: The penalty "auto" is one of these multiples of 0.3/n, where there are fewer rows per column
     #: than this: with more, the best penalty depends on the data less (docs/choosing.md).
@@ -269,8 +272,9 @@ class Halves:
         codes: NDArray[np.intp],
         weights: FloatArray,
         min_distinct_rows: int = 4,
+        min_classes: int = 2,
     ) -> "Halves | None":
-        """Split the rows; None unless two classes have enough distinct rows to be scored.
+        """Split the rows; None unless `min_classes` have enough distinct rows to be scored.
 
         `keys` are numbers for each row by which the rows of a class are ordered, in float32; a key
         decides where all keys before it are equal.
@@ -287,7 +291,7 @@ class Halves:
         code = columns[0][order][is_new]
         n_distinct = np.bincount(code)
         is_split = n_distinct >= min_distinct_rows
-        if np.count_nonzero(is_split) < 2:
+        if np.count_nonzero(is_split) < min_classes:
             return None
         first = np.concatenate([[0], np.cumsum(n_distinct)[:-1]])
         # 0, 1, 1, 0 and so on: both halves have about the same mean of the first key.
@@ -316,6 +320,7 @@ class _HalfProblem:
     problem: Problem
     halves: Halves
     step: int  # held-out rows of which the link uses one
+    max_link_rows: int
     factors: tuple[float, ...]
     policy: HalfFitPolicy
 
@@ -328,14 +333,22 @@ class _HalfProblem:
         factors: tuple[float, ...],
         policy: HalfFitPolicy,
     ) -> "_HalfProblem | None":
-        """Split the rows; None where fewer than two classes have four distinct rows."""
-        codes, weights = (to_numpy(x) for x in (data.labels.codes, data.weights))
-        halves = Halves.of(_split_keys(design, problem), codes, weights, policy.min_distinct_rows)
+        """Split the rows; None where fewer than two classes have four distinct rows.
+
+        Rows with several labels are split as if they were of one class.
+        """
+        codes, weights = (to_numpy(x) for x in (data.labels.strata, data.weights))
+        min_classes, max_rows = 2, policy.max_link_rows
+        if isinstance(data.labels, LabelSets):
+            min_classes, max_rows = 1, policy.max_label_link_rows
+        keys, min_rows = _split_keys(design, problem), policy.min_distinct_rows
+        halves = Halves.of(keys, codes, weights, min_rows, min_classes)
         if halves is None:
             return None
-        step = thinning(int(np.count_nonzero(halves.held_out)), policy.max_link_rows)
+        step = thinning(int(np.count_nonzero(halves.held_out)), max_rows)
         halves = halves.thinned(step)
-        return cls(_half_problem(problem, halves, factors, policy), halves, step, factors, policy)
+        posed = _half_problem(problem, halves, factors, policy)
+        return cls(posed, halves, step, max_rows, factors, policy)
 
     @property
     def tol(self) -> FloatArray:
@@ -355,15 +368,11 @@ class _HalfProblem:
         rows = [np.flatnonzero(held_out) for held_out in self.halves.held_out]
         order = np.argsort(np.concatenate(rows))  # the order of the rows, however they are split
         kept = np.concatenate(rows)[order]
-        codes, weights = (to_numpy(x)[kept] for x in (data.labels.codes, data.weights))
-        counts = self.step * data.n_samples * weights
-        margin, max_rows = self.problem.tasks.losses[0].margin, self.policy.max_link_rows
+        counts = self.step * data.n_samples * to_numpy(data.weights)[kept]
+        labels, margin = data.on_host().labels.take(kept), self.problem.tasks.losses[0].margin
         found = []
         for k, factor in enumerate(self.factors):
-            own = scores[k][order]
-            link = FittedLink.fit(own, codes, counts, margin, max_rows=max_rows)
-            likelihoods = link.probabilities(own)[np.arange(len(kept)), codes]
-            log_loss = -float(np.average(np.log(likelihoods), weights=counts))
+            link, log_loss = _link_of(scores[k][order], labels, counts, margin, self.max_link_rows)
             both = [x.reshape(*x.shape[:-1], n_factors, 2, n_scores) for x in solution.linear]
             mean = (both[0][:, k].mean(axis=1), both[1][k].mean(axis=0))
             found.append(HalfFits(factor, link, log_loss, mean))
@@ -375,8 +384,8 @@ class HalfFits:
     """Two half fits at a multiple of the penalty of a problem."""
 
     factor: float
-    link: FittedLink
-    log_loss: float  # of the held-out rows, with the link
+    link: FittedLink | tuple[FittedLink, ...]  # one for each of several labels
+    log_loss: float  # of the held-out rows, with the link; the mean over several labels
     linear: Linear  # the mean of both fits, in the coordinates of the prepared data
 
 
@@ -408,8 +417,8 @@ def half_fits(
     Returns
     -------
     list of HalfFits
-        One for each factor. Empty where fewer than two classes have four distinct rows, or the
-        solver fits no folds.
+        One for each factor. Empty where fewer than two classes have four distinct rows (with
+        several labels, fewer than four rows are distinct), or the solver fits no folds.
     """
     posed = _HalfProblem.pose(design, data, problem, factors, policy or HalfFitPolicy())
     if posed is None or solver not in FOLD_SOLVERS:
@@ -427,6 +436,28 @@ def solve_with_half_fits(
         return solver.solve(problem), []
     solution, halves = solver.solve_both(problem, posed.problem, posed.tol)
     return solution, posed.results(halves, data)
+
+
+def _link_of(
+    scores: FloatArray, labels: Labels, counts: FloatArray, margin: float, max_rows: int
+) -> tuple[FittedLink | tuple[FittedLink, ...], float]:
+    """Return the link of held-out scores and its log-loss; links of labels, and their mean."""
+    if isinstance(labels, LabelSets):
+        found = [
+            _link_of(scores[:, [k]], Labels(1 * labels.is_positive(k), 2), counts, margin, max_rows)
+            for k in range(labels.n_classes)
+        ]
+        links, losses = zip(*found, strict=True)
+        return links, float(np.mean(losses))
+    link = FittedLink.fit(scores, labels.codes, counts, margin, max_rows=max_rows)
+    likelihoods = link.probabilities(scores)[np.arange(len(scores)), labels.codes]
+    return link, -float(np.average(np.log(likelihoods), weights=counts))
+
+
+def label_probabilities(scores: FloatArray, links: Sequence[Callable[[Any], Any]]) -> FloatArray:
+    """Return the probability of each label, (n_rows, n_labels), by the link of each."""
+    columns = (link(scores[:, [k]])[:, 1] for k, link in enumerate(links))
+    return np.stack(list(columns), axis=1)
 
 
 def penalty_factors(

@@ -68,7 +68,7 @@ class Margins:
         """Return the margins of the rows with positive weight; the scores are overwritten."""
         for k, positive in enumerate(labels.positive_classes):
             column = scores[:, k]
-            np.negative(column, out=column, where=labels.codes != positive)
+            np.negative(column, out=column, where=~labels.is_positive(positive))
         return cls.from_margins(scores, weights, count, level)
 
     @classmethod

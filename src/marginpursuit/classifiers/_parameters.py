@@ -220,10 +220,10 @@ def median_distance(distances: FloatArray, data: TrainingData) -> float:
 
 def within_limit(data: TrainingData, distances: FloatArray, limit: float) -> FloatArray:
     """Return weights that shrink beyond a distance, with the same total for each class."""
-    weights, codes = to_numpy(data.weights), to_numpy(data.labels.codes)
+    weights, codes = to_numpy(data.weights), to_numpy(data.labels.strata)
     factors = np.divide(limit, distances, out=np.ones_like(distances), where=distances > limit)
     bounded = weights * factors
-    before, after = (class_totals(codes, x, data.labels.n_classes) for x in (weights, bounded))
+    before, after = (class_totals(codes, x, data.labels.n_strata) for x in (weights, bounded))
     ratios = np.divide(before, after, out=np.zeros_like(before), where=after > 0)
     return np.asarray(bounded * ratios[codes])
 

@@ -19,6 +19,7 @@ from marginpursuit.classifiers._link import (
     HalfFits,
     exact_probabilities,
     half_fits,
+    label_probabilities,
     penalty_factors,
     solve_with_half_fits,
 )
@@ -59,7 +60,7 @@ from marginpursuit.solvers import (
     Solver,
     plan,
 )
-from marginpursuit.tasks import JointTasks, Tasks
+from marginpursuit.tasks import JointTasks, Labels, LabelSets, Tasks
 
 __all__ = ["MarginPursuitClassifier"]
 
@@ -79,6 +80,11 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
     above the level is `overconfidence`. The intercept is not penalised. Several classes have a
     joint loss of all their scores (:class:`~marginpursuit.losses.JointLoss`), or are fitted one
     against the rest, all in the same passes over the data.
+
+    If `y` is an indicator matrix, with a column of 0 and 1 for each of several labels, each label
+    is a binary problem, and all are fitted in the same passes over the data. Rows are then in
+    memory, and `class_weight` is None. A label that all rows have, or none, is predicted for all
+    rows, or none.
 
     Columns are standardised algebraically, without a copy of X. With the default penalty the
     predictions for dense data depend neither on the unit nor on the origin of a column.
@@ -198,9 +204,11 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,)
-        The classes.
+        The classes; with several labels, the numbers of their columns.
+    multilabel_ : bool
+        Whether `y` was an indicator matrix.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
-        Coefficients, for X as given.
+        Coefficients, for X as given; with several labels, one row for each.
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Intercepts.
     alpha_ : float
@@ -216,8 +224,9 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
         number for a joint loss, which has one margin per row.
     margin_statistics_ : MarginStatistics
         Location, mean, variance, skewness and quantiles of the training margins.
-    link_ : FittedLink or None
-        The link of ``probability="held_out"``; None where the exact link is used.
+    link_ : FittedLink, tuple of FittedLink, or None
+        The link of ``probability="held_out"``; one for each of several labels; None where the exact
+        link is used.
     n_iter_ : int
         Iterations of the solver, summed over the fits of a scale rule; the maximum of the classes.
     n_passes_ : int
@@ -245,6 +254,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
 
     _accepts_blocks = True
     _accepts_device_arrays = True
+    _accepts_label_sets = True
 
     _allowed: ClassVar[dict[str, Allowed]] = {
         "margin": number("in [1e-100, 1e+100]", lambda x: 1e-100 <= x <= 1e100),  # γ² is a float
@@ -362,8 +372,8 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
             Dask array or data frame, whose blocks are read by the workers of the active client. A
             torch tensor, CuPy or array-API array that NumPy cannot read in place, as on a GPU, is
             not copied; products are in float32 for data that float32 represents exactly.
-        y : {array-like, Dask array} of shape (n_samples,)
-            Class of each sample.
+        y : {array-like, sparse matrix, Dask array} of shape (n_samples,) or (n_samples, n_labels)
+            Class of each sample, or an indicator matrix of 0 and 1, dense or sparse.
         sample_weight : array-like of shape (n_samples,), optional
             Weights >= 0; a weight of 2 equals two copies of the row.
 
@@ -382,7 +392,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
             report = Reporter.for_callbacks(
                 self,
                 X=data.matrix,
-                y=lambda: self.classes_[to_numpy(data.labels.codes)],
+                y=lambda: y if self.multilabel_ else self.classes_[to_numpy(data.labels.codes)],
                 metadata=None if sample_weight is None else {"sample_weight": sample_weight},
             )
         if self.checkpoint is not None:
@@ -492,7 +502,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
         request = Request(
             *(design, weights, losses, unit, alpha, self.fit_intercept), n_problems=n_problems
         )
-        is_joint = not is_stream and self._is_joint(request, data.labels.n_classes)
+        is_joint = not is_stream and self._is_joint(request, data.labels)
         self.multi_class_ = "joint" if is_joint else "ovr"
         tasks = self._tasks(data, scale)
         return replace(request, losses=tasks.losses), tasks
@@ -562,12 +572,15 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
             return JointTasks.of(data.labels, data.weights, JointLoss.at_level(loss))
         return Tasks.of(data.labels, data.weights, loss)
 
-    def _is_joint(self, request: Request, n_classes: int) -> bool:
+    def _is_joint(self, request: Request, labels: Labels) -> bool:
         """Whether the classes have a joint loss; `request` is that of one class against the rest.
 
         "auto" fits one against the rest where the solver does not support joint losses, as for
         sparse wide rows, which take fewer passes in the dual.
         """
+        n_classes = labels.n_classes
+        if isinstance(labels, LabelSets):
+            return False
         if n_classes == 2 or self.multi_class != "auto":
             return n_classes > 2 and self.multi_class == "joint"
         if self.overconfidence > 0:
@@ -575,16 +588,19 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
         return plan(request, self.solver).solver in ("newton", "gram", "lbfgs")
 
     def _fitted_link(self) -> Callable[[Any], Any]:
-        link = getattr(self, "link_", None)
-        if link is not None and self.probability != "exact":
-            return link.probabilities  # type: ignore[no-any-return]
+        link = getattr(self, "link_", None) if self.probability != "exact" else None
         loss = self._loss(self.scale_)
         joint_loss = JointLoss.at_level(loss) if self.multi_class_ == "joint" else loss
-        return partial(exact_probabilities, loss=joint_loss)
+        exact = partial(exact_probabilities, loss=joint_loss)
+        if getattr(self, "multilabel_", False):
+            links = [exact] * len(self.classes_)
+            if link is not None:
+                links = [own.probabilities for own in link]
+            return partial(label_probabilities, links=links)
+        return exact if link is None else link.probabilities
 
     def _identity(self, data: TrainingData) -> dict[str, Any]:
         """Return the parameters and properties of the data that a resumed fit must share."""
-        labels = data.labels
         parameters = (
             *("margin", "scale", "overconfidence", "rho", "alpha", "alpha_unit"),
             *("fit_intercept", "solver", "class_weight", "leverage_bound", "multi_class"),
@@ -592,9 +608,19 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
         return {
             "shape": tuple(data.matrix.shape),
             "classes": self.classes_,
-            "totals": class_totals(labels.codes, data.weights, labels.n_classes).tolist(),
+            "totals": self._totals(data),
             **{name: getattr(self, name) for name in parameters},
         }
+
+    @staticmethod
+    def _totals(data: TrainingData) -> list[float]:
+        """Return the total weight of each class or label."""
+        labels = data.labels
+        if isinstance(labels, LabelSets):
+            return [
+                float(data.weights[labels.is_positive(k)].sum()) for k in range(labels.n_classes)
+            ]
+        return list(class_totals(labels.codes, data.weights, labels.n_classes))
 
     def _needs_one_factor(self, data: TrainingData) -> bool:
         return self._penalty_unit(is_sparse=data.is_sparse) in ("common", "row")

@@ -100,7 +100,7 @@ class BlockDesign(Design):
 
     def _sweep(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
         # Each block receives its slice of the codes and weights; the other fields are shared.
-        shared = replace(tasks, codes=tasks.codes[:0], weights=tasks.weights[:, :0])
+        shared = replace(tasks, codes=tasks.codes[..., :0], weights=tasks.weights[:, :0])
         sweep = partial(_sweep_block, coef, intercept, shared)
         return self._total(sweep, tasks.codes, tasks.weights)  # type: ignore[no-any-return]
 

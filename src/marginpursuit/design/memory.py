@@ -5,6 +5,7 @@ they differ in how the products are made. `sweep_for` chooses.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -203,16 +204,15 @@ def sweep_by_products(
 
     def add(first: int, last: int, total: FloatArray) -> None:
         for start, stop, used in tasks.used_ranges(first, last):
-            own = parameters[used], tasks.codes, tasks.weights, tasks.positive[used]
-            columns, fold, offset = coef_rows[used], tasks.fold[used], intercept[used]
-            gradient, (value, slope) = np.zeros((len(used), n_columns)), np.zeros((2, len(used)))
-            for span, chunk in rows.chunks(start, stop, n_tasks):
-                scores = np.ascontiguousarray(columns @ chunk.T, dtype=np.float64)
-                _kernels.task_losses(
-                    *(span.start, *own, fold, offset, scores, value, slope, 0, len(used))
-                )
-                gradient += scores.astype(rows.product_type, copy=False) @ chunk
-            total[used] += np.column_stack([gradient, value, slope])
+            for some, codes, positive in tasks.by_codes(used):
+                own = parameters[some], codes, tasks.weights, positive, tasks.fold[some]
+                columns, offset, n = coef_rows[some], intercept[some], len(some)
+                gradient, (value, slope) = np.zeros((n, n_columns)), np.zeros((2, n))
+                for span, chunk in rows.chunks(start, stop, n_tasks):
+                    scores = np.ascontiguousarray(columns @ chunk.T, dtype=np.float64)
+                    _kernels.task_losses(*(span.start, *own, offset, scores, value, slope, 0, n))
+                    gradient += scores.astype(rows.product_type, copy=False) @ chunk
+                total[some] += np.column_stack([gradient, value, slope])
 
     total = rows.sum_blocks((n_tasks, n_columns + 2), rows.n_rows, add)
     value, slope = np.ascontiguousarray(total[:, n_columns:].T)
@@ -227,16 +227,18 @@ def sweep_tiles(rows: MatrixDesign, coef: FloatArray, intercept: FloatArray, tas
 
     def add(first: int, last: int, total: FloatArray) -> None:
         for start, stop, used in tasks.used_ranges(first, last):
-            padded_tasks = -(-len(used) // _kernels.TILE_GROUP) * _kernels.TILE_GROUP
-            coef_rows = np.zeros((padded_tasks, width), dtype=np.float32)
-            coef_rows[: len(used), : rows.n_columns] = coef.T[used]
-            gradient, (value, slope) = np.zeros((len(used), width)), np.zeros((2, len(used)))
-            _kernels.sweep_tiles(
-                *(rows.padded, start, stop, parameters[used], tasks.codes, tasks.weights),
-                *(tasks.positive[used], tasks.fold[used], coef_rows, intercept[used]),
-                *(gradient, value, slope),
-            )
-            total[used] += np.column_stack([gradient, value, slope])
+            for some, codes, positive in tasks.by_codes(used):
+                n = len(some)
+                padded_tasks = -(-n // _kernels.TILE_GROUP) * _kernels.TILE_GROUP
+                coef_rows = np.zeros((padded_tasks, width), dtype=np.float32)
+                coef_rows[:n, : rows.n_columns] = coef.T[some]
+                gradient, (value, slope) = np.zeros((n, width)), np.zeros((2, n))
+                _kernels.sweep_tiles(
+                    *(rows.padded, start, stop, parameters[some], codes, tasks.weights),
+                    *(positive, tasks.fold[some], coef_rows, intercept[some]),
+                    *(gradient, value, slope),
+                )
+                total[some] += np.column_stack([gradient, value, slope])
 
     total = rows.sum_blocks((n_tasks, width + 2), rows.n_rows, add)
     value, slope = np.ascontiguousarray(total[:, width:].T)
@@ -260,21 +262,35 @@ def sweep_csr(
     factors = np.ones(n_columns) if factors is None else factors
     value, slope, gradient = np.empty(n_tasks), np.empty(n_tasks), np.empty((n_tasks, n_columns))
     weights = np.ascontiguousarray(tasks.weights.T)
-    parameters, size = tasks.loss_parameters, rows.kernels.tasks_per_pass
+    size, n_threads = rows.kernels.tasks_per_pass, rows.threads.n
 
-    starts, n_threads = range(0, n_tasks, size), rows.threads.n
-
-    def run(starts: range) -> None:
-        table = np.empty((n_columns, 2, size))  # 16 MB for text: one per thread
-        for first in starts:
-            rows.kernels.sweep_tasks(
-                *(parameters, tasks.codes, weights, tasks.positive, tasks.fold),
-                *(mean, factors, coef.T, intercept, table),
-                *(gradient, value, slope, first, min(first + size, n_tasks)),
-            )
-
-    list(rows.threads.map(run, [starts[k::n_threads] for k in range(n_threads)]))
+    for some, codes, positive in tasks.by_codes(np.arange(n_tasks)):
+        own = tasks.loss_parameters[some], codes, weights, positive, tasks.fold[some]
+        columns, offset, n = coef.T[some], intercept[some], len(some)
+        results = gradient, value, slope
+        if n < n_tasks:
+            results = np.empty((n, n_columns)), np.empty(n), np.empty(n)
+        run = partial(_sweep_csr_groups, rows, own, (mean, factors, columns, offset), results)
+        starts = range(0, n, size)
+        list(rows.threads.map(run, [starts[k::n_threads] for k in range(n_threads)]))
+        if n < n_tasks:
+            gradient[some], value[some], slope[some] = results
     return Sweep(value, gradient.T, slope)
+
+
+def _sweep_csr_groups(
+    rows: MatrixDesign,
+    tasks: tuple[Any, ...],
+    point: tuple[FloatArray, ...],
+    results: tuple[FloatArray, ...],
+    starts: range,
+) -> None:
+    """Sweep groups of tasks, one after the other, and write to the results."""
+    size, n_tasks = rows.kernels.tasks_per_pass, len(point[-1])
+    table = np.empty((rows.n_columns, 2, size))  # 16 MB for text: one per thread
+    for first in starts:
+        last = min(first + size, n_tasks)
+        rows.kernels.sweep_tasks(*tasks, *point, table, *results, first, last)
 
 
 def sweep_any_loss(

@@ -200,7 +200,7 @@ class Problem:
     def with_rows(self, rows: Rows, *, threads: Threads | None = None) -> "Problem":
         """Return the problem restricted to some rows, in memory; others have no weight."""
         tasks, design = self.tasks, self.prepared.design.subset(rows, threads)
-        selected = replace(tasks, codes=tasks.codes[rows], weights=tasks.weights[:, rows])
+        selected = replace(tasks, codes=tasks.codes[..., rows], weights=tasks.weights[:, rows])
         return replace(self, prepared=replace(self.prepared, design=design), tasks=selected)
 
     def join(self, coef: FloatArray, intercept: FloatArray) -> FloatArray:

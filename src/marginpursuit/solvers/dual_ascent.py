@@ -198,16 +198,16 @@ def _units(request: Request) -> FloatArray:
 
 
 def _task_groups(problem: Problem) -> Iterator[NDArray[np.intp]]:
-    """Yield groups of tasks of the same fold that share passes, or single tasks."""
+    """Yield groups of tasks with the same fold and codes that share passes, or single tasks."""
     tasks, design = problem.tasks, problem.prepared.design
     assert isinstance(design, MemoryDesign)
     size = design.tasks_per_pass
-    for which in np.unique(tasks.fold):
-        own = np.flatnonzero(tasks.fold == which)
-        for first in range(0, len(own), size):
-            group = own[first : first + size]
-            is_shared = len(group) >= problem.policy.min_shared_dual_tasks
-            yield from [group] if is_shared else np.split(group, len(group))
+    for fold in np.unique(tasks.fold):
+        for own, _, _ in tasks.by_codes(np.flatnonzero(tasks.fold == fold)):
+            for first in range(0, len(own), size):
+                group = own[first : first + size]
+                is_shared = len(group) >= problem.policy.min_shared_dual_tasks
+                yield from [group] if is_shared else np.split(group, len(group))
 
 
 @dataclass
@@ -246,14 +246,15 @@ class _Ascent:
         rows = np.flatnonzero(weights > 0)
         median = float(np.median(squares[rows])) or 1.0
         constant = policy.dual_intercept_square * median if prepared.fit_intercept else 0.0
+        ((_, codes, positive),) = tasks.by_codes(lanes)
         return cls(
             *(design, problem.max_iter, policy.dual_shrinking),
             tasks.loss_parameters[lanes],
             np.array([tasks.losses[k].margin for k in lanes]),
-            tasks.positive[lanes],
+            positive,
             problem.alphas[lanes] * prepared.unit[fold, 0],
             problem.relative_to(np.zeros(len(tasks)))[lanes],
-            tasks.codes,
+            codes,
             weights,
             squares + constant,
             constant,
