@@ -205,13 +205,20 @@ class Tasks:
             if start < stop and len(which):
                 yield start, stop, which
 
+    def code_table(self) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
+        """Return codes of shape (n_codes, n_rows), and what kernels compare them with.
+
+        For each task these are a row of the codes and a number
+        (:func:`~marginpursuit._kernels.is_positive`).
+        """
+        return self.codes[None, :], np.zeros(len(self), dtype=np.intp), self.positive
+
     def by_codes(
         self, which: NDArray[np.intp]
     ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]]:
-        """Yield groups of these tasks, each with the codes that kernels read and compare.
+        """Yield groups of these tasks that have the same codes.
 
-        The arguments of the kernels are one code per row and one number per task
-        (:func:`~marginpursuit._kernels.is_positive`).
+        Each has indices of its tasks, one code per row, and what these are compared with.
         """
         yield which, self.codes, self.positive[which]
 
@@ -242,14 +249,19 @@ class LabelTasks(Tasks):
     `codes` are those of :class:`LabelSets`.
     """
 
+    def code_table(self) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:
+        """Return the codes, and of each task the code and the complement of the bit."""
+        code, bit = np.divmod(self.positive, LabelSets.labels_per_code)
+        return self.codes, code, ~bit
+
     def by_codes(
         self, which: NDArray[np.intp]
     ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]]:
         """Yield groups of these tasks whose labels are bits of the same code."""
-        code, bit = np.divmod(self.positive[which], LabelSets.labels_per_code)
-        for number in np.unique(code):
-            own = code == number
-            yield which[own], self.codes[number], ~bit[own]
+        codes, code, positive = self.code_table()
+        for number in np.unique(code[which]):
+            own = which[code[which] == number]
+            yield own, codes[number], positive[own]
 
     def sign(self, task: int) -> FloatArray:
         """Return y in {-1, +1} for one task."""

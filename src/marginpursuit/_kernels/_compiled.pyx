@@ -496,8 +496,8 @@ def newton(
     cdef const double[:, ::1] penalty = problem.penalty
     cdef const double[::1] tol = problem.tol, least = problem.least
     cdef const double[::1] temperature = problem.temperature
-    cdef const Py_ssize_t[::1] codes = problem.codes, positive = problem.positive
-    cdef const Py_ssize_t[::1] fold = problem.fold
+    cdef const Py_ssize_t[:, ::1] codes = problem.codes
+    cdef const Py_ssize_t[::1] fold = problem.fold, code = problem.code, positive = problem.positive
     cdef const kernels_t *kernels = kernels_at(level_of(level))
     cdef Py_ssize_t n_tasks = points.shape[0], k
     cdef newton_t t
@@ -514,11 +514,12 @@ def newton(
     for name, length in (
         ("tol", tol.shape[0]), ("least", least.shape[0]), ("temperature", temperature.shape[0]),
         ("positive", positive.shape[0]), ("fold", fold.shape[0]), ("penalty", penalty.shape[0]),
-        ("results", results.shape[0]),
+        ("results", results.shape[0]), ("code", code.shape[0]),
     ):
         check_length(name, length, n_tasks)
     check_losses(parameters, n_tasks)
-    check_length("codes", codes.shape[0], t.n_rows)
+    check_length("a row of codes", codes.shape[1], t.n_rows)
+    check_inside("code", code, codes.shape[0])
     check_length("weights", weights.shape[1], t.n_rows)
     check_length("a row of penalty", penalty.shape[1], t.n_columns)
     check_length("a row of points", points.shape[1], t.n_scores * t.n_columns)
@@ -529,15 +530,15 @@ def newton(
         if t.n_scores > 1 and not temperature[k] > 0:
             raise ValueError("a joint loss needs a positive temperature")
     if t.n_scores > 1:
-        check_inside("codes", codes, t.n_scores)
-    t.rows, t.codes = &rows[0, 0], &codes[0]
+        check_inside("codes", codes[0], t.n_scores)
+    t.rows = &rows[0, 0]
     cdef Py_ssize_t size = newton_doubles(t.n_rows, t.n_columns, t.stride, t.n_scores)
     cdef double[::1] work = array("d", bytes(8 * size))
     t.work = &work[0]
     with nogil:
         for k in range(first, last):
             read_loss(parameters, k, &t.loss)
-            t.positive, t.temperature = positive[k], temperature[k]
+            t.codes, t.positive, t.temperature = &codes[code[k], 0], positive[k], temperature[k]
             t.weight, t.penalty = &weights[fold[k], 0], &penalty[k, 0]
             t.tol, t.least, t.point = tol[k], least[k], &points[k, 0]
             kernels.newton(&t)

@@ -387,7 +387,7 @@ void JOIN(newton, LEVEL)(newton_t *t)
     const ptrdiff_t p = t->n_columns;
     memset(t->work, 0, (size_t)newton_doubles(t->n_rows, p, t->stride, t->n_scores) * sizeof(double));
     for (ptrdiff_t i = 0; i < t->n_rows; i++)
-        s.sign[i] = t->n_scores > 1 || t->codes[i] == t->positive ? 1.0 : -1.0;
+        s.sign[i] = t->n_scores > 1 || is_positive(t->codes[i], t->positive) ? 1.0 : -1.0;
     for (ptrdiff_t k = 0; k < t->n_scores; k++)
         memcpy(s.point + k * t->stride, t->point + k * p, (size_t)p * sizeof(double));
     newton_scores(t, s.point, s.scores);

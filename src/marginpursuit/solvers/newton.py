@@ -46,11 +46,12 @@ class NewtonTasks:
     losses: FloatArray  # (n_tasks, 4), parameters of the margin losses
     temperature: FloatArray  # of joint losses, otherwise zero
     penalty: FloatArray  # (n_tasks, n_columns), infinite where the coefficient is zero
+    code: NDArray[np.intp]  # the row of `codes`
     positive: NDArray[np.intp]
     fold: NDArray[np.intp]
     tol: FloatArray
     least: FloatArray  # the value below which suboptimality is not relative to the value
-    codes: NDArray[np.intp]  # (n_rows,)
+    codes: NDArray[np.intp]  # (n_codes, n_rows)
     weights: FloatArray  # (n_folds, n_rows)
     n_scores: int
     n_columns: int
@@ -180,16 +181,18 @@ def _kernel_tasks(
     penalty = np.where(is_fixed[tasks.fold], np.inf, problem.penalty)
     if prepared.fit_intercept:
         penalty = np.hstack([penalty, np.zeros((len(penalty), 1))])
+    codes, code, positive = tasks.code_table()
     losses = np.array([_margin_loss(loss).kernel_parameters for loss in tasks.losses], dtype=float)
     return NewtonTasks(
         losses,
         np.array([getattr(loss, "temperature", 0.0) for loss in tasks.losses]),
         penalty,
-        np.ascontiguousarray(tasks.positive),
+        np.ascontiguousarray(code),
+        np.ascontiguousarray(positive),
         np.ascontiguousarray(tasks.fold),
         tol,
         problem.relative_to(np.zeros(len(tasks))),
-        np.ascontiguousarray(tasks.codes),
+        np.ascontiguousarray(codes),
         np.ascontiguousarray(tasks.weights),
         tasks.columns_per_task,
         penalty.shape[1],
