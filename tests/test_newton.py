@@ -174,7 +174,8 @@ def test_each_iteration_is_reported_and_max_iter_stops_it():
     ("change", "message"),
     [
         ({"tol": np.zeros(3)}, "tol must have length 1"),
-        ({"codes": np.zeros(3, dtype=np.intp)}, "codes must have length 20"),
+        ({"codes": np.zeros((1, 3), dtype=np.intp)}, "a row of codes must have length 20"),
+        ({"code": np.ones(1, dtype=np.intp)}, "code"),
         ({"weights": np.zeros((1, 3))}, "weights must have length 20"),
         ({"penalty": np.zeros((1, 9))}, "a row of penalty must have length 4"),
         ({"fold": np.ones(1, dtype=np.intp)}, "fold 1 is not within 1 folds"),
