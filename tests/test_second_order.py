@@ -22,9 +22,9 @@ from solver_problems import (
 from marginpursuit.losses import LogisticLoss, MarginLoss
 from marginpursuit.solvers import SOLVERS, Status, minimise
 from marginpursuit.solvers._active_set import SMOOTH, ActiveSet, RestrictedTask
+from marginpursuit.solvers._damped_newton import DampedNewton, NewtonPolicy, NewtonSystem
 from marginpursuit.solvers._interior_point import InteriorPoint
 from marginpursuit.solvers._line_search import TaskLine, backtrack, exact_step, expand
-from marginpursuit.solvers._newton import DampedNewton, NewtonPolicy, NewtonSystem
 from marginpursuit.solvers._refine import at_start, refine, solve_newton
 
 

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginpursuit._validation import FloatArray
+from marginpursuit.solvers._damped_newton import DampedNewton
 from marginpursuit.solvers._interior_point import InteriorPoint
-from marginpursuit.solvers._newton import DampedNewton
 from marginpursuit.solvers._single_task import ProblemTask
 
 

@@ -9,8 +9,8 @@ import numpy as np
 from marginpursuit._threads import single_threaded_blas
 from marginpursuit._validation import FloatArray
 from marginpursuit.solvers._active_set import HINGE, ActiveSet, ActiveSetPolicy
+from marginpursuit.solvers._damped_newton import DampedNewton
 from marginpursuit.solvers._interior_point import InteriorPoint
-from marginpursuit.solvers._newton import DampedNewton
 from marginpursuit.solvers._problem import Problem, Progress, Solution, Status
 from marginpursuit.solvers._single_task import ProblemTask
 

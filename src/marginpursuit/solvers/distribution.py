@@ -9,6 +9,7 @@
 import numpy as np
 from scipy.linalg import cho_solve
 
+from marginpursuit.solvers._damped_newton import DampedNewton
 from marginpursuit.solvers._interior_point import InteriorPoint
 from marginpursuit.solvers._machine import (
     AugmentedRows,
@@ -19,7 +20,6 @@ from marginpursuit.solvers._machine import (
     MachineTask,
     TermLosses,
 )
-from marginpursuit.solvers._newton import DampedNewton
 from marginpursuit.solvers._problem import Progress, Status
 
 __all__ = ["solve_interior_point", "solve_newton"]
