@@ -268,10 +268,12 @@ def test_a_method_that_fails_gives_an_exit_code(run, monkeypatch):
     assert Path("out/report.html").exists()
 
 
-def test_demo_shows_three_tables_and_names_the_report(run):
+@pytest.mark.slow
+def test_demo_shows_four_tables_and_names_the_report(run):
+    pytest.importorskip("skrub")
     lines = run("demo", "-o", "out", "--repeats", "1").stdout.splitlines()
-    names = ["breast_cancer", "breast_cancer, 5 % leverage outliers", "wine"]
-    assert [line.partition(": Take ")[0] for line in lines[:5:2]] == names
+    names = ["breast_cancer", "breast_cancer, 5 % leverage outliers", "customers", "messages"]
+    assert [line.partition(": Take ")[0] for line in lines[:7:2]] == names
     assert "MarginPursuitClassifierCV instead of LogisticRegression: -" in lines[3]
     assert ": better. p = " in lines[3]
     assert any("marginpursuit reproduce --quick" in line for line in lines)
@@ -279,7 +281,10 @@ def test_demo_shows_three_tables_and_names_the_report(run):
     kept = Run.load("out")
     assert [result.name for result in kept.sets] == names
     n_fits = sum(len(method.folds) for result in kept.sets for method in result.methods)
-    assert n_fits == count_fits(1)
+    assert n_fits == 4 * 5 * 5
+    assert [result.explanation is not None for result in kept.sets] == [True, False, True, True]
+    assert kept.sets[2].columns[0] == "customer: dropped, as asked"
+    assert count_fits(1) == n_fits + 20 + 75
 
 
 def test_reproduce_all_compares_and_reports_failures(run, monkeypatch):

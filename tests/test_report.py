@@ -4,9 +4,13 @@ import base64
 import dataclasses
 import gzip
 import json
+import os
 import re
 import shutil
+import subprocess
+import tarfile
 from html.parser import HTMLParser
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +19,7 @@ from sklearn.datasets import load_iris
 
 from marginpursuit import MarginPursuitClassifier
 from marginpursuit.experiments.compare import compare, methods
+from marginpursuit.experiments.method_results import Coefficient, Explanation, SuspiciousRow
 from marginpursuit.experiments.paired_differences import recommend
 from marginpursuit.experiments.runs import Figure, Run, Table
 from marginpursuit.report import charts, render
@@ -25,6 +30,14 @@ PICTURE = (
     "<script>parent.document.title = 'run'</script></svg>"
 )
 CHOSEN = ["MarginPursuitClassifier", "LinearSVC", "RidgeClassifier"]
+EXPLAINED = Explanation(
+    "MarginPursuitClassifierCV",
+    (Coefficient(EVIL, EVIL, "+1", -0.5, 0.1, 1.0), Coefficient("b", "a", "word", 0.1, None, None)),
+    (SuspiciousRow(EVIL, EVIL, EVIL, 0.01, 1.0, None, True),),
+    7,
+    1,
+    20,
+)
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +59,7 @@ def run():
             n_folds=2,
         ),
     )
+    sets = (*sets[:1], dataclasses.replace(sets[1], explanation=EXPLAINED, columns=(EVIL,)))
     return Run.now(
         f"A title {EVIL}",
         sets=sets,
@@ -104,7 +118,8 @@ def test_first_card_says_which_model_to_take(run, page):
     assert str(escape(found.headline)) in card
     assert str(escape(found.reason)) in card
     assert str(escape(EVIL)) in card
-    assert page.count('<tr class="recommended">') == len(run.sets)
+    assert page.count('<tr class="recommended">') == len(run.sets) + 1  # and a suspicious row
+    assert str(escape(f"depend most on {EVIL} (lowers {EVIL}), a (raises b). 1 labels")) in card
     for difference in found.differences.values():
         assert f">{difference.written}</td>" in page
     assert "A difference, in points of error, is" in page
@@ -119,6 +134,27 @@ def test_a_name_that_is_a_script_is_escaped_as_recommendation_and_baseline():
         page = render(Run.now("one", sets=(result,)))
         assert "alert('x')</script>" not in page
         assert Outline(page).scripts == 2
+
+
+def test_effects_rows_and_confusions_are_shown(run, page):
+    assert "-0.5 ± 0.1" in page
+    assert "<td>0.010</td>" in page.replace(' class="number"', "")
+    assert "Columns of the table" in page
+    matrix = np.array(run.sets[0].methods[0].confusion)
+    assert matrix.sum() == run.sets[0].n_rows
+    recommended = recommend(run.sets[0]).method
+    assert np.trace(recommended.confusion) == round((1 - recommended.error) * run.sets[0].n_rows)
+    assert page.count('class="confusion"') == 2
+
+
+def test_bins_of_the_calibration_chart_are_merged():
+    bins = [(0.05, 0.0, 100), (0.15, 0.5, 2), (0.25, 0.0, 2), (0.95, 1.0, 50), (0.99, 1.0, 3)]
+    merged = charts.merge_bins(bins)
+    assert [count for _, _, count in merged] == [100, 57]
+    assert sum(count for _, _, count in merged) == 157
+    assert sum(p * n for p, _, n in merged) == pytest.approx(sum(p * n for p, _, n in bins))
+    assert charts.merge_bins(bins[:1]) == bins[:1]
+    assert "(0.00 to 0.04), 100 samples" in charts.calibration_chart(bins)
 
 
 def test_long_names_may_be_broken(page):
@@ -210,9 +246,20 @@ def browser(page, tmp_path_factory):
     shown = webdriver.Chrome(options=options, service=webdriver.ChromeService(driver))
     try:
         shown.get(path.as_uri())
+        unfolded = (
+            "return [...document.querySelectorAll('details')].filter(part => part.open).length"
+        )
+        assert shown.execute_script(unfolded) == 2  # the tables; all else is folded
+        open_all(shown)
         yield shown
     finally:
         shown.quit()
+
+
+def open_all(browser):
+    browser.execute_script(
+        "for (const part of document.querySelectorAll('details')) part.open = true"
+    )
 
 
 def picture(browser):
@@ -262,24 +309,24 @@ def test_browser_table_sorts_by_mouse_and_keyboard(browser):
     from selenium.webdriver.common.keys import Keys
 
     headings = browser.find_elements("css selector", ".sortable th")
-    headings[2].find_element("css selector", "button").click()
-    errors = [float(text.rstrip(" %")) for text in column(browser, 2)]
-    assert errors == sorted(errors)
-    assert headings[2].get_attribute("aria-sort") == "ascending"
-    headings[2].find_element("css selector", "button").send_keys(Keys.ENTER)
-    assert [float(text.rstrip(" %")) for text in column(browser, 2)] == sorted(errors)[::-1]
-    assert headings[2].get_attribute("aria-sort") == "descending"
     headings[1].find_element("css selector", "button").click()
-    names = column(browser, 1)
+    errors = [float(text.rstrip(" %")) for text in column(browser, 1)]
+    assert errors == sorted(errors)
+    assert headings[1].get_attribute("aria-sort") == "ascending"
+    headings[1].find_element("css selector", "button").send_keys(Keys.ENTER)
+    assert [float(text.rstrip(" %")) for text in column(browser, 1)] == sorted(errors)[::-1]
+    assert headings[1].get_attribute("aria-sort") == "descending"
+    headings[0].find_element("css selector", "button").click()
+    names = column(browser, 0)
     assert names == sorted(names, key=str.lower)
-    assert headings[2].get_attribute("aria-sort") is None
+    assert headings[1].get_attribute("aria-sort") is None
     # Methods without probabilities come last.
-    headings[4].find_element("css selector", "button").click()
-    losses = column(browser, 4)
+    headings[3].find_element("css selector", "button").click()
+    losses = column(browser, 3)
     assert losses.index("–") == len(losses) - losses.count("–")
-    headings[4].find_element("css selector", "button").click()
-    assert column(browser, 4) != losses  # descending
-    assert column(browser, 4).index("–") == len(losses) - losses.count("–")
+    headings[3].find_element("css selector", "button").click()
+    assert column(browser, 3) != losses  # descending
+    assert column(browser, 3).index("–") == len(losses) - losses.count("–")
 
 
 def test_browser_light_and_dark(browser):
@@ -302,19 +349,71 @@ def test_browser_light_and_dark(browser):
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
 
 
-def test_browser_phone_needs_no_horizontal_scrolling(browser):
-    metrics = {"width": 360, "height": 740, "deviceScaleFactor": 2, "mobile": True}
+SCREENS = [(width, theme) for width in (360, 768, 1400) for theme in ("light", "dark")]
+
+
+@pytest.fixture(params=SCREENS, ids=lambda screen: f"{screen[0]}-{screen[1]}")
+def screen(request, browser):
+    """The page on a screen of this width and theme."""
+    width, theme = request.param
+    metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-    try:
-        width = browser.execute_script("return document.documentElement.scrollWidth")
-        sizes = browser.execute_script(
-            "return [...document.querySelectorAll('.chart text')].map(text => "
-            "text.getBoundingClientRect().height)"
-        )
-    finally:
-        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-    assert width <= 360
+    features = [{"name": "prefers-color-scheme", "value": theme}]
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
+    yield width
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+
+
+def test_browser_needs_no_horizontal_scrolling(browser, screen):
+    """Neither the page nor a part of it, with all details unfolded."""
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= screen
+    wide = browser.execute_script(
+        "return [...document.querySelectorAll('.scroll, .plain, figure')]"
+        ".filter(part => part.scrollWidth > part.clientWidth + 1).map(part => part.outerHTML)"
+    )
+    assert wide == []
+    sizes = browser.execute_script(
+        "return [...document.querySelectorAll('.chart text')].map(text => "
+        "text.getBoundingClientRect().height)"
+    )
     assert min(size for size in sizes if size) > 9
+
+
+def test_browser_folded_page_is_short(browser, screen):
+    """At most three screens: the answer, and a table for each of two data sets."""
+    fold = "for (const part of document.querySelectorAll('.part')) part.open = arguments[0]"
+    browser.execute_script(fold, False)
+    height = browser.execute_script("return document.documentElement.scrollHeight")
+    browser.execute_script(fold, True)
+    assert height <= 3 * 800
+
+
+@pytest.fixture(scope="session")
+def axe(tmp_path_factory):
+    """The source of axe-core: the file in AXE_CORE, or the package from npm."""
+    if "AXE_CORE" in os.environ:
+        return Path(os.environ["AXE_CORE"]).read_text("utf-8")
+    npm, folder = shutil.which("npm"), tmp_path_factory.mktemp("axe")
+    if npm is None:
+        pytest.skip("axe-core needs npm, or its file in the variable AXE_CORE")
+    try:
+        subprocess.run([npm, "pack", "axe-core@4"], cwd=folder, check=True, timeout=60,
+                       capture_output=True)  # fmt: skip
+    except (subprocess.SubprocessError, OSError):
+        pytest.skip("axe-core could not be fetched from npm")
+    (package,) = folder.glob("*.tgz")
+    with tarfile.open(package) as archive:
+        return archive.extractfile("package/axe.min.js").read().decode()
+
+
+def test_browser_accessibility(browser, screen, axe):
+    browser.execute_script(axe)
+    found = browser.execute_async_script(
+        "const done = arguments[arguments.length - 1];"
+        "axe.run(document, {resultTypes: ['violations']}).then(result => done(result.violations))"
+    )
+    assert [(issue["id"], [node["html"] for node in issue["nodes"]][:3]) for issue in found] == []
 
 
 def test_browser_decompresses_the_figures(browser):

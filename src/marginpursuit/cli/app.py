@@ -46,6 +46,7 @@ from marginpursuit.cli.predictions import as_csv, predicted_columns, read_new
 from marginpursuit.cli.results import finish_comparison, finish_tables, write_report
 from marginpursuit.experiments import demonstration, overview
 from marginpursuit.experiments.compare import compare, methods
+from marginpursuit.experiments.explanation import explain_search
 from marginpursuit.experiments.method_results import SetResult
 from marginpursuit.experiments.runs import Run
 from marginpursuit.experiments.timing import time_fits
@@ -127,6 +128,8 @@ def compare_command(
     options = ColumnOptions(drop, numeric, categorical, text, identifier)
     known = read_labelled(data, target, options)
     total = folds * repeats * (len(chosen) + (known.vectoriser is not None))
+    if contamination is None and "MarginPursuitClassifierCV" in chosen:
+        total += 25 + 5 * (known.vectoriser is not None)
     with data_errors(known.name), progress(known.name, total) as report_progress:
         result = compare(
             known.X,
@@ -145,18 +148,20 @@ def compare_command(
             vectoriser=known.vectoriser,
             progress=report_progress,
         )
+        if contamination is None:
+            result = explain_search(result, known.training_rows, progress=report_progress)
     finish_comparison(Run.now(f"Comparison on {result.name}", sets=(result,)), output, as_json)
 
 
 @app.command(epilog="Example: `marginpursuit demo -o out`")
 def demo(
-    repeats: Annotated[int, typer.Option(min=1, help="Repetitions of the cross-validation.")] = 3,
+    repeats: Annotated[int, typer.Option(min=1, help="Repetitions of the cross-validation.")] = 2,
     output: OutputFolder = Path("out"),
     as_json: AsJson = False,
 ) -> None:
-    """Compare on clean rows, corrupted rows and three classes; takes less than a minute.
+    """Compare on clean rows, corrupted rows, a messy table and text; takes about a minute.
 
-    The data are included with scikit-learn. All methods have their default parameters.
+    The data are included with scikit-learn or generated. All methods have their default parameters.
     """
     with progress("demo", demonstration.count_fits(repeats)) as report_progress:
         run = demonstration.demonstrate(repeats, report_progress)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from marginpursuit import datasets
 from marginpursuit.cli.output import note
+from marginpursuit.experiments.explanation import TrainingRows
 from marginpursuit.tables import (
     MixedTableError,
     RawTable,
@@ -50,6 +51,12 @@ class Labelled(NamedTuple):
     groups: NDArray[Any] | None = None
     vectoriser: TableVectoriser | None = None
     rows: tuple[str, ...] | None = None  # how a row is named: its line, and its identifiers
+
+    @property
+    def training_rows(self) -> TrainingRows:
+        """The rows for an explanation."""
+        columns = self.columns
+        return TrainingRows(self.X, self.y, self.vectoriser, self.groups, self.rows, columns)
 
 
 def read_labelled(data: str, target: str | None, options: ColumnOptions) -> Labelled:

@@ -113,7 +113,7 @@ def issues(
     """
     options = ColumnOptions(drop, numeric, categorical, text, identifier)
     known = read_labelled(data, target, options)
-    rows = TrainingRows(known.X, known.y, known.vectoriser, known.groups, known.rows)
+    rows = known.training_rows
     n_steps = folds * (1 + (known.vectoriser is not None))
     with data_errors(known.name), progress("held-out probabilities", n_steps) as report_progress:
         found = find_label_issues(rows, n_folds=folds, progress=report_progress)

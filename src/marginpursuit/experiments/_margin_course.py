@@ -72,7 +72,7 @@ def _longer_fits(method: Any, X: Any, y: NDArray[Any]) -> Iterator[tuple[int, An
     by_descent = isinstance(method, MarginPursuitClassifier)
     if by_descent:
         scale = fit_standardised(clone(method), X, y)[-1].scale_
-        method.set_params(scale=scale, solver="steepest", probability=None)
+        method.set_params(scale=scale, solver="steepest", probability=None, multi_class="ovr")
     for steps in (2**k for k in range(10)):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)  # few steps are intended

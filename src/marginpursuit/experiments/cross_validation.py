@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import confusion_matrix
 from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold
 
 from marginpursuit._validation import FloatArray, count
@@ -232,6 +233,9 @@ def cross_validate(
     folds: list[Fold] = []
     probabilities: list[tuple[FloatArray, NDArray[np.bool_]]] = []
     chosen: dict[str, float] = {}
+    first = None  # the model of the first split
+    classes = np.unique(y)
+    confusion = np.zeros((len(classes), len(classes)), dtype=np.int64)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
@@ -243,18 +247,28 @@ def cross_validate(
                 X_test, held_out = split.test_rows(X, y)
                 predicted = Predictions.of(model, X_test)
                 folds.append(_fold(all_scores(held_out, predicted), seconds, len(held_out)))
+                confusion += confusion_matrix(held_out, predicted.labels, labels=classes)
                 if predicted.proba is not None:
                     probabilities.append(_one_vs_rest(predicted.proba, held_out, model.classes_))
-                chosen = chosen or fitted_numbers(model[-1])
+                if first is None:
+                    chosen, first = fitted_numbers(model[-1]), model[-1]
                 if progress is not None:
                     progress(name)
-            course = _course(method, X, y, splits[0]) if with_course else None
+            pattern = getattr(first, "best_estimator_", method)
+            course = _course(pattern, X, y, splits[0]) if with_course else None
     except Exception as failure:  # the other methods still run
         reason = f"{type(failure).__name__}: {failure}"
         return MethodResult(name, settings, chosen, (), None, None, reason, n_repeats)
     calibration = _calibration(probabilities) if probabilities else None
     return MethodResult(
-        name, settings, chosen, tuple(folds), calibration, course, n_repeats=n_repeats
+        name,
+        settings,
+        chosen,
+        tuple(folds),
+        calibration,
+        course,
+        n_repeats=n_repeats,
+        confusion=tuple(map(tuple, confusion.tolist())),
     )
 
 

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,12 @@ from sklearn.base import clone
 from marginpursuit._validation import FloatArray
 from marginpursuit.experiments.compare import standardised
 from marginpursuit.experiments.cross_validation import stratified_splits, vectorised_splits
-from marginpursuit.experiments.method_results import Coefficient, Explanation, SuspiciousRow
+from marginpursuit.experiments.method_results import (
+    Coefficient,
+    Explanation,
+    SetResult,
+    SuspiciousRow,
+)
 from marginpursuit.inspection import (
     LabelIssues,
     bootstrap_coefficients,
@@ -21,7 +27,14 @@ from marginpursuit.inspection import (
 )
 from marginpursuit.selection import MarginPursuitClassifierCV
 
-__all__ = ["TrainingRows", "explain", "find_label_issues", "list_coefficients", "suspicious_rows"]
+__all__ = [
+    "TrainingRows",
+    "explain",
+    "explain_search",
+    "find_label_issues",
+    "list_coefficients",
+    "suspicious_rows",
+]
 
 _Progress = Callable[[str], None] | None
 
@@ -268,4 +281,54 @@ def explain(
         matrix.shape[1],
         int(issues.is_label_issue.sum()),
         n_resamples,
+    )
+
+
+def explain_search(
+    result: SetResult,
+    rows: TrainingRows,
+    *,
+    n_resamples: int = 20,
+    most_coefficients: int = 15,
+    most_rows: int = 5,
+    progress: _Progress = None,
+) -> SetResult:
+    """Add the explanation of `MarginPursuitClassifierCV`, fitted to all rows, to a comparison.
+
+    Parameters
+    ----------
+    result : SetResult
+        The comparison. It is returned as it is if it lacks the method.
+    rows : TrainingRows
+        The rows.
+    n_resamples : int, default=20
+        Fits of the bootstrap.
+    most_coefficients, most_rows : int
+        The most coefficients, and the most rows of each kind.
+    progress : callable, optional
+        Called after each fit, `n_resamples` + 5 times, and 5 times more for a frame.
+
+    Returns
+    -------
+    SetResult
+        The comparison with the explanation.
+    """
+    name = MarginPursuitClassifierCV.__name__
+    if not any(method.name == name and not method.failure for method in result.methods):
+        return result
+    vectoriser = None if rows.vectoriser is None else clone(rows.vectoriser)
+    matrix = rows.X if vectoriser is None else vectoriser.fit_transform(rows.X)
+    model = MarginPursuitClassifierCV().fit(matrix, rows.y)
+    if vectoriser is None and rows.columns is not None:
+        model.feature_names_in_ = np.array(rows.columns, dtype=object)
+    found = explain(
+        model,
+        rows,
+        fitted_vectoriser=vectoriser,
+        n_resamples=n_resamples,
+        most=most_rows,
+        progress=progress,
+    )
+    return replace(
+        result, explanation=replace(found, coefficients=found.coefficients[:most_coefficients])
     )

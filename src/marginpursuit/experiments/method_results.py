@@ -13,7 +13,36 @@ __all__ = [
     "MethodResult",
     "SetResult",
     "SuspiciousRow",
+    "wilson_interval",
 ]
+
+
+def wilson_interval(fraction: float, n: float) -> tuple[float, float]:
+    """Return Wilson's 95 % interval of a probability, from a fraction of n trials.
+
+    Parameters
+    ----------
+    fraction : float
+        The observed fraction.
+    n : float
+        The number of trials.
+
+    Returns
+    -------
+    tuple of two floats
+        The interval.
+
+    Examples
+    --------
+    >>> from marginpursuit.experiments.method_results import wilson_interval
+    >>> [round(end, 3) for end in wilson_interval(0.5, 10)]
+    [0.237, 0.763]
+    """
+    z = 1.959963984540054  # 97.5 % quantile of the normal distribution
+    centre = (fraction + z * z / (2 * n)) / (1 + z * z / n)
+    variance = fraction * (1 - fraction) / n + (z / (2 * n)) ** 2
+    half = z / (1 + z * z / n) * math.sqrt(max(variance, 0.0))
+    return max(0.0, centre - half), min(1.0, centre + half)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +95,7 @@ class MethodResult:
     course: Course | None
     failure: str | None = None
     n_repeats: int = 1  # how often every sample is held out
+    confusion: tuple[tuple[int, ...], ...] | None = None  # held-out rows: [class][predicted class]
 
     @property
     def error(self) -> float:
@@ -80,11 +110,7 @@ class MethodResult:
         share training samples is ignored. Repetitions do not add samples.
         """
         n = sum(fold.n_test for fold in self.folds) / self.n_repeats
-        z = 1.959963984540054  # 97.5 % quantile of the normal distribution
-        centre = (self.error + z * z / (2 * n)) / (1 + z * z / n)
-        variance = self.error * (1 - self.error) / n + (z / (2 * n)) ** 2
-        half = z / (1 + z * z / n) * math.sqrt(variance)
-        return max(0.0, centre - half), min(1.0, centre + half)
+        return wilson_interval(self.error, n)
 
     @property
     def log_loss(self) -> float | None:

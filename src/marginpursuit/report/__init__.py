@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from marginpursuit.experiments.method_results import MethodResult, SetResult
+from marginpursuit.experiments.method_results import Explanation, MethodResult, SetResult
 from marginpursuit.experiments.paired_differences import Recommendation, recommend
 from marginpursuit.experiments.runs import Run
 from marginpursuit.experiments.scoring import SCORINGS
@@ -67,12 +67,13 @@ def _describe(result: SetResult) -> dict[str, Any]:
     """Return the template variables of a data set: methods, best first, and charts."""
     recommendation = recommend(result)
     done = recommendation.ranking
-    # Methods with a margin level come first.
-    ordered = sorted(result.methods, key=lambda method: "margin" not in method.settings)
+    ordered = sorted(result.methods, key=_course_order)
     courses = {method.name: method.course for method in ordered if method.course}
     return {
         "result": result,
         "recommendation": recommendation,
+        "why": _why(result.explanation),
+        "confusions": _confusions(result, recommendation),
         "done": done,
         "marks": {method.name: _mark(result, recommendation, method) for method in done},
         "failed": [method for method in result.methods if method.failure],
@@ -86,6 +87,36 @@ def _describe(result: SetResult) -> dict[str, Any]:
             if method.calibration
         ],
     }
+
+
+def _course_order(method: MethodResult) -> tuple[bool, bool]:
+    """Order methods: the search, then others with a margin level, then all others."""
+    return method.name != "MarginPursuitClassifierCV", "margin" not in method.settings
+
+
+def _why(explanation: Explanation | None, most: int = 3) -> str:
+    """Return the most important effects in words; empty without an explanation."""
+    if explanation is None or not explanation.coefficients:
+        return ""
+    first = explanation.coefficients[:most]
+    several = len({part.label for part in explanation.coefficients}) > 1
+    effects = [
+        f"{part.feature} ({'raises' if part.effect > 0 else 'lowers'}"
+        f"{f' {part.label}' if several else ''})"
+        for part in first
+    ]
+    subject = "the scores" if several else f"the score of {first[0].label}"
+    issues = explanation.n_label_issues
+    labels = f" {issues} labels look wrong." if issues else ""
+    return f"Why: {subject} depend{'' if several else 's'} most on {', '.join(effects)}.{labels}"
+
+
+def _confusions(result: SetResult, recommendation: Recommendation) -> list[MethodResult]:
+    """Return the recommended method, and that of this library, if they have a confusion matrix."""
+    flagship = [m for m in recommendation.ranking if m.name == "MarginPursuitClassifierCV"]
+    best = [] if recommendation.method is None else [recommendation.method]
+    shown = {method.name: method for method in [*best, *flagship] if method.confusion}
+    return list(shown.values()) if len(result.classes) <= 10 else []
 
 
 def _mark(result: SetResult, recommendation: Recommendation, method: MethodResult) -> str:

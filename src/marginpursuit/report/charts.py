@@ -11,7 +11,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from marginpursuit.experiments.method_results import Course, MethodResult
+from marginpursuit.experiments.method_results import Course, MethodResult, wilson_interval
 
 __all__ = ["calibration_chart", "cost_chart", "course_frames", "error_chart", "margin_panels"]
 
@@ -110,29 +110,38 @@ def cost_chart(methods: Sequence[MethodResult]) -> Markup:
 
 
 def calibration_chart(bins: Sequence[tuple[float, float, int]]) -> Markup:
-    """Draw frequencies against probabilities; a larger dot is a larger bin."""
+    """Draw frequencies with 95 % Wilson intervals against probabilities.
+
+    Bins with few samples are merged with their neighbours.
+    """
     size, left = _LAYOUT.calibration - 30, 28
-    total = sum(count for _, _, count in bins)
 
-    def point(probability: float, frequency: float) -> str:
-        return f"{left + probability * size:.1f} {6 + (1 - frequency) * size:.1f}"
+    def point(probability: float, frequency: float) -> tuple[float, float]:
+        return left + probability * size, 6 + (1 - frequency) * size
 
-    line = "M" + "L".join(point(mean, frequency) for mean, frequency, _ in bins)
+    merged = merge_bins(bins)
+    places = ["{:.1f} {:.1f}".format(*point(mean, frequency)) for mean, frequency, _ in merged]
     parts = [
         _element("path", d=f"M{left} 6V{6 + size}H{left + size}", class_="axis"),
-        _element("path", d=f"M{point(0, 0)}L{point(1, 1)}", class_="ideal"),
-        _element("path", d=line, class_="curve"),
+        _element("path", d=f"M{left} {6 + size}L{left + size} 6", class_="ideal"),
+        _element("path", d="M" + "L".join(places), class_="curve"),
     ]
     for value in (0, 0.5, 1):
         x, y = left + value * size, 6 + (1 - value) * size
         parts.append(_element("text", f"{value:g}", x=x, y=size + 20, class_="tick middle"))
         parts.append(_element("text", f"{value:g}", x=left - 5, y=y + 4, class_="tick end"))
-    for mean, frequency, count in bins:
-        across, down = point(mean, frequency).split()
-        radius = 1.5 + 7 * math.sqrt(count / total)
-        title = f"probability {mean:.2f}, frequency {frequency:.2f}, {count} samples"
-        dot = _element("circle", _element("title", title), cx=across, cy=down, r=f"{radius:.1f}")
-        parts.append(dot)
+    for mean, frequency, count in merged:
+        low, high = wilson_interval(frequency, count)
+        x, y = point(mean, frequency)
+        title = (
+            f"probability {mean:.2f}, frequency {frequency:.2f} ({low:.2f} to {high:.2f}), "
+            f"{count} samples"
+        )
+        bar = f"M{x:.1f} {point(mean, low)[1]:.1f}V{point(mean, high)[1]:.1f}"
+        marks = _element("path", d=bar, class_="whisker") + _element(
+            "circle", cx=f"{x:.1f}", cy=f"{y:.1f}", r=3
+        )
+        parts.append(_element("g", _element("title", title) + marks))
     return _svg(
         parts,
         _LAYOUT.calibration,
@@ -140,6 +149,27 @@ def calibration_chart(bins: Sequence[tuple[float, float, int]]) -> Markup:
         _LAYOUT.width // 2 - 24,
         "calibration",
     )
+
+
+def merge_bins(
+    bins: Sequence[tuple[float, float, int]], least: int = 20
+) -> list[tuple[float, float, int]]:
+    """Merge neighbouring bins until each has at least `least` samples, if there are as many."""
+    merged: list[tuple[float, float, int]] = []
+    for place, current in enumerate(bins):
+        is_last = place == len(bins) - 1
+        if merged and (merged[-1][2] < least or (is_last and current[2] < least)):
+            merged[-1] = _pooled(merged[-1], current)
+        else:
+            merged.append(current)
+    return merged
+
+
+def _pooled(a: tuple[float, float, int], b: tuple[float, float, int]) -> tuple[float, float, int]:
+    """Return mean probability, frequency and size of two bins together."""
+    total = a[2] + b[2]
+    mean, frequency = ((a[k] * a[2] + b[k] * b[2]) / total for k in (0, 1))
+    return mean, frequency, total
 
 
 def margin_panels(course: Course) -> Markup:

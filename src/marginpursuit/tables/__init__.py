@@ -6,7 +6,7 @@
 
 from marginpursuit._table_records import Column, Feature
 from marginpursuit.tables.columns import is_identifier
-from marginpursuit.tables.errors import MixedTableError, TableError
+from marginpursuit.tables.errors import MixedTableError, TableError, optional
 from marginpursuit.tables.files import RawTable, column_counts, read_frame
 from marginpursuit.tables.numeric import Table, read_table
 from marginpursuit.tables.target import guess_target, labels_of, read_labels
@@ -24,6 +24,7 @@ __all__ = [
     "guess_target",
     "is_identifier",
     "labels_of",
+    "optional",
     "read_frame",
     "read_labels",
     "read_table",

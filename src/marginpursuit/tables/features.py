@@ -1,5 +1,6 @@
 """The columns of a vectorised table: names, original columns and units."""
 
+from dataclasses import replace
 from typing import Any
 
 from marginpursuit._table_records import Feature
@@ -17,8 +18,7 @@ def describe_features(encoder: Any) -> list[Feature]:
         elif kind == "category":
             features += _categories(names, transformer)
         elif kind == "date":
-            parts = [_date_part(names, part) for part in transformer[0].extracted_features_]
-            features += _standardised(parts, [names] * len(parts), transformer)
+            features += _date_parts(names, transformer)
         elif kind == "text":
             words = transformer.get_feature_names_out()
             features += [Feature(f"{names}: {word}", names, "word") for word in words]
@@ -55,5 +55,15 @@ def _categories(names: list[str], encoder: Any) -> list[Feature]:
     return features
 
 
-def _date_part(name: str, part: str) -> str:
-    return f"{name}: {'seconds' if part == 'total_seconds' else part}"
+def _date_parts(name: str, pipeline: Any) -> list[Feature]:
+    """Return the features of a date; time in seconds is described in years."""
+    parts = pipeline[0].extracted_features_
+    year = 365.25 * 24 * 3600.0
+    titles = [f"{name}: {'years' if part == 'total_seconds' else part}" for part in parts]
+    found = _standardised(titles, [name] * len(parts), pipeline)
+    return [
+        replace(feature, scale=feature.scale / year)
+        if feature.name == f"{name}: years"
+        else feature
+        for feature in found
+    ]
