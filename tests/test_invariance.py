@@ -46,6 +46,7 @@ def test_unit(problem, exponent):
 
 
 @FEW
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")  # tol below rounding
 @given(problems(), st.floats(-1e6, 1e6))
 def test_origin(problem, shift):
     X, y, _ = problem

@@ -209,7 +209,8 @@ def test_a_warm_start_at_the_minimum_stays_there(data, tau, name):
     prepared = problem.prepared
     start = prepared.from_data(prepared.to_data(first.linear))
     again = SOLVERS[name].solve(replace(problem, start=start, tol=1e-8))
-    assert again.n_iter <= 1
+    # The first step measures the curvature that the estimate of the gap needs, along one direction.
+    assert again.n_iter <= 2
     assert_allclose(again.value, first.value, rtol=1e-8)
 
 

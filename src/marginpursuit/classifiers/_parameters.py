@@ -158,14 +158,12 @@ def convergence_message(
 ) -> str | None:
     """Return what to warn of after a solve, and what to do; None where it has converged."""
     gap = float(solution.gap.max())
-    if solution.status is Status.ALL_STEPS and gap > max(tol, 1e-2):
-        wanted = "steps end far from it"
-    elif solution.status is Status.MAX_ITER:
-        wanted = f"tol={tol:g} was asked for"
-    else:
+    if solution.status is Status.CONVERGED or not gap > tol:
         return None
     n_rows, n_columns = shape
     advice = f"Set max_iter above {max_iter}."
+    if solution.status is Status.ROUNDING:
+        advice = f"Set tol above {gap:.0e}, or choose units in which the columns of X differ less."
     if is_negligible and 2 * n_columns >= n_rows:
         advice = (
             f"With {n_rows} rows, {n_columns} columns and a negligible penalty the minimum is "
@@ -173,7 +171,7 @@ def convergence_message(
         )
     return (
         f"{solution.status.value}: the objective is estimated to be {gap:.1e} of its value above "
-        f"the minimum, where {wanted}. {advice}"
+        f"the minimum, where tol={tol:g} was asked for. {advice}"
     )
 
 

@@ -58,7 +58,9 @@ from marginpursuit.solvers import (
     Problem,
     Request,
     Solver,
+    continue_with_hessian,
     plan,
+    steps_before_hessian,
 )
 from marginpursuit.tasks import JointTasks, Labels, LabelSets, Tasks
 
@@ -440,6 +442,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
                 print(f"[{type(self).__name__}] {chosen}", flush=True)
             solver = SOLVERS[chosen.solver]
             prepared = solver.prepare(request)
+            max_steps = steps_before_hessian(request, chosen.solver)
             problem = Problem(
                 prepared,
                 tasks,
@@ -447,7 +450,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
                 _start(
                     prepared, start, (data.matrix.shape[1], len(tasks) * tasks.columns_per_task)
                 ),
-                self.max_iter,
+                self.max_iter if max_steps is None else min(max_steps, self.max_iter),
                 self.tol,
                 report,
                 self.random_state,
@@ -463,6 +466,8 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
                     solution, fits = solve_with_half_fits(design, data, problem, solver)
                 else:
                     solution = solver.solve(problem)
+                if max_steps is not None:
+                    solution = continue_with_hessian(request, problem, solution, self.max_iter)
                 n_iter += solution.n_iter
                 margins = training_margins(problem, solution.linear, data.labels, data.count)
                 if iteration.is_finished(margins):

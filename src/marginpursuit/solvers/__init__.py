@@ -7,6 +7,7 @@ and takes a `Problem` to a `Solution`. `plan` chooses among them.
 from typing import Protocol, runtime_checkable
 
 from marginpursuit._validation import FloatArray
+from marginpursuit.solvers._fallback import continue_with_hessian
 from marginpursuit.solvers._problem import (
     UNITS,
     Prepared,
@@ -22,7 +23,7 @@ from marginpursuit.solvers.dual_ascent import DualSolver
 from marginpursuit.solvers.gram import GramSolver
 from marginpursuit.solvers.lbfgs import LbfgsSolver
 from marginpursuit.solvers.newton import NewtonSolver
-from marginpursuit.solvers.plan import Plan, plan, plan_gram
+from marginpursuit.solvers.plan import Plan, plan, plan_gram, steps_before_hessian
 from marginpursuit.solvers.policy import LbfgsPolicy, Policy
 from marginpursuit.solvers.steepest import (
     DescentPath,
@@ -53,11 +54,13 @@ __all__ = [
     "Solver",
     "Status",
     "StochasticPath",
+    "continue_with_hessian",
     "margin_pursuit_descent",
     "minimise",
     "penalty_unit",
     "plan",
     "plan_gram",
+    "steps_before_hessian",
     "stochastic_margin_pursuit",
 ]
 

@@ -282,6 +282,23 @@ class Problem:
         """
         return np.maximum(values, self._least_values)
 
+    def strong_convexity_bounds(self, gradients: FloatArray, tasks: NDArray[np.intp]) -> FloatArray:
+        """Bound the suboptimality of these tasks by their gradients.
+
+        F - α/2 Σ_j u_j w_j² is convex, so that F exceeds its minimum in the coefficients by at most
+        ½ Σ_j g_j² / (α u_j): infinite where a column has no penalty. The intercept has none. Its
+        part is the derivative times the distance to its minimiser, which is about the level γ.
+        """
+        coef, intercept = self.split(gradients)
+        penalty = self._of_columns(self.penalty[tasks]).T
+        squares = coef**2
+        with np.errstate(divide="ignore", invalid="ignore"):
+            terms = np.where(squares > 0, squares / penalty, 0.0)
+        bounds = 0.5 * terms.sum(axis=0).reshape(len(tasks), -1).sum(axis=1)
+        slopes = np.abs(intercept).reshape(len(tasks), -1).sum(axis=1)
+        levels = np.array([float(getattr(loss, "margin", 1.0)) for loss in self.tasks.losses])
+        return np.asarray(bounds + slopes * levels[tasks])
+
     def tell(self, progress: Progress, points: FloatArray | None = None) -> None:
         """Report progress and hand over the iterate, where someone listens."""
         if self.report is not None:
@@ -300,6 +317,8 @@ class Solution:
     status: Status  # the worst of the tasks
     n_iter: int  # the largest of the tasks
     history: tuple[Progress, ...]
+    #: Whether a bound, not only an estimate, meets the tolerance.
+    is_proven: bool = field(default=False, kw_only=True)
 
 
 #: The units by name.

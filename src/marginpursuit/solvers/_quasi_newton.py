@@ -47,7 +47,7 @@ def minimise(
     tol = problem.tol if tol is None else tol
     max_iter = problem.max_iter if max_iter is None else max_iter
     points = problem.join(*problem.start)
-    values, gaps = np.empty(len(points)), np.empty(len(points))
+    values, gaps, bounds = (np.empty(len(points)) for _ in range(3))
     n_met = np.zeros(len(points), dtype=int)
     is_finished = np.zeros(len(points), dtype=bool)
     history: list[Progress] = []
@@ -60,13 +60,15 @@ def minimise(
             state.find_directions()
             running = state.tasks
             points[running], values[running] = state.points, state.values
-            gaps[running] = state.gaps() / problem.relative_to(values)[running]
+            units = problem.relative_to(values)[running]
+            gaps[running], bounds[running] = (x / units for x in state.gaps())
+            gaps = np.where(bounds <= tol, bounds, gaps)
             n_passes = problem.prepared.design.n_passes
             progress = Progress(len(history), n_passes, float(values.mean()), float(gaps.max()))
             problem.tell(progress, points if history else None)
             history.append(progress)
             n_met = np.where(gaps <= tol, n_met + 1, 0)
-            is_finished |= gaps <= policy.certain_fraction * tol
+            is_finished |= (gaps <= policy.certain_fraction * tol) | (bounds <= tol)
             if progress.iteration >= min_iter:
                 is_finished |= n_met >= n_confirmations
             is_finished[running] |= state.has_stalled
@@ -82,7 +84,8 @@ def minimise(
     elif np.any(gaps > tol):
         status = Status.ROUNDING
     found, n_iter = problem.split(points), history[-1].iteration
-    return Solution(found, values, gaps, status, n_iter, tuple(history))
+    is_proven = bool(np.all(bounds <= tol))
+    return Solution(found, values, gaps, status, n_iter, tuple(history), is_proven=is_proven)
 
 
 def _dot(a: FloatArray, b: FloatArray) -> FloatArray:
@@ -109,6 +112,8 @@ class _State:
         self._past_values = [values]
         self._pairs: list[tuple[FloatArray, FloatArray, FloatArray]] = []
         self._hessian_scaling = np.ones(len(points))  # yᵀP⁻¹y / yᵀs of the last pair
+        # The same without a floor, and qᵀP⁻¹q for the part q of the gradient without pairs.
+        self._curvature, self._unexplored = np.zeros(len(points)), np.zeros(len(points))
         self._step_sizes = np.ones(len(points))
         self._directions = np.zeros_like(points)
         self._moved = np.ones(len(points), dtype=bool)  # since the directions were found
@@ -119,21 +124,25 @@ class _State:
             setattr(self, name, getattr(self, name)[which])
         self._past_values = [values[which] for values in self._past_values]
         self._pairs = [(a[which], b[which], c[which]) for a, b, c in self._pairs]
-        self._hessian_scaling, self._step_sizes = (
-            self._hessian_scaling[which],
-            self._step_sizes[which],
-        )
-        self._directions, self._moved = self._directions[which], self._moved[which]
+        for name in ("_hessian_scaling", "_curvature", "_unexplored", "_step_sizes", "_directions"):
+            setattr(self, name, getattr(self, name)[which])
+        self._moved = self._moved[which]
 
-    def gaps(self) -> FloatArray:
-        """Estimate the suboptimality: the largest of several estimates, at most the value.
+    def gaps(self) -> tuple[FloatArray, FloatArray]:
+        """Return an estimate of the suboptimality, and a bound on it.
+
+        The estimate is the largest of several, and at most the bound.
 
         One is half the squared Newton decrement under the L-BFGS model, exact for a quadratic that
-        the model has learnt. The others extrapolate the decrease of the last 5, 10, 20, ... steps
-        geometrically (Aitken). They detect a model that is too stiff and, over the longer spans, a
-        falling rate of decrease.
+        the model has learnt; it is infinite before the first pair, which measures the curvature.
+        The others extrapolate the decrease of the last 5, 10, 20, ... steps geometrically (Aitken).
+        They detect a model that is too stiff and, over the longer spans, a falling rate of
+        decrease. The bound is that of strong convexity, or the value.
         """
-        estimates = -0.5 * _dot(self.gradients, self._directions)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            missing = 1.0 / self._curvature - 1.0 / self._hessian_scaling
+            missing = np.where(self._unexplored > 0, self._unexplored * missing, 0.0)
+        estimates = 0.5 * (missing - _dot(self.gradients, self._directions))
         span = self._policy.rate_span
         while 2 * span < len(self._past_values):
             start, middle, end = self._past_values[-1 - 2 * span :: span]
@@ -143,7 +152,9 @@ class _State:
             is_falling = after > 4 * self._eps * self.values
             estimates = np.where(is_falling, np.maximum(estimates, remaining), estimates)
             span *= 2
-        return np.minimum(estimates, self.values)
+        bounds = self._problem.strong_convexity_bounds(self.gradients, self.tasks)
+        bounds = np.minimum(bounds, self.values)
+        return np.minimum(estimates, bounds), bounds
 
     def steps(self) -> FloatArray:
         """Return the steps to the trial points."""
@@ -185,9 +196,9 @@ class _State:
         memory = policy.memory if is_small else policy.memory_of_many_tasks
         self._pairs = [*self._pairs[1 - memory :], (change, gradient_change, inverse)]
         conditioned = self._problem.precondition(gradient_change, self.tasks)
-        scaling = np.maximum(
-            inverse * _dot(gradient_change, conditioned), policy.min_hessian_scaling
-        )
+        curvature = inverse * _dot(gradient_change, conditioned)
+        self._curvature = np.where(usable, curvature, self._curvature)
+        scaling = np.maximum(curvature, policy.min_hessian_scaling)
         self._hessian_scaling = np.where(usable, scaling, self._hessian_scaling)
 
     def find_directions(self) -> None:
@@ -202,7 +213,8 @@ class _State:
         _kernels.lbfgs_loop(
             changes[::-1], gradient_changes[::-1], newest_first, factors, directions
         )
-        directions = self._problem.precondition(directions, self.tasks)
+        remaining, directions = directions, self._problem.precondition(directions, self.tasks)
+        self._unexplored = _dot(remaining, directions)
         directions /= self._hessian_scaling[:, np.newaxis]
         factors = np.negative(factors[::-1])
         _kernels.lbfgs_loop(gradient_changes, changes, inverse, factors, directions)

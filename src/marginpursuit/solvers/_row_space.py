@@ -31,6 +31,7 @@ class RowSpace:
     inverse_unit: FloatArray  # (n_columns,), 1/u, or zero
     lower: FloatArray  # (n_rows, rank)
     pivots: NDArray[np.intp]
+    truncation: float  # a bound on the trace of K - L Lᵀ
 
     def to_data(self, linear: Linear) -> Linear:
         """Translate a point to a model for the rows as they are."""
@@ -66,7 +67,8 @@ class RowSpace:
         rank, order = max(int(rank), 1), order - 1  # one column of zeros where all are constant
         lower = np.zeros((design.n_rows, rank))
         lower[order] = np.tril(factor)[:, :rank]
-        return cls(design, standardisation, inverse_unit, lower, order[:rank])
+        truncation = (design.n_rows - rank) * tol
+        return cls(design, standardisation, inverse_unit, lower, order[:rank], truncation)
 
 
 def _solve_lower(triangle: FloatArray, right: FloatArray, *, lower: bool) -> FloatArray:

@@ -90,8 +90,8 @@ class DualSolver:
         return False
 
     def solve(self, problem: Problem) -> Solution:
-        """Maximise the dual of every task."""
-        return self.solve_folds(problem, np.full(len(problem.tasks), problem.tol))
+        """Maximise the dual of every task, until the gap at the last coefficients is small."""
+        return _solved([_Passes(problem, np.full(len(problem.tasks), problem.tol), True)])[0]
 
     def solve_folds(self, problem: Problem, tol: FloatArray) -> Solution:
         """Maximise the dual, from dual variables of zero, wherever the problem starts.
@@ -108,15 +108,24 @@ class DualSolver:
         Solution
             The minimisers. Values and gaps are those of the last pass.
         """
-        return _solved([(problem, tol)])[0]
+        return _solved([_Passes(problem, tol, False)])[0]
 
     def solve_both(
         self, problem: Problem, other: Problem, other_tol: FloatArray
     ) -> tuple[Solution, Solution]:
         """Solve two problems over the same data, the second to a tolerance for each task."""
         own_tol = np.full(len(problem.tasks), problem.tol)
-        first, second = _solved([(problem, own_tol), (other, other_tol)])
+        both = [_Passes(problem, own_tol, True), _Passes(other, other_tol, False)]
+        first, second = _solved(both)
         return first, second
+
+
+class _Passes(NamedTuple):
+    """What passes are to reach for the tasks of a problem."""
+
+    problem: Problem
+    tol: FloatArray  # (n_tasks,)
+    evaluates: bool  # gaps at the last coefficients, and not only as summed during a pass
 
 
 class _GroupResult(NamedTuple):
@@ -130,36 +139,39 @@ class _GroupResult(NamedTuple):
     n_passes: int
 
 
-def _solved(problems: list[tuple[Problem, FloatArray]]) -> list[Solution]:
+def _solved(problems: list[_Passes]) -> list[Solution]:
     """Solve problems over the same data; each group of their tasks goes to the next free thread."""
-    items = [(*each, group) for each in problems for group in _task_groups(each[0])]
-    threads = problems[0][0].prepared.design.threads
+    items = [(each, group) for each in problems for group in _task_groups(each.problem)]
+    threads = problems[0].problem.prepared.design.threads
     results = list(threads.map(_run_group, *zip(*items, strict=True), dynamic=True))
     solutions = []
-    for problem, tol in problems:
-        own = [result for item, result in zip(items, results, strict=True) if item[0] is problem]
-        solutions.append(_solution(problem, tol, own))
+    for each in problems:
+        own = [result for item, result in zip(items, results, strict=True) if item[0] is each]
+        solutions.append(_solution(each, own))
     return solutions
 
 
-def _run_group(problem: Problem, tol: FloatArray, group: NDArray[np.intp]) -> _GroupResult:
+def _run_group(passes: _Passes, group: NDArray[np.intp]) -> _GroupResult:
     """Run the tasks of a group: together, and then each that has not finished alone."""
-    n, tols = len(group), tol[group]
+    problem, n, tols = passes.problem, len(group), passes.tol[group]
     ascent = _Ascent.start(problem, group)
-    ascent.run(tols if n == 1 else np.maximum(tols, problem.policy.shared_dual_gap))
+    ascent.run(
+        tols if n == 1 else np.maximum(tols, problem.policy.shared_dual_gap), passes.evaluates
+    )
     n_passes = ascent.n_passes
     coef, intercept, value, gap = ascent.coef, ascent.intercept, ascent.value, ascent.gap
     for k in np.flatnonzero(gap[:n] > tols).tolist() if n > 1 else ():
         alone = ascent.alone(k)
-        alone.run(tols[[k]])
+        alone.run(tols[[k]], passes.evaluates)
         coef[:, [k]], intercept[[k]] = alone.coef, alone.intercept
         value[[k]], gap[[k]] = alone.value, alone.gap
         n_passes = max(n_passes, alone.n_passes)
     return _GroupResult(group, coef[:, :n], intercept[:n], value[:n], gap[:n], n_passes)
 
 
-def _solution(problem: Problem, tol: FloatArray, results: list[_GroupResult]) -> Solution:
+def _solution(passes: _Passes, results: list[_GroupResult]) -> Solution:
     """Collect the groups of a problem, and report its end."""
+    problem = passes.problem
     design, n_tasks = problem.prepared.design, len(problem.tasks)
     coef, intercept = np.empty((design.n_columns, n_tasks)), np.empty(n_tasks)
     value, gap = np.empty(n_tasks), np.empty(n_tasks)
@@ -169,10 +181,12 @@ def _solution(problem: Problem, tol: FloatArray, results: list[_GroupResult]) ->
         value[own], gap[own] = result.value, result.gap
     n_passes = max(result.n_passes for result in results)
     design.n_passes += n_passes
-    status = Status.CONVERGED if np.all(gap <= tol) else Status.MAX_ITER
+    is_met = bool(np.all(gap <= passes.tol))
+    status = Status.CONVERGED if is_met else Status.MAX_ITER
     end = Progress(n_passes, design.n_passes, float(value.mean()), float(gap.max()))
     problem.tell(end, problem.join(coef, intercept) if problem.keep is not None else None)
-    return Solution((coef, intercept), value, gap, status, n_passes, (end,))
+    found, is_proven = (coef, intercept), is_met and passes.evaluates
+    return Solution(found, value, gap, status, n_passes, (end,), is_proven=is_proven)
 
 
 def _units(request: Request) -> FloatArray:
@@ -286,17 +300,19 @@ class _Ascent:
         """The objective, as it was during the last pass."""
         return np.asarray(self.sums[0])
 
-    def run(self, tols: FloatArray) -> None:
+    def run(self, tols: FloatArray, evaluates: bool) -> None:
         """Pass over the rows until the gap of every task meets its tolerance.
 
-        A pass that skips inactive rows has no terms of theirs in its gap. Before the end, the gap
-        of all rows is evaluated; where it is larger than the tolerance, all are active again.
+        The gap of a pass has terms at coefficients that change during the pass, and none of rows
+        that are not active. Before the end the gap of all rows is evaluated, always or, unless
+        `evaluates`, after a pass that skips rows. Where it is larger than the tolerance, all rows
+        are active again.
         """
         n_active = len(self.rows)
         radius = np.full(len(self.penalty), np.inf)
         while True:
             if self.n_passes >= self.max_iter or np.all(self.gap[: len(tols)] <= tols):
-                if n_active == len(self.rows):
+                if n_active == len(self.rows) and not evaluates:
                     return
                 self._pass(self.rows, radius, is_frozen=True)
                 if self.n_passes >= self.max_iter or np.all(self.gap[: len(tols)] <= tols):

@@ -195,7 +195,7 @@ class GramSolver:
     def solve(self, problem: Problem) -> Solution:
         """Minimise by the methods of `plan_gram`; joint tasks by L-BFGS alone."""
         if isinstance(problem.tasks, JointTasks):
-            return _solve_joint(problem)
+            return _with_truncation(problem, _solve_joint(problem))
         plan = plan_gram(problem)
         if plan.fits_subsample:
             from_subsample = _fit_subsample(problem)
@@ -209,8 +209,8 @@ class GramSolver:
                     )
         first = minimise(problem, min_iter=plan.min_steps, max_iter=plan.max_steps, tol=plan.tol)
         if plan.accepts(first, problem.max_iter):
-            return first
-        return refine(problem, first)
+            return _with_truncation(problem, first)
+        return _with_truncation(problem, refine(problem, first))
 
 
 def _solve_joint(problem: Problem) -> Solution:
@@ -228,6 +228,24 @@ def _solve_joint(problem: Problem) -> Solution:
     if np.all(solution.gap <= problem.tol):
         return replace(solution, status=Status.CONVERGED)
     return solution
+
+
+def _with_truncation(problem: Problem, solution: Solution) -> Solution:
+    """Raise the gap to a bound on what the rank of the inner products of the rows hides.
+
+    Outside of the space of the pivot rows the gradient is Σ c_i φ'_i r_i, with rests r of the rows
+    whose squared norms sum to at most t = `RowSpace.truncation`. As φ'² ≤ 2φ, its squared norm is
+    at most 2 t max(c) F, and by strong convexity the gap at most t max(c) F/α.
+    """
+    space = problem.prepared.transform
+    if not isinstance(space, RowSpace) or space.truncation == 0:
+        return solution
+    largest = space.truncation * float(to_numpy(problem.tasks.weights).max())
+    hidden = largest / np.maximum(problem.alphas, largest)  # at most one: F ≥ 0
+    gap = np.maximum(solution.gap, hidden * solution.value / problem.relative_to(solution.value))
+    is_hidden = solution.status is Status.CONVERGED and np.any(gap > problem.tol)
+    status = Status.ROUNDING if is_hidden else solution.status
+    return replace(solution, gap=gap, status=status)
 
 
 def _is_one_sided(loss: object) -> bool:

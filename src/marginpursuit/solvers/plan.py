@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from math import ceil
 
+import numpy as np
+
 from marginpursuit.losses import MarginLoss
 from marginpursuit.solvers._problem import Problem, Request, Solution, Status
 from marginpursuit.solvers.policy import Policy
@@ -36,7 +38,8 @@ class GramPlan:
         """Whether the L-BFGS solution needs no refinement, or no iterations are left for it."""
         is_trusted = self.trusts_estimate and solution.status is Status.CONVERGED
         is_short = solution.n_iter < self.trusted_steps
-        return is_trusted or is_short or solution.n_iter == max_iter
+        is_accepted = solution.is_proven or is_trusted or is_short
+        return is_accepted or solution.n_iter == max_iter
 
     def __str__(self) -> str:
         steps = ["fit a subsample, then Newton where few rows are active"] * self.fits_subsample
@@ -104,6 +107,19 @@ def plan(request: Request, solver: str = "auto") -> Plan:
     return default
 
 
+def steps_before_hessian(request: Request, solver: str) -> int | None:
+    """Return after how many iterations of a solver "gram" takes over; None where it does not."""
+    from marginpursuit.solvers import SOLVERS
+
+    policy, design = request.policy, request.design
+    size = min(design.n_rows, design.n_columns)
+    if solver not in ("lbfgs", "dual") or size > policy.max_hessian_size:
+        return None
+    if SOLVERS["gram"].supports(request) is not None:
+        return None
+    return max(policy.max_first_steps, ceil(policy.max_first_steps_per_column * size))
+
+
 def _dual_is_fast(request: Request) -> bool:
     """Whether dual passes converge fast: for fold fits, to a loose tolerance, they always do."""
     is_relative = request.unit in ("common", "row")
@@ -138,7 +154,9 @@ def plan_gram(problem: Problem) -> GramPlan:
     n_columns, n_tasks = design.n_columns, len(problem.tasks)
     is_overdetermined = design.n_rows >= policy.overdetermined_ratio * n_columns
     overconfidences = [_overconfidence(loss) for loss in problem.tasks.losses]
-    is_curved = min(overconfidences) >= policy.min_overconfidence
+    is_curved = min(overconfidences) >= policy.min_overconfidence and all(
+        _relative_scale(loss) >= policy.min_relative_scale for loss in problem.tasks.losses
+    )
     limit = policy.max_lbfgs_steps_overdetermined if is_overdetermined else policy.max_lbfgs_steps
     per_column = min(int(policy.max_lbfgs_steps_per_column * n_columns), problem.max_iter - limit)
     is_shared = n_tasks > 1 and not (is_overdetermined or is_curved)
@@ -162,6 +180,11 @@ def can_subsample(source: Problem | Request, policy: Policy) -> bool:
     enough = policy.start_sampling * policy.min_start_rows_per_column * design.n_columns
     is_dense = "row_access" in design.capabilities and not design.is_sparse
     return is_dense and design.n_rows >= enough
+
+
+def _relative_scale(loss: object) -> float:
+    """Return the scale of a margin loss in units of its level; infinite for other losses."""
+    return loss.scale / loss.margin if isinstance(loss, MarginLoss) else np.inf
 
 
 def _overconfidence(loss: object) -> float:

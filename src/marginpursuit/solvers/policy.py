@@ -59,6 +59,13 @@ class Policy:
     #: take 15 s without and 47 s with it for one class, and longer without it for 20.
     min_row_space_problems: int = 8
 
+    #: Columns, or rows where these are fewer, up to which a solve by L-BFGS or dual passes
+    #: continues with the Hessian where it cannot prove the tolerance, and the steps after which it
+    #: does so in any case: at least this number, or this multiple of the columns or rows.
+    max_hessian_size: int = 4096
+    max_first_steps: int = 100
+    max_first_steps_per_column: float = 0.1
+
     #: Penalty, in the unit "common" or "row" and times n_rows, from which a single fit of sparse
     #: wide rows takes dual passes: news20 takes 22 passes to 1e-6 with 0.3, and 3 to 6 times as
     #: many with 0.03.
@@ -75,9 +82,11 @@ class Policy:
     max_lbfgs_steps: int = 50
     max_lbfgs_steps_per_column: float = 0.05
     max_lbfgs_steps_overdetermined: int = 150
-    #: Overconfidence below which rows above the level have too little curvature for the estimate
-    #: of the gap to notice what the penalty alone decides.
+    #: Overconfidence below which rows above the level, and scale in units of the level below which
+    #: rows at zero scores, have too little curvature for the estimate of the gap to notice what
+    #: the penalty alone decides (`tests/test_convergence_property.py`).
     min_overconfidence: float = 0.1
+    min_relative_scale: float = 0.5
     #: Steps before the rate of decrease is known well enough to stop, with little overconfidence.
     min_lbfgs_steps: int = 12
     #: Multiple of `tol` to which several tasks are solved together before each is refined alone:

@@ -23,6 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 
+from marginpursuit._namespaces import to_numpy
 from marginpursuit._validation import (
     FloatArray,
     between,
@@ -117,23 +118,26 @@ class SteepestDescentSolver:
         """
         tasks = np.arange(len(problem.tasks))
         points = problem.join(*problem.start)
-        limit = 2.0 * float(problem.precondition(np.ones_like(points), tasks).min())
+        inverse = problem.precondition(np.ones_like(points), tasks)
+        limit = 2.0 * float(inverse.max())  # the entries of constant columns are zero
         size = 0.5 * limit if step is None else step
         if not 0.0 < size < limit:
             raise ValueError(
-                f"step must be in (0, {limit:g}), 2 over the mean of |x|²; got {step:g}"
+                f"step must be in (0, {limit:g}), 2 over the mean of |x|²; got {step!r}"
             )
         history: list[Progress] = []
         decreases = np.zeros((problem.max_iter, len(tasks)))
         before = np.zeros(len(tasks))
-        for iteration, (points, values, ahead) in enumerate(_iterates(problem, lambda t: size)):
+        iterates = enumerate(_iterates(problem, lambda t: size))
+        for iteration, (points, values, gradients, ahead) in iterates:
             passes = problem.prepared.design.n_passes
             history.append(Progress(iteration, passes, float(values.mean()), float("nan")))
             if iteration > 0:
                 decreases[iteration - 1] = before - values
-            last, before = points, values
+            last, slopes, before = points, gradients, values
             problem.tell(history[-1], ahead)
-        gaps = _remaining_decrease(decreases) / problem.relative_to(values)
+        gaps = _gaps(problem, last, slopes, _remaining_decrease(decreases))
+        gaps = np.minimum(gaps, values) / problem.relative_to(values)
         return Solution(
             *(problem.split(last), values, gaps, Status.ALL_STEPS),
             *(problem.max_iter, tuple(history)),
@@ -142,8 +146,8 @@ class SteepestDescentSolver:
 
 def _iterates(
     problem: Problem, size: Callable[[int], float]
-) -> Iterator[tuple[FloatArray, FloatArray, FloatArray | None]]:
-    """Yield each iterate, its values, and the next iterate; None after `max_iter` steps.
+) -> Iterator[tuple[FloatArray, FloatArray, FloatArray, FloatArray | None]]:
+    """Yield each iterate, its values and gradients, and the next; None after `max_iter` steps.
 
     `size` returns the step size of step t = 0, 1, ....
     """
@@ -152,10 +156,32 @@ def _iterates(
     for t in range(problem.max_iter):
         values, gradients = problem.value_and_gradient(points, tasks)
         ahead = points - size(t) * gradients
-        yield points, values, ahead
+        yield points, values, gradients, ahead
         points = ahead
-    values, _ = problem.value_and_gradient(points, tasks)
-    yield points, values, None
+    values, gradients = problem.value_and_gradient(points, tasks)
+    yield points, values, gradients, None
+
+
+def _gaps(
+    problem: Problem, points: FloatArray, gradients: FloatArray, decreases: FloatArray
+) -> FloatArray:
+    """Estimate the suboptimality: by strong convexity, or without a penalty by the gradient.
+
+    By convexity it is at most the inner product of the gradient with the way to the minimiser. In
+    the norm of standardised columns that way is about as long as the root mean square of the
+    scores, plus the level γ. The expected decrease of further steps is a lower estimate.
+    """
+    tasks = np.arange(len(problem.tasks))
+    design, weights = problem.prepared.design, problem.tasks.weights[0, :]
+    centred = problem.prepared.fit_intercept
+    standardisation = design.standardisation(weights, centred=centred)
+    coef, intercept = problem.split(gradients)
+    slopes = np.sum(standardisation.gradient(coef, intercept) ** 2, axis=0) + intercept**2
+    scores = to_numpy(design.scores(*problem.split(points), problem.prepared.standardisation))
+    levels = np.array([float(getattr(loss, "margin", 1.0)) for loss in problem.tasks.losses])
+    lengths = levels + np.sqrt(to_numpy(weights) @ scores**2)
+    bounds = problem.strong_convexity_bounds(gradients, tasks)
+    return np.asarray(np.minimum(bounds, np.maximum(decreases, np.sqrt(slopes) * lengths)))
 
 
 def _remaining_decrease(decreases: FloatArray) -> FloatArray:
@@ -280,7 +306,7 @@ def margin_pursuit_descent(
         default = float(problem.precondition(np.ones((1, d)), np.arange(1)).min())
         sizes = _step_sizes(default if step is None else step, n_steps)
         path, objective = np.empty((n_steps + 1, d)), np.empty(n_steps + 1)
-        for t, (points, values, _) in enumerate(_iterates(problem, lambda t: float(sizes[t]))):
+        for t, (points, values, *_) in enumerate(_iterates(problem, lambda t: float(sizes[t]))):
             path[t], objective[t] = points[0], values[0]
             if on_step is not None and t > 0:
                 on_step(t, path[t].copy())

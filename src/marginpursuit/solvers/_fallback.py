@@ -1,0 +1,72 @@
+"""A solve that continues with the Hessian where the first method cannot prove the tolerance.
+
+L-BFGS with a diagonal preconditioner and dual passes converge slowly where columns are nearly
+collinear and the penalty is small, and the L-BFGS estimate of the gap may be wrong there. The
+solver "gram" then continues, where its matrix of columns, or of rows, is small enough.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from marginpursuit.solvers._problem import Problem, Progress, Request, Solution
+from marginpursuit.solvers.gram import GramSolver
+
+
+def continue_with_hessian(
+    request: Request, problem: Problem, first: Solution, max_iter: int
+) -> Solution:
+    """Continue a solve that has not proven its tolerance, by the solver "gram".
+
+    Parameters
+    ----------
+    request : Request
+        The request for which the problem was prepared.
+    problem : Problem
+        The problem.
+    first : Solution
+        What the first solver found.
+    max_iter : int
+        The maximum number of iterations, with those of the first solver.
+
+    Returns
+    -------
+    Solution
+        The minimisers, in the coordinates of the problem.
+    """
+    if first.is_proven or first.n_iter >= max_iter:
+        return first
+    gram = GramSolver()
+    prepared = gram.prepare(request)
+    start = prepared.from_data(problem.prepared.to_data(first.linear))
+    second = gram.solve(
+        replace(
+            problem,
+            prepared=prepared,
+            start=start,
+            max_iter=max_iter - first.n_iter,
+            report=_later_report(problem.report, first.n_iter),
+        )
+    )
+    linear, value = first.linear, first.value
+    if second.value.sum() <= value.sum():
+        value = second.value
+        linear = problem.prepared.from_data(prepared.to_data(second.linear))
+    return replace(
+        second,
+        linear=linear,
+        value=value,
+        n_iter=first.n_iter + second.n_iter,
+        history=first.history + tuple(_later(step, first.n_iter) for step in second.history),
+    )
+
+
+def _later(step: Progress, n_iter: int) -> Progress:
+    """Return a step with the number of iterations before the second solve added."""
+    return replace(step, iteration=step.iteration + n_iter)
+
+
+def _later_report(
+    report: Callable[[Progress], None] | None, n_iter: int
+) -> Callable[[Progress], None] | None:
+    """Return a function that reports later steps; None where nobody listens."""
+    return None if report is None else lambda step: report(_later(step, n_iter))

@@ -1,0 +1,45 @@
+"""No fit ends more than 10 tol above the minimum without a ConvergenceWarning.
+
+The problems are random (`convergence_problems`): overconfidence, scale, penalty and its unit,
+weights, types, orders, sparse rows, shapes, and columns that are collinear, shifted or scaled. The
+minima are those of a minimiser that uses no code of the library. `N_PROBLEMS` of the environment
+sets their number.
+"""
+
+import os
+import warnings
+
+import numpy as np
+import pytest
+from convergence_problems import Objective, draw
+from sklearn.exceptions import ConvergenceWarning
+
+from marginpursuit import MarginPursuitClassifier, _kernels
+
+N_PROBLEMS = int(os.environ.get("MARGINPURSUIT_PROBLEMS", "1000"))
+N_GROUPS = 20
+
+SOLVERS = ["gram", "lbfgs", "steepest", "auto"]
+if _kernels.joint_losses is not None:
+    SOLVERS.append("dual")
+
+
+def relative_gap(case):
+    """Fit; return the largest relative gap of a binary problem, and whether the fit has warned."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", ConvergenceWarning)
+        model = MarginPursuitClassifier(**case.parameters).fit(case.X, case.y, case.weights)
+    objective = Objective(case)
+    values = objective.values(model.coef_, model.intercept_)
+    minima = objective.minima(model.coef_, model.intercept_)
+    unit = np.maximum(values, 1e-2 * objective.at_zero())
+    assert abs(values.sum() - model.objective_) <= 1e-6 * unit.sum(), case
+    return float(np.max((values - minima) / unit)), bool(caught)
+
+
+@pytest.mark.parametrize("group", range(N_GROUPS))
+def test_a_fit_reaches_its_tolerance_or_warns(group):
+    for seed in range(group, N_PROBLEMS, N_GROUPS):
+        case = draw(seed, SOLVERS[seed % len(SOLVERS)])
+        gap, has_warned = relative_gap(case)
+        assert gap <= 10 * case.parameters["tol"] or has_warned, f"gap {gap:.1e}: {case}"
