@@ -90,13 +90,14 @@ def joint_loss(scores, codes, p):
 class Objective:
     """The objective of a case, for models as they are fitted: one entry for each binary problem."""
 
-    def __init__(self, case: Case) -> None:
-        p = self.p = case.parameters
+    def __init__(self, case: Case, alpha: float) -> None:
+        """Take the penalty of the fitted model, which may have chosen it."""
+        p = self.p = {**case.parameters, "alpha": alpha}
+        self.is_column_unit = case.parameters["alpha"] == "negligible"
         dense = case.X.toarray() if sparse.issparse(case.X) else case.X
         self.X = np.asarray(dense, dtype=WIDE)
         n, d = self.X.shape
         weights = np.ones(n) if case.weights is None else case.weights
-        self.n_samples = max(float(weights.sum()), np.count_nonzero(weights))
         self.c = np.asarray(weights, dtype=WIDE) / np.asarray(weights, dtype=WIDE).sum()
         self.mean = self.c @ self.X if p["fit_intercept"] else np.zeros(d, dtype=WIDE)
         self.variance = self.c @ (self.X - self.mean) ** 2
@@ -108,9 +109,8 @@ class Objective:
 
     def _penalty(self, is_sparse):
         alpha, unit = self.p["alpha"], self.p["alpha_unit"]
-        if alpha == "negligible":
-            return 1e-6 * self.variance
-        alpha = 0.3 / self.n_samples if alpha == "auto" else alpha
+        if self.is_column_unit:
+            return alpha * self.variance
         if unit == "auto":
             unit = "row" if is_sparse else "standardised"
         if unit == "standardised":
@@ -212,7 +212,7 @@ def minimise(Z, c, loss, penalty, start, max_iter=300):
 def draw(seed: int, solver: str) -> Case:
     """Return the problem of a seed, for a solver."""
     rng = np.random.default_rng([seed, len(solver)])
-    is_sparse = solver == "dual" or rng.random() < 0.25
+    is_sparse = solver == "dual" or (solver != "newton" and rng.random() < 0.25)
     n, d = int(rng.integers(6, 61)), int(rng.integers(1, 13))
     if rng.random() < 0.2:
         n, d = 20, 60

@@ -22,7 +22,7 @@ def relative_gap(X, y, **options):
     """Return the relative gap of a fit, against a minimiser that is not the library's."""
     parameters = {**OPTIONS, **options}
     model = MarginPursuitClassifier(**parameters).fit(X, y)
-    objective = Objective(Case(X, y, None, parameters, ""))
+    objective = Objective(Case(X, y, None, parameters, ""), model.alpha_)
     (value,), (minimum,) = (
         getattr(objective, name)(model.coef_, model.intercept_) for name in ("values", "minima")
     )

@@ -21,7 +21,7 @@ N_GROUPS = 20
 
 SOLVERS = ["gram", "lbfgs", "steepest", "auto"]
 if _kernels.joint_losses is not None:
-    SOLVERS.append("dual")
+    SOLVERS += ["newton", "dual"]
 
 
 def relative_gap(case):
@@ -29,7 +29,7 @@ def relative_gap(case):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", ConvergenceWarning)
         model = MarginPursuitClassifier(**case.parameters).fit(case.X, case.y, case.weights)
-    objective = Objective(case)
+    objective = Objective(case, model.alpha_)
     values = objective.values(model.coef_, model.intercept_)
     minima = objective.minima(model.coef_, model.intercept_)
     unit = np.maximum(values, 1e-2 * objective.at_zero())

@@ -450,7 +450,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
                 _start(
                     prepared, start, (data.matrix.shape[1], len(tasks) * tasks.columns_per_task)
                 ),
-                self.max_iter if max_steps is None else min(max_steps, self.max_iter),
+                min(max_steps or self.max_iter, self.max_iter),
                 self.tol,
                 report,
                 self.random_state,
@@ -459,14 +459,13 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
             problem, fits = self._with_chosen_penalty(
                 problem, design, data, solver.name, is_stream=is_stream
             )
-            rule = SCALE_RULES[self.scale] if isinstance(self.scale, str) else None
-            iteration = ScaleIteration(rule, scale)
+            iteration = ScaleIteration(self._scale_rule, scale)
             while True:
                 if self._solves_both(solver, fits):
                     solution, fits = solve_with_half_fits(design, data, problem, solver)
                 else:
                     solution = solver.solve(problem)
-                if max_steps is not None:
+                if max_steps:
                     solution = continue_with_hessian(request, problem, solution, self.max_iter)
                 n_iter += solution.n_iter
                 margins = training_margins(problem, solution.linear, data.labels, data.count)
@@ -489,12 +488,17 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
         self.margin_location_ = self.margin_statistics_.location
         self.coef_, self.intercept_ = coef.T, intercept
         least = 1e-2 * penalty("auto", data.n_samples)
+        is_negligible = request.unit == "column" or request.least_alpha < least
+        shape = data.matrix.shape
         message = convergence_message(
-            *(solution, self.tol, self.max_iter),
-            shape=data.matrix.shape,
-            is_negligible=request.least_alpha < least or request.unit == "column",
+            solution, self.tol, self.max_iter, shape=shape, is_negligible=is_negligible
         )
         self._warn(message, iteration)
+
+    @property
+    def _scale_rule(self) -> Callable[[Any], float] | None:
+        """The rule that sets the scale; None where the scale is a number."""
+        return SCALE_RULES[self.scale] if isinstance(self.scale, str) else None
 
     def _request(
         self, design: Design, data: TrainingData, scale: float, *, is_stream: bool
