@@ -26,12 +26,13 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._finite import rescaled
 from marginpursuit.classifiers._input import InputChecks, TrainingData
 from marginpursuit.classifiers._lazy import lazy_on_dask
+from marginpursuit.classifiers._summary import SummaryMixin
 from marginpursuit.design import design_for
 
 __all__ = ["LinearClassifier", "ProbabilityMixin", "TrainingData"]
 
 
-class LinearClassifier(InputChecks, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class LinearClassifier(SummaryMixin, InputChecks, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Base of the linear classifiers: a score x·coef + intercept for each binary problem.
 
     A subclass fits `coef_` of shape (n_problems, n_features), `intercept_` and `classes_`, and has

@@ -49,7 +49,7 @@ def evaluate(
         return None
     splits = stratified_splits(known.y, groups=known.groups, n_folds=n_folds)
     if known.vectoriser is not None:
-        splits = vectorised_splits(splits, known.vectoriser, known.X)
+        splits = vectorised_splits(splits, known.vectoriser, known.X, progress)
     return cross_validate(
         type(model).__name__,
         clone(model),
