@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from compare import slower
 from scipy import sparse
 
 import marginpursuit
@@ -64,7 +65,11 @@ def table(title: str, header: Iterable[str], rows: Iterable[Iterable[Any]], note
 
 
 def write_results(name: str, tables: Iterable[str]) -> None:
-    """Print versions and tables as they are computed, and write them to a dated file."""
+    """Print versions and tables as they are computed, and write them to a dated file.
+
+    Then print what became more than 10 % slower since the last kept results. Older results of the
+    same program are removed.
+    """
     versions = io.StringIO()
     with contextlib.redirect_stdout(versions):
         marginpursuit.show_versions()
@@ -79,10 +84,15 @@ def write_results(name: str, tables: Iterable[str]) -> None:
         text.append(part)
         print(f"\n{part}", flush=True)
     RESULTS.mkdir(exist_ok=True)
-    path = RESULTS / f"{today}-{name}.md"
+    path, whole = RESULTS / f"{today}-{name}.md", "\n\n".join(text) + "\n"
+    found = [str(each) for each in slower(whole, RESULTS.glob("*.md"))]
+    print("\n" + ("\n".join(found) or "nothing became more than 10 % slower"))
     partial = path.with_suffix(".partial")
-    partial.write_text("\n\n".join(text) + "\n")
+    partial.write_text(whole)
     os.replace(partial, path)
+    dated = "[0-9]" * 4 + "-[0-9][0-9]-[0-9][0-9]-"
+    for older in set(RESULTS.glob(f"{dated}{name}.md")) - {path}:
+        older.unlink()
     print(f"\nwritten to {path}")
 
 

@@ -1,4 +1,6 @@
-"""Run the benchmarks and write their output to a dated file in `results/`.
+"""Run the benchmarks, write the output of each to a dated file in `results/`, and compare.
+
+What became more than 10 % slower since the last kept results is printed (`compare.py`).
 
 Times are ratios within one run: relative to reading the data once, or to a peer. Real data sets are
 looked up in the folder MARGINPURSUIT_DATA; a benchmark without its data is skipped and says so.
@@ -19,17 +21,17 @@ import growth
 import intercepts
 import scale
 import selection
-import small
 import stochastic
 import sweeps
 import table
+import tables
 from common import write_results
 
 SECTIONS = {
     "sweeps": sweeps.run,
     "fits": fits.run,
     "stochastic": stochastic.run,
-    "small": small.run,
+    "tables": tables.run,
     "classes": classes.run,
     "growth": growth.run,
     "intercepts": intercepts.run,
@@ -43,15 +45,15 @@ LONG_SECTIONS = {"table": table.run, "contamination": contamination.run}
 
 
 def main() -> None:
-    """Run the named sections, print them and write the result file."""
+    """Run the named sections, print them and write a result file for each."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     known, words = SECTIONS | LONG_SECTIONS, f"{', '.join(SECTIONS)} and {', '.join(LONG_SECTIONS)}"
     parser.add_argument("section", nargs="*", help=f"any of {words}; default: all but the last two")
     chosen = parser.parse_args().section or list(SECTIONS)
     if unknown := set(chosen) - set(known):
         parser.error(f"unknown sections {', '.join(sorted(unknown))}; expected any of {words}")
-    name = "-".join(chosen) if chosen != list(SECTIONS) else "all"
-    write_results(name, (part for section in chosen for part in known[section]()))
+    for section in chosen:
+        write_results(section, known[section]())
 
 
 if __name__ == "__main__":

@@ -8,20 +8,21 @@ from importlib.metadata import version as _version
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
-from marginpursuit import blocks, calibration, location, losses
-from marginpursuit._versions import show_versions
-from marginpursuit.classifiers import (
-    CatoniRiskClassifier,
-    LDMClassifier,
-    MarginPursuitClassifier,
-    MDOClassifier,
-    MedianOfMeansClassifier,
-    ODMClassifier,
-    PegasosClassifier,
-    RobustGradientClassifier,
-)
-from marginpursuit.model_files import load_model, save_model
-from marginpursuit.selection import MarginPursuitClassifierCV
+if _TYPE_CHECKING:
+    from marginpursuit import blocks, bounds, calibration, location, losses
+    from marginpursuit._versions import show_versions
+    from marginpursuit.classifiers import (
+        CatoniRiskClassifier,
+        LDMClassifier,
+        MarginPursuitClassifier,
+        MDOClassifier,
+        MedianOfMeansClassifier,
+        ODMClassifier,
+        PegasosClassifier,
+        RobustGradientClassifier,
+    )
+    from marginpursuit.model_files import load_model, save_model
+    from marginpursuit.selection import MarginPursuitClassifierCV
 
 __all__ = [
     "CatoniRiskClassifier",
@@ -44,16 +45,35 @@ __all__ = [
     "show_versions",
 ]
 
-if _TYPE_CHECKING:
-    from marginpursuit import bounds
-
 __version__: str
+
+# Where each name is defined. It is imported on first use: importing all estimators takes twice as
+# long as importing one.
+_definitions = {
+    "MarginPursuitClassifierCV": "selection",
+    "load_model": "model_files",
+    "save_model": "model_files",
+    "show_versions": "_versions",
+}
+_modules = {
+    *("blocks", "bounds", "calibration", "classifiers", "design", "location", "losses"),
+    *("model_files", "selection", "solvers", "tasks"),
+}
 
 
 def __getattr__(name: str) -> _Any:
-    """Lazy attributes: reading the version parses package metadata."""
+    """Lazy attributes: estimators, modules, and the version, which parses package metadata."""
     if name == "__version__":
         return _version("marginpursuit")
-    if name == "bounds":
-        return _import_module("marginpursuit.bounds")
+    if name in _modules:
+        return _import_module(f"marginpursuit.{name}")
+    if name in __all__:
+        module = _definitions.get(name, "classifiers")
+        value = getattr(_import_module(f"marginpursuit.{module}"), name)
+        globals()[name] = value
+        return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -79,6 +79,7 @@ class InputChecks:
 
     class_weight: Any
     classes_: NDArray[Any]
+    n_features_in_: int
 
     # Whether `fit` accepts Blocks, and arrays that NumPy cannot read in place. Other estimators
     # refuse Blocks and copy such arrays to NumPy.
@@ -212,7 +213,14 @@ class InputChecks:
         return np.array([factors.get(label, 1.0) for label in known])
 
     def _read_labelled(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:
-        """Check X, as `_read` does, and y."""
+        """Check X, as `_read` does, and y.
+
+        Arrays that pass every check by their type, dtype and shape skip the checks of scikit-learn,
+        which take 0.8 ms: as long as a fit to 100 rows.
+        """
+        if reset and _passes_all_checks(X, y):
+            self.n_features_in_ = X.shape[1]
+            return X, y
         if not isinstance(y, np.ndarray) and is_dask(y):
             y = np.asarray(y)
         if not self._accepts_device_arrays:
@@ -292,6 +300,25 @@ def checked_indicator(y: Any) -> Any:
             f"{short(values.tolist())}. For one class a sample, pass y of shape (n_samples,)."
         )
     return matrix
+
+
+def _passes_all_checks(X: Any, y: Any, max_classes: int = 10) -> bool:
+    """Whether X is a matrix of floats, and y has an integer or a boolean for each row.
+
+    scikit-learn warns of many classes; labels of a wider range than `max_classes` are left to it.
+    """
+    return (
+        type(X) is np.ndarray
+        and type(y) is np.ndarray
+        and X.dtype.kind == "f"
+        and X.dtype.isnative
+        and X.ndim == 2
+        and min(X.shape) > 0
+        and y.dtype.kind in "biu"
+        and y.shape == X.shape[:1]
+        and len(y) > 2 * max_classes
+        and bool(int(y.max()) - int(y.min()) < max_classes)
+    )
 
 
 def checked_matrix(X: Any) -> Any:
