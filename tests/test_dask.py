@@ -36,6 +36,10 @@ from marginpursuit.blocks._dask_client import (  # noqa: E402
     TaskClient,
 )
 
+# One solver for rows in memory and elsewhere: two solvers differ by their tolerance.
+classifier = partial(MarginPursuitClassifier, solver="gram")
+published = partial(MarginPursuitClassifier.as_published, solver="gram")
+
 N_BLOCKS = 6
 STATISTICS = ("location", "mean", "variance", "skewness", "quantiles")
 
@@ -81,8 +85,8 @@ LABELS = (ROWS[:, 0] - ROWS[:, 1] + np.random.default_rng(9).normal(size=len(ROW
 @pytest.fixture(scope="module")
 def expected(client):
     """The undisturbed fit on Dask; equal to the fit in memory."""
-    fit = MarginPursuitClassifier().fit(lazy(make_rows), LABELS)
-    assert_same(fit, MarginPursuitClassifier().fit(ROWS, LABELS))
+    fit = classifier().fit(lazy(make_rows), LABELS)
+    assert_same(fit, classifier().fit(ROWS, LABELS))
     return fit
 
 
@@ -112,15 +116,15 @@ def test_fit_equals_the_fit_in_memory(client, kind):
         rows = rows.persist()
     if kind == "derived":
         rows = 2 * rows / 2
-    assert_same(MarginPursuitClassifier().fit(rows, y), MarginPursuitClassifier().fit(X, y))
+    assert_same(classifier().fit(rows, y), classifier().fit(X, y))
 
 
 def test_labels_and_weights_on_dask(client):
     X, y = cancer()
     y, weights = np.array(["benign", "malignant"])[y], np.random.default_rng(0).random(len(y))
-    expected = MarginPursuitClassifier(class_weight="balanced").fit(X, y, weights)
+    expected = classifier(class_weight="balanced").fit(X, y, weights)
     lazily = [da.from_array(a, chunks=150) for a in (X, y, weights)]
-    ours = MarginPursuitClassifier(class_weight="balanced").fit(*lazily)
+    ours = classifier(class_weight="balanced").fit(*lazily)
     assert_same(ours, expected)
     assert_array_equal(ours.predict(lazily[0]).compute(), expected.predict(X))
 
@@ -129,7 +133,7 @@ def test_without_a_client_blocks_are_loaded_in_this_process():
     X, y = cancer()
     with dask.config.set(scheduler="synchronous"):
         rows = da.from_array(X, chunks=(100, 30))
-        assert_same(MarginPursuitClassifier().fit(rows, y), MarginPursuitClassifier().fit(X, y))
+        assert_same(classifier().fit(rows, y), classifier().fit(X, y))
 
 
 def test_unknown_chunk_sizes_empty_blocks_and_blocks_of_one_class(client):
@@ -141,8 +145,8 @@ def test_unknown_chunk_sizes_empty_blocks_and_blocks_of_one_class(client):
     lazily = da.from_array(wanted, chunks=100)
     rows, labels = rows[lazily], labels[lazily]  # block 2 of 6 is empty
     assert np.isnan(rows.shape[0])
-    ours = MarginPursuitClassifier().fit(rows, labels)
-    assert_same(ours, MarginPursuitClassifier().fit(X[wanted], y[wanted]))
+    ours = classifier().fit(rows, labels)
+    assert_same(ours, classifier().fit(X[wanted], y[wanted]))
     assert_array_equal(ours.predict(rows).compute(), ours.predict(X[wanted]))
 
 
@@ -151,9 +155,9 @@ def test_data_frames(client):
     pd = pytest.importorskip("pandas")
     X, y = cancer()
     frame = dd.from_pandas(pd.DataFrame(X), npartitions=3)
-    expected = MarginPursuitClassifier().fit(X, y)
+    expected = classifier().fit(X, y)
     for rows in (frame, frame.values):
-        ours = MarginPursuitClassifier().fit(rows, y)
+        ours = classifier().fit(rows, y)
         assert_same(ours, expected)
         assert_allclose(ours.decision_function(rows).compute(), ours.decision_function(X))
 
@@ -174,7 +178,7 @@ def test_predictions_are_lazy(client, tmp_path, expected):
 
 def test_predictions_of_several_classes_and_wrong_columns(client):
     X, y = load_digits(return_X_y=True)
-    for model in (MarginPursuitClassifier(), MarginPursuitClassifierCV(cv=2, scales=[1.0])):
+    for model in (classifier(), MarginPursuitClassifierCV(cv=2, scales=[1.0])):
         model.fit(X, y)
         rows = da.from_array(X, chunks=(600, 20))
         assert model.decision_function(rows).shape == (len(y), 10)
@@ -214,7 +218,7 @@ def test_selection(client, monkeypatch):
 
 
 def test_partial_fit_uses_blocks_as_batches(client):
-    ours, expected = MarginPursuitClassifier(), MarginPursuitClassifier()
+    ours, expected = classifier(), classifier()
     ours.partial_fit(lazy(make_rows), da.from_array(LABELS, chunks=700), classes=[0, 1])
     for k in range(N_BLOCKS):
         rows = slice(500 * k, 500 * (k + 1))
@@ -227,7 +231,7 @@ def test_partial_fit_uses_blocks_as_batches(client):
 def test_one_task_per_block_and_pass(client, tmp_path):
     log = tmp_path / "loads"
     client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.transition_log.clear())
-    fit = MarginPursuitClassifier().fit(lazy(partial(logged_rows, log=str(log))), LABELS)
+    fit = classifier().fit(lazy(partial(logged_rows, log=str(log))), LABELS)
     assert (
         client.run_on_scheduler(partial(count_tasks, name="apply_to_block"))
         == N_BLOCKS * fit.n_passes_
@@ -250,7 +254,7 @@ def test_a_fit_takes_at_most_twelve_rounds(client, n_columns):
     score = X @ rng.normal(size=n_columns)
     y = score - np.median(score) + 0.5 * score.std() * rng.normal(size=len(X)) > 0
     blocks = as_blocks(da.from_array(X, chunks=(1000, -1)))
-    fit = MarginPursuitClassifier.as_published().fit(blocks, da.from_array(y))
+    fit = published().fit(blocks, da.from_array(y))
     assert blocks.n_rounds > fit.n_passes_  # margins take several rounds
     assert 1 + blocks.n_rounds <= 12  # one for y, one per pass, those of margins
 
@@ -262,14 +266,14 @@ def test_results_do_not_depend_on_the_schedule(client, expected):
 
     for seed in range(2):
         rows = lazy(partial(delayed_rows, seed=seed))
-        assert_identical(MarginPursuitClassifier().fit(rows, LABELS), expected)
+        assert_identical(classifier().fit(rows, LABELS), expected)
 
 
 def test_results_are_summed_by_a_tree_reduction(client):
     blocks = dask_blocks.from_dask(lazy(make_rows), DaskPolicy(min_summands=2, max_summands=2))
     client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.transition_log.clear())
-    fit = MarginPursuitClassifier.as_published().fit(blocks, LABELS)
-    assert_same(fit, MarginPursuitClassifier.as_published().fit(ROWS, LABELS))
+    fit = published().fit(blocks, LABELS)
+    assert_same(fit, published().fit(ROWS, LABELS))
     n_sums = client.run_on_scheduler(partial(count_tasks, name="sum_results"))
     assert n_sums >= 6 * fit.n_passes_  # three, two and one sums of six blocks
 
@@ -323,7 +327,7 @@ def test_lost_workers_leave_the_fit_unchanged(client, expected, tmp_path, action
     rows = lazy(partial(logged_rows, log=str(log), seconds=0.05))
     loads = N_BLOCKS * expected.n_passes_ if passes == "all" else N_BLOCKS * passes + 2
     with During(client, log, action, loads):
-        fit = MarginPursuitClassifier().fit(rows, LABELS)
+        fit = classifier().fit(rows, LABELS)
     assert_identical(fit, expected)
     client.wait_for_workers(2, timeout=30)
 
@@ -356,14 +360,14 @@ def broken_rows(k, how):
 )
 def test_errors_name_the_block(client, how, message):
     with pytest.raises((RuntimeError, ValueError, TypeError), match=message):
-        MarginPursuitClassifier().fit(lazy(partial(broken_rows, how=how)), LABELS)
+        classifier().fit(lazy(partial(broken_rows, how=how)), LABELS)
 
 
 def test_blocks_may_differ_in_dtype(client):
     rows = ROWS.copy()
     rows[1500:2000] = rows[1500:2000].astype(np.float32)
-    ours = MarginPursuitClassifier().fit(lazy(partial(broken_rows, how="float32")), LABELS)
-    assert_same(ours, MarginPursuitClassifier().fit(rows, LABELS))
+    ours = classifier().fit(lazy(partial(broken_rows, how="float32")), LABELS)
+    assert_same(ours, classifier().fit(rows, LABELS))
 
 
 def stuck_rows(k, until):
@@ -380,7 +384,7 @@ def test_fit_without_progress_raises_an_error(client, tmp_path):
         n_rows = as_blocks(slow).total(len)  # three blocks per worker take 4.5 s
         assert n_rows == len(ROWS)
         with pytest.raises(TimeoutError, match=r"no task .* for 3 s .* with 2 workers"):
-            MarginPursuitClassifier().fit(lazy(partial(stuck_rows, until=until)), LABELS)
+            classifier().fit(lazy(partial(stuck_rows, until=until)), LABELS)
     until.touch()  # the workers are free again
 
 
@@ -406,20 +410,20 @@ def test_sparse_blocks(client):
     X, y = sparse.csr_array(X), y > 4
     rows = da.from_array(X.toarray(), chunks=(500, 64)).map_blocks(sparse.csr_matrix)
     assert sparse.issparse(rows._meta)
-    expected = MarginPursuitClassifier().fit(X, y)
+    expected = classifier().fit(X, y)
     for blocks in (rows, rows.persist()):
-        assert_same(MarginPursuitClassifier().fit(blocks, y), expected)
+        assert_same(classifier().fit(blocks, y), expected)
     assert_array_equal(expected.predict(rows).compute(), expected.predict(X))
     dense = da.from_array(X.toarray(), chunks=(500, 64))
     undeclared = dense.map_blocks(sparse.csr_matrix, meta=np.empty((0, 0)))
     with pytest.raises(TypeError, match=r"block \d must be dense .* got sparse"):
-        MarginPursuitClassifier().fit(undeclared, y)
+        classifier().fit(undeclared, y)
 
 
 def test_columns_whose_squares_overflow(client):
     factors = np.where(np.arange(8) == 3, 1e200, 1.0)
-    ours = MarginPursuitClassifier().fit(lazy(make_rows) * factors, LABELS)
-    expected = MarginPursuitClassifier().fit(ROWS * factors, LABELS)
+    ours = classifier().fit(lazy(make_rows) * factors, LABELS)
+    expected = classifier().fit(ROWS * factors, LABELS)
     assert_allclose(ours.coef_, expected.coef_, rtol=1e-10)
 
 
@@ -451,17 +455,17 @@ def test_remote_scheduler_and_its_loss(tmp_path, expected):
             dask.config.set(settings),
             distributed.Client(address) as client,
         ):
-            assert_identical(MarginPursuitClassifier().fit(lazy(make_rows), LABELS), expected)
+            assert_identical(classifier().fit(lazy(make_rows), LABELS), expected)
             rows = lazy(partial(logged_rows, log=str(log), seconds=0.05))
             begin = time.monotonic()
             with (
                 During(client, log, lambda _: worker.kill()),
                 pytest.raises(ConnectionError, match="no worker for 2 s"),
             ):
-                MarginPursuitClassifier().fit(rows, LABELS)
+                classifier().fit(rows, LABELS)
             threading.Timer(1.0, scheduler.kill).start()
             with pytest.raises(ConnectionError, match="scheduler was lost"):
-                MarginPursuitClassifier().fit(rows, LABELS)
+                classifier().fit(rows, LABELS)
             assert time.monotonic() - begin < 30
     finally:
         for process in (worker, scheduler):
@@ -497,7 +501,7 @@ def test_bytes_sent_match_the_formulas(client, monkeypatch):
     monkeypatch.setattr(TaskClient, "map", counted_map)
     monkeypatch.setattr(TaskClient, "result", counted_result)
     blocks = as_blocks(lazy(make_rows))
-    model = MarginPursuitClassifier.as_published(scale=1.0).fit(blocks, LABELS)
+    model = published(scale=1.0).fit(blocks, LABELS)
     fit = Fit(3000, 8, item_bytes=8, block_bytes=32_000, sweeps=model.n_passes_ - 2)
     assert fit.n_blocks == N_BLOCKS
     assert cost(fit, 0).out < sum(sent) < cost(fit, 8192).out
