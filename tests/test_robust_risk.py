@@ -431,3 +431,10 @@ def test_the_objective_of_one_block_is_that_of_the_rounded_hinge():
     margins = np.where(y == 1, 1, -1) * model.decision_function(X)
     hinge = np.mean(np.maximum(1 - margins, 0)) + 0.05 * np.sum(model.coef_**2)
     assert 0 < hinge - model.objective_ < 5.5e-5
+
+
+def test_blocks_of_a_small_table_are_fitted_to_their_rows_alone():
+    """Fits to single blocks use some of the rows, also of the copy that Newton's method reads."""
+    X, y = make_classification(500, 5, flip_y=0.1, random_state=0)
+    model = MedianOfMeansClassifier(n_blocks=25, random_state=0).fit(X, y)
+    assert model.score(X, y) > 0.8

@@ -201,7 +201,9 @@ class Problem:
         """Return the problem restricted to some rows, in memory; others have no weight."""
         tasks, design = self.tasks, self.prepared.design.subset(rows, threads)
         selected = replace(tasks, codes=tasks.codes[..., rows], weights=tasks.weights[:, rows])
-        return replace(self, prepared=replace(self.prepared, design=design), tasks=selected)
+        copied = None if self.prepared.rows is None else self.prepared.rows[rows]
+        prepared = replace(self.prepared, design=design, rows=copied)
+        return replace(self, prepared=prepared, tasks=selected)
 
     def join(self, coef: FloatArray, intercept: FloatArray) -> FloatArray:
         """Return coefficients and intercepts as points, one row per task."""
