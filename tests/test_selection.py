@@ -293,7 +293,17 @@ def test_the_default_penalties_of_sparse_data_are_smaller():
     smallest = [
         min(model.fit(rows, y).cv_results_["param_alpha"]) for rows in (X, sparse.csr_matrix(X))
     ]
-    assert smallest == [1e-6, 1e-7]
+    assert smallest == [1e-6, 0.01 / len(y)]
+
+
+def test_the_default_overconfidences_of_sparse_data_are_zero():
+    X, y = two_classes()
+    model = MarginPursuitClassifierCV(scales=[1.0], alphas=[1e-2], cv=2)
+    values = [
+        set(model.fit(rows, y).cv_results_["param_overconfidence"])
+        for rows in (X, sparse.csr_matrix(X))
+    ]
+    assert values == [{0.0, 1.0}, {0.0}]
 
 
 def test_rows_without_weight_have_no_influence():

@@ -154,10 +154,12 @@ def _solved(problems: list[_Passes]) -> list[Solution]:
 def _run_group(passes: _Passes, group: NDArray[np.intp]) -> _GroupResult:
     """Run the tasks of a group: together, and then each that has not finished alone."""
     problem, n, tols = passes.problem, len(group), passes.tol[group]
-    ascent = _Ascent.start(problem, group)
-    ascent.run(
-        tols if n == 1 else np.maximum(tols, problem.policy.shared_dual_gap), passes.evaluates
-    )
+    ascent, policy = _Ascent.start(problem, group), problem.policy
+    if n == 1:
+        ascent.run(tols, passes.evaluates)
+    else:
+        shared_tols = np.maximum(tols, policy.shared_dual_gap)
+        ascent.run(shared_tols, passes.evaluates, policy.min_shared_dual_tasks)
     n_passes = ascent.n_passes
     coef, intercept, value, gap = ascent.coef, ascent.intercept, ascent.value, ascent.gap
     for k in np.flatnonzero(gap[:n] > tols).tolist() if n > 1 else ():
@@ -300,8 +302,8 @@ class _Ascent:
         """The objective, as it was during the last pass."""
         return np.asarray(self.sums[0])
 
-    def run(self, tols: FloatArray, evaluates: bool) -> None:
-        """Pass over the rows until the gap of every task meets its tolerance.
+    def run(self, tols: FloatArray, evaluates: bool, min_tasks: int = 1) -> None:
+        """Pass over the rows while the gaps of `min_tasks` tasks exceed their tolerances.
 
         The gap of a pass has terms at coefficients that change during the pass, and none of rows
         that are not active. Before the end the gap of all rows is evaluated, always or, unless
@@ -311,11 +313,11 @@ class _Ascent:
         n_active = len(self.rows)
         radius = np.full(len(self.penalty), np.inf)
         while True:
-            if self.n_passes >= self.max_iter or np.all(self.gap[: len(tols)] <= tols):
+            if self._is_finished(tols, min_tasks):
                 if n_active == len(self.rows) and not evaluates:
                     return
                 self._pass(self.rows, radius, is_frozen=True)
-                if self.n_passes >= self.max_iter or np.all(self.gap[: len(tols)] <= tols):
+                if self._is_finished(tols, min_tasks):
                     return
                 n_active, radius = len(self.rows), np.full_like(radius, np.inf)
             self.intercept += self.constant * self.sums[2] / self.penalty
@@ -325,6 +327,10 @@ class _Ascent:
             # objective is p-strongly convex in them.
             ball = np.sqrt(2.0 * np.maximum(self.gap, 0.0) * self._scale / self.penalty)
             radius = self.shrinking * ball
+
+    def _is_finished(self, tols: FloatArray, min_tasks: int) -> bool:
+        n_unfinished = np.count_nonzero(self.gap[: len(tols)] > tols)
+        return bool(self.n_passes >= self.max_iter or n_unfinished < min_tasks)
 
     @property
     def _scale(self) -> FloatArray:
