@@ -287,13 +287,13 @@ def test_bad_parameters(name, value):
         MarginPursuitClassifierCV(**{name: value}).fit(X, y)
 
 
-def test_the_default_penalties_of_sparse_data_are_smaller():
+def test_the_default_penalties_of_sparse_data_follow_the_number_of_rows():
     X, y = two_classes()
     model = MarginPursuitClassifierCV(scales=[1.0], overconfidences=[0.0], cv=2)
     smallest = [
         min(model.fit(rows, y).cv_results_["param_alpha"]) for rows in (X, sparse.csr_matrix(X))
     ]
-    assert smallest == [1e-6, 0.01 / len(y)]
+    assert smallest == pytest.approx([3e-3 / len(y), 0.01 / len(y)])
 
 
 def test_the_default_overconfidences_of_sparse_data_are_zero():

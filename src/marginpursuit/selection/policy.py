@@ -23,8 +23,8 @@ class SelectionPolicy:
 
     # Penalties of sparse rows, times n, in the unit "row", and overconfidences of dense and sparse
     # rows. With these the test errors of reuters, a9a and one class of news20 by TF-IDF are 1.48,
-    # 14.74 and 0.59 % (seed 100), and 1.48, 14.80 and 0.72 % with penalties from 1e-3 to 1e-7 in the
-    # unit "common" and both overconfidences, in 1.3 to 4 times the processor time.
+    # 14.74 and 0.59 % (seed 100). With penalties from 1e-3 to 1e-7 in the unit "common" and both
+    # overconfidences they are 1.48, 14.80 and 0.72 %, in 1.3 to 4 times the processor time.
     sparse_alphas: tuple[float, ...] = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
     dense_overconfidences: tuple[float, ...] = (0.0, 1.0)
     sparse_overconfidences: tuple[float, ...] = (0.0,)
