@@ -179,12 +179,13 @@ def test_solvers_of_the_paper_take_the_exact_link(solver):
     np.testing.assert_array_equal(model.predict_proba(X), exact.predict_proba(X))
 
 
-def test_too_few_distinct_rows_take_the_exact_link():
+def test_too_few_distinct_rows_take_the_link_a_priori():
     X, y = np.repeat(np.arange(6.0), 5)[:, np.newaxis], np.repeat([0, 1], 15)
-    model = MarginPursuitClassifier().fit(X, y)
-    assert model.link_ is None
-    exact = MarginPursuitClassifier(probability="exact").fit(X, y)
-    np.testing.assert_array_equal(model.predict_proba(X), exact.predict_proba(X))
+    model = MarginPursuitClassifier(margin=2.0).fit(X, y)
+    scores = model.decision_function(X)
+    np.testing.assert_array_equal(model.link_.slopes, 1.5)
+    np.testing.assert_allclose(model.predict_proba(X)[:, 1], 1 / (1 + np.exp(-1.5 * scores)))
+    assert model.alpha_ == 0.3 / 30
 
 
 def test_a_stream_keeps_the_link_of_its_exact_fit():

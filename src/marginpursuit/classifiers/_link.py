@@ -34,7 +34,8 @@ first and the last are in one half. The split depends on the content of the rows
 are in the same half, so that a row of weight 2 is split like two copies of it, and neither the
 order of rows and columns nor the names of classes matter, nor do units, signs and origins of dense
 columns, unless different rows have equal norms. A class with fewer than four distinct rows belongs
-to both halves, with half its weight, and is not scored.
+to both halves, with half its weight, and is not scored. Without two classes that are scored, the
+slopes of the link are the mean of the prior.
 """
 
 from collections.abc import Callable, Sequence
@@ -110,6 +111,11 @@ class FittedLink:
         kind = _BinaryLogLoss if n_classes == 2 else _LogLoss
         loss = kind(pieces, target, weights / weights.sum(), *prior, float(count))
         return cls(margin, _minimised(loss, slope_bounds) / margin, threshold)
+
+    @classmethod
+    def a_priori(cls, margin: float, mean: float = 3.0) -> "FittedLink":
+        """Return the link without any held-out score: all slopes have the mean of the prior."""
+        return cls(margin, np.full(4, mean / margin))
 
     def probabilities(self, scores: Any) -> Any:
         """Return probabilities of shape (n_rows, n_classes), in the array library of the scores."""
@@ -417,12 +423,15 @@ def half_fits(
     Returns
     -------
     list of HalfFits
-        One for each factor. Empty where fewer than two classes have four distinct rows (with
-        several labels, fewer than four rows are distinct), or the solver fits no folds.
+        One for each factor. Where fewer than two classes have four distinct rows (with several
+        labels, fewer than four rows are distinct) there are no fits: one element has the factor 1,
+        the link a priori and the start. Empty where the solver fits no folds.
     """
-    posed = _HalfProblem.pose(design, data, problem, factors, policy or HalfFitPolicy())
-    if posed is None or solver not in FOLD_SOLVERS:
+    if solver not in FOLD_SOLVERS:
         return []
+    posed = _HalfProblem.pose(design, data, problem, factors, policy or HalfFitPolicy())
+    if posed is None:
+        return _without_halves(data, problem)
     return posed.results(FOLD_SOLVERS[solver].solve_folds(posed.problem, posed.tol), data)
 
 
@@ -433,9 +442,17 @@ def solve_with_half_fits(
     assert isinstance(solver, ConcurrentSolver)
     posed = _HalfProblem.pose(design, data, problem, (1.0,), HalfFitPolicy())
     if posed is None:
-        return solver.solve(problem), []
+        return solver.solve(problem), _without_halves(data, problem)
     solution, halves = solver.solve_both(problem, posed.problem, posed.tol)
     return solution, posed.results(halves, data)
+
+
+def _without_halves(data: TrainingData, problem: Problem) -> list[HalfFits]:
+    """Return the link a priori, in place of half fits; one for each label of several."""
+    link: Any = FittedLink.a_priori(problem.tasks.losses[0].margin)
+    if isinstance(data.labels, LabelSets):
+        link = (link,) * data.labels.n_classes
+    return [HalfFits(1.0, link, np.inf, problem.start)]
 
 
 def _link_of(

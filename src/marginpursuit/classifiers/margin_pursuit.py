@@ -164,10 +164,10 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
         - "held_out": a monotone link with four slopes, fitted to held-out scores. The rows are
           split by content into two halves, and a fit to each half scores the other. The half fits
           share passes, and one fit starts at the other: together they cost about as much as the fit
-          itself. Probabilities are strictly inside (0, 1), and the most probable class is
-          the prediction. With fewer than two classes of four distinct rows, and for the solvers
-          "steepest" and "stochastic", the exact link is used. `partial_fit` keeps the link of its
-          last exact fit.
+          itself. Probabilities are strictly inside (0, 1), and the most probable class is the
+          prediction. With fewer than two classes of four distinct rows the logit is 3/γ times the
+          score. The solvers "steepest" and "stochastic" use the exact link. `partial_fit` keeps the
+          link of its last exact fit.
         - "exact": the link of the loss. It returns P(y | x) if the score minimises the expected
           loss over all functions; no link follows from the loss for a linear score on few rows.
         - None: no probabilities, and no half fits but those that choose the penalty.
