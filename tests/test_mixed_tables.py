@@ -180,6 +180,12 @@ def test_missing_numbers_are_imputed_with_an_indicator():
     assert scale == pytest.approx(np.std([1, 3, 3, 100]))
 
 
+def test_infinite_numbers_are_missing():
+    matrix = TableVectoriser().fit_transform(pd.DataFrame({"a": [1.0, np.inf, 3.0] * 9}))
+    assert matrix.shape == (27, 2)
+    assert np.isfinite(matrix).all()
+
+
 def test_differences_and_new_values():
     frame = mixed_table().drop(columns="status")
     vectoriser = TableVectoriser(drop=["customer"]).fit(frame)
@@ -221,6 +227,27 @@ def test_typed_frames_and_text_frames_agree():
     a, b = TableVectoriser(), TableVectoriser()
     np.testing.assert_allclose(a.fit_transform(text), b.fit_transform(typed), rtol=1e-6)
     np.testing.assert_allclose(a.transform(typed), a.transform(text), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("cells", "n_features"),
+    [
+        (["1e300", "-1e300", "1", "2"], 2),
+        ([[1, 2], [3], [4]], 3),
+        (["\ud800", "b", "c"], 3),
+        ([1, "two", None, 3.5], 4),
+        (["<script>", "&", '"'], 3),
+        ([True, None, False], 3),
+    ],
+)
+def test_odd_cells(cells, n_features):
+    """Numbers whose squares overflow are missing; everything else is text at worst."""
+    frame = pd.DataFrame({"a": pd.Series(cells * 9, dtype=object)})
+    vectoriser = TableVectoriser()
+    matrix = vectoriser.fit_transform(frame)
+    assert matrix.shape == (len(frame), n_features)
+    assert np.isfinite(matrix).all()
+    np.testing.assert_array_equal(vectoriser.transform(frame), matrix)
 
 
 def test_arrays_polars_and_equal_names():

@@ -185,7 +185,7 @@ def _infer_typed(name: str, series: Any, kind: str | None) -> Column:
         return Column(name, "number", "numbers")
     if types.is_timedelta64_dtype(series):
         return Column(name, "number", "durations in seconds")
-    return Column(name, "category", f"{series.nunique()} values")
+    return Column(name, "category", f"{len(set(cells_as_text(series).tolist()) - {''})} values")
 
 
 def _drop_uninformative(column: Column, series: Any, kind: str | None) -> Column:
@@ -194,7 +194,7 @@ def _drop_uninformative(column: Column, series: Any, kind: str | None) -> Column
         return column
     if column.n_missing == len(series):
         return replace(column, kind="dropped", reason="no values")
-    if not column.n_missing and series.nunique() == 1:
+    if not column.n_missing and len(set(cells_as_text(series).tolist())) == 1:
         return replace(column, kind="dropped", reason="one value")
     is_complete = column.kind == "number" and not column.n_missing
     if is_complete and is_identifier(column.name, parse(series, column)):
@@ -270,7 +270,8 @@ def _parse_numbers(series: Any, column: Column) -> NDArray[np.float64]:
         if column.decimal != ".":
             cells = cells.str.replace(column.decimal, ".", regex=False)
         found = pandas.to_numeric(cells, errors="coerce").to_numpy(np.float64)
-    return np.where(np.isfinite(found), found, np.nan)
+    # Squares of larger numbers overflow in the standardisation.
+    return np.where(np.abs(found) < 1e150, found, np.nan)
 
 
 def _missing(cells: Any, kind: Kind) -> NDArray[np.bool_]:

@@ -303,7 +303,11 @@ class TableVectoriser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _parsed(self, frame: Any) -> Any:
         """Return the cells of the used columns as numbers, dates or text."""
         pandas = optional("pandas")
-        cells = {column.name: parse(frame[column.name], column) for column in self.used_columns}
+        cells = {}
+        for column in self.used_columns:
+            values = parse(frame[column.name], column)
+            is_text = column.kind in ("category", "text")
+            cells[column.name] = pandas.Series(values, frame.index, object) if is_text else values
         return pandas.DataFrame(cells, index=frame.index)
 
     def _encoder(self, parsed: Any) -> ColumnTransformer:
