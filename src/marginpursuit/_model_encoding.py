@@ -378,7 +378,8 @@ def _value_error(
 def _probability_error(model: Any) -> str | None:
     """Return the reason why a model cannot compute probabilities; None if it can."""
     # Fits of the margin loss have all of these; other classifiers have none.
-    required = {"scale_", "multi_class_"} if hasattr(model, "predict_proba") else set()
+    required = {"scale_", "multi_class_"} if hasattr(model, "multi_class") else {"link_"}
+    required = required if hasattr(model, "predict_proba") else set()
     if hasattr(model, "link"):  # a search: its own link, or that of the best fit
         required.add("link_" if model.link == "fitted" else "best_estimator_")
     missing = sorted(name for name in required if getattr(model, name, None) is None)

@@ -14,6 +14,7 @@ from marginpursuit._kernels.coordinates import Terms
 from marginpursuit._threads import Threads, single_threaded_blas, usable_threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import TrainingData
+from marginpursuit.classifiers._held_out import PROBABILITY
 from marginpursuit.classifiers._kernel_expansion import KERNEL_PARAMETERS, KernelClassifier
 from marginpursuit.classifiers._parameters import (
     CLASS_WEIGHT,
@@ -54,6 +55,7 @@ PARAMETERS: dict[str, Allowed] = {
     "max_iter": whole(1),
     "tol": number("in (0, 1)", lambda x: 0 < x < 1),
     "class_weight": CLASS_WEIGHT,
+    "probability": PROBABILITY,
     "n_threads": whole(1, None),
     "random_state": RANDOM_STATE,
     "verbose": whole(0, False, True),
@@ -120,6 +122,7 @@ class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: i
         self.n_iter_ = max(fit.n_iter for fit in fits)
         self._keep(fits)
         self._warn(fits)
+        self._fit_link(data)
         report.finish()
         return self
 

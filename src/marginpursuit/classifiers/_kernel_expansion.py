@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import LinearClassifier, TrainingData
+from marginpursuit.classifiers._held_out import HeldOutProbabilityMixin
 from marginpursuit.classifiers._parameters import Allowed, number, whole
 
 # The parameters of each kernel, as scikit-learn names them.
@@ -37,7 +38,7 @@ KERNEL_PARAMETERS = {
 }
 
 
-class KernelClassifier(LinearClassifier):
+class KernelClassifier(HeldOutProbabilityMixin, LinearClassifier):
     """Base of the classifiers that are linear in the feature space of a kernel.
 
     A subclass has the parameters `kernel`, `gamma`, `degree` and `coef0`. Where `_is_linear` it

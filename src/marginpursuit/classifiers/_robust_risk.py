@@ -8,6 +8,7 @@ import numpy as np
 
 from marginpursuit._threads import Threads, usable_threads
 from marginpursuit.classifiers._base import TrainingData
+from marginpursuit.classifiers._held_out import PROBABILITY
 from marginpursuit.classifiers._parameters import CLASS_WEIGHT, FLAG, number, one_of, whole
 from marginpursuit.classifiers._progress import Reporter
 from marginpursuit.classifiers._separate import SeparateClassifier
@@ -24,6 +25,7 @@ ALLOWED = {
     "max_iter": whole(1),
     "tol": number("in (0, 1)", lambda x: 0 < x < 1),
     "class_weight": CLASS_WEIGHT,
+    "probability": PROBABILITY,
     "n_threads": whole(1, None),
     "verbose": whole(0, False, True),
 }

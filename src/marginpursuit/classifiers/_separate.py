@@ -9,13 +9,14 @@ from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
 from marginpursuit.classifiers._base import LinearClassifier, TrainingData
+from marginpursuit.classifiers._held_out import HeldOutProbabilityMixin
 from marginpursuit.classifiers._parameters import Allowed, check_parameters
 from marginpursuit.classifiers._progress import warn
 from marginpursuit.design import Linear
 from marginpursuit.solvers import Solution, Status
 
 
-class SeparateClassifier(LinearClassifier):
+class SeparateClassifier(HeldOutProbabilityMixin, LinearClassifier):
     """Base of the classifiers that fit one class against the rest, one problem at a time."""
 
     _allowed: ClassVar[dict[str, Allowed]]
@@ -46,6 +47,7 @@ class SeparateClassifier(LinearClassifier):
             except FloatingPointError:
                 with self._rescaled(data) as rescaled:
                     self._fit(rescaled)
+        self._fit_link(data)
         return self
 
     @abstractmethod

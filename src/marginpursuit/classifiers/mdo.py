@@ -10,6 +10,7 @@ from sklearn.utils.validation import has_fit_parameter
 from marginpursuit._threads import Threads, usable_threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import TrainingData
+from marginpursuit.classifiers._held_out import PROBABILITY
 from marginpursuit.classifiers._margins import Margins
 from marginpursuit.classifiers._parameters import CLASS_WEIGHT, FLAG, Allowed, number, whole
 from marginpursuit.classifiers._progress import Reporter
@@ -66,6 +67,12 @@ class MDOClassifier(SeparateClassifier):
         Stop where five steps together lower the objective by less than `tol` times its value.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes; "balanced" gives all classes the same total weight.
+    probability : "held_out" or None, default=None
+        Where probabilities come from. "held_out" fits two more estimators, each to half of the
+        rows, and a monotone link to the scores that they give the other half, as in
+        :class:`MarginPursuitClassifier`; the fit then takes about twice as long. None: there is no
+        `predict_proba`. No exact link is offered: the minimiser of this objective over all
+        functions does not determine P(y | x).
     n_threads : int or None, default=None
         The number of threads; by default one for each processor. Results do not depend on it.
     verbose : int, default=0
@@ -95,6 +102,8 @@ class MDOClassifier(SeparateClassifier):
         Steps; of the class that took most.
     status_ : str
         How the fit ended.
+    link_ : FittedLink
+        The link, with ``probability="held_out"``.
     n_features_in_ : int
         The number of features.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -130,6 +139,7 @@ class MDOClassifier(SeparateClassifier):
         "max_iter": whole(1),
         "tol": number("in (0, 1)", lambda x: 0 < x < 1),
         "class_weight": CLASS_WEIGHT,
+        "probability": PROBABILITY,
         "n_threads": whole(1, None),
         "verbose": whole(0, False, True),
     }
@@ -146,6 +156,7 @@ class MDOClassifier(SeparateClassifier):
         max_iter: int = 1000,
         tol: float = 1e-4,
         class_weight: Any = None,
+        probability: str | None = None,
         n_threads: int | None = None,
         verbose: int = 0,
     ) -> None:
@@ -158,6 +169,7 @@ class MDOClassifier(SeparateClassifier):
         self.max_iter = max_iter
         self.tol = tol
         self.class_weight = class_weight
+        self.probability = probability
         self.n_threads = n_threads
         self.verbose = verbose
 

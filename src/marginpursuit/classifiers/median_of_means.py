@@ -51,6 +51,12 @@ class MedianOfMeansClassifier(RobustRiskClassifier):
         than `tol` times its value.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes; "balanced" gives all classes the same total weight.
+    probability : "held_out" or None, default=None
+        Where probabilities come from. "held_out" fits two more estimators, each to half of the
+        rows, and a monotone link to the scores that they give the other half, as in
+        :class:`MarginPursuitClassifier`; the fit then takes about twice as long. None: there is no
+        `predict_proba`. No exact link is offered: the minimiser of this objective over all
+        functions does not determine P(y | x).
     n_threads : int or None, default=None
         The number of threads; by default one for each processor. Results do not depend on it.
     random_state : int, RandomState instance or None, default=None
@@ -78,6 +84,8 @@ class MedianOfMeansClassifier(RobustRiskClassifier):
         The number of iterations; the maximum over classes.
     status_ : str
         How the fit ended.
+    link_ : FittedLink
+        The link, with ``probability="held_out"``.
     n_features_in_ : int
         The number of features.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -126,6 +134,7 @@ class MedianOfMeansClassifier(RobustRiskClassifier):
         max_iter: int = 100,
         tol: float = 1e-4,
         class_weight: Any = None,
+        probability: str | None = None,
         n_threads: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
@@ -137,6 +146,7 @@ class MedianOfMeansClassifier(RobustRiskClassifier):
         self.max_iter = max_iter
         self.tol = tol
         self.class_weight = class_weight
+        self.probability = probability
         self.n_threads = n_threads
         self.random_state = random_state
         self.verbose = verbose

@@ -62,6 +62,12 @@ class ODMClassifier(DistributionClassifier):
         The duality gap, relative to the objective, at which the solver stops.
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes; "balanced" gives all classes the same total weight.
+    probability : "held_out" or None, default=None
+        Where probabilities come from. "held_out" fits two more estimators, each to half of the
+        rows, and a monotone link to the scores that they give the other half, as in
+        :class:`MarginPursuitClassifier`; the fit then takes about twice as long. None: there is no
+        `predict_proba`. No exact link is offered: the minimiser of this objective over all
+        functions does not determine P(y | x).
     n_threads : int or None, default=None
         The number of threads in the linear case; by default one for each processor.
     random_state : int, RandomState instance or None, default=None
@@ -91,6 +97,8 @@ class ODMClassifier(DistributionClassifier):
         The relative duality gap of each problem.
     n_iter_ : int
         The number of iterations of the solver; the maximum over classes.
+    link_ : FittedLink
+        The link, with ``probability="held_out"``.
     n_features_in_ : int
         The number of features.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -138,6 +146,7 @@ class ODMClassifier(DistributionClassifier):
         max_iter: int = 1000,
         tol: float = 1e-6,
         class_weight: Any = None,
+        probability: str | None = None,
         n_threads: int | None = None,
         random_state: Any = None,
         verbose: int = 0,
@@ -154,6 +163,7 @@ class ODMClassifier(DistributionClassifier):
         self.max_iter = max_iter
         self.tol = tol
         self.class_weight = class_weight
+        self.probability = probability
         self.n_threads = n_threads
         self.random_state = random_state
         self.verbose = verbose

@@ -1,0 +1,78 @@
+"""Probabilities of classifiers that fit no folds in shared passes: two more fits, one to each half.
+
+The rows are split as for :class:`~marginpursuit.MarginPursuitClassifier` (`_link.py`). An estimator
+with the same parameters is fitted to each half and scores the other; a link is fitted to these
+held-out scores.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from marginpursuit.classifiers._base import ProbabilityMixin
+from marginpursuit.classifiers._input import TrainingData
+from marginpursuit.classifiers._link import FittedLink, HalfFitPolicy, Halves
+from marginpursuit.classifiers._margins import Margins
+from marginpursuit.classifiers._parameters import one_of
+from marginpursuit.design import design_for, take_rows
+
+#: The values of the parameter `probability`.
+PROBABILITY = one_of(["held_out"]).or_none()
+
+
+class HeldOutProbabilityMixin(ProbabilityMixin):
+    """The parameter `probability`, "held_out" or None, of a linear or kernel classifier."""
+
+    probability: str | None
+    classes_: Any
+
+    def _fit_link(self, data: TrainingData, policy: HalfFitPolicy | None = None) -> None:
+        """Set `link_` if probabilities are asked for; `data` is the checked input of the fit.
+
+        The knots of the link are at ± the median of the absolute held-out scores, or the mean of
+        the medians of several classes.
+        """
+        if self.probability is None:
+            return
+        policy = HalfFitPolicy() if policy is None else policy
+        codes, weights = data.labels.codes, data.weights
+        halves = Halves.of(_keys(data), codes, weights, policy.min_distinct_rows)
+        if halves is None:
+            raise ValueError(
+                f'probability="held_out" needs at least {policy.min_distinct_rows} distinct rows '
+                "of each of two classes. Set probability=None."
+            )
+        pairs = zip(halves.weights, halves.held_out, strict=True)
+        scores = [self._half_scores(data, own, held_out) for own, held_out in pairs]
+        rows = np.concatenate([np.flatnonzero(held_out) for held_out in halves.held_out])
+        order = np.argsort(rows)
+        rows, joined = rows[order], np.concatenate(scores)[order]
+        counts, max_rows = data.n_samples * weights[rows], policy.max_link_rows
+        absolute = Margins(np.abs(joined), counts, data.count, 1.0)
+        level = float(absolute.quantiles((0.5,)).mean()) or 1.0
+        self.link_ = FittedLink.fit(joined, codes[rows], counts, level, max_rows=max_rows)
+
+    def _half_scores(self, data: TrainingData, weights: Any, held_out: Any) -> Any:
+        """Fit the rows of positive weight; return the scores, (n_rows, n_problems), of others."""
+        train, test = np.flatnonzero(weights > 0), np.flatnonzero(held_out)
+        rows, others = (take_rows(data.matrix, some) for some in (train, test))
+        if getattr(self, "_is_precomputed", False):  # the kernel with the rows of the half
+            rows, others = rows[:, train], others[:, train]
+        parameters = self.get_params(deep=False)  # type: ignore[attr-defined]
+        known = {"probability": None, "class_weight": None, "verbose": 0, "checkpoints": None}
+        changes = {name: value for name, value in known.items() if name in parameters}
+        half: Any = type(self)(**(parameters | changes))
+        counts = 0.5 * data.n_samples * weights[train]
+        half.fit(rows, self.classes_[data.labels.codes[train]], sample_weight=counts)
+        return half.decision_function(others).reshape(len(test), -1)
+
+    def _fitted_link(self) -> Callable[[Any], Any]:
+        return self.link_.probabilities
+
+
+def _keys(data: TrainingData) -> tuple[Any, ...]:
+    """Return a random projection of the rows, equal for equal rows, by which they are ordered."""
+    normal = np.random.default_rng(0).standard_normal((data.matrix.shape[1], 1))
+    with design_for(data.matrix) as design:
+        return (np.asarray(design.scores(normal, np.zeros(1)))[:, 0],)
