@@ -273,9 +273,10 @@ def test_demo_shows_four_tables_and_names_the_report(run):
     pytest.importorskip("skrub")
     lines = run("demo", "-o", "out", "--repeats", "1").stdout.splitlines()
     names = ["breast_cancer", "breast_cancer, 5 % leverage outliers", "customers", "messages"]
-    assert [line.partition(": Take ")[0] for line in lines[:7:2]] == names
-    assert "MarginPursuitClassifierCV instead of LogisticRegression: -" in lines[3]
-    assert ": better. p = " in lines[3]
+    assert [line.partition(": Take ")[0] for line in lines[:10:3]] == names
+    assert "MarginPursuitClassifierCV instead of LogisticRegression: -" in lines[4]
+    assert ": better. p = " in lines[4]
+    assert all(line.startswith("  Why: ") for line in lines[2:12:3])
     assert any("marginpursuit reproduce --quick" in line for line in lines)
     assert lines[-1] == f"report at {Path('out/report.html').resolve()}"
     kept = Run.load("out")

@@ -61,17 +61,15 @@ def _answer(found: list[tuple[SetResult, Recommendation]]) -> dict[str, Any]:
 def _print_comparison(found: list[tuple[SetResult, Recommendation]]) -> None:
     """Print the recommendations, then the tables."""
     for data, recommendation in found:
-        say(_recommendation_text(data.name, recommendation), as_json=False)
+        say(_recommendation_text(data, recommendation), as_json=False)
     for data, recommendation in found:
         _print_table(data, recommendation)
 
 
-def _recommendation_text(name: str, recommendation: Recommendation) -> str:
-    """Say which method to take, how much better it is and how sure that is."""
-    lines = [f"{name}: {recommendation.headline}"]
-    if recommendation.reason:
-        lines.append(f"  {recommendation.reason}")
-    return "\n".join(lines)
+def _recommendation_text(data: SetResult, recommendation: Recommendation) -> str:
+    """Say which method to take, how much better it is, how sure that is, and why."""
+    lines = [f"{data.name}: {recommendation.headline}", recommendation.reason, data.why]
+    return "\n  ".join(line for line in lines if line)
 
 
 def _recommendation_dict(data: SetResult, recommendation: Recommendation) -> dict[str, Any]:
@@ -82,6 +80,7 @@ def _recommendation_dict(data: SetResult, recommendation: Recommendation) -> dic
         "baseline": data.baseline,
         "method": None if method is None else method.name,
         "text": f"{recommendation.headline} {recommendation.reason}".strip(),
+        "why": data.why,
     }
 
 

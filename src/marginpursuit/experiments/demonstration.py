@@ -94,8 +94,8 @@ def _parts() -> tuple[_Part, ...]:
         ),
         _Part(
             "breast_cancer",
-            "Each training row has a bounded influence on the fit, so that corrupted rows change "
-            "little. " + clean.description,
+            "Why: each training row has a bounded influence on the fit, so that corrupted rows "
+            "change it little. " + clean.description,
             *known,
             contamination=Contamination("leverage", 0.05),
         ),

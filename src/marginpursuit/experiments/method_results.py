@@ -186,6 +186,22 @@ class Explanation:
     n_label_issues: int
     n_resamples: int  # fits of the bootstrap; 0 without standard errors
 
+    @property
+    def sentence(self) -> str:
+        """The three most important effects, and the number of suspicious labels, in words."""
+        first = self.coefficients[:3]
+        if not first:
+            return ""
+        several = len({part.label for part in self.coefficients}) > 1
+        effects = [
+            f"{part.feature} ({'raises' if part.effect > 0 else 'lowers'}"
+            f"{f' {part.label}' if several else ''})"
+            for part in first
+        ]
+        subject = "the scores depend" if several else f"the score of {first[0].label} depends"
+        labels = f" {self.n_label_issues} labels look wrong." if self.n_label_issues else ""
+        return f"Why: {subject} most on {', '.join(effects)}.{labels}"
+
 
 @dataclass(frozen=True, slots=True)
 class SetResult:
@@ -203,3 +219,11 @@ class SetResult:
     baseline: str | None = None  # the method that the others are compared with
     columns: tuple[str, ...] = ()  # what the table step decided about each column
     explanation: Explanation | None = None  # of the method of this library that ranks best
+
+    @property
+    def why(self) -> str:
+        """What the predictions depend on; without an explanation, a description that tells why."""
+        if self.explanation is not None:
+            return self.explanation.sentence
+        first = self.description.partition(". ")[0]
+        return f"{first.rstrip('.')}." if first.startswith("Why: ") else ""

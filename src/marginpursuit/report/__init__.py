@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from marginpursuit.experiments.method_results import Explanation, MethodResult, SetResult
+from marginpursuit.experiments.method_results import MethodResult, SetResult
 from marginpursuit.experiments.paired_differences import Recommendation, recommend
 from marginpursuit.experiments.runs import Run
 from marginpursuit.experiments.scoring import SCORINGS
@@ -72,7 +72,6 @@ def _describe(result: SetResult) -> dict[str, Any]:
     return {
         "result": result,
         "recommendation": recommendation,
-        "why": _why(result.explanation),
         "confusions": _confusions(result, recommendation),
         "done": done,
         "marks": {method.name: _mark(result, recommendation, method) for method in done},
@@ -92,23 +91,6 @@ def _describe(result: SetResult) -> dict[str, Any]:
 def _course_order(method: MethodResult) -> tuple[bool, bool]:
     """Order methods: the search, then others with a margin level, then all others."""
     return method.name != "MarginPursuitClassifierCV", "margin" not in method.settings
-
-
-def _why(explanation: Explanation | None, most: int = 3) -> str:
-    """Return the most important effects in words; empty without an explanation."""
-    if explanation is None or not explanation.coefficients:
-        return ""
-    first = explanation.coefficients[:most]
-    several = len({part.label for part in explanation.coefficients}) > 1
-    effects = [
-        f"{part.feature} ({'raises' if part.effect > 0 else 'lowers'}"
-        f"{f' {part.label}' if several else ''})"
-        for part in first
-    ]
-    subject = "the scores" if several else f"the score of {first[0].label}"
-    issues = explanation.n_label_issues
-    labels = f" {issues} labels look wrong." if issues else ""
-    return f"Why: {subject} depend{'' if several else 's'} most on {', '.join(effects)}.{labels}"
 
 
 def _confusions(result: SetResult, recommendation: Recommendation) -> list[MethodResult]:
