@@ -122,6 +122,7 @@ class InputChecks:
                 f"{type(self).__name__} needs samples of at least 2 classes with positive weight; "
                 f"got 1 class: {present}"
             )
+        _warn_of_lost_digits(data.matrix)
         single = self.classes_[sizes == 1].tolist()
         if single:
             warn(f"a single sample is not enough to learn a class from; classes with one: {single}")
@@ -196,7 +197,10 @@ class InputChecks:
                 f"{self.class_weight}"
             )
         count = min(total * largest, float(np.finfo(np.float64).max))
-        return TrainingData(matrix, labels, weights / total, count)
+        weights = weights / total
+        # Products of smaller weights underflow: they count as zero.
+        weights = xp.where(weights < 1e-100, xp.zeros_like(weights), weights)
+        return TrainingData(matrix, labels, weights, count)
 
     def _class_factors(self, codes: Any, weights: Any) -> FloatArray:
         """Return the factor of each class according to `class_weight`."""
@@ -336,6 +340,8 @@ def checked_matrix(X: Any) -> Any:
         array = np.asarray(X)
         if not _holds_numbers(array):
             raise ValueError(f"X must hold numbers, not text or dates; got dtype {array.dtype}")
+        if array.dtype == np.longdouble and array.dtype.itemsize > 8:
+            return _as_double(array)
         return X if isinstance(X, np.ndarray) else array
     name, count = max(Counter(names).items(), key=lambda item: item[1], default=("", 0))
     if count > 1:
@@ -349,6 +355,38 @@ def checked_matrix(X: Any) -> Any:
                 f"{dtype}"
             )
     return X
+
+
+def _as_double(array: NDArray[Any]) -> FloatArray:
+    """Convert numbers of extended precision; refuse those beyond the largest double."""
+    with np.errstate(over="ignore"):
+        double = array.astype(np.float64)
+    if np.any(np.isinf(double) & np.isfinite(array)):
+        largest = float(np.finfo(np.float64).max)
+        raise OverflowError(
+            f"X must hold numbers up to {largest:.1e}, the largest double; got extended precision "
+            "with larger ones. Choose another unit of the columns."
+        )
+    return double
+
+
+def _warn_of_lost_digits(matrix: Any, n_rows: int = 256) -> None:
+    """Warn of dense columns that vary by less than the rounding error of their mean.
+
+    The first rows are enough: an offset is common to all.
+    """
+    if not isinstance(matrix, np.ndarray) or matrix.dtype.kind != "f":
+        return
+    with np.errstate(all="ignore"):
+        low, high = matrix[:n_rows].min(axis=0), matrix[:n_rows].max(axis=0)
+        rounding = len(matrix) * float(np.finfo(np.float64).eps) * np.maximum(-low, high)
+        lost = np.flatnonzero((high > low) & (high - low <= rounding)).tolist()
+    if lost:
+        names = ", ".join(map(str, lost[:5])) + ", ..." * (len(lost) > 5)
+        warn(
+            f"columns {names} of X vary by less than the rounding error of their mean, and count "
+            "as constant. Subtract their offset."
+        )
 
 
 def _holds_numbers(values: Any) -> bool:

@@ -237,7 +237,10 @@ class Design(ABC):
     ) -> tuple[Standardisation, FloatArray]:
         """Return weighted means and deviations, and the Gram matrix under the same weights."""
         mean, second_moment = self._moments(weights, centred=centred, diagonal=False)
-        standardisation = self._standardisation_of(mean, np.diagonal(second_moment))
+        variance = np.diagonal(second_moment)
+        if self.is_sparse:  # a Gram matrix that is centred after its sum loses digits
+            variance = self._squares(weights, mean)
+        standardisation = self._standardisation_of(mean, variance)
         return standardisation, standardisation.second_moment(second_moment)
 
     @_quiet
@@ -321,9 +324,8 @@ class Design(ABC):
         return mean, (self._squares if diagonal else self._gram)(weights, mean)
 
     def _standardisation_of(self, mean: FloatArray, variance: FloatArray) -> Standardisation:
-        # A deviation below the rounding error of the mean is that of a constant column. Sparse rows
-        # are centred after they are squared, which loses half the digits.
-        summation = 1e-7 if self.is_sparse else self.n_rows * float(np.finfo(np.float64).eps)
+        # A deviation below the rounding error of the mean is that of a constant column.
+        summation = self.n_rows * float(np.finfo(np.float64).eps)
         is_constant = variance <= (max(summation, self.value_rounding) * mean) ** 2
         constant, varying = np.flatnonzero(is_constant), variance[~is_constant]
         largest = self._largest(constant) if len(constant) else np.zeros(0)

@@ -232,12 +232,7 @@ class MatrixDesign(Design):
     def _squares(self, weights: FloatArray, mean: FloatArray) -> FloatArray:
         """Return the weighted sum of (x - mean)²."""
         if self.is_sparse:
-            total = np.zeros(self.n_columns)
-            for span, chunk in self.chunks(0, self.n_rows):
-                own = weights[span]
-                total += own @ chunk.multiply(chunk) - 2.0 * mean * (own @ chunk)
-                total += own.sum() * mean**2
-            return total
+            return self._sparse_squares(weights, mean)
         totals = np.zeros((len(self.blocks), self.n_columns))
         weights = np.ascontiguousarray(weights)
 
@@ -247,6 +242,21 @@ class MatrixDesign(Design):
 
         list(self.threads.map(run, self.blocks))
         return np.asarray(totals.sum(axis=0))
+
+    def _sparse_squares(self, weights: FloatArray, mean: FloatArray) -> FloatArray:
+        """Sum weight · (x - mean)² over the stored elements, and mean² over the others.
+
+        Elements are centred before they are squared: no digits cancel where the mean is large.
+        """
+        n_columns, total = self.n_columns, np.zeros(self.n_columns)
+        stored, n_stored = np.zeros(n_columns), np.zeros(n_columns, dtype=np.intp)
+        for span, chunk in self.chunks(0, self.n_rows):
+            indices, own = chunk.indices, np.repeat(weights[span], np.diff(chunk.indptr))
+            total += np.bincount(indices, own * (chunk.data - mean[indices]) ** 2, n_columns)
+            stored += np.bincount(indices, own, n_columns)
+            n_stored += np.bincount(indices, minlength=n_columns)
+        others = np.maximum(weights.sum() - stored, 0.0)
+        return np.asarray(total + np.where(n_stored < self.n_rows, others * mean**2, 0.0))
 
     def _fold_moments(self, weights: FloatArray, mean: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return sums of x - mean and of its square, under the weights of each fold."""

@@ -1,0 +1,75 @@
+"""Numbers at the ends of what floats hold: a result, or an error or warning that says why not."""
+
+import numpy as np
+import pytest
+from convergence_problems import Case, Objective
+from scipy import sparse
+from test_convergence import OPTIONS, rows
+
+from marginpursuit import MarginPursuitClassifier, classifiers
+from marginpursuit.design import design_for
+
+ESTIMATORS = [
+    getattr(classifiers, name) for name in classifiers.__all__ if name.endswith("Classifier")
+]
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).max == np.finfo(float).max, reason="is a double")
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_extended_precision_beyond_the_largest_double(estimator):
+    X, y = rows(60, 4)
+    X = X.astype(np.longdouble)
+    X[0, 0] = np.longdouble("1e4000")
+    with pytest.raises(OverflowError, match="largest double; got extended precision"):
+        estimator().fit(X, y)
+
+
+def test_extended_precision_is_converted():
+    X, y = rows(60, 4)
+    wide, plain = (MarginPursuitClassifier().fit(Z, y) for Z in (X.astype(np.longdouble), X))
+    np.testing.assert_array_equal(wide.coef_, plain.coef_)
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_weights_of_all_magnitudes(estimator):
+    X, y = rows(60, 4)
+    weights = np.logspace(-322, 300, 60)
+    weights[0] = 5e-324
+    try:
+        model = estimator().fit(X, y, sample_weight=weights)
+    except OverflowError as error:  # of a parameter that does not suit ten rows
+        assert "Set a smaller beta" in str(error)
+    else:
+        assert np.all(np.isfinite(model.decision_function(X)))
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_an_offset_that_hides_the_columns_is_reported(estimator):
+    X, y = rows(60, 4)
+    if estimator is classifiers.LDMClassifier:
+        with pytest.raises(OverflowError, match="lost in rounding"), pytest.warns(UserWarning):
+            estimator().fit(X + 1e15, y)
+        return
+    with pytest.warns(UserWarning, match=r"columns 0, 1, 2, 3 of X vary by less than.*Subtract"):
+        estimator().fit(X + 1e15, y)
+
+
+@pytest.mark.parametrize("shift", [1e3, 1e6, 1e7])
+def test_objective_of_sparse_rows_with_an_offset(shift):
+    X, y = rows(200, 5)
+    stored, parameters = sparse.csr_matrix(X + shift), OPTIONS | {"alpha_unit": "standardised"}
+    model = MarginPursuitClassifier(**parameters).fit(stored, y)
+    objective = Objective(Case(stored, y, None, parameters, ""), model.alpha_)
+    (value,) = objective.values(model.coef_, model.intercept_)
+    assert model.objective_ == pytest.approx(float(value), rel=1e-6)
+    assert model.score(stored, y) > 0.9
+
+
+def test_squares_of_sparse_columns_with_zeros_and_weights():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(300, 6)) * (rng.random((300, 6)) < [0.05, 0.3, 0.9, 1.0, 1.0, 0.0])
+    X[:, 4] += 1e6
+    weights = rng.random(300)
+    mean = rng.normal(size=6) + [0, 0, 0, 0, 1e6, 0]
+    found = design_for(sparse.csr_matrix(X), None)._squares(weights, mean)
+    np.testing.assert_allclose(found, weights @ (X - mean) ** 2, rtol=1e-12)
