@@ -315,6 +315,7 @@ def _passes_all_checks(X: Any, y: Any, max_classes: int = 10) -> bool:
         type(X) is np.ndarray
         and type(y) is np.ndarray
         and X.dtype.kind == "f"
+        and X.dtype.itemsize <= 8
         and X.dtype.isnative
         and X.ndim == 2
         and min(X.shape) > 0
