@@ -1,5 +1,7 @@
 """Numbers at the ends of what floats hold: a result, or an error or warning that says why not."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 from convergence_problems import Case, Objective
@@ -46,13 +48,13 @@ def test_weights_of_all_magnitudes(estimator):
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_an_offset_that_hides_the_columns_is_reported(estimator):
     X, y = rows(60, 4)
+    is_refused = estimator is classifiers.LDMClassifier
+    refused = (
+        pytest.raises(OverflowError, match="lost in rounding") if is_refused else nullcontext()
+    )
     message = r"columns 0, 1, 2, 3 of X vary by less than.*Subtract"
-    with pytest.warns(UserWarning, match=message):
-        if estimator is classifiers.LDMClassifier:
-            with pytest.raises(OverflowError, match="lost in rounding"):
-                estimator().fit(X + 1e15, y)
-        else:
-            estimator().fit(X + 1e15, y)
+    with pytest.warns(UserWarning, match=message), refused:
+        estimator().fit(X + 1e15, y)
 
 
 @pytest.mark.parametrize("shift", [1e3, 1e6, 1e7])
