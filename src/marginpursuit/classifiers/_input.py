@@ -381,7 +381,8 @@ def _warn_of_lost_digits(matrix: Any, n_rows: int = 256) -> None:
     with np.errstate(all="ignore"):
         low, high = matrix[:n_rows].min(axis=0), matrix[:n_rows].max(axis=0)
         rounding = len(matrix) * float(np.finfo(np.float64).eps) * np.maximum(-low, high)
-        lost = np.flatnonzero((high > low) & (high - low <= rounding)).tolist()
+        is_lost = (high > low) & (high - low <= rounding) & np.isfinite(rounding)
+        lost = np.flatnonzero(is_lost).tolist()
     if lost:
         names = ", ".join(map(str, lost[:5])) + ", ..." * (len(lost) > 5)
         warn(
