@@ -12,7 +12,8 @@ from sklearn.preprocessing import StandardScaler
 
 from marginpursuit import MarginPursuitClassifier, load_model, save_model
 from marginpursuit.blocks import Blocks
-from marginpursuit.classifiers._link import FittedLink, Halves
+from marginpursuit.classifiers._half_fits import Halves
+from marginpursuit.classifiers._link import FittedLink
 from marginpursuit.model_files import ModelFileError
 
 RNG = np.random.default_rng(0)

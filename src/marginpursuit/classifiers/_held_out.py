@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from marginpursuit.classifiers._base import ProbabilityMixin
+from marginpursuit.classifiers._half_fits import HalfFitPolicy, Halves
 from marginpursuit.classifiers._input import TrainingData
-from marginpursuit.classifiers._link import FittedLink, HalfFitPolicy, Halves
+from marginpursuit.classifiers._link import FittedLink
 from marginpursuit.classifiers._margins import Margins
 from marginpursuit.classifiers._parameters import one_of
 from marginpursuit.design import design_for, take_rows

@@ -14,15 +14,14 @@ from marginpursuit._namespaces import to_numpy
 from marginpursuit._threads import Threads, usable_threads
 from marginpursuit.classifiers._base import ProbabilityMixin, TrainingData
 from marginpursuit.classifiers._checkpoint import Checkpoint
-from marginpursuit.classifiers._input import class_totals
-from marginpursuit.classifiers._link import (
+from marginpursuit.classifiers._half_fits import (
     HalfFits,
-    exact_probabilities,
     half_fits,
-    label_probabilities,
     penalty_factors,
     solve_with_half_fits,
 )
+from marginpursuit.classifiers._input import class_totals
+from marginpursuit.classifiers._link import exact_probabilities, label_probabilities
 from marginpursuit.classifiers._parameters import (
     CLASS_WEIGHT,
     FLAG,

@@ -1,0 +1,319 @@
+"""Half fits: held-out scores of a single fit, for its link and the choice of its penalty.
+
+The scores of a fit to its own rows are too far from zero: the link is fitted to
+*held-out* scores. The rows are split into two halves by their content, and each half scores the
+other. Both halves are folds of one problem over the data as they are prepared for the fit to all
+rows, in shared passes. Their penalty is twice its own: each half has half the rows. Where a penalty
+is to be chosen, both halves are fitted at several, and the fit to all rows starts at the mean of
+the half fits whose held-out log-loss is least. Otherwise the half fits start at the fit to all
+rows; those of a solver without warm starts are solved next to it, in the same threads.
+
+**The split.** The rows of a class are ordered by their norm and, where norms are equal, by a random
+projection with a fixed seed, both rounded to float32. Of four distinct rows in this order, the
+first and the last are in one half. The split depends on the content of the rows alone: equal rows
+are in the same half, so that a row of weight 2 is split like two copies of it, and neither the
+order of rows and columns nor the names of classes matter, nor do units, signs and origins of dense
+columns, unless different rows have equal norms. A class with fewer than four distinct rows belongs
+to both halves, with half its weight, and is not scored. Without two classes that are scored, the
+slopes of the link are the mean of the prior.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marginpursuit._namespaces import to_numpy
+from marginpursuit._validation import FloatArray
+from marginpursuit.classifiers._input import TrainingData
+from marginpursuit.classifiers._link import FittedLink, thinning
+from marginpursuit.design import Design, Linear, Standardisation
+from marginpursuit.solvers import FOLD_SOLVERS, ConcurrentSolver, Problem, Solution, Solver
+from marginpursuit.tasks import Labels, LabelSets
+
+
+@dataclass(frozen=True, slots=True)
+class HalfFitPolicy:
+    """Thresholds of the half fits."""
+
+    tol: float = 1e-3  # relative suboptimality of a half fit
+    max_iter: int = 100
+    min_distinct_rows: int = 4  # of a class, so that each half has two
+    max_link_rows: int = 1 << 14  # held-out rows to which the four slopes are fitted
+    max_label_link_rows: int = 1 << 11  # likewise of each of several labels, which are many
+
+    #: The penalty "auto" is one of these multiples of 0.3/n, where there are fewer rows per column
+    #: than this: with more, the best penalty depends on the data less (docs/choosing.md).
+    factors: tuple[float, ...] = (1.0, 10.0 / 3.0, 10.0)
+    max_rows_per_column: float = 32.0
+    #: Coefficients of all classes up to which there is a choice: six fits of as many take 250 MB.
+    max_coefficients: int = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class Halves:
+    """Which rows are fitted and held out by each of the two half fits."""
+
+    weights: FloatArray  # (2, n_rows), of the fits; each row sums to one
+    held_out: NDArray[np.bool_]  # (2, n_rows)
+
+    @classmethod
+    def of(
+        cls,
+        keys: tuple[FloatArray, ...],
+        codes: NDArray[np.intp],
+        weights: FloatArray,
+        min_distinct_rows: int = 4,
+        min_classes: int = 2,
+    ) -> "Halves | None":
+        """Split the rows; None unless `min_classes` have enough distinct rows to be scored.
+
+        `keys` are numbers for each row by which the rows of a class are ordered, in float32; a key
+        decides where all keys before it are equal.
+        """
+        used = np.flatnonzero(weights > 0)
+        columns: list[NDArray[Any]] = [codes[used], *(key[used].astype(np.float32) for key in keys)]
+        order = np.lexsort(columns[::-1])
+        is_new = np.zeros(len(used), dtype=bool)
+        is_new[:1] = True
+        for column in columns:
+            is_new[1:] |= column[order][1:] != column[order][:-1]
+        place = np.empty(len(used), dtype=np.intp)  # of each row among the distinct ones
+        place[order] = np.cumsum(is_new) - 1
+        code = columns[0][order][is_new]
+        n_distinct = np.bincount(code)
+        is_split = n_distinct >= min_distinct_rows
+        if np.count_nonzero(is_split) < min_classes:
+            return None
+        first = np.concatenate([[0], np.cumsum(n_distinct)[:-1]])
+        # 0, 1, 1, 0 and so on: both halves have about the same mean of the first key.
+        half = (np.arange(len(code)) - first[code] + 1) // 2 % 2
+        fitted = np.zeros((2, len(weights)))
+        held_out = np.zeros((2, len(weights)), dtype=bool)
+        for number in range(2):
+            held_out[number, used] = (is_split[code] & (half != number))[place]
+            fitted[number, used] = np.where(is_split[code], half == number, 0.5)[place]
+        fitted *= weights
+        fitted /= fitted.sum(axis=1, keepdims=True)
+        return cls(fitted, held_out)
+
+    def thinned(self, step: int) -> "Halves":
+        """Return the same fits, with one of `step` held-out rows, in the order of the rows."""
+        rows = np.flatnonzero(self.held_out.any(axis=0))
+        kept = np.zeros_like(self.held_out)
+        kept[:, rows[::step]] = self.held_out[:, rows[::step]]
+        return Halves(self.weights, kept)
+
+
+@dataclass(frozen=True, slots=True)
+class _HalfProblem:
+    """The half fits of a problem at multiples of its penalty, as folds of one problem."""
+
+    problem: Problem
+    halves: Halves
+    step: int  # held-out rows of which the link uses one
+    max_link_rows: int
+    factors: tuple[float, ...]
+    policy: HalfFitPolicy
+
+    @classmethod
+    def pose(
+        cls,
+        design: Design,
+        data: TrainingData,
+        problem: Problem,
+        factors: tuple[float, ...],
+        policy: HalfFitPolicy,
+    ) -> "_HalfProblem | None":
+        """Split the rows; None where fewer than two classes have four distinct rows.
+
+        Rows with several labels are split as if they were of one class.
+        """
+        codes, weights = (to_numpy(x) for x in (data.labels.strata, data.weights))
+        min_classes, max_rows = 2, policy.max_link_rows
+        if isinstance(data.labels, LabelSets):
+            min_classes, max_rows = 1, policy.max_label_link_rows
+        keys, min_rows = _split_keys(design, problem), policy.min_distinct_rows
+        halves = Halves.of(keys, codes, weights, min_rows, min_classes)
+        if halves is None:
+            return None
+        step = thinning(int(np.count_nonzero(halves.held_out)), max_rows)
+        halves = halves.thinned(step)
+        posed = _half_problem(problem, halves, factors, policy)
+        return cls(posed, halves, step, max_rows, factors, policy)
+
+    @property
+    def tol(self) -> FloatArray:
+        """The relative suboptimality of each task."""
+        return np.full(len(self.problem.tasks), self.policy.tol)
+
+    def results(self, solution: Solution, data: TrainingData) -> "list[HalfFits]":
+        """Fit the link to the held-out scores, for each factor."""
+        prepared, n_factors = self.problem.prepared, len(self.factors)
+        coef, intercept = prepared.standardisation.to_data(solution.linear)
+        # Columns of the scores: those of both halves for the first factor, then for the next.
+        n_scores = intercept.size // (2 * n_factors)
+        half = np.tile(np.repeat([0, 1], n_scores), n_factors)
+        parts = prepared.design.held_out_scores(coef, intercept, self.halves.held_out, half)
+        by_factor = [np.split(part, n_factors, axis=1) for part in parts]
+        scores = [np.concatenate(both) for both in zip(*by_factor, strict=True)]
+        rows = [np.flatnonzero(held_out) for held_out in self.halves.held_out]
+        order = np.argsort(np.concatenate(rows))  # the order of the rows, however they are split
+        kept = np.concatenate(rows)[order]
+        counts = self.step * data.n_samples * to_numpy(data.weights)[kept]
+        labels, margin = data.on_host().labels.take(kept), self.problem.tasks.losses[0].margin
+        found = []
+        for k, factor in enumerate(self.factors):
+            link, log_loss = _link_of(scores[k][order], labels, counts, margin, self.max_link_rows)
+            both = [x.reshape(*x.shape[:-1], n_factors, 2, n_scores) for x in solution.linear]
+            mean = (both[0][:, k].mean(axis=1), both[1][k].mean(axis=0))
+            found.append(HalfFits(factor, link, log_loss, mean))
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class HalfFits:
+    """Two half fits at a multiple of the penalty of a problem."""
+
+    factor: float
+    link: FittedLink | tuple[FittedLink, ...]  # one for each of several labels
+    log_loss: float  # of the held-out rows, with the link; the mean over several labels
+    linear: Linear  # the mean of both fits, in the coordinates of the prepared data
+
+
+def half_fits(
+    design: Design,
+    data: TrainingData,
+    problem: Problem,
+    solver: str,
+    factors: tuple[float, ...] = (1.0,),
+    policy: HalfFitPolicy | None = None,
+) -> list[HalfFits]:
+    """Fit both halves of the rows at multiples of a penalty, in shared passes.
+
+    Parameters
+    ----------
+    design : Design
+        The rows as they came.
+    data : TrainingData
+        Labels, and the weights of the fit.
+    problem : Problem
+        The problem of the fit to all rows. The half fits begin at its start.
+    solver : str
+        The solver that prepared it.
+    factors : tuple of float
+        The multiples.
+    policy : HalfFitPolicy, optional
+        Thresholds.
+
+    Returns
+    -------
+    list of HalfFits
+        One for each factor. Where fewer than two classes have four distinct rows (with several
+        labels, fewer than four rows are distinct) there are no fits: one element has the factor 1,
+        the link a priori and the start. Empty where the solver fits no folds.
+    """
+    if solver not in FOLD_SOLVERS:
+        return []
+    posed = _HalfProblem.pose(design, data, problem, factors, policy or HalfFitPolicy())
+    if posed is None:
+        return _without_halves(data, problem)
+    return posed.results(FOLD_SOLVERS[solver].solve_folds(posed.problem, posed.tol), data)
+
+
+def solve_with_half_fits(
+    design: Design, data: TrainingData, problem: Problem, solver: Solver
+) -> tuple[Solution, list[HalfFits]]:
+    """Solve a problem and its half fits in the same threads, by a `ConcurrentSolver`."""
+    assert isinstance(solver, ConcurrentSolver)
+    posed = _HalfProblem.pose(design, data, problem, (1.0,), HalfFitPolicy())
+    if posed is None:
+        return solver.solve(problem), _without_halves(data, problem)
+    solution, halves = solver.solve_both(problem, posed.problem, posed.tol)
+    return solution, posed.results(halves, data)
+
+
+def _without_halves(data: TrainingData, problem: Problem) -> list[HalfFits]:
+    """Return the link a priori, in place of half fits; one for each label of several."""
+    link: Any = FittedLink.a_priori(problem.tasks.losses[0].margin)
+    if isinstance(data.labels, LabelSets):
+        link = (link,) * data.labels.n_classes
+    return [HalfFits(1.0, link, np.inf, problem.start)]
+
+
+def _link_of(
+    scores: FloatArray, labels: Labels, counts: FloatArray, margin: float, max_rows: int
+) -> tuple[FittedLink | tuple[FittedLink, ...], float]:
+    """Return the link of held-out scores and its log-loss; links of labels, and their mean."""
+    if isinstance(labels, LabelSets):
+        found = [
+            _link_of(scores[:, [k]], Labels(1 * labels.is_positive(k), 2), counts, margin, max_rows)
+            for k in range(labels.n_classes)
+        ]
+        links, losses = zip(*found, strict=True)
+        return links, float(np.mean(losses))
+    link = FittedLink.fit(scores, labels.codes, counts, margin, max_rows=max_rows)
+    likelihoods = link.probabilities(scores)[np.arange(len(scores)), labels.codes]
+    return link, -float(np.average(np.log(likelihoods), weights=counts))
+
+
+def penalty_factors(
+    data: TrainingData, problem: Problem, solver: str, policy: HalfFitPolicy | None = None
+) -> tuple[float, ...]:
+    """Return the multiples of the default penalty from which half fits choose.
+
+    There are none where a choice costs more than it gains: with many rows for each column, or
+    another solver than "newton" and "gram", whose Gram matrix all half fits share.
+    """
+    policy = HalfFitPolicy() if policy is None else policy
+    n_columns = data.matrix.shape[1]
+    is_large = problem.start[0].size > policy.max_coefficients
+    is_costly = is_large or solver not in ("newton", "gram")
+    if is_costly or data.n_samples >= policy.max_rows_per_column * n_columns:
+        return ()
+    return policy.factors
+
+
+def _split_keys(design: Design, problem: Problem) -> tuple[FloatArray, FloatArray]:
+    """Return norms and a random projection of the rows as they came, equal for equal rows.
+
+    The columns of dense rows are standardised. Solvers of sparse or wide rows may have replaced the
+    columns, so these are not used.
+    """
+    prepared = problem.prepared
+    standardisation = prepared.standardisation
+    if prepared.design is not design:
+        standardisation = Standardisation.identity(design.n_columns)
+        if not design.is_sparse:
+            weights, centred = problem.tasks.weights[0, :], prepared.fit_intercept
+            standardisation = design.standardisation(weights, centred=centred)
+    normal = np.random.default_rng(0).standard_normal((design.n_columns, 1))
+    projection: Any = design.scores(normal, np.zeros(1), standardisation)
+    norms = np.asarray(to_numpy(design.row_norms(standardisation)), dtype=np.float64)
+    return norms, np.asarray(to_numpy(projection), dtype=np.float64)[:, 0]
+
+
+def _half_problem(
+    problem: Problem, halves: Halves, factors: tuple[float, ...], policy: HalfFitPolicy
+) -> Problem:
+    """Return the problem of all half fits: the tasks of both halves, factor by factor."""
+    prepared, tasks, n_fits = problem.prepared, problem.tasks, 2 * len(factors)
+    repeated = replace(
+        tasks,
+        weights=prepared.design.place(halves.weights),
+        positive=np.tile(tasks.positive, n_fits),
+        fold=np.tile(np.repeat([0, 1], len(tasks)), len(factors)),
+        losses=n_fits * tasks.losses,
+    )
+    return replace(
+        problem,
+        prepared=replace(prepared, unit=np.repeat(prepared.unit, 2, axis=0)),
+        tasks=repeated,
+        alphas=2.0 * np.outer(factors, np.tile(problem.alphas, 2)).ravel(),
+        start=(np.tile(problem.start[0], n_fits), np.tile(problem.start[1], n_fits)),
+        max_iter=min(problem.max_iter, policy.max_iter),
+        tol=policy.tol,
+        report=None,
+        keep=None,
+    )
