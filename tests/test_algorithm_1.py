@@ -9,6 +9,7 @@ from solver_problems import make
 from marginpursuit import MarginPursuitClassifier
 from marginpursuit.losses import MarginLoss, influence
 from marginpursuit.solvers import SOLVERS, margin_pursuit_descent
+from marginpursuit.solvers.steepest import _remaining_decrease, checked_rows
 
 
 def drawn(n=60, d=3, seed=0):
@@ -145,3 +146,25 @@ def test_refuses_invalid_arguments(wrong, message):
     arguments = {"X": X, "y": y, "margin": 1.0, "n_steps": 2} | wrong
     with pytest.raises(ValueError, match=message):
         margin_pursuit_descent(arguments.pop("X"), arguments.pop("y"), **arguments)
+
+
+@pytest.mark.parametrize("n_steps", [3, 8, 21])
+@pytest.mark.parametrize("ratio", [0.3, 0.9])
+def test_remaining_decrease_is_the_rest_of_a_geometric_series(n_steps, ratio):
+    decreases = 5.0 * ratio ** np.arange(n_steps)[:, np.newaxis]
+    rest = 5.0 * ratio**n_steps / (1 - ratio)
+    assert_allclose(_remaining_decrease(decreases), [rest], rtol=1e-12)
+
+
+def test_remaining_decrease_without_a_ratio_is_the_last_one():
+    """One step, or decreases that do not fall: the ratio is one half."""
+    assert_array_equal(_remaining_decrease(np.array([[3.0]])), [3.0])
+    assert_array_equal(_remaining_decrease(np.array([[1.0], [2.0], [4.0]])), [4.0])
+    assert_array_equal(_remaining_decrease(np.array([[1.0], [0.0]])), [0.0])
+
+
+def test_weights_must_have_one_entry_for_each_row_and_a_positive_one():
+    X, y = drawn(4)
+    for weights in (np.ones(3), np.zeros(4)):
+        with pytest.raises(ValueError, match="sample_weight must have shape"):
+            checked_rows(X, y, weights)
