@@ -7,7 +7,7 @@ looked up in the folder MARGINPURSUIT_DATA; a benchmark without its data is skip
 
     python benchmarks/run.py [section ...]
 
-The sections `selection`, `table` and `contamination` are also programs with options.
+The sections `selection`, `text`, `table` and `contamination` are also programs with options.
 """
 
 import argparse
@@ -25,6 +25,7 @@ import stochastic
 import sweeps
 import table
 import tables
+import text
 from common import write_results
 
 SECTIONS = {
@@ -37,6 +38,7 @@ SECTIONS = {
     "intercepts": intercepts.run,
     "distribution": distribution.run,
     "selection": selection.run,
+    "text": text.run,
     "scale": scale.run,
     "cluster": cluster.run,
 }

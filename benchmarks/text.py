@@ -1,0 +1,288 @@
+"""Time of fits and searches on sparse data, against the fastest peers.
+
+    python benchmarks/text.py [--seed 0] [--repeats 5] [--no-searches]
+
+Needs an idle machine: ours and the peers use two threads. Packages in `OPTIONAL` are compared where
+they are installed.
+"""
+
+import argparse
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import problems
+from common import table, write_results
+from scipy import sparse
+from sklearn.feature_extraction.text import TfidfTransformer
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.svm import LinearSVC
+
+from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
+
+THREADS = 2
+LONG = 5.0  # seconds
+GRID = {"C": [10.0**k for k in range(-3, 4)]}
+OPTIONAL = ("snapml", "sklearnex", "liblinear", "glum")
+
+Make = Callable[[], Any]
+
+
+class Work(NamedTuple):
+    """A data set, and how many times as fast as each peer a fit and a search are to be."""
+
+    dataset: str
+    positive: int | None = None
+    is_tfidf: bool = False
+    fit_target: float = 1.0
+    search_target: float | None = None
+
+
+WORKS = {
+    "reuters": Work("reuters", search_target=5.0),
+    "a9a": Work("a9a", fit_target=5.0),
+    "news20, one class, counts": Work("news20", 0),
+    "news20, one class, TF-IDF": Work("news20", 0, is_tfidf=True, search_target=5.0),
+    "news20, 20 classes, counts": Work("news20", fit_target=2.0),
+    "news20, 20 classes, TF-IDF": Work("news20", is_tfidf=True, fit_target=2.0, search_target=5.0),
+}
+
+
+class Split(NamedTuple):
+    """Training and test rows."""
+
+    X: Any
+    y: Any
+    X_test: Any
+    y_test: Any
+
+
+def split(work: Work, seed: int) -> Split:
+    """Return training and test rows, three to one, in float64, which all peers accept."""
+    data = problems.dataset(work.dataset)
+    y = data.y if work.positive is None else (data.y == work.positive).astype(int)
+    X, X_test, y, y_test = train_test_split(
+        sparse.csr_matrix(data.X, dtype=np.float64), y, stratify=y, random_state=seed
+    )
+    if work.is_tfidf:
+        transformer = TfidfTransformer().fit(X)
+        X, X_test = transformer.transform(X), transformer.transform(X_test)
+    return Split(X, y, X_test, y_test)
+
+
+def peers(n_classes: int, n_columns: int) -> dict[str, Make]:
+    """Return the peers of a fit that are installed, with default parameters and two threads.
+
+    glum forms the matrix of second derivatives: with the 8,315 columns of reuters it takes minutes.
+    """
+    found: dict[str, Make] = {"LinearSVC": LinearSVC}
+    if n_classes == 2:
+        found["LogisticRegression"] = LogisticRegression
+    if find_spec("snapml"):
+        import snapml
+
+        found["snapml SVM"] = partial(snapml.SupportVectorMachine, n_jobs=THREADS)
+        found["snapml logistic"] = partial(snapml.LogisticRegression, n_jobs=THREADS)
+    if find_spec("sklearnex") and n_classes == 2:
+        from sklearnex.linear_model import LogisticRegression as IntelLogistic
+
+        found["scikit-learn-intelex logistic"] = IntelLogistic
+    if find_spec("liblinear") and n_classes == 2:
+        found["liblinear-multicore"] = LiblinearMulticore
+    if find_spec("glum") and n_classes == 2 and n_columns <= 1000:
+        from glum import GeneralizedLinearRegressor
+
+        glum = partial(GeneralizedLinearRegressor, family="binomial", l1_ratio=0.0, alpha=1e-4)
+        found["glum, alpha 1e-4"] = partial(GlumClassifier, glum)
+    return found
+
+
+class LiblinearMulticore:
+    """The dual solver of LIBLINEAR's L2-loss support vector machine in threads (`-s 1 -m 2`)."""
+
+    def fit(self, X: Any, y: Any) -> "LiblinearMulticore":
+        """Fit with a constant feature."""
+        from liblinear.liblinearutil import parameter, problem, train
+
+        self._model = train(problem(y, X, bias=1), parameter(f"-s 1 -m {THREADS} -q"))
+        return self
+
+    def score(self, X: Any, y: Any) -> float:
+        """Return the accuracy."""
+        from liblinear.liblinearutil import predict
+
+        return float(np.mean(np.asarray(predict([], X, self._model, "-q")[0]) == y))
+
+
+class GlumClassifier:
+    """A generalised linear model for two classes, thresholded."""
+
+    def __init__(self, make: Make) -> None:
+        self._model = make()
+
+    def fit(self, X: Any, y: Any) -> "GlumClassifier":
+        """Fit to classes 0 and 1."""
+        self._largest = np.max(y)
+        self._model.fit(sparse.csc_matrix(X), (y == self._largest).astype(float))
+        return self
+
+    def score(self, X: Any, y: Any) -> float:
+        """Return the accuracy."""
+        predicted = self._model.predict(sparse.csc_matrix(X)) > 0.5
+        return float(np.mean(predicted == (y == self._largest)))
+
+
+def run(arguments: Sequence[str] = ()) -> Iterator[str]:
+    """Compare fits, then searches, then the memory of a search."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seed", type=int, default=0, help="of the split")
+    parser.add_argument("--repeats", type=int, default=5, help="of each fit, in turn with others")
+    parser.add_argument("--sets", nargs="+", choices=WORKS, default=list(WORKS), metavar="NAME")
+    parser.add_argument("--no-searches", action="store_true")
+    parser.add_argument("--no-fits", action="store_true")
+    chosen = parser.parse_args(arguments)
+    works = {name: WORKS[name] for name in chosen.sets}
+    missing = {w.dataset for w in works.values() if problems.missing(w.dataset)}
+    if missing:
+        yield f"Missing, not run: {', '.join(sorted(missing))}."
+    works = {name: work for name, work in works.items() if work.dataset not in missing}
+    if not chosen.no_fits:
+        yield _fits(works, chosen)
+    if not chosen.no_searches:
+        yield _searches({n: w for n, w in works.items() if w.search_target}, chosen.seed)
+        yield _memory(chosen.seed)
+
+
+def _fits(works: dict[str, Work], chosen: argparse.Namespace) -> str:
+    lines = []
+    for name, work in works.items():
+        data = split(work, chosen.seed)
+        methods: dict[str, Make] = {
+            "MarginPursuitClassifier": partial(MarginPursuitClassifier, n_threads=THREADS),
+            "the same, probability=None": partial(
+                MarginPursuitClassifier, n_threads=THREADS, probability=None
+            ),
+            **peers(len(np.unique(data.y)), data.X.shape[1]),
+        }
+        seconds, errors = _measured(methods, data, chosen.repeats)
+        own, *_ = methods
+        for method in methods:
+            ratio = seconds[method] / seconds[own]
+            is_target = method in ("LinearSVC", "LogisticRegression")
+            met = "met" if ratio >= work.fit_target and errors[own] <= errors[method] else "missed"
+            lines.append(
+                (
+                    *(name, method, f"{1e3 * seconds[method]:.1f}", f"{errors[method]:.2f}"),
+                    "" if method == own else f"{ratio:.2f}",
+                    f"{work.fit_target:g}: {met}" if is_target else "",
+                )
+            )
+    absent = [package for package in OPTIONAL if not find_spec(package)]
+    return table(
+        "One fit with default parameters",
+        ("data", "method", "ms", "error, %", "theirs / ours", "target"),
+        lines,
+        f"{THREADS} threads each (LinearSVC and LogisticRegression have one), the median of "
+        f"{chosen.repeats} fits in turn; three quarters of the rows, test error on the rest. Ours "
+        "includes probabilities unless said otherwise. A target is met if ours is so many times "
+        "as fast and its test error is not larger. "
+        + (f"Not installed: {', '.join(absent)}." if absent else ""),
+    )
+
+
+def _measured(
+    methods: dict[str, Make], data: Split, repeats: int
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Return median seconds of fits in turn, and test errors in per cent.
+
+    A method that took more than `LONG` seconds is not repeated.
+    """
+    times: dict[str, list[float]] = {method: [] for method in methods}
+    errors = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(repeats):
+            for method, make in methods.items():
+                if max(times[method], default=0.0) > LONG:
+                    continue
+                start = time.perf_counter()
+                model = make().fit(data.X, data.y)
+                times[method].append(time.perf_counter() - start)
+                if method not in errors:
+                    errors[method] = 100 * (1 - model.score(data.X_test, data.y_test))
+    return {method: float(np.median(own)) for method, own in times.items()}, errors
+
+
+def _searches(works: dict[str, Work], seed: int) -> str:
+    lines = []
+    for name, work in works.items():
+        methods: dict[str, Make] = {
+            "ours": partial(MarginPursuitClassifierCV, n_threads=THREADS),
+            "theirs": partial(GridSearchCV, LinearSVC(), GRID, n_jobs=THREADS),
+        }
+        seconds, errors = _measured(methods, split(work, seed), 1)
+        ratio = seconds["theirs"] / seconds["ours"]
+        is_met = ratio >= (work.search_target or 0) and errors["ours"] <= errors["theirs"]
+        lines.append(
+            (
+                *(name, f"{seconds['ours']:.2f}", f"{errors['ours']:.2f}"),
+                *(f"{seconds['theirs']:.2f}", f"{errors['theirs']:.2f}", f"{ratio:.2f}"),
+                f"{work.search_target:g}: {'met' if is_met else 'missed'}",
+            )
+        )
+    return table(
+        "Search with five folds, against GridSearchCV(LinearSVC(), 7 values of C)",
+        ("data", "ours, s", "error, %", "theirs, s", "error, %", "theirs / ours", "target"),
+        lines,
+        f"{THREADS} threads each: ours in one process, GridSearchCV with n_jobs={THREADS}. Times "
+        "include the refit to all rows.",
+    )
+
+
+def _memory(seed: int) -> str:
+    """Return the peak memory of a search in a process of its own, above that of its data."""
+    work = WORKS["news20, 20 classes, TF-IDF"]
+    if problems.missing(work.dataset):
+        return "Missing, not run: news20."
+    code = f"import text; print(*text.peak_bytes({seed}))"
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(
+        command, cwd=Path(__file__).parent, capture_output=True, text=True, check=True
+    )
+    peak, data, coefficients = (float(x) / 1e6 for x in done.stdout.split())
+    allowed = 3 * data + coefficients
+    return table(
+        "Peak memory of a search on news20, 20 classes, TF-IDF",
+        ("above the data, MB", "X, MB", "coefficients, MB", "3 X + coefficients, MB", "target"),
+        [
+            (
+                *(f"{x:.0f}" for x in (peak, data, coefficients, allowed)),
+                "met" if peak <= allowed else "missed",
+            )
+        ],
+    )
+
+
+def peak_bytes(seed: int) -> tuple[int, int, int]:
+    """Return the growth of the peak of resident memory, and the bytes of X and coefficients."""
+    import resource
+
+    data = split(WORKS["news20, 20 classes, TF-IDF"], seed)
+    MarginPursuitClassifier().fit(data.X[:200, :50], data.y[:200])  # imports
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    model = MarginPursuitClassifierCV(n_threads=THREADS).fit(data.X, data.y)
+    grown = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    stored = data.X.data.nbytes + data.X.indices.nbytes + data.X.indptr.nbytes
+    return grown, stored, model.coef_.nbytes
+
+
+if __name__ == "__main__":
+    write_results("text", run(sys.argv[1:]))
