@@ -37,6 +37,7 @@ bench: $(VENV)/installed
 FUZZ_SECONDS ?= 300
 fuzz: $(VENV)/installed
 	$(BIN)/python -W ignore tests/fuzz_model_files.py --seconds $(FUZZ_SECONDS)
+	MARGINPURSUIT_PROBLEMS=10000 $(BIN)/python -m pytest -q tests/test_convergence_property.py
 
 clean:
 	rm -rf $(VENV) build out .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

@@ -2,8 +2,8 @@
 
 The problems are random (`convergence_problems`): overconfidence, scale, penalty and its unit,
 weights, types, orders, sparse rows, shapes, and columns that are collinear, shifted or scaled. The
-minima are those of a minimiser that uses no code of the library. `N_PROBLEMS` of the environment
-sets their number.
+minima are those of a minimiser that uses no code of the library. The environment variable
+`MARGINPURSUIT_PROBLEMS` sets their number; `make fuzz` takes 10,000.
 """
 
 import os

@@ -181,7 +181,8 @@ def _gaps(
     levels = np.array([float(getattr(loss, "margin", 1.0)) for loss in problem.tasks.losses])
     lengths = levels + np.sqrt(to_numpy(weights) @ scores**2)
     bounds = problem.strong_convexity_bounds(gradients, tasks)
-    return np.asarray(np.minimum(bounds, np.maximum(decreases, np.sqrt(slopes) * lengths)))
+    estimates = np.maximum(decreases, np.sqrt(slopes) * lengths)
+    return np.asarray(np.where(np.isfinite(bounds), bounds, estimates))
 
 
 def _remaining_decrease(decreases: FloatArray) -> FloatArray:
