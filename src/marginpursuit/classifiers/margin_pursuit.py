@@ -184,7 +184,8 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
     max_iter : int, default=1000
         The maximum number of iterations of the solver.
     tol : float, default=1e-6
-        The estimated relative suboptimality at which the solver stops. "steepest" takes all steps.
+        The relative suboptimality, bounded or estimated, at which the solver stops; a fit that ends
+        above it warns. "steepest" takes all steps.
         "stochastic" stops after at least one step for each sample, if the relative change of the
         objective was below `tol` the last two times that the number of steps doubled.
     class_weight : dict, "balanced" or None, default=None
