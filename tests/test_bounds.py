@@ -15,6 +15,7 @@ from marginpursuit.bounds import (
     location_bias_bound,
     location_bound,
     location_stability_bound,
+    margin_bound,
     projection_risk_bound,
 )
 
@@ -23,6 +24,7 @@ RESULTS = [
     location_bound(**location_inputs()),
     location_bias_bound(2.0, variance=1.0, absolute_third=2.0),
     location_stability_bound(100, 1.0),
+    margin_bound([0.5, 1.0], 1.0),
     projection_risk_bound(np.linspace(-0.1, 1.0, 200), 0.1),
     leave_one_out_bound([0.0, 0.5], [1.0, 1.0], 1.0),
     catoni_risk_bound(**complexity_inputs()),
