@@ -23,7 +23,7 @@ from marginpursuit import MarginPursuitClassifier
 
 def test_warm_start_goes_on_from_the_fit_before():
     X, y = CANCER
-    cold = MarginPursuitClassifier(scale=1.0, tol=1e-8).fit(X, y)
+    cold = MarginPursuitClassifier(scale=1.0, tol=1e-8, solver="gram").fit(X, y)
     warm = clone(cold).set_params(warm_start=True).fit(X, y)
     assert warm.n_iter_ == cold.n_iter_
     warm.fit(X, y)
@@ -36,7 +36,7 @@ def test_warm_start_goes_on_from_the_fit_before():
 def test_warm_start_in_the_space_of_the_rows():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(30, 60)), np.arange(30) % 2
-    model = MarginPursuitClassifier(scale=1.0, warm_start=True).fit(X, y)
+    model = MarginPursuitClassifier(scale=1.0, warm_start=True, solver="gram").fit(X, y)
     before = model.coef_.copy()
     assert model.fit(X, y).n_iter_ <= 1
     np.testing.assert_allclose(model.coef_, before, rtol=1e-3, atol=1e-6)

@@ -137,6 +137,15 @@ def test_threads_and_simd_levels_do_not_change_a_fit():
         assert_allclose(value, values[0], rtol=1e-12)
 
 
+def test_a_warm_start_takes_two_iterations():
+    """One whose estimates count only if the next, of the second derivative itself, agree."""
+    X, codes = rows(100, 5)
+    model = MarginPursuitClassifier(solver="newton", warm_start=True, alpha=1e-3).fit(X, codes)
+    before, n_iter = model.objective_, model.n_iter_
+    assert model.fit(X, codes).n_iter_ <= 2 < n_iter
+    assert_allclose(model.objective_, before, rtol=1e-6)
+
+
 def test_a_singular_task_continues_in_gram():
     """Two equal columns without penalty have no unique minimiser."""
     X, codes = rows(50, 2)
