@@ -37,11 +37,11 @@ def draws(name: str, size: int, seeds: range) -> Iterator[tuple[Any, ...]]:
         y = (y == 5).astype(int)
     for seed in seeds:
         order = np.random.default_rng(seed).permutation(len(y))
-        if name == "news20_minilm":
-            chosen = [order[y[order] == k][:size] for k in np.unique(y)]
-            train = np.concatenate(chosen)
-        else:
-            train = order[:size]
+        # Each class in its proportion: some draws of 50 rows would have one row of digit 5.
+        shares = [np.mean(y == k) for k in np.unique(y)]
+        counts = [size if name == "news20_minilm" else round(size * share) for share in shares]
+        pairs = zip(np.unique(y), counts, strict=True)
+        train = np.concatenate([order[y[order] == k][:count] for k, count in pairs])
         test = np.setdiff1d(order, train, assume_unique=True)
         test = np.random.default_rng(seed).permutation(test)[:6000]
         yield X[train], y[train], X[test], y[test]
