@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from convergence_problems import Case, Objective
+from convergence_problems import Case, Objective, draw
 from sklearn.exceptions import ConvergenceWarning
 
 from marginpursuit import MarginPursuitClassifier
@@ -111,3 +111,21 @@ def test_the_hessian_takes_over_where_its_matrix_is_small():
     assert steps_before_hessian(request(300, 50), "gram") is None
     large = policy.max_hessian_size + 1
     assert steps_before_hessian(request(large, large), "lbfgs") is None
+
+
+@pytest.mark.parametrize(("rho", "limit"), [("log_cosh", np.log(2.0)), ("pseudo_huber", 1.0)])
+def test_the_conjugate_at_the_bound_of_the_influence_is_its_limit(rho, limit):
+    """It was NaN, and the duality gap of a fit then zero."""
+    loss = MarginLoss(1.0, 0.3, 0.0, rho)
+    found = loss.conjugate(np.array([loss.influence_bound]))
+    np.testing.assert_allclose(found, 0.3**2 * limit, rtol=1e-6)
+
+
+def test_a_loss_whose_dual_variables_reach_their_bound():
+    case = draw(10038, "gram")
+    model = MarginPursuitClassifier(**case.parameters).fit(case.X, case.y, case.weights)
+    objective = Objective(case, model.alpha_)
+    (value,), (minimum,) = (
+        getattr(objective, name)(model.coef_, model.intercept_) for name in ("values", "minima")
+    )
+    assert value - minimum <= 10 * case.parameters["tol"] * value

@@ -112,6 +112,8 @@ class MarginLoss:
         On a side of weight w it is w times the conjugate at c/w.
         """
         residual = self.influence_inverse(c)
+        # At the bound of the influence the residual is infinite and the conjugate its limit.
+        residual = np.where(np.isinf(residual), 1e7 * self.scale, residual)
         return np.asarray(c * residual - self.rho_function.value(residual, self.scale))
 
     def value(self, margin: ArrayLike) -> Elementwise:
