@@ -90,7 +90,7 @@ def test_each_label_is_fitted_as_by_itself(convert, options):
     weights = np.arange(len(Y)) % 3.0
     # The leverage bound keeps the total weight of each class, which labels do not have.
     model = MarginPursuitClassifier(
-        **options, tol=1e-10, max_iter=20_000, leverage_bound=None, probability="exact"
+        **options, tol=1e-8, max_iter=20_000, leverage_bound=None, probability="exact"
     )
     model.fit(X, Y, weights)
     assert model.coef_.shape == (N_LABELS, X.shape[1])
@@ -123,6 +123,21 @@ def test_held_out_probabilities(convert):
         assert np.all(np.diff(proba[order, k]) >= 0)
     assert label_ranking_average_precision_score(Y[200:], proba[200:]) > 0.75
     assert model.score(X, Y) == np.mean(np.all(model.predict(X) == Y, axis=1))
+
+
+def test_rare_labels_have_a_threshold_of_their_own():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 4))
+    odds = np.exp(2.0 * X[:, :3] - 3.0)
+    Y = (rng.random((3000, 3)) < odds / (1.0 + odds)).astype(int)
+    model = MarginPursuitClassifier().fit(X[:1500], Y[:1500])
+    exact = MarginPursuitClassifier(probability="exact").fit(X[:1500], Y[:1500])
+    assert_allclose(model.coef_, exact.coef_, atol=0.05)
+    thresholds = [link.threshold for link in model.link_]
+    assert_allclose(model.intercept_ + thresholds, exact.intercept_, atol=0.05)
+    for k in range(3):
+        truth = odds[1500:, k] > 1.0
+        assert np.mean(model.predict(X[1500:])[:, k] == truth) > 0.96
 
 
 @pytest.mark.parametrize("rho", ["catoni", "square"])

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import expit
 
 from marginpursuit._namespaces import to_numpy
 from marginpursuit._validation import FloatArray
@@ -245,17 +246,62 @@ def _without_halves(data: TrainingData, problem: Problem) -> list[HalfFits]:
 def _link_of(
     scores: FloatArray, labels: Labels, counts: FloatArray, margin: float, max_rows: int
 ) -> tuple[FittedLink | tuple[FittedLink, ...], float]:
-    """Return the link of held-out scores and its log-loss; links of labels, and their mean."""
+    """Return the link of held-out scores and its log-loss; links of labels, and their mean.
+
+    The link of a label has a threshold: where few rows have a label, its probability is 1/2 at
+    another score than zero.
+    """
     if isinstance(labels, LabelSets):
-        found = [
-            _link_of(scores[:, [k]], Labels(1 * labels.is_positive(k), 2), counts, margin, max_rows)
-            for k in range(labels.n_classes)
-        ]
+        found = []
+        for k in range(labels.n_classes):
+            codes = 1 * labels.is_positive(k)
+            threshold = _threshold(scores[:, k] / margin, codes, counts)
+            shifted = scores[:, [k]] - margin * threshold
+            found.append(_binary_link(shifted, codes, counts, margin, margin * threshold, max_rows))
         links, losses = zip(*found, strict=True)
         return links, float(np.mean(losses))
-    link = FittedLink.fit(scores, labels.codes, counts, margin, max_rows=max_rows)
-    likelihoods = link.probabilities(scores)[np.arange(len(scores)), labels.codes]
+    return _binary_link(scores, labels.codes, counts, margin, 0.0, max_rows)
+
+
+def _binary_link(
+    scores: FloatArray,
+    codes: NDArray[np.intp],
+    counts: FloatArray,
+    margin: float,
+    threshold: float,
+    max_rows: int,
+) -> tuple[FittedLink, float]:
+    """Return the link of scores, less the threshold, and its log-loss."""
+    link = FittedLink.fit(scores, codes, counts, margin, threshold, max_rows=max_rows)
+    likelihoods = link.probabilities(scores)[np.arange(len(scores)), codes]
     return link, -float(np.average(np.log(likelihoods), weights=counts))
+
+
+def _threshold(
+    scores: FloatArray, codes: NDArray[np.intp], counts: FloatArray, limit: float = 0.9
+) -> float:
+    """Return the score, within ± `limit` margins, at which a logistic model has probability 1/2.
+
+    The model is that of Platt: logit p = a u + b with smoothed targets, by Newton steps. Scores are
+    in units of the margin.
+    """
+    weights = counts / counts.sum()
+    n_positive, n_all = float(counts @ codes), float(counts.sum())
+    high, low = (n_positive + 1.0) / (n_positive + 2.0), 1.0 / (n_all - n_positive + 2.0)
+    target = np.where(codes == 1, high, low)
+    rows = np.stack([scores, np.ones_like(scores)])
+    point = np.array([3.0, 0.0])
+    for _ in range(30):
+        proba = expit(point @ rows)
+        gradient = rows @ (weights * (proba - target))
+        curvature = np.maximum(weights * proba * (1.0 - proba), 1e-6 * weights)
+        step = np.linalg.solve((rows * curvature) @ rows.T + 1e-9 * np.eye(2), -gradient)
+        step *= min(1.0, 3.0 / max(1e-100, np.abs(step).max()))
+        point += step
+        if np.abs(step).max() < 1e-8:
+            break
+    slope, offset = max(point[0], 1e-3), point[1]
+    return float(np.clip(-offset / slope, -limit, limit))
 
 
 def penalty_factors(

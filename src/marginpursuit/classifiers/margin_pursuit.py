@@ -85,7 +85,8 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
     If `y` is an indicator matrix, with a column of 0 and 1 for each of several labels, each label
     is a binary problem, and all are fitted in the same passes over the data. Rows are then in
     memory, and `class_weight` is None. A label that all rows have, or none, is predicted for all
-    rows, or none.
+    rows, or none. With ``probability="held_out"`` each label has a threshold, within ± 0.9 γ, at
+    which its held-out probability is 1/2; it is subtracted from the intercept.
 
     Columns are standardised algebraically, without a copy of X. With the default penalty the
     predictions for dense data depend neither on the unit nor on the origin of a column.
@@ -488,6 +489,9 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
         self.margin_statistics_ = margins.statistics(iteration.scale, self._threads)
         self.margin_location_ = self.margin_statistics_.location
         self.coef_, self.intercept_ = coef.T, intercept
+        links = getattr(self, "link_", None)
+        if isinstance(links, tuple):
+            self.intercept_ = intercept - [link.threshold for link in links]
         least = 1e-2 * penalty("auto", data.n_samples)
         is_negligible = request.unit == "column" or request.least_alpha < least
         shape = data.matrix.shape

@@ -74,9 +74,12 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
         How to split, as in scikit-learn; a number means stratified folds. If the rows are not in
         memory, a splitter gets their shape, with labels and groups.
     scoring : str, callable or None, default=None
-        The scorer; by default accuracy. A callable that uses X gets the held-out rows in the
-        container that holds them: :class:`~marginpursuit.blocks.Blocks`, which are loaded only if
-        the callable loads them, or an array of the same library.
+        The scorer; by default accuracy. None and "accuracy" differ for two classes: None evaluates
+        each candidate at a fitted `threshold`, with an accuracy that is smoothed over thresholds,
+        and shifts the intercept; "accuracy" is the fraction of correct predictions at threshold
+        zero, as in GridSearchCV. They are the same for several classes. A callable that uses X gets
+        the held-out rows in the container that holds them: :class:`~marginpursuit.blocks.Blocks`,
+        which are loaded only if the callable loads them, or an array of the same library.
     rule : {"best", "one-standard-error"}, default="best"
         Which candidate to choose: the one with the best mean score; or, among those within one
         standard error of it, the one with the largest penalty, then overconfidence, then scale.
