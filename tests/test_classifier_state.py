@@ -36,7 +36,9 @@ def test_warm_start_goes_on_from_the_fit_before():
 def test_warm_start_in_the_space_of_the_rows():
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(30, 60)), np.arange(30) % 2
-    model = MarginPursuitClassifier(scale=1.0, warm_start=True, solver="gram").fit(X, y)
+    model = MarginPursuitClassifier(
+        scale=1.0, warm_start=True, solver="gram", alpha=0.01, tol=1e-8
+    ).fit(X, y)
     before = model.coef_.copy()
     assert model.fit(X, y).n_iter_ <= 1
     np.testing.assert_allclose(model.coef_, before, rtol=1e-3, atol=1e-6)
