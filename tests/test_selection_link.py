@@ -113,9 +113,10 @@ class TestThreshold:
         values[2, :, [10, 80]] = 0.7
         scores, thresholds = self.scorer(np.zeros(1)).at_best_thresholds(values)
         assert_array_equal(thresholds, THRESHOLDS[[49, 19, 80]])
-        assert_array_equal(scores, [[0.5, 0.5], [0.9, 0.5], [0.7, 0.7]])
+        # A fold is scored at the threshold of the other one.
+        assert_array_equal(scores, [[0.5, 0.5], [0.5, 0.5], [0.7, 0.7]])
 
-    def test_scores_are_those_at_the_best_threshold(self):
+    def test_scores_are_those_at_the_best_threshold_of_other_folds(self):
         X, y = two_classes()
         weights = np.random.default_rng(1).integers(0, 3, len(y)).astype(float)
         cv = StratifiedKFold(3, shuffle=True, random_state=2)
@@ -128,8 +129,14 @@ class TestThreshold:
             for k in range(THRESHOLDS.size):
                 accuracy[k] = self.accuracy(scores, y[test], k, weights=weights[test])
         means = accuracies.mean(axis=0)
-        assert_allclose(means.max(), model.best_score_, rtol=1e-12)
         assert_allclose(means[model.threshold_ == THRESHOLDS], means.max())
+        # Each fold is scored at the best threshold of the others.
+        order = np.argsort(abs(THRESHOLDS), kind="stable")
+        others = [np.delete(accuracies, k, axis=0).mean(axis=0)[order] for k in range(3)]
+        best = [order[np.argmax(np.round(other, 12))] for other in others]
+        expected = accuracies[np.arange(3), best]
+        assert_allclose(model.best_score_, expected.mean(), rtol=1e-12)
+        assert expected.mean() <= means.max()
 
     def test_corrects_an_intercept_that_leverage_rows_shift(self):
         rng = np.random.default_rng(3)

@@ -98,14 +98,20 @@ class HeldOutScorer:
         return bool(first == "predict_proba")
 
     def at_best_thresholds(self, values: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the values at the best threshold of each candidate, and these thresholds.
+        """Return the values of each candidate in each fold, and the best thresholds.
 
-        `values` has shape (n_candidates, n_folds, n_thresholds). Among equally good thresholds the
-        smallest in absolute value is taken.
+        `values` has shape (n_candidates, n_folds, n_thresholds). The value in a fold is that at the
+        threshold that is best in the other folds: at the best threshold of all folds it would be
+        optimistic. Among equally good thresholds the smallest in absolute value is taken.
         """
         order = np.argsort(abs(self.thresholds), kind="stable")
-        best = order[np.argmax(values.mean(axis=1)[:, order], axis=1)]
-        return values[np.arange(len(best)), :, best], self.thresholds[best]
+        total = values.sum(axis=1)
+        others = total[:, np.newaxis] - values
+        # Sums that differ by rounding are equal.
+        own = order[np.argmax(others.round(12)[:, :, order], axis=2)]
+        best = order[np.argmax(total.round(12)[:, order], axis=1)]
+        found = np.take_along_axis(values, own[:, :, np.newaxis], axis=2)[:, :, 0]
+        return found, self.thresholds[best]
 
     def _accuracy(self, scores: FloatArray, codes: NDArray[np.intp], weights: Any) -> FloatArray:
         if len(self.thresholds) > 1:
