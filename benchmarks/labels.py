@@ -32,7 +32,7 @@ def labelled(name: str, n_labels: int) -> tuple[Any, Any] | None:
     """Return X and an indicator matrix, or None if the data set is missing."""
     if name == "synthetic":
         X, Y = make_multilabel_classification(
-            10_000, 60, n_classes=2 * n_labels, n_labels=5, random_state=0
+            10_000, 60, n_classes=2 * n_labels, n_labels=5, length=500, random_state=0
         )
         frequent = np.argsort(-Y.sum(axis=0))[:n_labels]  # others are missing in some sample
         return X, Y[:, frequent]
