@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from marginpursuit._namespaces import to_numpy
 from marginpursuit._threads import Threads, usable_threads
+from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import ProbabilityMixin, TrainingData
 from marginpursuit.classifiers._checkpoint import Checkpoint
 from marginpursuit.classifiers._half_fits import (
@@ -488,10 +489,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
         self.objective_ = float(solution.value.sum())
         self.margin_statistics_ = margins.statistics(iteration.scale, self._threads)
         self.margin_location_ = self.margin_statistics_.location
-        self.coef_, self.intercept_ = coef.T, intercept
-        links = getattr(self, "link_", None)
-        if isinstance(links, tuple):
-            self.intercept_ = intercept - [link.threshold for link in links]
+        self.coef_, self.intercept_ = coef.T, intercept - self._label_thresholds
         least = 1e-2 * penalty("auto", data.n_samples)
         is_negligible = request.unit == "column" or request.least_alpha < least
         shape = data.matrix.shape
@@ -520,6 +518,12 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
         self.multi_class_ = "joint" if is_joint else "ovr"
         tasks = self._tasks(data, scale)
         return replace(request, losses=tasks.losses), tasks
+
+    @property
+    def _label_thresholds(self) -> FloatArray:
+        """The threshold of each label, where several labels have links of their own; else zero."""
+        links = getattr(self, "link_", None)
+        return np.array([link.threshold for link in links] if isinstance(links, tuple) else 0.0)
 
     def _solves_both(self, solver: Solver, fits: list[HalfFits]) -> bool:
         """Whether half fits are needed, and need not wait for the fit."""
