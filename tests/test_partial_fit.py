@@ -169,7 +169,7 @@ def test_streams_may_mix_dense_and_sparse_batches():
         policy = {"max_columns": max_columns, "min_rows": 200}
         models = []
         for kinds in ([np.asarray] * 4, [np.asarray, sparse.csr_array] * 2):
-            model = streaming(policy)
+            model = streaming(policy, solver="gram")  # for dense and sparse rows
             for k, make in enumerate(kinds):
                 rows = slice(150 * k, 150 * (k + 1))
                 model.partial_fit(make(X[rows]), y[rows], classes=[0, 1])
