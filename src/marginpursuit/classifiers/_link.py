@@ -81,6 +81,8 @@ class FittedLink:
         FittedLink
             The link.
         """
+        is_used = weights > 0  # others may have scores that are not finite
+        scores, codes, weights = scores[is_used], codes[is_used], weights[is_used]
         count, step = weights.sum(), thinning(len(codes), max_rows)
         codes, weights = codes[::step], weights[::step]
         pieces = np.stack(_pieces(scores[::step] / margin, threshold / margin))
