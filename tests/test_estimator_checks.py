@@ -61,23 +61,10 @@ SETTINGS = [
     RobustGradientClassifier(estimate="geometric_median", n_blocks=1, alpha=0.01),
 ]
 
-# Checks that fail with default parameters, and why.
-EXPECTED_FAILURES = {
-    MarginPursuitClassifierCV: {
-        "check_sample_weight_equivalence_on_dense_data": (
-            "a row of weight 2 is in one fold; two copies of it may be in two"
-        ),
-    },
-}
-
-
-def expected_failures(estimator):
-    return EXPECTED_FAILURES.get(type(estimator), {})
-
 
 # Some checks fit classes of a single sample, which is warned of.
 @pytest.mark.filterwarnings("ignore:a single sample:UserWarning")
-@parametrize_with_checks(DEFAULTS, expected_failed_checks=expected_failures)
+@parametrize_with_checks(DEFAULTS)
 def test_with_default_parameters(estimator, check):
     check(estimator)
 
