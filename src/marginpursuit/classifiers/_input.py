@@ -220,7 +220,7 @@ class InputChecks:
         """Check X, as `_read` does, and y.
 
         Arrays that pass every check by their type, dtype and shape skip the checks of scikit-learn,
-        which take 0.8 ms: as long as a fit to 100 rows.
+        which take 0.2 ms; Newton's method takes a tenth of that on 100 rows.
         """
         if reset and _passes_all_checks(X, y):
             self.n_features_in_ = X.shape[1]
