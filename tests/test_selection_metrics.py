@@ -6,11 +6,18 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.optimize import minimize
+from scipy.special import log_softmax
 from searches import GRID, three_classes, two_classes
 from sklearn.metrics import get_scorer, log_loss, make_scorer
 
 from marginpursuit import MarginPursuitClassifierCV
-from marginpursuit.classifiers._link import FittedLink, _LogLoss, _minimised, _pieces
+from marginpursuit.classifiers._link import (
+    FittedLink,
+    _BinaryLogLoss,
+    _LogLoss,
+    _minimised,
+    _pieces,
+)
 from marginpursuit.selection.metrics import fast_metric
 from marginpursuit.selection.scoring import HeldOutScorer, PrecomputedScores
 
@@ -54,45 +61,82 @@ def test_other_options_are_left_to_scikit_learn():
 
 
 class TestMinimiser:
-    """Projected Newton steps against L-BFGS-B, and against the conditions of a minimum."""
+    """Projected Newton steps against L-BFGS-B on the documented objective."""
 
-    @staticmethod
-    def problem(n_classes, spread, n_rows=60, seed=0):
+    MEAN, DEVIATION, COUNT = 3.0, 2.0, 40.0
+
+    @classmethod
+    def problem(cls, n_classes, spread, kind=_LogLoss, n_rows=60, seed=0):
         rng = np.random.default_rng(seed)
         scores = spread * rng.normal(size=(n_rows, 1 if n_classes == 2 else n_classes))
         best = scores.argmax(axis=1) if n_classes > 2 else (scores[:, 0] > 0).astype(int)
         codes = np.where(rng.random(n_rows) < 0.1, rng.integers(0, n_classes, n_rows), best)
-        target = np.full((n_rows, n_classes), 0.01)
-        target[np.arange(n_rows), codes] = 1 - 0.01 * (n_classes - 1)
         weights = rng.random(n_rows)
-        return _LogLoss(np.stack(_pieces(scores, 0.1)), target, weights / weights.sum())
+        pieces, target = np.stack(_pieces(scores, 0.1)), np.eye(n_classes)[codes]
+        prior = cls.MEAN, cls.DEVIATION, cls.COUNT
+        return kind(pieces, target, weights / weights.sum(), *prior)
+
+    @classmethod
+    def objective(cls, slopes, loss):
+        """The mean log-loss plus Σ_k (a_k - μ)²/(2 n σ²), by SciPy's functions."""
+        losses = -np.sum(loss.target * log_softmax(np.tensordot(slopes, loss.pieces, 1), 1), axis=1)
+        ridge = np.sum((slopes - cls.MEAN) ** 2) / (2 * cls.COUNT * cls.DEVIATION**2)
+        return np.average(losses, weights=loss.weights) + ridge
 
     @pytest.mark.parametrize("spread", [1e-3, 0.3, 1.0, 5.0, 1e3])
-    @pytest.mark.parametrize("n_classes", [2, 3, 10])
-    def test_finds_the_minimum_within_bounds(self, n_classes, spread):
-        loss, bounds = self.problem(n_classes, spread), (1e-3, 1e3)
+    @pytest.mark.parametrize(
+        ("n_classes", "kind"), [(2, _LogLoss), (2, _BinaryLogLoss), (3, _LogLoss), (10, _LogLoss)]
+    )
+    def test_finds_the_minimum_within_bounds(self, n_classes, kind, spread):
+        loss, bounds = self.problem(n_classes, spread, kind), (1e-3, 1e3)
         slopes = _minimised(loss, bounds)
         assert np.all((slopes >= bounds[0]) & (slopes <= bounds[1]))
-        peer = minimize(loss.value, np.ones(4), method="L-BFGS-B", bounds=[bounds] * 4)
-        assert loss.value(slopes) <= peer.fun + 1e-9
+        found = self.objective(slopes, loss)
+        assert_allclose(loss.value(slopes), found, rtol=1e-12)
+        for start in (1.0, self.MEAN, 10.0):
+            start = np.full(4, start)
+            peer = minimize(self.objective, start, loss, method="L-BFGS-B", bounds=[bounds] * 4)
+            assert found <= peer.fun + 1e-9
         gradient, hessian = loss.derivatives(slopes)
         is_low, is_high = slopes <= bounds[0], slopes >= bounds[1]
         scale = np.sqrt(1e-12 * np.diag(hessian).max()) + 1e-12
         assert np.all(gradient[~is_low] <= scale)
         assert np.all(gradient[~is_high] >= -scale)
 
-    def test_derivatives(self):
-        loss, at = self.problem(3, 1.0), np.array([0.5, 1.5, 2.0, 0.3])
+    @pytest.mark.parametrize(("n_classes", "kind"), [(2, _BinaryLogLoss), (3, _LogLoss)])
+    def test_derivatives(self, n_classes, kind):
+        loss, at = self.problem(n_classes, 1.0, kind), np.array([0.5, 1.5, 2.0, 0.3])
         gradient, hessian = loss.derivatives(at)
         for k, step in enumerate(1e-5 * np.eye(4)):
-            value = (loss.value(at + step) - loss.value(at - step)) / 2e-5
+            value = (self.objective(at + step, loss) - self.objective(at - step, loss)) / 2e-5
             assert_allclose(gradient[k], value, atol=1e-9)
             change = loss.derivatives(at + step)[0] - loss.derivatives(at - step)[0]
             assert_allclose(hessian[k], change / 2e-5, atol=1e-8)
 
-    def test_a_slope_that_no_score_determines_remains_one(self):
-        slopes = _minimised(self.problem(2, 0.1), (1e-3, 1e3))
-        assert_array_equal(slopes[[0, 3]], 1.0)
+    @pytest.mark.parametrize("kind", [_LogLoss, _BinaryLogLoss])
+    def test_a_slope_that_no_score_determines_is_the_mean_of_the_prior(self, kind):
+        slopes = _minimised(self.problem(2, 0.1, kind), (1e-3, 1e3))
+        assert_allclose(slopes[[0, 3]], self.MEAN, rtol=1e-12)
+        assert np.all(np.abs(slopes[[1, 2]] - self.MEAN) > 1e-2)
+
+    @pytest.mark.parametrize("n_classes", [2, 3])
+    def test_the_link_minimises_the_documented_objective(self, n_classes):
+        """Of its own probabilities; n is the sum of the weights, and γ scales the slopes."""
+        rng = np.random.default_rng(1)
+        margin, threshold = 0.3, 0.06
+        codes, weights = rng.integers(0, n_classes, 80), rng.integers(0, 4, 80).astype(float)
+        scores = rng.normal(size=(80, n_classes)) + np.eye(n_classes)[codes]
+        scores = 0.4 * (scores[:, [1]] - scores[:, [0]] if n_classes == 2 else scores)
+
+        def objective(scaled):
+            proba = FittedLink(margin, scaled / margin, threshold).probabilities(scores)
+            losses = -np.log(proba[np.arange(80), codes])
+            return (weights @ losses + np.sum((scaled - 3) ** 2) / (2 * 2**2)) / weights.sum()
+
+        link = FittedLink.fit(scores, codes, weights, margin, threshold, max_rows=1000)
+        peer = minimize(objective, np.ones(4), method="L-BFGS-B", bounds=[(1e-3, 1e3)] * 4)
+        assert objective(margin * link.slopes) <= peer.fun + 1e-12
+        assert_allclose(margin * link.slopes, peer.x, rtol=1e-3)
 
 
 class TestProbabilityScorers:
