@@ -78,11 +78,11 @@ def label_issues(labels: ArrayLike, proba: ArrayLike, classes: ArrayLike) -> Lab
     >>> from marginpursuit import MarginPursuitClassifierCV
     >>> from marginpursuit.inspection import label_issues
     >>> X, y = load_breast_cancer(return_X_y=True)
-    >>> y[100] = 1 - y[100]
+    >>> y[17] = 1 - y[17]
     >>> model = MarginPursuitClassifierCV().fit(X, y)
     >>> found = label_issues(y, model.out_of_fold_proba_, model.classes_)
-    >>> bool(found.is_label_issue[100]), int(found.given_label[100])
-    (True, 1)
+    >>> int(found.ranking[0]), bool(found.is_label_issue[17]), int(found.given_label[17])
+    (17, True, 1)
     """
     given, columns = np.asarray(labels), np.asarray(classes)
     probability = np.asarray(proba, dtype=np.float64)
