@@ -171,10 +171,8 @@ def generate(app: Any, config: Any) -> None:
     drawing = "\n![The parts of the package and their imports](layers.svg)\n"
     contributing = contributing.replace("\n## Additions", f"{drawing}\n## Additions", 1)
     write_if_changed(DOCS / "contributing" / "index.md", contributing)
-    changelog = copy_page(
-        ROOT / "CHANGELOG.md",
-        {"docs/glossary.md": "glossary.md", "docs/choosing.md": "choosing.md"},
-    )
+    pages = {f"docs/{page.name}": page.name for page in DOCS.glob("*.md")}
+    changelog = copy_page(ROOT / "CHANGELOG.md", pages)
     write_if_changed(DOCS / "changelog.md", changelog)
 
 

@@ -31,11 +31,11 @@ class RowInfluence:
 
 
 def row_influence(model: Any, X: Any, y: NDArray[Any], max_columns: int = 2000) -> RowInfluence:
-    """Measure the distance of each row from the others, and its influence on a fit.
+    r"""Measure the distance of each row from the others, and its influence on a fit.
 
     A row with standardised features x, weight w and derivative g of its loss in the score changes
     the coefficients by H⁻¹x wg/n to first order, with the Hessian H of the objective. The root mean
-    square of the change of all scores is w |g| √(xᵀH⁻¹GH⁻¹x) / n, with the Gram matrix G. With
+    square of the change of all scores is w \|g\| √(xᵀH⁻¹GH⁻¹x) / n, with the Gram matrix G. With
     three classes or more, H is replaced by its bound, G. With more than `max_columns` columns or
     sparse data, G is replaced by the identity.
 
