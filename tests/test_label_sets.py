@@ -7,6 +7,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.datasets import make_multilabel_classification
 from sklearn.metrics import label_ranking_average_precision_score
+from sklearn.utils import get_tags
 from sklearn.utils._testing import ignore_warnings
 
 from marginpursuit import MarginPursuitClassifier, load_model, save_model
@@ -104,6 +105,31 @@ def test_each_label_is_fitted_as_by_itself(convert, options):
             alone = MarginPursuitClassifier(**model.get_params()).fit(X, Y[:, k], weights)
         assert_allclose(scores[:, k], alone.decision_function(X), atol=2e-3)
         assert_allclose(proba[:, k], alone.predict_proba(X)[:, 1], atol=2e-3)
+
+
+@pytest.mark.filterwarnings("ignore:.*took all steps")  # of steepest descent
+@pytest.mark.parametrize(
+    ("solver", "n_labels", "max_iter"), [("steepest", 3, 300), ("stochastic", N_LABELS, 20_000)]
+)
+@pytest.mark.parametrize("convert", [np.asarray, sparse.csr_matrix])
+def test_solvers_of_the_paper(solver, n_labels, max_iter, convert):
+    X, Y = data(n_labels=n_labels)
+    X = convert((X - X.mean(axis=0)) / X.std(axis=0))
+    common = {"alpha": 0.1, "alpha_unit": "common"}
+    model = MarginPursuitClassifier(solver=solver, max_iter=max_iter, random_state=0, **common)
+    model.fit(X, Y)
+    exact = MarginPursuitClassifier(probability="exact", **common).fit(X, Y)
+    assert_allclose(model.coef_, exact.coef_, atol=0.05)
+    assert np.mean(model.predict(X) == exact.predict(X)) > 0.95
+
+
+def test_exact_probabilities_are_inside_of_zero_and_one():
+    X, Y = data(60, 3)
+    model = MarginPursuitClassifier(probability="exact", overconfidence=1.0).fit(X, Y)
+    proba = model.predict_proba(100.0 * X)  # scores far beyond the level
+    assert np.all((proba > 0) & (proba < 1))
+    assert proba.min() < 1e-300
+    assert np.all(np.isfinite(model.predict_log_proba(100.0 * X)))
 
 
 @pytest.mark.parametrize("convert", [np.asarray, sparse.csr_matrix])
@@ -246,8 +272,11 @@ class TestErrors:
 
     def test_class_weight(self):
         X, Y = data(30, 3)
+        weighted = MarginPursuitClassifier(class_weight="balanced")
         with pytest.raises(ValueError, match="class_weight must be None"):
-            MarginPursuitClassifier(class_weight="balanced").fit(X, Y)
+            weighted.fit(X, Y)
+        assert not get_tags(weighted).classifier_tags.multi_label
+        assert get_tags(MarginPursuitClassifier()).classifier_tags.multi_label
 
     def test_blocks(self, tmp_path):
         X, Y = data(30, 3)

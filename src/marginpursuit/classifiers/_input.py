@@ -95,7 +95,8 @@ class InputChecks:
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()  # type: ignore[misc]
         tags.input_tags.sparse = True
-        tags.classifier_tags.multi_label = self._accepts_label_sets
+        # `_check_label_sets` refuses weights of classes.
+        tags.classifier_tags.multi_label = self._accepts_label_sets and self.class_weight is None
         return tags
 
     def _reset(self) -> None:

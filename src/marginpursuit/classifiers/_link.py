@@ -105,9 +105,7 @@ class FittedLink:
         pieces = _pieces(scaled, self.threshold / self.margin)
         logits = sum(float(slope) * piece for slope, piece in zip(slopes, pieces, strict=True))
         odds = xp.exp(logits - xp.max(logits, axis=1)[:, None])
-        # Probabilities that round to zero or one are moved to the next float inside (0, 1).
-        least, most = float(np.finfo(np.float64).tiny), 1.0 - float(np.finfo(np.float64).epsneg)
-        return xp.clip(odds / xp.sum(odds, axis=1)[:, None], least, most)
+        return _inside(odds / xp.sum(odds, axis=1)[:, None])
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,9 +227,19 @@ def _pieces(scores: Any, threshold: float) -> list[Any]:
 
 
 def label_probabilities(scores: FloatArray, links: Sequence[Callable[[Any], Any]]) -> FloatArray:
-    """Return the probability of each label, (n_rows, n_labels), by the link of each."""
+    """Return the probability of each label, (n_rows, n_labels), by the link of each.
+
+    Probabilities are strictly inside (0, 1), as scikit-learn requires of labels: where the exact
+    link of a loss is zero or one, they are the next float inside.
+    """
     columns = (link(scores[:, [k]])[:, 1] for k, link in enumerate(links))
-    return np.stack(list(columns), axis=1)
+    return _inside(np.stack(list(columns), axis=1))
+
+
+def _inside(probabilities: Any) -> Any:
+    """Return probabilities with zero and one moved to the next float inside (0, 1)."""
+    least, most = float(np.finfo(np.float64).tiny), 1.0 - float(np.finfo(np.float64).epsneg)
+    return namespace(probabilities).clip(probabilities, least, most)
 
 
 def exact_probabilities(

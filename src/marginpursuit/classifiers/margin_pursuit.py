@@ -172,6 +172,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
           link of its last exact fit.
         - "exact": the link of the loss. It returns P(y | x) if the score minimises the expected
           loss over all functions; no link follows from the loss for a linear score on few rows.
+          Those of several labels are strictly inside (0, 1), those of classes may be 0 or 1.
         - None: no probabilities, and no half fits but those that choose the penalty.
     fit_intercept : bool, default=True
         Whether to fit b.

@@ -70,11 +70,12 @@ class RowSampler:
 def canonical_order(design: Design, codes: NDArray[np.intp], random: Any) -> NDArray[np.intp]:
     """Return an order of the rows that depends on their values and classes alone.
 
-    Rows are sorted by class and then by their projection onto a random direction.
+    Rows are sorted by class, or by the codes of their labels, (n_codes, n_rows), and then by their
+    projection onto a random direction.
     """
     direction = random.standard_normal((design.n_columns, 1))
     projection = design.scores(direction, np.zeros(1))[:, 0]
-    return np.lexsort((projection, codes))
+    return np.lexsort((projection, *np.atleast_2d(codes)))
 
 
 def descend(
