@@ -179,8 +179,9 @@ class TestProbabilityScorers:
         rng = np.random.default_rng(0)
         y = rng.integers(0, 3, 12_000)
         X = rng.normal(size=(12_000, 4)) + np.eye(4)[y]
-        grid = {"scales": [1.0], "overconfidences": [0.0], "alphas": [1e-1, 1e-4], "cv": 4}
+        grid = {"scales": [1.0], "overconfidences": [0.0], "alphas": [1e1, 1e-4], "cv": 4}
         model = MarginPursuitClassifierCV(**grid, scoring="neg_log_loss", refit=False).fit(X, y)
+        # The larger penalty is eliminated on a subsample; with 0.1 the log-losses are equal.
         assert model.cv_results_["n_resources"].min() < len(y)
         assert_allclose(-log_loss(y, model.out_of_fold_proba_), model.best_score_, rtol=1e-3)
 
