@@ -233,7 +233,7 @@ def label_probabilities(scores: FloatArray, links: Sequence[Callable[[Any], Any]
     link of a loss is zero or one, they are the next float inside.
     """
     columns = (link(scores[:, [k]])[:, 1] for k, link in enumerate(links))
-    return _inside(np.stack(list(columns), axis=1))
+    return np.asarray(_inside(np.stack(list(columns), axis=1)))
 
 
 def _inside(probabilities: Any) -> Any:
