@@ -141,6 +141,7 @@ def test_interrupts_at_any_time(several):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # of JAX, once a test imports it
 def test_a_forked_process_does_not_wait_for_a_lost_thread():
     with single_threaded_blas():
         child = os.fork()
