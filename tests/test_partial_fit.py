@@ -36,7 +36,8 @@ def test_a_stream_equals_the_batch_fit_where_the_loss_is_quadratic(
     n_classes, alpha, fit_intercept, make
 ):
     X, y = noisy(300, n_classes=n_classes)
-    setting = {"scale": 1e5, "alpha": alpha, "fit_intercept": fit_intercept, "tol": 1e-12}
+    # Four sparse rows are centred by their inner products, whose rounding error is above 1e-12.
+    setting = {"scale": 1e5, "alpha": alpha, "fit_intercept": fit_intercept, "tol": 1e-11}
     batch = MarginPursuitClassifier.as_published(**setting).fit(X, y)
     for size in (4, 37, 300):
         model = stream(streaming({"min_rows": 40}, **setting), make(X), y, size)

@@ -31,7 +31,7 @@ class RowSpace:
     inverse_unit: FloatArray  # (n_columns,), 1/u, or zero
     lower: FloatArray  # (n_rows, rank)
     pivots: NDArray[np.intp]
-    truncation: float  # a bound on the trace of K - L Lᵀ
+    truncation: float  # the trace of K - L Lᵀ, up to rounding
 
     def to_data(self, linear: Linear) -> Linear:
         """Translate a point to a model for the rows as they are."""
@@ -60,14 +60,16 @@ class RowSpace:
         unit = request_unit(request, standardisation)[0]
         inverse_unit = np.divide(1.0, unit, out=np.zeros_like(unit), where=unit > 0)
         products = design.row_products(inverse_unit, standardisation)
-        eps = float(np.finfo(np.float64).eps)
-        tol = request.policy.rank_tolerance * design.n_rows * eps * float(products.diagonal().max())
+        eps, squares = float(np.finfo(np.float64).eps), products.diagonal().copy()
+        tol = request.policy.rank_tolerance * design.n_rows * eps * float(squares.max())
         with single_threaded_blas():
             factor, order, rank, _ = dpstrf(products, tol=tol, lower=1, overwrite_a=1)
         rank, order = max(int(rank), 1), order - 1  # one column of zeros where all are constant
         lower = np.zeros((design.n_rows, rank))
         lower[order] = np.tril(factor)[:, :rank]
-        truncation = (design.n_rows - rank) * tol
+        # Squared rests of the rows other than pivots; each is at least its rounding error.
+        rests = np.maximum(squares - np.einsum("ij,ij->i", lower, lower), eps * squares)
+        truncation = float(rests[order[rank:]].sum())
         return cls(design, standardisation, inverse_unit, lower, order[:rank], truncation)
 
 
