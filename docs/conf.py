@@ -18,11 +18,11 @@ extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
     "sphinx.ext.intersphinx",
-    "sphinx.ext.mathjax",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
     "generated_pages",
     "markdown_twins",
+    "mathml",
 ]
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = ["_templates", "_extensions", "README.md"]
@@ -51,6 +51,7 @@ sphinx_gallery_conf = {
     "abort_on_example_error": True,
     "remove_config_comments": True,
     "show_memory": False,
+    "write_computation_times": False,
     "download_all_examples": False,
     "plot_gallery": True,
     "doc_module": ("marginpursuit",),
@@ -61,6 +62,7 @@ sphinx_gallery_conf = {
     "reset_modules": ("matplotlib",),
 }
 
+html_math_renderer = "mathml"
 html_theme = "pydata_sphinx_theme"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
