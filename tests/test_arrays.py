@@ -520,8 +520,15 @@ class TestCuda:
 
     def test_cupy(self):
         cupy = pytest.importorskip("cupy")
+        # The three iterations of the published loss hardly amplify the rounding of sums.
+        reference = published().fit(X, Y)
+        on_device = published().fit(cupy.asarray(X), cupy.asarray(Y))
+        assert_allclose(on_device.coef_, reference.coef_, rtol=1e-7, atol=1e-9)
+        # The 54 of the default do: a permutation of the rows changes coefficients by 5e-7, the
+        # objective by 1e-12 of its value.
         reference = classifier().fit(X, Y)
         on_device = classifier().fit(cupy.asarray(X), cupy.asarray(Y))
-        assert_allclose(on_device.coef_, reference.coef_, rtol=1e-7, atol=1e-9)
+        assert on_device.objective_ == pytest.approx(reference.objective_, rel=1e-9)
+        assert_allclose(on_device.coef_, reference.coef_, atol=1e-5)
         assert isinstance(on_device.predict_proba(cupy.asarray(X)), cupy.ndarray)
         assert on_device.score(cupy.asarray(X), cupy.asarray(Y)) == reference.score(X, Y)
