@@ -449,3 +449,32 @@ def test_the_hessian_preconditions(fit_intercept):
     penalty = alpha * np.append(prepared.unit[0], 0.0)[:size]
     regularisation = Policy().hessian_regularisation * (bounding - np.diag(penalty))
     assert_allclose(found, hessian + regularisation, atol=1e-8)
+
+
+class TestRowSpace:
+    """Rows that the pivots span, or nearly."""
+
+    @staticmethod
+    def problem(rest, **options):
+        """Return a problem whose last row is a tenth of the first, plus `rest` in a new column."""
+        X = np.random.default_rng(0).normal(size=(6, 10))
+        X[:, 9] = 0.0
+        X[5] = 0.1 * X[0]
+        X[5, 9] = rest
+        loss = MarginLoss(1.0, 1.0, 1.0)
+        return make(X, np.arange(6) % 2, loss, "gram", fit_intercept=False, **options)
+
+    def test_rests_are_computed_to_the_precision_of_the_rows(self):
+        slopes = np.arange(1.0, 7.0)
+        for rest in (1e-8, 1e-12):  # their squares are below the rounding error of ‖x‖²
+            space = self.problem(rest).prepared.transform
+            assert len(space.pivots) == 5
+            assert_allclose(space.outside(slopes), (slopes[5] * rest) ** 2, rtol=1e-2)
+
+    @pytest.mark.parametrize(("rest", "status"), [(0.0, Status.CONVERGED), (1e-8, Status.ROUNDING)])
+    def test_only_rests_that_matter_count_as_rounding(self, rest, status):
+        problem = self.problem(rest, alpha=1e-12, tol=1e-5)
+        solution = SOLVERS["gram"].solve(problem)
+        assert solution.status is status
+        if status is Status.ROUNDING:
+            assert np.all(solution.gap > 1e-5)

@@ -48,6 +48,19 @@ class RowSpace:
         scores = to_numpy(self.design.scores(coef, zero, self.standardisation))
         return _solve_lower(self.lower[self.pivots], scores[self.pivots], lower=True), intercept
 
+    def outside(self, slopes: FloatArray) -> float:
+        """Return the squared norm of what Σ_i slopes_i x_i has outside of the space of the pivots.
+
+        The rest of row i is x_i - Σ_p a_p x_p, with (L_P)ᵀ a = L_i. The sum of the rests, weighted
+        by the slopes, is computed from the rows: its rounding error is in proportion to theirs. The
+        trace of K - L Lᵀ has that of their squares.
+        """
+        factors = slopes.copy()
+        factors[self.pivots] = 0.0
+        combined = (self.lower.T @ factors)[:, np.newaxis]
+        factors[self.pivots] = -_solve_lower(self.lower[self.pivots].T, combined, lower=False)[:, 0]
+        return float(self.inverse_unit @ self.design.adjoint(factors, self.standardisation) ** 2)
+
     @classmethod
     def of(cls, request: Request) -> "RowSpace":
         """Factorise the inner products of the standardised rows of a request with one fold."""

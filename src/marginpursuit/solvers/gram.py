@@ -235,17 +235,33 @@ def _with_truncation(problem: Problem, solution: Solution) -> Solution:
 
     Outside of the space of the pivot rows the gradient is Σ c_i φ'_i r_i, with rests r of the rows
     whose squared norms sum to at most t = `RowSpace.truncation`. As φ'² ≤ 2φ, its squared norm is
-    at most 2 t max(c) F, and by strong convexity the gap at most t max(c) F/α.
+    at most 2 t max(c) F, and by strong convexity the gap at most t max(c) F/α. Where that exceeds
+    the tolerance, the part of the gradient itself is computed, in a pass for each task.
     """
     space = problem.prepared.transform
     if not isinstance(space, RowSpace) or space.truncation == 0:
         return solution
     largest = space.truncation * float(to_numpy(problem.tasks.weights).max())
-    hidden = largest / np.maximum(problem.alphas, largest)  # at most one: F ≥ 0
-    gap = np.maximum(solution.gap, hidden * solution.value / problem.relative_to(solution.value))
+    hidden = solution.value * largest / np.maximum(problem.alphas, largest)  # at most F: F* ≥ 0
+    unit = problem.relative_to(solution.value)
+    if np.any(hidden > problem.tol * unit) and not isinstance(problem.tasks, JointTasks):
+        hidden = np.minimum(hidden, _gap_outside(problem, solution, space))
+    gap = np.maximum(solution.gap, hidden / unit)
     is_hidden = solution.status is Status.CONVERGED and np.any(gap > problem.tol)
     status = Status.ROUNDING if is_hidden else solution.status
     return replace(solution, gap=gap, status=status)
+
+
+def _gap_outside(problem: Problem, solution: Solution, space: RowSpace) -> FloatArray:
+    """Bound the gap of each task by the gradient g outside of the space of the rows: ‖g‖²/(2α)."""
+    prepared, tasks = problem.prepared, problem.tasks.on_host()
+    scores = to_numpy(prepared.design.scores(*solution.linear, prepared.standardisation))
+    squares = np.empty(len(tasks))
+    for k, loss in enumerate(tasks.losses):
+        sign, weights = tasks.sign(k), tasks.weights[tasks.fold[k]]
+        squares[k] = space.outside(weights * sign * loss.derivative(sign * scores[:, k]))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(squares > 0, squares / (2.0 * problem.alphas), 0.0)
 
 
 def _is_one_sided(loss: object) -> bool:
