@@ -17,6 +17,7 @@ from marginpursuit.classifiers._base import ProbabilityMixin, TrainingData
 from marginpursuit.classifiers._checkpoint import Checkpoint
 from marginpursuit.classifiers._half_fits import (
     HalfFits,
+    chosen_fits,
     half_fits,
     penalty_factors,
     solve_with_half_fits,
@@ -130,8 +131,9 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
     alpha : float, "auto" or "negligible", default="auto"
         The penalty α >= 0 of the squared coefficients. "auto" is 0.3/n, with n the sum of the
         sample weights, or the number of rows with positive weight if that is larger. With fewer
-        than 32 rows per column, the solver "gram" and a number as `scale`, it is 0.3/n, 1/n or 3/n:
-        the one for which two half fits (see `probability`) have the lowest held-out log-loss.
+        than 32 rows per column, the solver "newton" or "gram" and a number as `scale`, it is the
+        least of 0.3/n, 1/n and 3/n for which the held-out log-loss of two half fits (see
+        `probability`) is at most 0.5 % above the lowest of the three.
         "negligible" is 1e-6 for the coefficients of standardised columns, whatever `alpha_unit` is;
         it determines only coefficients that the data leave undetermined.
     alpha_unit : {"auto", "absolute", "standardised", "common", "row"}, default="auto"
@@ -543,16 +545,16 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
     ) -> tuple[Problem, list[HalfFits]]:
         """Choose among the multiples of the default penalty, where that is worth its cost.
 
-        Returns the problem at the penalty with the lowest held-out log-loss, and a list of its half
-        fits; otherwise the same problem and an empty list. A start of zero is replaced by the mean
-        of the half fits.
+        Returns the problem at the penalty that `chosen_fits` selects by held-out log-loss, and a
+        list of its half fits; otherwise the same problem and an empty list. A start of zero is
+        replaced by the mean of the half fits.
         """
         is_fixed = self.alpha != "auto" or isinstance(self.scale, str) or is_stream
         factors = () if is_fixed else penalty_factors(data, problem, solver)
         fits = half_fits(design, data, problem, solver, factors) if factors else []
         if not fits:
             return problem, []
-        best = min(fits, key=lambda fit: fit.log_loss)
+        best = chosen_fits(fits)
         start = problem.start if problem.start[0].any() else best.linear
         return replace(problem, alphas=best.factor * problem.alphas, start=start), [best]
 
