@@ -57,7 +57,7 @@ def test_figure_5_runs_every_reading_with_and_without_the_half_where_it_says_so(
 
 
 def test_data_beside_those_of_the_paper_are_labelled_and_decide_no_verdict():
-    setting = Setting(("a",), ("standard",), (1.0,), trials=2, epochs=3, beside=("b",))
+    setting = Setting(("a",), ("standard",), (1.0,), trials=2, epochs=3, additional=("b",))
     experiment = EXPERIMENTS["location"]
     rows = {
         fit: {"result": {"own_location": [fit.margin if fit.data == "a" else 0.0]}}

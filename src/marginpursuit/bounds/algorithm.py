@@ -189,24 +189,17 @@ def algorithm_risk_bound(
     dimension = count("dimension", given("dimension", dimension, constants))
     iterations = count("iterations", iterations, least=0)
     delta = failure_probability(delta, high=0.5)
-    loss = MarginLoss(
-        given("margin", margin, constants),
-        given("scale", scale, constants),
-    )
+    loss = MarginLoss(given("margin", margin, constants), given("scale", scale, constants))
     moment = positive_number("second_moment", given("second_moment", second_moment, constants))
-    kappa = positive_number(
-        "strong_convexity",
-        given("strong_convexity", strong_convexity, constants),
-    )
+    convexity = given("strong_convexity", strong_convexity, constants)
+    kappa = positive_number("strong_convexity", convexity)
     _at_most("strong_convexity", kappa, moment, "second_moment, which bounds the Hessian")
     admissible_step = 2.0 / (kappa + moment)
     alpha = admissible_step if step is None else positive_number("step", step)
     _at_most("step", alpha, admissible_step, "2 / (strong_convexity + second_moment)")
     width = positive_number("diameter", given("diameter", diameter, constants))
-    distance = nonnegative_number(
-        "initial_distance",
-        given("initial_distance", initial_distance, constants),
-    )
+    start = given("initial_distance", initial_distance, constants)
+    distance = nonnegative_number("initial_distance", start)
     _at_most("initial_distance", distance, width, "diameter of the set that holds both points")
     constant = _sub_gaussian(given("sub_gaussian", sub_gaussian, constants))
     if spectral_moment is None:
@@ -231,6 +224,10 @@ def algorithm_risk_bound(
 
     surrogate = optimisation + statistical
     vacuous = bool(surrogate + approximation >= loss.value(0.0))  # Ψ(1) = s²ρ(γ/s) = φ(0)
+    misclassification = 1.0
+    if not vacuous:
+        excess = surrogate + approximation
+        misclassification = float(psi_inverse(excess, loss.margin, loss.scale))
     return AlgorithmRiskBound(
         confidence=1.0 - 2.0 * delta,
         admissible_step=admissible_step,
@@ -242,9 +239,7 @@ def algorithm_risk_bound(
         statistical=statistical,
         surrogate=surrogate,
         approximation=approximation,
-        misclassification=1.0
-        if vacuous
-        else float(psi_inverse(surrogate + approximation, loss.margin, loss.scale)),
+        misclassification=misclassification,
         vacuous=vacuous,
     )
 

@@ -58,6 +58,7 @@ from marginpursuit.solvers import (
     Prepared,
     Problem,
     Request,
+    Solution,
     Solver,
     continue_with_hessian,
     plan,
@@ -493,13 +494,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
         self.margin_statistics_ = margins.statistics(iteration.scale, self._threads)
         self.margin_location_ = self.margin_statistics_.location
         self.coef_, self.intercept_ = coef.T, intercept - self._label_thresholds
-        least = 1e-2 * penalty("auto", data.n_samples)
-        is_negligible = request.unit == "column" or request.least_alpha < least
-        shape = data.matrix.shape
-        message = convergence_message(
-            solution, self.tol, self.max_iter, shape=shape, is_negligible=is_negligible
-        )
-        self._warn(message, iteration)
+        self._warn_unless_converged(solution, request, data, iteration)
 
     @property
     def _scale_rule(self) -> Callable[[Any], float] | None:
@@ -668,7 +663,15 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
     def _threads(self) -> int:
         return usable_threads(self.n_threads)
 
-    def _warn(self, message: str | None, iteration: ScaleIteration) -> None:
+    def _warn_unless_converged(
+        self, solution: Solution, request: Request, data: TrainingData, iteration: ScaleIteration
+    ) -> None:
+        least = 1e-2 * penalty("auto", data.n_samples)
+        is_negligible = request.unit == "column" or request.least_alpha < least
+        shape = data.matrix.shape
+        message = convergence_message(
+            solution, self.tol, self.max_iter, shape=shape, is_negligible=is_negligible
+        )
         if message is None and not iteration.converged:
             message = (
                 f"found no fixed point of the scale rule {self.scale!r}: at the scale "

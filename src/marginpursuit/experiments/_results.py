@@ -39,7 +39,7 @@ class Setting:
         Number of random splits.
     epochs : int
         Gradients per stochastic fit, divided by the number of training rows.
-    beside : sequence of str
+    additional : sequence of str
         Data sets that are not in the paper. They are fitted and tabled with a label, and no verdict
         depends on them.
     """
@@ -49,16 +49,16 @@ class Setting:
     penalties: Sequence[float]
     trials: int
     epochs: int
-    beside: Sequence[str] = ()
+    additional: Sequence[str] = ()
 
     @property
     def tabled(self) -> tuple[str, ...]:
-        """The data sets of the tables: those of the paper, then those beside them."""
-        return (*self.datasets, *self.beside)
+        """The data sets of the tables: those of the paper, then the additional ones."""
+        return (*self.datasets, *self.additional)
 
     def label(self, data: str) -> str:
         """Return the name of a data set in the tables."""
-        return f"{data} (not in the paper)" if data in self.beside else data
+        return f"{data} (not in the paper)" if data in self.additional else data
 
 
 #: The setting of the paper. Its grid of λ is garbled in print; this is the likely meaning (E22).
@@ -69,7 +69,7 @@ FULL = Setting(
     penalties=tuple(10.0**k for k in range(-6, 1)),
     trials=25,
     epochs=30,
-    beside=("hiva",),
+    additional=("hiva",),
 )
 
 #: A small setting on data included with scikit-learn; takes less than a minute.

@@ -193,8 +193,8 @@ def _without_missing_data(setting: Setting, fetch: bool) -> tuple[Setting, dict[
     left = [name for name in setting.datasets if name not in not_run]
     if not left:
         raise DatasetError("no data set is available. " + " ".join(not_run.values()))
-    beside = [name for name in setting.beside if name not in not_run]
-    return replace(setting, datasets=left, beside=beside), not_run
+    additional = [name for name in setting.additional if name not in not_run]
+    return replace(setting, datasets=left, additional=additional), not_run
 
 
 def _collect(
