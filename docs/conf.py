@@ -17,7 +17,6 @@ extensions = [
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.intersphinx",
     "sphinx_design",
     "sphinx_gallery.gen_gallery",
     "generated_pages",
@@ -28,10 +27,8 @@ source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = ["_templates", "_extensions", "README.md"]
 templates_path = ["_templates"]
 nitpicky = True
-# Inventories of other projects are not downloaded: the site builds without a network.
-intersphinx_mapping: dict[str, tuple[str, str | None]] = {}
 nitpick_ignore_regex = [
-    # Names of scikit-learn, NumPy and other packages have no inventory here.
+    # Inventories of other projects are not downloaded: the site builds without a network.
     ("py:.*", r"(sklearn|numpy|scipy|torch|dask|pandas|polars|matplotlib|collections|typing)\..*"),
 ]
 
@@ -53,13 +50,8 @@ sphinx_gallery_conf = {
     "show_memory": False,
     "write_computation_times": False,
     "download_all_examples": False,
-    "plot_gallery": True,
     "doc_module": ("marginpursuit",),
     "backreferences_dir": "api/examples",
-    "inspect_global_variables": True,
-    "default_thumb_file": None,
-    "matplotlib_animations": False,
-    "reset_modules": ("matplotlib",),
 }
 
 html_math_renderer = "mathml"

@@ -3,7 +3,7 @@ Classifier comparison
 =====================
 
 scikit-learn's comparison of classifiers on three toy data sets, with the estimators of this
-library beside scikit-learn's. Linear boundaries suit the third data set only; for the others the
+library next to scikit-learn's. Linear boundaries suit the third data set only; for the others the
 columns are mapped by a Nyström approximation of a radial basis function kernel first.
 """
 

@@ -398,11 +398,11 @@ def _joint_derivatives(
     margins = joint.margins(scores, codes)
     slope = np.abs(loss.derivative(margins))[:, None]
     with np.errstate(invalid="ignore", divide="ignore"):
-        share = np.abs(gradient) / (weights[:, None] * slope)  # the softmax p, and 1 for the class
-    share = np.where(slope > 0, share, 0.0)
+        softmax = np.abs(gradient) / (weights[:, None] * slope)  # p, and 1 for the row's class
+    softmax = np.where(slope > 0, softmax, 0.0)
     own = np.arange(scores.shape[1]) == codes[:, None]
-    bend = np.where(own, 0.0, share * (1.0 - share)) * slope / joint.temperature
-    curvature = _curvature(loss, margins, hessian)[:, None] * share**2 + bend
+    of_softmax = np.where(own, 0.0, softmax * (1.0 - softmax)) * slope / joint.temperature
+    curvature = _curvature(loss, margins, hessian)[:, None] * softmax**2 + of_softmax
     return gradient, weights[:, None] * np.maximum(curvature, _LEAST_CURVATURE)
 
 
