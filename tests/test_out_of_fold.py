@@ -43,7 +43,7 @@ def test_scores_are_those_of_cross_validated_fits(data, options):
     assert proba.shape == (len(y), len(model.classes_))
     assert_allclose(proba.sum(axis=1), 1.0)
     scores = model.out_of_fold_scores_.reshape(len(y), -1)
-    assert_array_equal(proba, model._fitted_link()(scores))
+    assert_array_equal(proba, model._fitted_link().probabilities(scores))
     predicted = scores.argmax(axis=1) if scores.shape[1] > 1 else (scores[:, 0] > 0).astype(int)
     assert_array_equal(proba.argmax(axis=1), predicted)
 

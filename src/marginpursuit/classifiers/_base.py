@@ -1,7 +1,7 @@
 """Base class of the linear classifiers: predictions, and fits in another unit of the columns."""
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -26,6 +26,7 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._finite import rescaled
 from marginpursuit.classifiers._input import InputChecks, TrainingData
 from marginpursuit.classifiers._lazy import lazy_on_dask
+from marginpursuit.classifiers._link import Link
 from marginpursuit.classifiers._summary import SummaryMixin
 from marginpursuit.design import design_for
 
@@ -200,7 +201,9 @@ class ProbabilityMixin:
         scores = self.decision_function(X)  # type: ignore[attr-defined]
         scores = scores[:, np.newaxis] if scores.ndim == 1 else scores
         link = self._fitted_link()
-        return to_device_of(X, link(as_torch(scores))) if is_device_array(X) else link(scores)
+        if not is_device_array(X):
+            return link.probabilities(scores)
+        return to_device_of(X, link.probabilities(as_torch(scores)))
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     @lazy_on_dask
@@ -224,5 +227,5 @@ class ProbabilityMixin:
         return to_device_of(X, as_torch(probabilities).log())
 
     @abstractmethod
-    def _fitted_link(self) -> Callable[[Any], Any]:
-        """Return the function from scores, (n_rows, n_problems), to probabilities."""
+    def _fitted_link(self) -> Link:
+        """Return the link from scores to probabilities."""

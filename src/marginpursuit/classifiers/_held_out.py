@@ -5,7 +5,6 @@ with the same parameters is fitted to each half and scores the other; a link is 
 held-out scores.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -68,8 +67,8 @@ class HeldOutProbabilityMixin(ProbabilityMixin):
         half.fit(rows, self.classes_[data.labels.codes[train]], sample_weight=counts)
         return half.decision_function(others).reshape(len(test), -1)
 
-    def _fitted_link(self) -> Callable[[Any], Any]:
-        return self.link_.probabilities
+    def _fitted_link(self) -> FittedLink:
+        return self.link_
 
 
 def _keys(data: TrainingData) -> tuple[Any, ...]:

@@ -21,9 +21,8 @@ scores. μ and σ were chosen on 15 data sets of 200, 1,000 and 2,000 rows with 
 (`docs/choosing.md`).
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +32,13 @@ from sklearn.utils import gen_batches
 from marginpursuit._namespaces import namespace
 from marginpursuit._validation import FloatArray
 from marginpursuit.losses import JointLoss, MarginLoss
+
+
+class Link(Protocol):
+    """A function from scores to probabilities."""
+
+    def probabilities(self, scores: Any) -> Any:
+        """Return probabilities from scores, (n_rows, n_problems), in their array library."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,20 +232,39 @@ def _pieces(scores: Any, threshold: float) -> list[Any]:
     ]
 
 
-def label_probabilities(scores: FloatArray, links: Sequence[Callable[[Any], Any]]) -> FloatArray:
-    """Return the probability of each label, (n_rows, n_labels), by the link of each.
+@dataclass(frozen=True, slots=True)
+class LabelLinks:
+    """The links of several labels."""
 
-    Probabilities are strictly inside (0, 1), as scikit-learn requires of labels: where the exact
-    link of a loss is zero or one, they are the next float inside.
-    """
-    columns = (link(scores[:, [k]])[:, 1] for k, link in enumerate(links))
-    return np.asarray(_inside(np.stack(list(columns), axis=1)))
+    links: tuple[Link, ...]
+
+    def probabilities(self, scores: Any) -> Any:
+        """Return the probability of each label, (n_rows, n_labels), by the link of each.
+
+        Probabilities are strictly inside (0, 1), as scikit-learn requires of labels: where the
+        exact link of a loss is zero or one, they are the next float inside.
+        """
+        columns = [
+            link.probabilities(scores[:, k : k + 1])[:, 1] for k, link in enumerate(self.links)
+        ]
+        return _inside(namespace(scores).stack(columns, axis=1))
 
 
 def _inside(probabilities: Any) -> Any:
     """Return probabilities with zero and one moved to the next float inside (0, 1)."""
     least, most = float(np.finfo(np.float64).tiny), 1.0 - float(np.finfo(np.float64).epsneg)
     return namespace(probabilities).clip(probabilities, least, most)
+
+
+@dataclass(frozen=True, slots=True)
+class ExactLink:
+    """The link of a loss: the probabilities whose optimal scores are given."""
+
+    loss: MarginLoss | JointLoss
+
+    def probabilities(self, scores: Any) -> Any:
+        """Return the probability of each class from scores of shape (n_rows, n_problems)."""
+        return exact_probabilities(scores, self.loss)
 
 
 def exact_probabilities(

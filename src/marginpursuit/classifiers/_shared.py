@@ -9,7 +9,7 @@ from marginpursuit.classifiers._base import LinearClassifier, ProbabilityMixin
 from marginpursuit.classifiers._finite import rescaled
 from marginpursuit.classifiers._input import TrainingData, balanced_factors
 from marginpursuit.classifiers._lazy import lazy_on_dask
-from marginpursuit.classifiers._link import FittedLink, exact_probabilities
+from marginpursuit.classifiers._link import FittedLink, Link, exact_probabilities
 from marginpursuit.classifiers._margins import MarginStatistics
 from marginpursuit.classifiers._parameters import (
     FLAG,
@@ -25,6 +25,7 @@ __all__ = [
     "Allowed",
     "FittedLink",
     "LinearClassifier",
+    "Link",
     "MarginStatistics",
     "ProbabilityMixin",
     "TrainingData",

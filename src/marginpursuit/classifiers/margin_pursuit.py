@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,7 +22,7 @@ from marginpursuit.classifiers._half_fits import (
     solve_with_half_fits,
 )
 from marginpursuit.classifiers._input import class_totals
-from marginpursuit.classifiers._link import exact_probabilities, label_probabilities
+from marginpursuit.classifiers._link import ExactLink, LabelLinks, Link
 from marginpursuit.classifiers._parameters import (
     CLASS_WEIGHT,
     FLAG,
@@ -603,17 +602,13 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
             return False
         return plan(request, self.solver).solver in ("newton", "gram", "lbfgs")
 
-    def _fitted_link(self) -> Callable[[Any], Any]:
-        link = getattr(self, "link_", None) if self.probability != "exact" else None
+    def _fitted_link(self) -> Link:
+        fitted: Any = getattr(self, "link_", None) if self.probability != "exact" else None
         loss = self._loss(self.scale_)
-        joint_loss = JointLoss.at_level(loss) if self.multi_class_ == "joint" else loss
-        exact = partial(exact_probabilities, loss=joint_loss)
+        exact = ExactLink(JointLoss.at_level(loss) if self.multi_class_ == "joint" else loss)
         if getattr(self, "multilabel_", False):
-            links = [exact] * len(self.classes_)
-            if link is not None:
-                links = [own.probabilities for own in link]
-            return partial(label_probabilities, links=links)
-        return exact if link is None else link.probabilities
+            return LabelLinks((exact,) * len(self.classes_) if fitted is None else fitted)
+        return exact if fitted is None else fitted
 
     def _identity(self, data: TrainingData) -> dict[str, Any]:
         """Return the parameters and properties of the data that a resumed fit must share."""

@@ -1,6 +1,6 @@
 """Scale, overconfidence and penalty chosen by cross-validation, in shared passes over the data."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import product
 from time import perf_counter
@@ -15,6 +15,7 @@ from marginpursuit.classifiers import MarginPursuitClassifier
 from marginpursuit.classifiers._shared import (
     FLAG,
     Allowed,
+    Link,
     ProbabilityMixin,
     TrainingData,
     bounded_weights,
@@ -322,13 +323,8 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
             self._refit(replace(checked, weights=weights), result.start)
         return self
 
-    def _fitted_link(self) -> Callable[[Any], Any]:
-        link: Callable[[Any], Any] = (
-            self.best_estimator_._fitted_link()
-            if self.link == "exact"
-            else self.link_.probabilities
-        )
-        return link
+    def _fitted_link(self) -> Link:
+        return self.best_estimator_._fitted_link() if self.link == "exact" else self.link_
 
     @property
     def _fits_threshold(self) -> bool:
