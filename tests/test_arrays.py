@@ -78,7 +78,7 @@ def designs(matrix, rows, weights):
     Small blocks and groups give several of each; the last ones are partly filled.
     """
     policy = ArrayPolicy(block_elements=64 * 7, small_group_rows=16)
-    tested, trusted = ArrayDesign(matrix, policy), design_for(rows)
+    tested, trusted = ArrayDesign(matrix, policy=policy), design_for(rows)
     return (
         tested,
         trusted,

@@ -27,7 +27,7 @@ from kernel_cases import (
 from scipy import sparse
 
 from marginpursuit import _kernels
-from marginpursuit._kernels import ArrayRows
+from marginpursuit._kernels import ArrayRows, _arrays
 from marginpursuit.losses import MarginLoss
 
 # Every level, type and layout
@@ -220,7 +220,7 @@ def test_without_the_compiled_module_numpy_serves(monkeypatch):
     assert "compiled" in _kernels.active()
     monkeypatch.setattr(_kernels, "_compiled", None)
     assert _kernels.active().startswith("numpy")
-    assert isinstance(_kernels.rows(np.ones((2, 3))), ArrayRows)
+    assert isinstance(_arrays.rows(np.ones((2, 3))), ArrayRows)
 
 
 # NaN, infinities, extremes

@@ -9,9 +9,6 @@ of a sweep for many tasks.
 
 from typing import Any
 
-import numpy as np
-from scipy import sparse
-
 from marginpursuit._kernels import _arrays
 from marginpursuit._kernels._arrays import ArrayRows, is_positive
 from marginpursuit._kernels._descent import Descent
@@ -23,6 +20,9 @@ except ImportError:  # installed where there was no compiler
     _compiled = None
 
 _fastest = _arrays if _compiled is None else _compiled
+
+#: A handle on the rows of a dense array or a sparse matrix.
+rows = _fastest.rows
 
 #: The losses of many tasks at once, for the scores that a matrix product gave.
 task_losses = _fastest.task_losses
@@ -74,23 +74,3 @@ def active() -> str:
     return (
         f"compiled, {_compiled.LEVELS[-1]} (this processor can run {', '.join(_compiled.LEVELS)})"
     )
-
-
-def rows(matrix: Any) -> Any:
-    """Return a handle on the rows of a dense array or CSR matrix, compiled where possible.
-
-    Matrices that the compiled module cannot read without a copy (longdouble, another byte order,
-    strides in both directions) are read by NumPy. A CSR matrix with indices out of range is
-    refused.
-    """
-    if _compiled is not None:
-        try:
-            if isinstance(matrix, sparse.csr_matrix | sparse.csr_array):
-                return _compiled.CsrRows(
-                    matrix.data, matrix.indices, matrix.indptr, matrix.shape[1]
-                )
-            if not sparse.issparse(matrix):
-                return _compiled.DenseRows(np.asarray(matrix))
-        except (TypeError, BufferError):
-            pass
-    return ArrayRows(matrix)

@@ -178,6 +178,10 @@ class ArrayRows:
             yield span, self._matrix[span].astype(np.float64, copy=False)
 
 
+#: The name by which `_kernels` finds the handle in either module.
+rows = ArrayRows
+
+
 @_quiet
 def task_losses(
     first: int,

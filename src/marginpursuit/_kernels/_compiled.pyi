@@ -9,6 +9,7 @@ from marginpursuit.losses import Loss
 
 LEVELS: tuple[str, ...]
 
+def rows(matrix: Any) -> Any: ...
 def joint_losses(
     first: int,
     parameters: NDArray[np.float64],

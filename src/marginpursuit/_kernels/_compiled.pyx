@@ -12,6 +12,11 @@ from cpython.buffer cimport (
 )
 from libc.stdint cimport int32_t, int64_t, uint64_t, uintptr_t
 
+from numpy import asarray
+from scipy.sparse import csr_array, csr_matrix, issparse
+
+from marginpursuit._kernels._arrays import ArrayRows
+
 
 cdef extern from "sweep.h" nogil:
     ctypedef enum layout_t:
@@ -895,6 +900,22 @@ cdef class CsrRows(_Rows):
                              f"every index be in [0, {self.n_columns})")
         self.n_rows = n_offsets - 1
         return 0
+
+
+def rows(matrix):
+    """Return a handle on the rows of a dense array or a sparse matrix, without a copy.
+
+    NumPy reads a matrix that this module cannot: longdouble, another byte order, strides in both
+    directions, a sparse format other than CSR. A CSR matrix with indices out of range is refused.
+    """
+    try:
+        if isinstance(matrix, (csr_array, csr_matrix)):
+            return CsrRows(matrix.data, matrix.indices, matrix.indptr, matrix.shape[1])
+        if not issparse(matrix):
+            return DenseRows(asarray(matrix))
+    except (TypeError, BufferError):
+        pass
+    return ArrayRows(matrix)
 
 
 cdef enum:  # columns of a table that a first-level cache holds

@@ -1,14 +1,10 @@
 """How X is read: the narrow interface between solvers and whatever holds the data.
 
-A `Design` answers what solvers ask of the data; there is one file for each kind of data.
+A `Design` answers what solvers ask of the data; there is one file for each kind of data, and
+`design_for` chooses by the type of the matrix.
 """
 
-from typing import Any
-
-from marginpursuit._namespaces import is_array_api
-from marginpursuit._threads import Threads
-from marginpursuit.blocks import Blocks
-from marginpursuit.design._base import Design, Linear, Standardisation, Sweep
+from marginpursuit.design._base import Design, Linear, Standardisation, Sweep, design_for
 from marginpursuit.design._matrix import ReadPolicy
 from marginpursuit.design.arrays import ArrayDesign
 from marginpursuit.design.blocks import BlockDesign
@@ -32,15 +28,3 @@ __all__ = [
     "merge_columns",
     "take_rows",
 ]
-
-
-def design_for(matrix: Any, threads: Threads | None = None) -> Design:
-    """Return the design that reads what holds the data, by the caller's threads.
-
-    Labels and weights are expected on the device of the data.
-    """
-    if isinstance(matrix, Blocks):
-        return BlockDesign(matrix, threads)
-    if is_array_api(matrix):
-        return ArrayDesign(matrix)
-    return MemoryDesign(matrix, threads)

@@ -17,6 +17,7 @@ is listed in `capabilities`, and asked for by name.
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import singledispatch
 from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
@@ -387,3 +388,13 @@ class Design(ABC):
     @abstractmethod
     def _row_products(self, mean: FloatArray, factors: FloatArray) -> FloatArray:
         """Return the inner products of all rows factors · (x - mean)."""
+
+
+@singledispatch
+def design_for(matrix: Any, threads: Threads | None = None) -> Design:
+    """Return the design that reads `matrix`, by the caller's threads.
+
+    Each design registers the types that it reads; `ArrayDesign` reads every other type. Labels and
+    weights are expected on the device of the data.
+    """
+    raise TypeError(f"no design reads a {type(matrix).__name__}")

@@ -22,7 +22,7 @@ from marginpursuit._namespaces import (
 )
 from marginpursuit._threads import Threads
 from marginpursuit._validation import FloatArray
-from marginpursuit.design._base import Design, Flags, Sweep
+from marginpursuit.design._base import Design, Flags, Sweep, design_for
 from marginpursuit.design.rows import take_rows
 from marginpursuit.losses.margin import stacked
 from marginpursuit.tasks import JointTasks, Tasks
@@ -42,6 +42,7 @@ class ArrayPolicy:
     many_rows: int = 1 << 20
 
 
+@design_for.register(object)
 class ArrayDesign(Design):
     """A matrix of torch, CuPy or any library that follows the array API standard.
 
@@ -50,8 +51,11 @@ class ArrayDesign(Design):
 
     capabilities = frozenset({"subset"})
 
-    def __init__(self, matrix: Any, policy: ArrayPolicy | None = None) -> None:
-        super().__init__(*matrix.shape)
+    def __init__(
+        self, matrix: Any, threads: Threads | None = None, *, policy: ArrayPolicy | None = None
+    ) -> None:
+        n_rows, n_columns = matrix.shape
+        super().__init__(n_rows, n_columns, threads)
         self._policy = ArrayPolicy() if policy is None else policy
         self._xp, self._matrix = namespace(matrix), matrix
         is_narrow = is_exact_in_float32(matrix)
@@ -72,14 +76,14 @@ class ArrayDesign(Design):
 
     def like(self, rows: FloatArray) -> "ArrayDesign":
         """Return a design of other dense rows on the same device."""
-        return ArrayDesign(to_device_of(self._matrix, rows), self._policy)
+        return ArrayDesign(to_device_of(self._matrix, rows), self.threads, policy=self._policy)
 
     def subset(
         self, rows: NDArray[np.intp] | slice, threads: Threads | None = None
     ) -> "ArrayDesign":
         """Return a design of some rows, on the same device."""
         some = self._matrix[rows, :] if isinstance(rows, slice) else take_rows(self._matrix, rows)
-        return ArrayDesign(some, self._policy)
+        return ArrayDesign(some, threads, policy=self._policy)
 
     def _sweep(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
         codes, weights = self.place(tasks.codes), self.place(tasks.weights)

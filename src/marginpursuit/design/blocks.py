@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from marginpursuit._threads import Threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.blocks import BlockResults, Blocks
-from marginpursuit.design._base import Design, Flags, Standardisation, Sweep
+from marginpursuit.design._base import Design, Flags, Standardisation, Sweep, design_for
 from marginpursuit.design.memory import MemoryDesign
 from marginpursuit.tasks import Tasks
 
@@ -38,6 +38,7 @@ class _Moments:
         return _Moments(weight, self.mean + fraction * difference, second)
 
 
+@design_for.register(Blocks)
 class BlockDesign(Design):
     """Blocks of rows, read one after another, each by all threads.
 

@@ -10,12 +10,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from marginpursuit import _kernels
 from marginpursuit._kernels import Descent
 from marginpursuit._threads import Threads, single_threaded_blas
 from marginpursuit._validation import FloatArray
-from marginpursuit.design._base import Flags, Standardisation, Sweep
+from marginpursuit.design._base import Flags, Standardisation, Sweep, design_for
 from marginpursuit.design._joint import sweep_joint
 from marginpursuit.design._matrix import Block, MatrixDesign
 from marginpursuit.tasks import JointTasks, Tasks
@@ -23,6 +24,9 @@ from marginpursuit.tasks import JointTasks, Tasks
 _Sweeper: TypeAlias = Callable[[MatrixDesign, FloatArray, FloatArray, Tasks], Sweep]
 
 
+@design_for.register(np.ndarray)
+@design_for.register(sparse.sparray)
+@design_for.register(sparse.spmatrix)
 class MemoryDesign(MatrixDesign):
     """A dense array or a CSR matrix, read by the compiled kernels where they are installed.
 
