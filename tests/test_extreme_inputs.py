@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from convergence_problems import Case, Objective
 from scipy import sparse
+from sklearn.exceptions import ConvergenceWarning
 from test_convergence import OPTIONS, rows
 
 from marginpursuit import MarginPursuitClassifier, classifiers
@@ -48,13 +49,24 @@ def test_weights_of_all_magnitudes(estimator):
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_an_offset_that_hides_the_columns_is_reported(estimator):
     X, y = rows(60, 4)
-    is_refused = estimator is classifiers.LDMClassifier
-    refused = (
-        pytest.raises(OverflowError, match="lost in rounding") if is_refused else nullcontext()
-    )
+    also = nullcontext()
+    if estimator is classifiers.LDMClassifier:
+        also = pytest.raises(OverflowError, match="lost in rounding")
+    elif estimator is classifiers.ODMClassifier:
+        also = pytest.warns(ConvergenceWarning, match="Standardise the columns")
     message = r"columns 0, 1, 2, 3 of X vary by less than.*Subtract"
-    with pytest.warns(UserWarning, match=message), refused:
+    with pytest.warns(UserWarning, match=message), also:
         estimator().fit(X + 1e15, y)
+
+
+@pytest.mark.parametrize("solver", ["newton", "dual"])
+def test_a_machine_above_its_tolerance_warns(solver):
+    """At an offset of 1e8 squares of the rows leave no digit of their differences."""
+    X, y = rows(60, 4)
+    model = classifiers.ODMClassifier(solver=solver, max_iter=200)
+    with pytest.warns(ConvergenceWarning, match="above tol=1e-06"):
+        model.fit(X + 1e8, y)
+    assert model.duality_gap_[0] > 1e-6
 
 
 @pytest.mark.parametrize("shift", [1e3, 1e6, 1e7])

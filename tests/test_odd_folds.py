@@ -36,6 +36,39 @@ def test_folds_that_are_refused():
         model.fit(X, y)
 
 
+@pytest.mark.parametrize(
+    ("cv", "error", "message"),
+    [
+        ([], ValueError, r"0 folds: \[\]"),
+        (iter([]), ValueError, "0 folds"),
+        ((1,), TypeError, "fold 0 of cv is 1; expected a pair"),
+        ([None], TypeError, "fold 0 of cv is None"),
+        ([[1, 2, 3]], TypeError, "expected a pair"),
+        ([(1, 2)], TypeError, r"shape \(\); expected a vector"),
+        ([(np.arange(100) + 0.5, np.arange(100, 200))], TypeError, "dtype float64"),
+        ([(np.ones(100, dtype=bool), np.arange(100, 200))], TypeError, r"mask of shape \(200,\)"),
+        ([(np.arange(100), np.arange(100, 300))], ValueError, "rows from 100 to 299"),
+        ([(np.arange(-100, 0), np.arange(100))], ValueError, "rows from -100 to -1"),
+        ([([], [])], ValueError, "0 classes and 0 test samples"),
+    ],
+)
+def test_folds_other_than_pairs_of_rows_are_refused(cv, error, message):
+    X, y = rows(200, 2)
+    with pytest.raises(error, match=message):
+        MarginPursuitClassifierCV(**GRID, cv=cv).fit(X, y)
+
+
+@pytest.mark.parametrize("weight", [2.0, np.float64(2.0), np.array(2)])
+def test_one_weight_is_that_of_all_rows(weight):
+    X, y = rows(200, 2)
+    model = MarginPursuitClassifierCV(**GRID, cv=3)
+    results = [
+        model.fit(X, y, sample_weight=weights).cv_results_["mean_test_score"]
+        for weights in (weight, np.full(200, 2.0))
+    ]
+    assert_array_equal(*results)
+
+
 @pytest.mark.parametrize("unit", [1e-60, 1e-30, 1e30, 1e60])
 def test_margins_beyond_float32(unit):
     X, y = rows(300, 2, flip_y=0.2)

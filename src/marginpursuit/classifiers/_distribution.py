@@ -244,14 +244,18 @@ class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: i
         return given if isinstance(given, np.random.Generator) else check_random_state(given)
 
     def _warn(self, fits: list[MachineFit]) -> None:
-        worst = max((fit for fit in fits if fit.status is Status.MAX_ITER), key=_gap, default=None)
-        if worst is not None:
-            warn(
-                f"{type(self).__name__} {worst.status.value}: the duality gap is {worst.gap:.1e} "
-                f"of the objective, above tol={self.tol:g}. Set max_iter above "
-                f"{self.max_iter}.",
-                ConvergenceWarning,
-            )
+        above = (fit for fit in fits if not fit.gap <= self.tol)
+        worst = max(above, key=_gap, default=None)
+        if worst is None:
+            return
+        advice = f"Set max_iter above {self.max_iter}."
+        if worst.status is not Status.MAX_ITER:
+            advice = "Standardise the columns of X, or set a larger tol."
+        warn(
+            f"{type(self).__name__} {worst.status.value}: the duality gap is {worst.gap:.1e} of "
+            f"the objective, above tol={self.tol:g}. {advice}",
+            ConvergenceWarning,
+        )
 
 
 def _gap(fit: MachineFit) -> float:

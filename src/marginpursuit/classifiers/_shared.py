@@ -7,7 +7,7 @@ checked data, and `_allowed` states the values that parameters may have.
 
 from marginpursuit.classifiers._base import LinearClassifier, ProbabilityMixin
 from marginpursuit.classifiers._finite import rescaled
-from marginpursuit.classifiers._input import TrainingData, balanced_factors
+from marginpursuit.classifiers._input import TrainingData, balanced_factors, check_weights
 from marginpursuit.classifiers._lazy import lazy_on_dask
 from marginpursuit.classifiers._link import FittedLink, Link, exact_probabilities
 from marginpursuit.classifiers._margins import MarginStatistics
@@ -32,6 +32,7 @@ __all__ = [
     "balanced_factors",
     "bounded_weights",
     "check_parameters",
+    "check_weights",
     "exact_probabilities",
     "lazy_on_dask",
     "numbers",

@@ -1,5 +1,7 @@
 """Base of a classifier with cross-validation: splitters, scorers and metadata of scikit-learn."""
 
+import reprlib
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ from sklearn.utils.metaestimators import available_if
 
 from marginpursuit._namespaces import is_array_api, is_device_array, to_numpy
 from marginpursuit.blocks import is_dask
-from marginpursuit.classifiers._shared import LinearClassifier, TrainingData
+from marginpursuit.classifiers._shared import LinearClassifier, TrainingData, check_weights
 from marginpursuit.selection.candidates import Fold
 from marginpursuit.selection.scoring import PrecomputedScores, takes_weights
 
@@ -88,10 +90,12 @@ class CrossValidatedClassifier(LinearClassifier):
         return None if self.scoring is None else check_scoring(PrecomputedScores(), self.scoring)
 
     def _route(
-        self, sample_weight: ArrayLike | None, params: dict[str, Any]
+        self, sample_weight: ArrayLike | None, params: dict[str, Any], n_rows: int
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the metadata of the splitter and those of the scorer."""
-        weights = {} if sample_weight is None else {"sample_weight": to_numpy(sample_weight)}
+        weights = {}
+        if sample_weight is not None:
+            weights = {"sample_weight": check_weights(sample_weight, n_rows)}
         given = {
             name: to_numpy(value) if is_array_api(value) or is_dask(value) else value
             for name, value in params.items()
@@ -113,13 +117,18 @@ class CrossValidatedClassifier(LinearClassifier):
         self, data: TrainingData, params: dict[str, Any], to_scorer: dict[str, Any]
     ) -> list[Fold]:
         """Return the folds; raise a ValueError for one that cannot be fitted or scored."""
-        splitter, y = check_cv(self.cv, data.labels.codes, classifier=True), data.labels.codes
+        y = data.labels.codes
+        splitter = check_cv(_checked_pairs(self.cv), y, classifier=True)
         in_memory = isinstance(data.matrix, np.ndarray) or sparse.issparse(data.matrix)
         rows = data.matrix if in_memory else np.broadcast_to(0.0, tuple(data.matrix.shape))
+        splits = splitter.split(rows, y, **params)
         folds = [
-            Fold(_increasing(train), _increasing(test))
-            for train, test in splitter.split(rows, y, **params)
+            Fold(*(_increasing(k, own, len(y)) for own in split)) for k, split in enumerate(splits)
         ]
+        if not folds:
+            raise ValueError(
+                f"cv has 0 folds: {self.cv!r}. Expected at least 1 pair of training and test rows."
+            )
         weights = to_scorer.get("sample_weight")
         for k, fold in enumerate(folds):
             counts = np.bincount(y[fold.train], data.weights[fold.train] > 0)
@@ -138,9 +147,36 @@ class CrossValidatedClassifier(LinearClassifier):
         return folds
 
 
-def _increasing(rows: Any) -> NDArray[np.intp]:
-    """Return indices, or the indices of a mask, in increasing order."""
+def _checked_pairs(cv: Any) -> Any:
+    """Return an iterable of folds as a list of pairs, and any other value of `cv` as it is."""
+    if not isinstance(cv, Iterable) or isinstance(cv, str) or hasattr(cv, "split"):
+        return cv
+    folds = list(cv)
+    for k, fold in enumerate(folds):
+        if not isinstance(fold, (tuple, list, np.ndarray)) or len(fold) != 2:
+            raise TypeError(
+                f"fold {k} of cv is {reprlib.repr(fold)}; expected a pair of training and test "
+                "rows. Set cv to a number of folds, a splitter, or an iterable of such pairs."
+            )
+    return folds
+
+
+def _increasing(k: int, rows: Any, n_rows: int) -> NDArray[np.intp]:
+    """Return the indices, or the indices of the mask, of fold number k in increasing order."""
     rows = np.asarray(rows)
-    if rows.dtype == bool:
+    if rows.dtype == bool and rows.shape == (n_rows,):
         return np.flatnonzero(rows)
+    if rows.size == 0:
+        return np.empty(0, dtype=np.intp)
+    if rows.ndim != 1 or rows.dtype.kind not in "iu":
+        raise TypeError(
+            f"fold {k} of cv has rows of dtype {rows.dtype} and shape {rows.shape}; expected a "
+            f"vector of integers, or a mask of shape ({n_rows},)."
+        )
+    if rows.min() < 0 or rows.max() >= n_rows:
+        raise ValueError(
+            f"fold {k} of cv has rows from {rows.min()} to {rows.max()}; expected rows from 0 to "
+            f"{n_rows - 1}."
+        )
+    rows = rows.astype(np.intp, copy=False)
     return rows if np.all(rows[1:] >= rows[:-1]) else np.sort(rows)

@@ -294,7 +294,7 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
         data = checked.on_host()
         self._refuse_missing(data.matrix)
         self.scorer_ = self._scorer
-        to_splitter, to_scorer = self._route(sample_weight, params)
+        to_splitter, to_scorer = self._route(sample_weight, params, len(data.weights))
         unit = "row" if data.is_sparse else "standardised"
         self.alpha_unit_ = unit if self.alpha_unit == "auto" else self.alpha_unit
         folds = self._split(data, to_splitter, to_scorer)
