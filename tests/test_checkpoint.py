@@ -1,5 +1,6 @@
 """A fit that is interrupted goes on from its checkpoint."""
 
+import importlib.util
 import os
 import signal
 import subprocess
@@ -9,10 +10,12 @@ import time
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
 from sklearn.datasets import load_breast_cancer, load_digits
 
 from marginpursuit import MarginPursuitClassifier
 from marginpursuit.blocks import Blocks
+from marginpursuit.classifiers._checkpoint import _row_hashes, data_digests
 
 SETTINGS = {"scale": 0.5, "overconfidence": 0.5, "tol": 1e-10}
 
@@ -70,7 +73,7 @@ def test_the_scale_is_kept_too(path):
     X = rng.normal(size=(2000, 3))
     y = X[:, 0] + 3 * rng.normal(size=2000) > 0
     whole = MarginPursuitClassifier.as_published(scale="variance").fit(X, y)
-    interrupt(X, y, path, n_loads=9, scale="variance", overconfidence=1.0, tol=1e-6)
+    interrupt(X, y, path, n_loads=10, scale="variance", overconfidence=1.0, tol=1e-6)
     assert float(np.load(path)["scale"]) != np.sqrt(2)
     rest = MarginPursuitClassifier.as_published(scale="variance", checkpoint=path).fit(X, y)
     assert_allclose(rest.scale_, whole.scale_, rtol=0.03)
@@ -79,8 +82,8 @@ def test_the_scale_is_kept_too(path):
 
 def test_steepest_descent_keeps_its_iterates(path):
     X, y = load_breast_cancer(return_X_y=True)
-    interrupt(X, y, path, solver="steepest", max_iter=50)
-    assert int(np.load(path)["n_iter"]) == 6  # of eight loads, two are for other things
+    interrupt(X, y, path, n_loads=9, solver="steepest", max_iter=50)
+    assert int(np.load(path)["n_iter"]) == 6  # of nine loads, three are for other things
 
 
 def test_a_checkpoint_of_another_fit_is_refused(path):
@@ -95,6 +98,47 @@ def test_a_checkpoint_of_another_fit_is_refused(path):
     with pytest.raises(ValueError, match="of another fit"):
         MarginPursuitClassifier.as_published(checkpoint=path, **SETTINGS).fit(X, 1 - y)
     assert path.exists()
+
+
+@pytest.mark.parametrize("kind", ["one element", "order", "label", "weight"])
+def test_a_checkpoint_for_other_data_of_the_same_shape_is_refused(path, kind):
+    X, y = load_breast_cancer(return_X_y=True)
+    weights, rows = np.ones(len(X)), np.flatnonzero(y)[:2]
+    interrupt(X, y, path)
+    if kind == "one element":
+        X = X.copy()
+        X[300, 7] = np.nextafter(X[300, 7], np.inf)
+    elif kind == "order":
+        X[rows] = X[rows[::-1]]
+    elif kind == "label":
+        y[[rows[0], np.flatnonzero(y == 0)[0]]] = 0, 1
+    else:
+        weights[rows] = 0.5, 1.5
+    name = {"label": "labels", "weight": "weights"}.get(kind, "rows")
+    model = MarginPursuitClassifier.as_published(checkpoint=path, **SETTINGS)
+    with pytest.raises(ValueError, match=f"of another fit: .*; its {name} is"):
+        model.fit(X, y, sample_weight=weights)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64, bool])
+def test_digests_do_not_depend_on_the_container(dtype):
+    rng = np.random.default_rng(0)
+    X = (rng.normal(size=(50, 7)) * (rng.random((50, 7)) < 0.4) * 3).astype(dtype)
+    X[0, 0] = -0.0 if dtype in (np.float64, np.float32) else 0
+    forms = (
+        *(X, np.asfortranarray(X), X.astype(np.float64), sparse.csr_matrix(X), sparse.csc_array(X)),
+        *(Blocks([lambda: X[:20], lambda: X[20:]]), Blocks([lambda: sparse.csr_matrix(X)])),
+    )
+    if importlib.util.find_spec("array_api_strict") and dtype is not bool:
+        strict = importlib.import_module("array_api_strict")
+        forms += (strict.asarray(X, device=strict.Device("device1")),)
+    hashes = []
+    for form in forms:
+        model = MarginPursuitClassifier()
+        data = model._check_training(form, np.arange(50) % 2, None)
+        hashes.append(data_digests(data))
+    assert hashes == [hashes[0]] * len(forms)
+    assert len(np.unique(_row_hashes(X))) == len(np.unique(X, axis=0))
 
 
 @pytest.mark.parametrize("content", [b"", b"not a zip", b"PK\x03\x04 cut short"])

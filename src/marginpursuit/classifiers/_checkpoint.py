@@ -1,6 +1,7 @@
 """Checkpoints: the state of a fit in a file, from which an interrupted fit resumes.
 
-The file is replaced atomically after each iteration and removed when the fit ends.
+The file is replaced atomically after each iteration and removed when the fit ends. It stores
+digests of the rows, labels and weights: a fit to others refuses it.
 """
 
 import hashlib
@@ -11,9 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from marginpursuit._files import atomic_stream, read_npz
+from marginpursuit._namespaces import to_numpy
 from marginpursuit._validation import FloatArray
+from marginpursuit.blocks import Blocks
+from marginpursuit.classifiers._input import TrainingData
 from marginpursuit.design import Linear
 from marginpursuit.solvers import Problem
 
@@ -32,7 +37,7 @@ class Checkpoint:
     def __init__(self, path: str | os.PathLike[str], identity: dict[str, Any]) -> None:
         """Read the file if it exists; refuse it if its fit has another identity."""
         self._path = Path(path)
-        self._identity = json.dumps({name: repr(value) for name, value in identity.items()})
+        self._identity = {name: repr(value) for name, value in identity.items()}
         self.standing = self._read() if self._path.exists() else None
         self._n_iter = 0 if self.standing is None else self.standing.n_iter
 
@@ -46,7 +51,7 @@ class Checkpoint:
             "intercept": np.asarray(intercept),
             "scale": np.asarray(scale),
             "n_iter": np.asarray(self._n_iter),
-            "fit": np.asarray(self._identity),
+            "fit": np.asarray(json.dumps(self._identity)),
         }
         with atomic_stream(self._path) as file:
             np.savez(file, allow_pickle=False, sha256=np.asarray(_digest(parts)), **parts)
@@ -63,19 +68,66 @@ class Checkpoint:
                 raise ValueError("it was altered: the hash does not match")
             linear = _floats(stored["coef"], 2), _floats(stored["intercept"], 1)
             standing = Standing(linear, float(stored["scale"]), int(stored["n_iter"]))
-            identity = str(stored["fit"])
+            identity = json.loads(str(stored["fit"]))
+            if not isinstance(identity, dict):
+                raise TypeError(f"the identity of its fit is {identity!r}")
             if not (0 < standing.scale < np.inf and standing.n_iter > 0):
                 raise ValueError(f"scale {standing.scale} after {standing.n_iter} iterations")
             if linear[0].shape[1:] != linear[1].shape:
                 raise ValueError("coefficients and intercepts of different tasks")
         except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"checkpoint {path} cannot be read: remove it; {error}") from error
-        if identity != self._identity:
-            raise ValueError(
-                f"checkpoint {path} is of another fit: remove it, or name another file; it has "
-                f"{identity}, this fit {self._identity}"
-            )
+        own = self._identity
+        for name in sorted(own.keys() | identity.keys()):
+            if identity.get(name) != own.get(name):
+                raise ValueError(
+                    f"checkpoint {path} is of another fit: remove it, or name another file; its "
+                    f"{name} is {identity.get(name)}, that of this fit is {own.get(name)}"
+                )
         return standing
+
+
+def data_digests(data: TrainingData) -> dict[str, str]:
+    """Return digests of the rows, labels and weights, in one pass over the data.
+
+    Equal rows have equal digests, whether they are dense, sparse, in blocks or on a device.
+    """
+    matrix, host = data.matrix, data.on_host()
+    if isinstance(matrix, Blocks):
+        hashes = np.concatenate([own for _, _, own in matrix.each(_row_hashes)])
+    else:
+        hashes = _row_hashes(matrix)
+    digests = {"rows": hashes, "labels": host.labels.codes, "weights": host.weights}
+    return {name: _digest({name: values})[:16] for name, values in digests.items()}
+
+
+def _row_hashes(matrix: Any, chunk_elements: int = 1 << 20) -> NDArray[np.uint64]:
+    """Return Σ_j k_j b_ij modulo 2⁶⁴ for each row i, with b_ij the bits of x_ij as a double.
+
+    The factors k_j are odd and pseudo-random. The upper half of the bits is added to the lower
+    half by exclusive or, so that numbers with few digits change all bits of a sum. The bits of
+    zero are zero, so dense and sparse rows have equal hashes.
+    """
+    n_rows, n_columns = matrix.shape
+    factors = np.random.default_rng(0).integers(0, 1 << 63, n_columns, dtype=np.uint64) * 2 + 1
+    hashes = np.empty(n_rows, dtype=np.uint64)
+    step = max(1, chunk_elements // n_columns)
+    is_sparse = sparse.issparse(matrix)
+    for start in range(0, n_rows, step):
+        stop = min(start + step, n_rows)
+        chunk = matrix[start:stop, :]
+        if is_sparse:
+            stored = _bits(chunk.data), chunk.indices, chunk.indptr
+            hashes[start:stop] = sparse.csr_matrix(stored, chunk.shape) @ factors
+        else:
+            hashes[start:stop] = _bits(to_numpy(chunk)) @ factors
+    return hashes
+
+
+def _bits(numbers: NDArray[Any]) -> NDArray[np.uint64]:
+    """Return the bits of numbers as doubles; those of both zeros are zero."""
+    bits = (numbers.astype(np.float64) + 0.0).view(np.uint64)
+    return bits ^ (bits >> np.uint64(32))
 
 
 def _digest(parts: dict[str, NDArray[Any]]) -> str:

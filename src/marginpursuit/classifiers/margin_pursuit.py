@@ -13,7 +13,7 @@ from marginpursuit._namespaces import to_numpy
 from marginpursuit._threads import Threads, usable_threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import ProbabilityMixin, TrainingData
-from marginpursuit.classifiers._checkpoint import Checkpoint
+from marginpursuit.classifiers._checkpoint import Checkpoint, data_digests
 from marginpursuit.classifiers._half_fits import (
     HalfFits,
     chosen_fits,
@@ -21,7 +21,6 @@ from marginpursuit.classifiers._half_fits import (
     penalty_factors,
     solve_with_half_fits,
 )
-from marginpursuit.classifiers._input import class_totals
 from marginpursuit.classifiers._link import ExactLink, LabelLinks, Link
 from marginpursuit.classifiers._parameters import (
     CLASS_WEIGHT,
@@ -619,19 +618,9 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
         return {
             "shape": tuple(data.matrix.shape),
             "classes": self.classes_,
-            "totals": self._totals(data),
+            **data_digests(data),
             **{name: getattr(self, name) for name in parameters},
         }
-
-    @staticmethod
-    def _totals(data: TrainingData) -> list[float]:
-        """Return the total weight of each class or label."""
-        labels = data.labels
-        if isinstance(labels, LabelSets):
-            return [
-                float(data.weights[labels.is_positive(k)].sum()) for k in range(labels.n_classes)
-            ]
-        return list(class_totals(labels.codes, data.weights, labels.n_classes))
 
     def _needs_one_factor(self, data: TrainingData) -> bool:
         return self._penalty_unit(is_sparse=data.is_sparse) in ("common", "row")
