@@ -6,7 +6,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.datasets import make_multilabel_classification
-from sklearn.metrics import label_ranking_average_precision_score
+from sklearn.metrics import f1_score, label_ranking_average_precision_score
 from sklearn.utils import get_tags
 from sklearn.utils._testing import ignore_warnings
 
@@ -138,8 +138,8 @@ def test_held_out_probabilities(convert):
     X = convert(X)
     model = MarginPursuitClassifier().fit(X[:200], Y[:200])
     proba, scores = model.predict_proba(X), model.decision_function(X)
-    assert len(model.link_) == 5
-    assert_array_equal(model.predict(X), proba > 0.5)
+    assert model.link_.slopes.shape == (5,)
+    assert_array_equal(model.predict(X), proba > model.link_.decision_probability)
     assert_array_equal(model.predict(X), scores > 0)
     assert model.predict(X).dtype == np.int64
     assert np.all((proba > 0) & (proba < 1))
@@ -159,11 +159,13 @@ def test_rare_labels_have_a_threshold_of_their_own():
     model = MarginPursuitClassifier().fit(X[:1500], Y[:1500])
     exact = MarginPursuitClassifier(probability="exact").fit(X[:1500], Y[:1500])
     assert_allclose(model.coef_, exact.coef_, atol=0.05)
-    thresholds = [link.threshold for link in model.link_]
-    assert_allclose(model.intercept_ + thresholds, exact.intercept_, atol=0.05)
-    for k in range(3):
-        truth = odds[1500:, k] > 1.0
-        assert np.mean(model.predict(X[1500:])[:, k] == truth) > 0.96
+    assert_allclose(model.intercept_ + model.link_.thresholds, exact.intercept_, atol=0.05)
+    theta = model.link_.decision_probability
+    assert 0.1 < theta < 0.5
+    truth = odds[1500:] > theta / (1.0 - theta)
+    assert np.all(np.mean(model.predict(X[1500:]) == truth, axis=0) > 0.95)
+    f1 = f1_score(Y[1500:], model.predict(X[1500:]), average="micro")
+    assert f1 > 1.2 * f1_score(Y[1500:], exact.predict(X[1500:]), average="micro")
 
 
 @pytest.mark.parametrize("rho", ["catoni", "square"])

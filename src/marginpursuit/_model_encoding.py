@@ -21,6 +21,7 @@ from marginpursuit import classifiers, selection
 from marginpursuit._table_records import Column, Feature
 from marginpursuit.classifiers._shared import (
     FittedLink,
+    LabelLinks,
     LinearClassifier,
     MarginStatistics,
     check_parameters,
@@ -36,7 +37,7 @@ CLASSES: dict[str, type[LinearClassifier]] = {
 
 # The dataclasses that a fitted attribute may be; files store their fields in order.
 _RECORDS: dict[str, Any] = {
-    kind.__name__: kind for kind in (MarginStatistics, FittedLink, Column, Feature)
+    kind.__name__: kind for kind in (MarginStatistics, FittedLink, LabelLinks, Column, Feature)
 }
 
 
@@ -400,9 +401,18 @@ def _links_error(model: Any, link: Any) -> str | None:
     """Return the reason why the link, or a link of several labels, is invalid."""
     if not getattr(model, "multilabel_", False):
         return _link_error(link)
-    if not isinstance(link, tuple) or len(link) != len(model.classes_):
-        return f"it has {len(model.classes_)} labels, and not a tuple of one link for each"
-    return next((error for error in map(_link_error, link) if error is not None), None)
+    if not isinstance(link, LabelLinks):
+        return "its link is not that of several labels"
+    parts = (link.slopes, link.thresholds)
+    if not (
+        all(isinstance(x, np.ndarray) and x.shape == (len(model.classes_),) for x in parts)
+        and all(x.dtype.kind == "f" and np.all(np.isfinite(x)) for x in parts)
+        and np.all(link.slopes > 0)
+        and isinstance(link.offset, float)
+        and np.isfinite(link.offset)
+    ):
+        return "its link does not have a positive slope and a threshold of each label"
+    return None
 
 
 def _link_error(link: Any) -> str | None:

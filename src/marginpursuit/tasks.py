@@ -106,6 +106,11 @@ class LabelSets(Labels):
         code, bit = divmod(problem, self.labels_per_code)
         return is_positive(self.codes[code], ~bit)
 
+    def indicator(self) -> NDArray[np.bool_]:
+        """Return whether each row has each label, of shape (n_rows, n_labels)."""
+        code, bit = np.divmod(np.arange(self.n_classes), self.labels_per_code)
+        return (self.codes[code] >> bit[:, np.newaxis] & 1).T.astype(bool)
+
 
 @lru_cache(maxsize=1024)
 def _value_at_zero(loss: Any) -> float:

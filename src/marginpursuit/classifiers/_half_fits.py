@@ -23,11 +23,11 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 
 from marginpursuit._namespaces import to_numpy
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._input import TrainingData
+from marginpursuit.classifiers._label_links import LabelLinks
 from marginpursuit.classifiers._link import FittedLink, thinning
 from marginpursuit.design import Design, Linear, Standardisation
 from marginpursuit.solvers import FOLD_SOLVERS, ConcurrentSolver, Problem, Solution, Solver
@@ -42,7 +42,6 @@ class HalfFitPolicy:
     max_iter: int = 100
     min_distinct_rows: int = 4  # of a class, so that each half has two
     max_link_rows: int = 1 << 14  # held-out rows to which the four slopes are fitted
-    max_label_link_rows: int = 1 << 11  # likewise of each of several labels, which are many
 
     #: The penalty "auto" is one of these multiples of 0.3/n, where there are fewer rows per column
     #: than this: with more, the best penalty depends on the data less (docs/choosing.md).
@@ -142,9 +141,8 @@ class _HalfProblem:
         Rows with several labels are split as if they were of one class.
         """
         codes, weights = (to_numpy(x) for x in (data.labels.strata, data.weights))
-        min_classes, max_rows = 2, policy.max_link_rows
-        if isinstance(data.labels, LabelSets):
-            min_classes, max_rows = 1, policy.max_label_link_rows
+        min_classes = 1 if isinstance(data.labels, LabelSets) else 2
+        max_rows = policy.max_link_rows
         keys, min_rows = _split_keys(design, problem), policy.min_distinct_rows
         halves = Halves.of(keys, codes, weights, min_rows, min_classes)
         if halves is None:
@@ -188,7 +186,7 @@ class HalfFits:
     """Two half fits at a multiple of the penalty of a problem."""
 
     factor: float
-    link: FittedLink | tuple[FittedLink, ...]  # one for each of several labels
+    link: FittedLink | LabelLinks
     log_loss: float  # of the held-out rows, with the link; the mean over several labels
     linear: Linear  # the mean of both fits, in the coordinates of the prepared data
 
@@ -246,72 +244,23 @@ def solve_with_half_fits(
 
 
 def _without_halves(data: TrainingData, problem: Problem) -> list[HalfFits]:
-    """Return the link a priori, in place of half fits; one for each label of several."""
-    link: Any = FittedLink.a_priori(problem.tasks.losses[0].margin)
+    """Return the link a priori, in place of half fits."""
+    margin = problem.tasks.losses[0].margin
+    link: FittedLink | LabelLinks = FittedLink.a_priori(margin)
     if isinstance(data.labels, LabelSets):
-        link = (link,) * data.labels.n_classes
+        link = LabelLinks.a_priori(data.labels.n_classes, margin)
     return [HalfFits(1.0, link, np.inf, problem.start)]
 
 
 def _link_of(
     scores: FloatArray, labels: Labels, counts: FloatArray, margin: float, max_rows: int
-) -> tuple[FittedLink | tuple[FittedLink, ...], float]:
-    """Return the link of held-out scores and its log-loss; links of labels, and their mean.
-
-    The link of a label has a threshold: where few rows have a label, its probability is 1/2 at
-    another score than zero.
-    """
+) -> tuple[FittedLink | LabelLinks, float]:
+    """Return the link of held-out scores and its log-loss, the mean over several labels."""
     if isinstance(labels, LabelSets):
-        found = []
-        for k in range(labels.n_classes):
-            codes = 1 * labels.is_positive(k)
-            threshold = _threshold(scores[:, k] / margin, codes, counts)
-            shifted = scores[:, [k]] - margin * threshold
-            found.append(_binary_link(shifted, codes, counts, margin, margin * threshold, max_rows))
-        links, losses = zip(*found, strict=True)
-        return links, float(np.mean(losses))
-    return _binary_link(scores, labels.codes, counts, margin, 0.0, max_rows)
-
-
-def _binary_link(
-    scores: FloatArray,
-    codes: NDArray[np.intp],
-    counts: FloatArray,
-    margin: float,
-    threshold: float,
-    max_rows: int,
-) -> tuple[FittedLink, float]:
-    """Return the link of scores, less the threshold, and its log-loss."""
-    link = FittedLink.fit(scores, codes, counts, margin, threshold, max_rows=max_rows)
-    likelihoods = link.probabilities(scores)[np.arange(len(scores)), codes]
+        return LabelLinks.fit(scores, labels.indicator(), counts, margin)
+    link = FittedLink.fit(scores, labels.codes, counts, margin, max_rows=max_rows)
+    likelihoods = link.probabilities(scores)[np.arange(len(scores)), labels.codes]
     return link, -float(np.average(np.log(likelihoods), weights=counts))
-
-
-def _threshold(
-    scores: FloatArray, codes: NDArray[np.intp], counts: FloatArray, limit: float = 0.9
-) -> float:
-    """Return the score, within ± `limit` margins, at which a logistic model has probability 1/2.
-
-    The model is that of Platt: logit p = a u + b with smoothed targets, by Newton steps. Scores are
-    in units of the margin.
-    """
-    weights = counts / counts.sum()
-    n_positive, n_all = float(counts @ codes), float(counts.sum())
-    high, low = (n_positive + 1.0) / (n_positive + 2.0), 1.0 / (n_all - n_positive + 2.0)
-    target = np.where(codes == 1, high, low)
-    rows = np.stack([scores, np.ones_like(scores)])
-    point = np.array([3.0, 0.0])
-    for _ in range(30):
-        proba = expit(point @ rows)
-        gradient = rows @ (weights * (proba - target))
-        curvature = np.maximum(weights * proba * (1.0 - proba), 1e-6 * weights)
-        step = np.linalg.solve((rows * curvature) @ rows.T + 1e-9 * np.eye(2), -gradient)
-        step *= min(1.0, 3.0 / max(1e-100, np.abs(step).max()))
-        point += step
-        if np.abs(step).max() < 1e-8:
-            break
-    slope, offset = max(point[0], 1e-3), point[1]
-    return float(np.clip(-offset / slope, -limit, limit))
 
 
 def chosen_fits(fits: list[HalfFits], policy: HalfFitPolicy | None = None) -> HalfFits:

@@ -111,7 +111,7 @@ class FittedLink:
         pieces = _pieces(scaled, self.threshold / self.margin)
         logits = sum(float(slope) * piece for slope, piece in zip(slopes, pieces, strict=True))
         odds = xp.exp(logits - xp.max(logits, axis=1)[:, None])
-        return _inside(odds / xp.sum(odds, axis=1)[:, None])
+        return inside(odds / xp.sum(odds, axis=1)[:, None])
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,24 +233,25 @@ def _pieces(scores: Any, threshold: float) -> list[Any]:
 
 
 @dataclass(frozen=True, slots=True)
-class LabelLinks:
-    """The links of several labels."""
+class ExactLabelLink:
+    """The link of a loss, for several labels."""
 
-    links: tuple[Link, ...]
+    loss: MarginLoss
 
     def probabilities(self, scores: Any) -> Any:
-        """Return the probability of each label, (n_rows, n_labels), by the link of each.
+        """Return the probability of each label, (n_rows, n_labels).
 
         Probabilities are strictly inside (0, 1), as scikit-learn requires of labels: where the
-        exact link of a loss is zero or one, they are the next float inside.
+        link of the loss is zero or one, they are the next float inside.
         """
         columns = [
-            link.probabilities(scores[:, k : k + 1])[:, 1] for k, link in enumerate(self.links)
+            exact_probabilities(scores[:, k : k + 1], self.loss)[:, 1]
+            for k in range(scores.shape[1])
         ]
-        return _inside(namespace(scores).stack(columns, axis=1))
+        return inside(namespace(scores).stack(columns, axis=1))
 
 
-def _inside(probabilities: Any) -> Any:
+def inside(probabilities: Any) -> Any:
     """Return probabilities with zero and one moved to the next float inside (0, 1)."""
     least, most = float(np.finfo(np.float64).tiny), 1.0 - float(np.finfo(np.float64).epsneg)
     return namespace(probabilities).clip(probabilities, least, most)

@@ -8,6 +8,7 @@ checked data, and `_allowed` states the values that parameters may have.
 from marginpursuit.classifiers._base import LinearClassifier, ProbabilityMixin
 from marginpursuit.classifiers._finite import rescaled
 from marginpursuit.classifiers._input import TrainingData, balanced_factors, check_weights
+from marginpursuit.classifiers._label_links import LabelLinks
 from marginpursuit.classifiers._lazy import lazy_on_dask
 from marginpursuit.classifiers._link import FittedLink, Link, exact_probabilities
 from marginpursuit.classifiers._margins import MarginStatistics
@@ -24,6 +25,7 @@ __all__ = [
     "FLAG",
     "Allowed",
     "FittedLink",
+    "LabelLinks",
     "LinearClassifier",
     "Link",
     "MarginStatistics",

@@ -21,7 +21,8 @@ from marginpursuit.classifiers._half_fits import (
     penalty_factors,
     solve_with_half_fits,
 )
-from marginpursuit.classifiers._link import ExactLink, LabelLinks, Link
+from marginpursuit.classifiers._label_links import LabelLinks
+from marginpursuit.classifiers._link import ExactLabelLink, ExactLink, Link
 from marginpursuit.classifiers._parameters import (
     CLASS_WEIGHT,
     FLAG,
@@ -231,9 +232,9 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
         number for a joint loss, which has one margin per row.
     margin_statistics_ : MarginStatistics
         Location, mean, variance, skewness and quantiles of the training margins.
-    link_ : FittedLink, tuple of FittedLink, or None
-        The link of ``probability="held_out"``; one for each of several labels; None where the exact
-        link is used.
+    link_ : FittedLink, LabelLinks or None
+        The link of ``probability="held_out"``; that of several labels has
+        `decision_probability`, above which a label is predicted. None where the exact link is used.
     n_iter_ : int
         Iterations of the solver, summed over the fits of a scale rule; the maximum of the classes.
     n_passes_ : int
@@ -519,7 +520,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
     def _label_thresholds(self) -> FloatArray:
         """The threshold of each label, where several labels have links of their own; else zero."""
         links = getattr(self, "link_", None)
-        return np.array([link.threshold for link in links] if isinstance(links, tuple) else 0.0)
+        return links.thresholds if isinstance(links, LabelLinks) else np.zeros(1)
 
     def _solves_both(self, solver: Solver, fits: list[HalfFits]) -> bool:
         """Whether half fits are needed, and need not wait for the fit."""
@@ -603,11 +604,12 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
 
     def _fitted_link(self) -> Link:
         fitted: Any = getattr(self, "link_", None) if self.probability != "exact" else None
+        if fitted is not None:
+            return fitted  # type: ignore[no-any-return]
         loss = self._loss(self.scale_)
-        exact = ExactLink(JointLoss.at_level(loss) if self.multi_class_ == "joint" else loss)
         if getattr(self, "multilabel_", False):
-            return LabelLinks((exact,) * len(self.classes_) if fitted is None else fitted)
-        return exact if fitted is None else fitted
+            return ExactLabelLink(loss)
+        return ExactLink(JointLoss.at_level(loss) if self.multi_class_ == "joint" else loss)
 
     def _identity(self, data: TrainingData) -> dict[str, Any]:
         """Return the parameters and properties of the data that a resumed fit must share."""
