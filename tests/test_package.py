@@ -20,7 +20,7 @@ MODULES = sorted(
 )
 
 #: Packages that a module may need to be imported at all.
-OPTIONAL = ("torch", "triton")
+OPTIONAL = ("onnx", "skl2onnx", "torch", "triton")
 
 
 @pytest.mark.parametrize("name", ["marginpursuit", *MODULES])

@@ -56,7 +56,7 @@ _definitions = {
     "show_versions": "_versions",
 }
 _modules = {
-    *("blocks", "bounds", "calibration", "classifiers", "design", "location", "losses"),
+    *("blocks", "bounds", "calibration", "classifiers", "design", "export", "location", "losses"),
     *("model_files", "selection", "solvers", "tasks"),
 }
 

@@ -9,7 +9,10 @@ from marginpursuit import _kernels
 from marginpursuit._threads import usable_threads
 
 #: Packages without which the library works, but some of its features do not.
-OPTIONAL = ("matplotlib", "typer", "jinja2", "polars", "pyarrow", "dask", "distributed", "torch")
+OPTIONAL = (
+    *("matplotlib", "typer", "jinja2", "polars", "pyarrow", "dask", "distributed", "torch"),
+    *("skl2onnx", "onnxruntime"),
+)
 
 
 def versions(optional: Sequence[str] = OPTIONAL) -> dict[str, str]:

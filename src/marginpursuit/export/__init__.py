@@ -1,0 +1,1 @@
+"""Fitted linear classifiers for other systems."""
