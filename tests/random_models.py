@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 
 from marginpursuit import MarginPursuitClassifier
+from marginpursuit.classifiers._label_links import LabelLinks
 from marginpursuit.classifiers._link import FittedLink
 from marginpursuit.losses import RHOS
 
@@ -33,8 +34,10 @@ def random_model(rng, kind, problem, rho="catoni", classes=None, n_features=4):
     model.multi_class_ = "joint" if problem == "joint" else "ovr"
     model.multilabel_ = problem == "labels"
     if kind == "fitted":
-        links = tuple(random_link(rng, margin) for _ in range(n_problems))
-        model.link_ = links if problem == "labels" else links[0]
+        model.link_ = random_link(rng, margin)
+        if problem == "labels":
+            slopes = 10 ** rng.uniform(-2, 2, size=n_problems) / margin
+            model.link_ = LabelLinks(slopes, np.zeros(n_problems), float(rng.uniform(-2, 0)))
     return model
 
 

@@ -92,7 +92,8 @@ class LabelLinks:
         xp = namespace(scores)
         slopes = to_device_of(scores, self.slopes, xp.float64)
         logits = self.offset + slopes * xp.astype(scores, xp.float64)
-        return inside(1.0 / (1.0 + xp.exp(-logits)))
+        # exp(-logit) overflows below -709; probabilities there are below 1e-304.
+        return inside(1.0 / (1.0 + xp.exp(-xp.clip(logits, -700.0, None))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,9 +142,14 @@ class Functions:
         return Expression("full_like", (x, 1.0), x.n_columns)
 
     @staticmethod
-    def arange(n_columns: int, *, dtype: str, device: Any) -> "_Range":
+    def arange(n_columns: int, *, dtype: str, device: Any) -> "_Row":
         """Return the numbers of the columns, which are then indexed by ``[None, :]``."""
-        return _Range(range(n_columns))
+        return _Row(range(n_columns))
+
+    @staticmethod
+    def asarray(values: Any, *, dtype: str, device: Any) -> "_Row":
+        """Return a vector with a number for each column."""
+        return _Row(values.tolist())
 
     @staticmethod
     def concat(parts: Sequence[Expression], *, axis: int) -> Expression:
@@ -180,8 +185,8 @@ class Functions:
         return lambda x: _elementwise(name, x)
 
 
-class _Range(tuple[int, ...]):
-    """The numbers of the columns, as a row."""
+class _Row(tuple[float, ...]):
+    """A number for each column."""
 
     def __getitem__(self, key: Any) -> Any:
         return self if isinstance(key, tuple) else super().__getitem__(key)
