@@ -113,7 +113,7 @@ def test_columns_are_dropped_or_chosen(tmp_path):
         ("a,y\n1,0\n1e999,1\n", "line 3, column 'a': expected a finite number, found inf"),
         ("a,y\n1,0\n1,1,1\n", "line 3: 3 cells, not 2"),
         ('a,y\n"1\n",0\nx,1\n', "line 4, column 'a'"),
-        ('a,y\n"1,0\n', "line 2: unexpected end"),
+        ('a,y\n"1,0\n', "line 2: a quoted cell has no end. Add the closing quote."),
         ("a,b\n1,0\n", "no column 'y'; there are 'a', 'b'"),
         ("a,a,y\n1,0,1\n", "column 'a' is there 2 times"),
         ("", "the file is empty"),

@@ -21,6 +21,7 @@ from marginpursuit.cli.inputs import (
     Data,
     Drop,
     Identifier,
+    MaxGigabytes,
     Numeric,
     OutputFolder,
     Rate,
@@ -36,6 +37,7 @@ from marginpursuit.cli.inputs import (
 from marginpursuit.cli.output import (
     Commands,
     Exit,
+    activity,
     data_errors,
     note,
     progress,
@@ -51,6 +53,7 @@ from marginpursuit.experiments.method_results import SetResult
 from marginpursuit.experiments.runs import Run
 from marginpursuit.experiments.timing import time_fits
 from marginpursuit.model_files import CLASSES
+from marginpursuit.tables import MAX_BYTES
 
 __all__ = ["app"]
 
@@ -116,6 +119,7 @@ def compare_command(
     ] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Seed of the assignment to folds.")] = 0,
     output: OutputFolder = Path("out"),
+    max_gigabytes: MaxGigabytes = MAX_BYTES / 1e9,
     as_json: AsJson = False,
 ) -> None:
     """Cross-validate methods on a data set; say which to take, print a table, write a report.
@@ -126,7 +130,7 @@ def compare_command(
     chosen = select_methods(method, add, baseline)
     contamination = select_contamination(contaminate, rate)
     options = ColumnOptions(drop, numeric, categorical, text, identifier)
-    known = read_labelled(data, target, options)
+    known = read_labelled(data, target, options, max_gigabytes)
     total = folds * repeats * (len(chosen) + (known.vectoriser is not None))
     if contamination is None and "MarginPursuitClassifierCV" in chosen:
         total += 25 + 5 * (known.vectoriser is not None)
@@ -237,6 +241,7 @@ def fit(
     folds: Annotated[
         int, typer.Option(min=2, help="Folds of the cross-validation that measures the error.")
     ] = 5,
+    max_gigabytes: MaxGigabytes = MAX_BYTES / 1e9,
     as_json: AsJson = False,
 ) -> None:
     """Fit a method to a data set, and save the model in a file that is safe to open.
@@ -253,7 +258,7 @@ def fit(
         allowed = sorted(model.get_params(deep=False))
         raise typer.BadParameter(f"{method} has no parameter {unknown}; expected one of {allowed}")
     options = ColumnOptions(drop, numeric, categorical, text, identifier)
-    known = read_labelled(data, target, options)
+    known = read_labelled(data, target, options, max_gigabytes)
     n_steps = 1 + folds * (1 + (known.vectoriser is not None))
     with progress(f"fit of {method}", n_steps) as report_progress:
         with data_errors(method):
@@ -278,6 +283,7 @@ def predict(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to a file.")
     ] = None,
+    max_gigabytes: MaxGigabytes = MAX_BYTES / 1e9,
     as_json: AsJson = False,
 ) -> None:
     """Predict the class of each row.
@@ -287,9 +293,9 @@ def predict(
     fitted = load_model(model)
     if probabilities and not hasattr(fitted, "predict_proba"):
         raise typer.BadParameter(f"{type(fitted).__name__} has no probabilities")
-    new = read_new(fitted, data)
-    with data_errors(str(model)):
-        columns = predicted_columns(fitted, new, probabilities)
+    new = read_new(fitted, data, max_gigabytes)
+    with data_errors(str(model)), activity("predictions") as reached:
+        columns = predicted_columns(fitted, new, probabilities, reached)
     if as_json:
         say(columns, as_json=True)
         return

@@ -8,11 +8,13 @@ import typer
 from numpy.typing import NDArray
 
 from marginpursuit import datasets
-from marginpursuit.cli.output import note
+from marginpursuit.cli.output import activity, note
 from marginpursuit.experiments.explanation import TrainingRows
 from marginpursuit.tables import (
+    MAX_BYTES,
     MixedTableError,
     RawTable,
+    Table,
     TableError,
     TableVectoriser,
     column_counts,
@@ -23,7 +25,15 @@ from marginpursuit.tables import (
     read_table,
 )
 
-__all__ = ["ColumnOptions", "Labelled", "is_data_set", "read_labelled", "row_names"]
+__all__ = [
+    "ColumnOptions",
+    "Labelled",
+    "is_data_set",
+    "read_labelled",
+    "read_mixed",
+    "read_numbers",
+    "row_names",
+]
 
 
 class ColumnOptions(NamedTuple):
@@ -59,25 +69,42 @@ class Labelled(NamedTuple):
         return TrainingRows(self.X, self.y, self.vectoriser, self.groups, self.rows, columns)
 
 
-def read_labelled(data: str, target: str | None, options: ColumnOptions) -> Labelled:
+def read_mixed(data: str, max_gigabytes: float) -> RawTable:
+    """Read a file of cells of any kind; show progress."""
+    with activity(f"reading {Path(data).name}") as reached:
+        return read_frame(data, max_bytes=int(1e9 * max_gigabytes), progress=reached)
+
+
+def read_numbers(
+    data: str, target: str | None = None, *, max_gigabytes: float, **columns: Any
+) -> Table:
+    """Read a file of numbers; show progress. `columns` has `drop` or `only`."""
+    with activity(f"reading {Path(data).name}") as reached:
+        n_bytes = int(1e9 * max_gigabytes)
+        return read_table(data, target, max_bytes=n_bytes, progress=reached, **columns)
+
+
+def read_labelled(
+    data: str, target: str | None, options: ColumnOptions, max_gigabytes: float = MAX_BYTES / 1e9
+) -> Labelled:
     """Load a data set by name, or read a file; print what was decided about its columns."""
     if is_data_set(data):
         return _named_data_set(data, target, options)
     suffix = Path(data.removesuffix(".gz")).suffix.lower()
     if target is None and suffix != ".npz":
-        raise typer.BadParameter(_missing_target(data))
+        raise typer.BadParameter(_missing_target(data, max_gigabytes))
     is_mixed = options.categorical or options.text or options.ids or suffix in (".xlsx", ".txt")
     if not is_mixed:
         try:
-            return _numeric_table(data, target, options)
+            return _numeric_table(data, target, options, max_gigabytes)
         except MixedTableError as error:
             reason = str(error)
         try:
-            raw = read_frame(data)
+            raw = read_mixed(data, max_gigabytes)
         except TableError as error:
             raise TableError(f"{reason}. For mixed tables, {error}") from error
     else:
-        raw = read_frame(data)
+        raw = read_mixed(data, max_gigabytes)
     return _mixed_table(raw, str(target), options)
 
 
@@ -104,18 +131,21 @@ def _named_data_set(data: str, target: str | None, options: ColumnOptions) -> La
     )
 
 
-def _missing_target(data: str) -> str:
+def _missing_target(data: str, max_gigabytes: float) -> str:
     """Return the error of a table without a target: its columns, and the likeliest target."""
-    counts = column_counts(data)
+    with activity(f"reading {Path(data).name}"):
+        counts = column_counts(data, max_bytes=int(1e9 * max_gigabytes))
     shown = ", ".join(list(counts)[:40]) + (", ..." if len(counts) > 40 else "")
     likeliest = guess_target(list(counts), list(counts.values()))
     hint = "" if likeliest is None else f" The likeliest is --target {likeliest!r}."
     return f"name the column to predict with --target. The columns are: {shown}.{hint}"
 
 
-def _numeric_table(data: str, target: str | None, options: ColumnOptions) -> Labelled:
+def _numeric_table(
+    data: str, target: str | None, options: ColumnOptions, max_gigabytes: float
+) -> Labelled:
     """Read a table of numbers; columns that number the rows are dropped, unless asked for."""
-    table = read_table(data, target, drop=options.drop or [])
+    table = read_numbers(data, target, max_gigabytes=max_gigabytes, drop=options.drop or [])
     if table.y is None:
         raise typer.BadParameter("name the array to predict with --target")
     X, columns = table.X, table.columns
@@ -152,7 +182,9 @@ def _mixed_table(raw: RawTable, target: str, options: ColumnOptions) -> Labelled
     if not present.all():
         note(f"{(~present).sum()} rows without a value of {target!r} are left out")
     X = frame.drop(columns=target)
-    for column in vectoriser.describe(X):
+    with activity("kinds of the columns"):
+        columns = vectoriser.describe(X)
+    for column in columns:
         note(f"column {column}")
     return Labelled(
         raw.name,

@@ -10,13 +10,21 @@ from sklearn.base import clone
 
 from marginpursuit import datasets, load_model
 from marginpursuit._files import write_atomically
-from marginpursuit.cli.data import ColumnOptions, is_data_set, read_labelled, row_names
+from marginpursuit.cli.data import (
+    ColumnOptions,
+    is_data_set,
+    read_labelled,
+    read_mixed,
+    read_numbers,
+    row_names,
+)
 from marginpursuit.cli.inputs import (
     AsJson,
     Categorical,
     Data,
     Drop,
     Identifier,
+    MaxGigabytes,
     Numeric,
     Target,
     Text,
@@ -31,7 +39,7 @@ from marginpursuit.experiments.explanation import (
 from marginpursuit.experiments.explanation import explain as explain_fit
 from marginpursuit.experiments.method_results import Coefficient, SuspiciousRow
 from marginpursuit.inspection import LabelIssues
-from marginpursuit.tables import TableError, labels_of, read_frame, read_table
+from marginpursuit.tables import MAX_BYTES, TableError, labels_of
 
 __all__ = ["explain", "issues"]
 
@@ -51,6 +59,7 @@ def explain(
         int, typer.Option(min=2, help="Fits of the bootstrap that gives the standard errors.")
     ] = 100,
     top: Top = 10,
+    max_gigabytes: MaxGigabytes = MAX_BYTES / 1e9,
     as_json: AsJson = False,
 ) -> None:
     """Show the coefficients of a model in the units of the table, and suspicious rows.
@@ -72,7 +81,7 @@ def explain(
             _print_coefficients(coefficients[:top], n_resamples=0)
             note(f"For standard errors and suspicious rows: marginpursuit explain {model} DATA")
         return
-    rows = _training_rows(classifier, vectoriser, data, target)
+    rows = _training_rows(classifier, vectoriser, data, target, max_gigabytes)
     n_steps = bootstrap + 5 * (1 + (vectoriser is not None))
     with data_errors(str(model)), progress("bootstrap", n_steps) as report_progress:
         found = explain_fit(
@@ -104,6 +113,7 @@ def issues(
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write all rows to a CSV file."),
     ] = None,
+    max_gigabytes: MaxGigabytes = MAX_BYTES / 1e9,
     as_json: AsJson = False,
 ) -> None:
     """Rank the rows whose label is probably wrong, most suspicious first.
@@ -112,7 +122,7 @@ def issues(
     it is on average in the rows of that class (confident learning).
     """
     options = ColumnOptions(drop, numeric, categorical, text, identifier)
-    known = read_labelled(data, target, options)
+    known = read_labelled(data, target, options, max_gigabytes)
     rows = known.training_rows
     n_steps = folds * (1 + (known.vectoriser is not None))
     with data_errors(known.name), progress("held-out probabilities", n_steps) as report_progress:
@@ -145,16 +155,19 @@ def _issue_columns(rows: TrainingRows, found: LabelIssues) -> dict[str, list[Any
     }
 
 
-def _training_rows(classifier: Any, vectoriser: Any, data: str, target: str | None) -> TrainingRows:
+def _training_rows(
+    classifier: Any, vectoriser: Any, data: str, target: str | None, max_gigabytes: float
+) -> TrainingRows:
     """Read the rows of a fit; their classes must be those of the model."""
     if is_data_set(data):
         found = datasets.load(data)
         rows = TrainingRows(found.X, found.y, groups=found.groups)
     elif vectoriser is not None:
-        rows = _frame_rows(vectoriser, data, target or vectoriser.target)
+        rows = _frame_rows(vectoriser, data, target or vectoriser.target, max_gigabytes)
     else:
         names = getattr(classifier, "feature_names_in_", None)
-        table = read_table(data, target, only=None if names is None else names.tolist())
+        only = None if names is None else names.tolist()
+        table = read_numbers(data, target, max_gigabytes=max_gigabytes, only=only)
         if table.y is None:
             raise typer.BadParameter("name the column that the model predicts with --target")
         rows = TrainingRows(table.X, table.y)
@@ -167,8 +180,8 @@ def _training_rows(classifier: Any, vectoriser: Any, data: str, target: str | No
     return rows._replace(y=rows.y.astype(classifier.classes_.dtype))
 
 
-def _frame_rows(vectoriser: Any, data: str, target: str) -> TrainingRows:
-    raw = read_frame(data)
+def _frame_rows(vectoriser: Any, data: str, target: str, max_gigabytes: float) -> TrainingRows:
+    raw = read_mixed(data, max_gigabytes)
     if target not in raw.frame.columns:
         shown = ", ".join(raw.frame.columns[:40])
         raise TableError(f"{data}: there is no column {target!r}; there are {shown}")

@@ -23,6 +23,7 @@ __all__ = [
     "Data",
     "Drop",
     "Identifier",
+    "MaxGigabytes",
     "Numeric",
     "OutputFolder",
     "Rate",
@@ -85,6 +86,13 @@ Identifier = Annotated[
     list[str] | None,
     typer.Option(
         "--id", metavar="COLUMN", help="A column that identifies rows; shown, not used to predict."
+    ),
+]
+MaxGigabytes = Annotated[
+    float,
+    typer.Option(
+        min=0.0,
+        help="The largest table that is read, in GB after decompression.",
     ),
 ]
 OutputFolder = Annotated[

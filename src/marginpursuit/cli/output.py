@@ -3,14 +3,21 @@
 import json
 import os
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
 from typing import Any, ClassVar
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
 from rich.text import Text
 from typer.core import TyperGroup
@@ -20,7 +27,17 @@ from marginpursuit.experiments.runs import RunFileError
 from marginpursuit.model_files import ModelFileError
 from marginpursuit.tables import TableError
 
-__all__ = ["Commands", "Exit", "csv_cell", "data_errors", "note", "progress", "say", "show_table"]
+__all__ = [
+    "Commands",
+    "Exit",
+    "activity",
+    "csv_cell",
+    "data_errors",
+    "note",
+    "progress",
+    "say",
+    "show_table",
+]
 
 
 class Exit(IntEnum):
@@ -145,6 +162,7 @@ def progress(label: str, total: int) -> Iterator[Any]:
         TextColumn("{task.description}"),
         BarColumn(),
         MofNCompleteColumn(),
+        TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
@@ -154,3 +172,21 @@ def progress(label: str, total: int) -> Iterator[Any]:
             bars.update(task, advance=1, description=name)
 
         yield advance
+
+
+@contextmanager
+def activity(label: str) -> Iterator[Callable[[int, int | None], None]]:
+    """Show the elapsed time of a step on a terminal, and remove the line when it ends.
+
+    Yields a function of the amount done and the total, which draws a bar; the total may be None.
+    """
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    off = not console.is_terminal
+    with Progress(*columns, console=console, disable=off, transient=True) as bars:
+        task = bars.add_task(label, total=None)
+
+        def reached(done: int, total: int | None) -> None:
+            bars.update(task, completed=done, total=total)
+
+        yield reached

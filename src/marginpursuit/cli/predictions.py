@@ -3,12 +3,16 @@
 import csv
 import io
 import warnings
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+from scipy import sparse
+
 from marginpursuit import datasets
-from marginpursuit.cli.data import is_data_set
+from marginpursuit.cli.data import is_data_set, read_mixed, read_numbers
 from marginpursuit.cli.output import csv_cell, note
-from marginpursuit.tables import TableVectoriser, read_frame, read_table
+from marginpursuit.tables import TableVectoriser
 
 __all__ = ["NewRows", "as_csv", "predicted_columns", "read_new", "table_step"]
 
@@ -26,17 +30,18 @@ def table_step(model: Any) -> TableVectoriser | None:
     return first if isinstance(first, TableVectoriser) else None
 
 
-def read_new(model: Any, data: str) -> NewRows:
+def read_new(model: Any, data: str, max_gigabytes: float) -> NewRows:
     """Read rows for a model; say how their columns differ from those of the fit."""
     vectoriser = table_step(model)
     if is_data_set(data):
         return NewRows(datasets.load(data).X, {})
     if vectoriser is None:
         names = getattr(model, "feature_names_in_", None)
-        table = read_table(data, only=None if names is None else names.tolist())
+        only = None if names is None else names.tolist()
+        table = read_numbers(data, max_gigabytes=max_gigabytes, only=only)
         _note_extra(table.further)
         return NewRows(table.X, {})
-    raw = read_frame(data)
+    raw = read_mixed(data, max_gigabytes)
     differences = vectoriser.differences(raw.frame)
     known = {vectoriser.target, *vectoriser.ids, *vectoriser.drop}
     _note_extra([name for name in differences.extra if name not in known])
@@ -57,17 +62,32 @@ def _note_extra(names: Any) -> None:
         note(f"ignored, as the model does not have them: {shown}")
 
 
-def predicted_columns(model: Any, new: NewRows, with_probabilities: bool) -> dict[str, list[Any]]:
-    """Return the columns of the output: identifiers, predictions and probabilities."""
-    columns: dict[str, list[Any]] = {**new.ids}
+def predicted_columns(
+    model: Any,
+    new: NewRows,
+    with_probabilities: bool,
+    progress: Callable[[int, int], None],
+    chunk: int = 20_000,
+) -> dict[str, list[Any]]:
+    """Return the columns of the output: identifiers, predictions and probabilities.
+
+    `progress` gets the number of predicted rows after each chunk, and the total.
+    """
+    n_rows = new.X.shape[0]
+    rows: Any = new.X if isinstance(new.X, np.ndarray) or sparse.issparse(new.X) else new.X.iloc
+    titles = [f"probability of {label}" for label in model.classes_.tolist()]
+    columns: dict[str, list[Any]] = {**new.ids, "prediction": []}
+    columns |= {title: [] for title in titles if with_probabilities}
     with warnings.catch_warnings():
         # The names were checked when the rows were read.
         warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
-        columns["prediction"] = model.predict(new.X).tolist()
-        if with_probabilities:
-            proba = model.predict_proba(new.X)
-            for label, column in zip(model.classes_.tolist(), proba.T, strict=True):
-                columns[f"probability of {label}"] = column.tolist()
+        for start in range(0, n_rows, chunk):
+            part = rows[start : start + chunk]
+            columns["prediction"] += model.predict(part).tolist()
+            if with_probabilities:
+                for title, values in zip(titles, model.predict_proba(part).T, strict=True):
+                    columns[title] += values.tolist()
+            progress(min(start + chunk, n_rows), n_rows)
     return columns
 
 

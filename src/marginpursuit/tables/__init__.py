@@ -5,6 +5,7 @@
 """
 
 from marginpursuit._table_records import Column, Feature
+from marginpursuit.tables._content import MAX_BYTES
 from marginpursuit.tables.columns import is_identifier
 from marginpursuit.tables.errors import MixedTableError, TableError, optional
 from marginpursuit.tables.files import RawTable, column_counts, read_frame
@@ -13,6 +14,7 @@ from marginpursuit.tables.target import guess_target, labels_of, read_labels
 from marginpursuit.tables.vectoriser import TableVectoriser, vectorise
 
 __all__ = [
+    "MAX_BYTES",
     "Column",
     "Feature",
     "MixedTableError",

@@ -1,38 +1,80 @@
 """The content of table files: bytes, text, lines of CSV, and names of columns."""
 
+import contextlib
 import csv
 import gzip
 import io
+import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
+from marginpursuit._progress_bar import Reached
 from marginpursuit.tables.errors import TableError, optional
 
 __all__ = [
+    "MAX_BYTES",
     "CsvLines",
+    "check_archive",
+    "check_size",
     "csv_lines",
     "is_number",
     "names_in",
     "numbered",
     "parquet_content",
     "read_content",
+    "text_columns",
     "unique_names",
 ]
 
 
-def read_content(path: Path) -> tuple[bytes, str, str]:
+#: The default limit of the content of a file, in bytes, after decompression. The cells of a mixed
+#: table take up to 25 times this memory, as Python objects.
+MAX_BYTES = 2 * 10**9
+
+
+def read_content(path: Path, max_bytes: int = MAX_BYTES) -> tuple[bytes, str, str]:
     """Return the bytes of a file, its name without suffixes, and its suffix without ``.gz``."""
-    content = path.read_bytes()
     suffix, stem = path.suffix.lower(), path.stem
-    if suffix == ".gz":
-        try:
-            content = gzip.decompress(content)
-        except (OSError, EOFError, zlib.error) as error:
-            raise TableError(f"{path}: expected a gzip file: {error}") from error
-        suffix, stem = Path(stem).suffix.lower(), Path(stem).stem
-    return content, stem, suffix
+    if suffix != ".gz":
+        with open(path, "rb") as file:
+            return _read_stream(file, path, max_bytes), stem, suffix
+    try:
+        with gzip.open(path) as stream:
+            content = _read_stream(stream, path, max_bytes)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise TableError(f"{path}: expected a gzip file: {error}") from error
+    return content, Path(stem).stem, Path(stem).suffix.lower()
+
+
+def _read_stream(
+    stream: IO[bytes] | gzip.GzipFile, path: Path, max_bytes: int, chunk: int = 2**20
+) -> bytes:
+    content = io.BytesIO()
+    while part := stream.read(chunk):
+        content.write(part)
+        check_size(content.tell(), max_bytes, str(path))
+    return content.getvalue()
+
+
+def check_size(n_bytes: int, max_bytes: int, what: str = "the table") -> None:
+    """Raise an error if a table takes more bytes than the limit."""
+    if n_bytes > max_bytes:
+        raise TableError(
+            f"{what} has more than {max_bytes / 1e9:g} GB after decompression, the limit for a "
+            "table in memory. Raise the limit by --max-gigabytes (max_bytes in Python), or use "
+            "blocks of rows (marginpursuit.blocks)."
+        )
+
+
+def check_archive(content: bytes, max_bytes: int) -> None:
+    """Raise an error if the members of a zip archive take more bytes than the limit.
+
+    `zipfile` reads at most the stated size of a member. Its reader reports a damaged archive.
+    """
+    with contextlib.suppress(zipfile.BadZipFile), zipfile.ZipFile(io.BytesIO(content)) as archive:
+        check_size(sum(entry.file_size for entry in archive.infolist()), max_bytes)
 
 
 class CsvLines(NamedTuple):
@@ -43,15 +85,16 @@ class CsvLines(NamedTuple):
     rows: Iterator[tuple[int, list[str]]]
 
 
-def csv_lines(content: bytes) -> CsvLines:
+def csv_lines(content: bytes, progress: Reached | None = None) -> CsvLines:
     """Read CSV separated by comma, semicolon or tab; the first line decides which.
 
-    The first line holds the names unless all its cells are numbers.
+    The first line holds the names unless all its cells are numbers. `progress` gets the number of
+    characters.
     """
     text = _decoded(content)
     first_line = text[: text.find("\n")] if "\n" in text else text
     delimiter = max(",;\t", key=first_line.count)
-    lines = _lines(text, delimiter)
+    lines = _lines(text, delimiter, progress)
     first = next(lines, None)
     if first is None:
         raise TableError("the file is empty")
@@ -61,15 +104,29 @@ def csv_lines(content: bytes) -> CsvLines:
     return CsvLines([cell.strip() for cell in cells], True, _checked(None, lines, len(cells)))
 
 
-def _lines(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
+def _lines(text: str, delimiter: str, progress: Reached | None) -> Iterator[tuple[int, list[str]]]:
     """Yield the lines that have cells."""
-    rows = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    stream = io.StringIO(text, newline="")
+    rows = csv.reader(stream, delimiter=delimiter, strict=True)
     try:
-        for row in rows:
+        for number, row in enumerate(rows):
             if row:
                 yield rows.line_num, row
+            if progress is not None and number % 4096 == 0:
+                progress(stream.tell(), len(text))
     except csv.Error as error:
-        raise TableError(f"line {rows.line_num}: {error}") from error
+        raise TableError(f"line {rows.line_num}: {_csv_reason(error)}") from error
+
+
+def _csv_reason(error: csv.Error) -> str:
+    if "field limit" in str(error):
+        return (
+            f"a cell has more than {csv.field_size_limit():,} characters. Expected a closing quote "
+            "before; add it, or shorten the cell."
+        )
+    if "unexpected end of data" in str(error):
+        return "a quoted cell has no end. Add the closing quote."
+    return str(error)
 
 
 def _checked(
@@ -95,19 +152,42 @@ def _decoded(content: bytes) -> str:
         raise TableError(f"line {line}: expected UTF-8, found byte {byte:#04x}") from error
 
 
-def parquet_content(content: bytes) -> Any:
-    """Return a Parquet file as an Arrow table."""
-    parquet = optional("pyarrow.parquet", "parquet")
+def parquet_content(content: bytes, max_bytes: int = MAX_BYTES) -> Any:
+    """Return a Parquet file as an Arrow table, with columns of text encoded as dictionaries.
+
+    A value that a file repeats thus takes the memory of one value. The size is checked by the
+    counts that the file states, then batch by batch.
+    """
+    parquet, arrow = optional("pyarrow.parquet", "parquet"), optional("pyarrow", "parquet")
     try:
-        return parquet.read_table(io.BytesIO(content))
+        file = parquet.ParquetFile(io.BytesIO(content), read_dictionary=text_columns(content))
+        about = file.metadata
+        groups = map(about.row_group, range(about.num_row_groups))
+        n_bytes = sum(group.total_byte_size for group in groups)
+        check_size(max(n_bytes, about.num_rows * about.num_columns), max_bytes)
+        batches, n_bytes = [], 0
+        for batch in file.iter_batches():
+            batches.append(batch)
+            n_bytes += batch.nbytes
+            check_size(n_bytes, max_bytes)
+        return arrow.Table.from_batches(batches, file.schema_arrow)
+    except TableError:
+        raise
     except Exception as error:  # pyarrow raises many types for broken files
         raise TableError(f"no Parquet file, or a damaged one: {error}") from error
+
+
+def text_columns(content: bytes) -> list[str]:
+    """Return the names of the columns of text of a Parquet file."""
+    parquet, arrow = optional("pyarrow.parquet", "parquet"), optional("pyarrow", "parquet")
+    schema = parquet.read_schema(io.BytesIO(content))
+    return [field.name for field in schema if field.type in (arrow.string(), arrow.binary())]
 
 
 def names_in(content: bytes, suffix: str) -> list[str]:
     """Return the names of the columns of a CSV or Parquet file."""
     if suffix == ".parquet":
-        return list(parquet_content(content).column_names)
+        return list(optional("pyarrow.parquet", "parquet").read_schema(io.BytesIO(content)).names)
     return csv_lines(content).names
 
 

@@ -1,16 +1,26 @@
 """Files of mixed tables as pandas frames; they need the extra `tables`."""
 
 import hashlib
-import io
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from marginpursuit.tables._content import csv_lines, parquet_content, read_content, unique_names
+from marginpursuit._progress_bar import Reached
+from marginpursuit.tables._content import (
+    MAX_BYTES,
+    csv_lines,
+    parquet_content,
+    read_content,
+    text_columns,
+    unique_names,
+)
+from marginpursuit.tables._excel import excel_rows
 from marginpursuit.tables.errors import TableError, optional
 
 __all__ = ["RawTable", "column_counts", "read_frame"]
@@ -47,7 +57,12 @@ class RawTable:
     sha256: str
 
 
-def read_frame(path: str | os.PathLike[str]) -> RawTable:
+def read_frame(
+    path: str | os.PathLike[str],
+    *,
+    max_bytes: int = MAX_BYTES,
+    progress: Reached | None = None,
+) -> RawTable:
     r"""Read a table with cells of any kind.
 
     Parameters
@@ -56,6 +71,11 @@ def read_frame(path: str | os.PathLike[str]) -> RawTable:
         A ``.csv``, ``.tsv`` or ``.txt`` file (separated by comma, semicolon or tab, in UTF-8, or in
         UTF-16 with a byte order mark), which may be compressed (``.csv.gz``), an ``.xlsx`` file, of
         which the first sheet is read, or a ``.parquet`` file.
+    max_bytes : int, default=2,000,000,000
+        The most bytes of the table after decompression; more are an error. The cells in memory may
+        take many times as much.
+    progress : callable, optional
+        Called with the amount that is read, and the total (None if it is unknown).
 
     Returns
     -------
@@ -65,7 +85,7 @@ def read_frame(path: str | os.PathLike[str]) -> RawTable:
     Raises
     ------
     TableError
-        If the file is not a table, or if a package is missing.
+        If the file is not a table, if it is larger than `max_bytes`, or if a package is missing.
     OSError
         If the file cannot be read.
 
@@ -83,14 +103,12 @@ def read_frame(path: str | os.PathLike[str]) -> RawTable:
     ("column 2 has the name 'weight' again; it is called 'weight (2)'",)
     """
     path = Path(path)
-    readers = {
-        ".csv": _csv_frame,
-        ".tsv": _csv_frame,
-        ".txt": _csv_frame,
-        ".xlsx": _excel_frame,
-        ".parquet": _parquet_frame,
+    readers: dict[str, Callable[[bytes], _Parts]] = {
+        **dict.fromkeys((".csv", ".tsv", ".txt"), partial(_csv_frame, progress=progress)),
+        ".xlsx": partial(_excel_frame, max_bytes=max_bytes, progress=progress),
+        ".parquet": partial(_parquet_frame, max_bytes=max_bytes),
     }
-    content, stem, suffix = read_content(path)
+    content, stem, suffix = read_content(path, max_bytes)
     if suffix not in readers:
         raise TableError(
             f"{path}: the suffix of the file must be one of {sorted(readers)}; got {suffix!r}"
@@ -112,9 +130,9 @@ def read_frame(path: str | os.PathLike[str]) -> RawTable:
 _Parts = tuple[Any, NDArray[np.int64], bool]
 
 
-def _csv_frame(content: bytes) -> _Parts:
+def _csv_frame(content: bytes, progress: Reached | None) -> _Parts:
     pandas = optional("pandas")
-    table = csv_lines(content)
+    table = csv_lines(content, progress)
     lines, rows = [], []
     for line, row in table.rows:
         lines.append(line)
@@ -123,28 +141,29 @@ def _csv_frame(content: bytes) -> _Parts:
     return frame, np.array(lines, dtype=np.int64), table.has_names
 
 
-def _excel_frame(content: bytes) -> _Parts:
+def _excel_frame(content: bytes, max_bytes: int, progress: Reached | None) -> _Parts:
     pandas = optional("pandas")
-    optional("openpyxl")
-    try:
-        cells = pandas.read_excel(io.BytesIO(content), header=None, dtype=object)
-    except Exception as error:  # openpyxl and zipfile raise many types for broken files
-        raise TableError(f"no .xlsx file, or a damaged one: {error}") from error
-    if not len(cells):
-        raise TableError("the first sheet is empty")
-    names = ["" if pandas.isna(name) else name for name in cells.iloc[0]]
-    frame = cells.iloc[1:].reset_index(drop=True).infer_objects()
-    # The first row of a sheet has the number 1.
-    return frame.set_axis(names, axis=1), np.arange(2, len(frame) + 2), True
+    names, rows, first = excel_rows(content, max_bytes, progress)
+    frame = pandas.DataFrame(rows, dtype=object).infer_objects().set_axis(names, axis=1)
+    return frame, np.arange(first, first + len(frame)), True
 
 
-def _parquet_frame(content: bytes) -> _Parts:
+def _parquet_frame(content: bytes, max_bytes: int) -> _Parts:
     optional("pandas")
-    frame = parquet_content(content).to_pandas().reset_index(drop=True)
+    table = parquet_content(content, max_bytes)
+    # The index of a frame is a column of the file; without a name it numbers the rows.
+    unnamed = [name for name in table.column_names if name.startswith("__index_level_")]
+    frame = table.drop_columns(unnamed).to_pandas(ignore_metadata=True)
+    texts = set(text_columns(content))
+    for place, name in enumerate(frame.columns):
+        if name in texts:
+            frame.isetitem(place, frame.iloc[:, place].astype(object))
     return frame, np.arange(len(frame)), True
 
 
-def column_counts(path: str | os.PathLike[str], most: int = 21) -> dict[str, int]:
+def column_counts(
+    path: str | os.PathLike[str], most: int = 21, *, max_bytes: int = MAX_BYTES
+) -> dict[str, int]:
     r"""Return the number of different values of each column of a table, up to `most`.
 
     Parameters
@@ -153,6 +172,8 @@ def column_counts(path: str | os.PathLike[str], most: int = 21) -> dict[str, int
         A file that `read_frame` reads; CSV files need no extra.
     most : int, default=21
         Where counting ends.
+    max_bytes : int, default=2,000,000,000
+        The most bytes of the table after decompression; more are an error.
 
     Returns
     -------
@@ -169,9 +190,9 @@ def column_counts(path: str | os.PathLike[str], most: int = 21) -> dict[str, int
     ...     column_counts(path)
     {'weight': 3, 'kind': 2}
     """
-    content, _, suffix = read_content(Path(path))
+    content, _, suffix = read_content(Path(path), max_bytes)
     if suffix not in (".csv", ".tsv", ".txt"):
-        frame = read_frame(path).frame
+        frame = read_frame(path, max_bytes=max_bytes).frame
         return {name: min(most, int(frame[name].astype(str).nunique())) for name in frame}
     try:
         table = csv_lines(content)

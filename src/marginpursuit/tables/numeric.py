@@ -18,8 +18,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from marginpursuit._files import read_npz
+from marginpursuit._progress_bar import Reached
 from marginpursuit._validation import FloatArray
 from marginpursuit.tables._content import (
+    MAX_BYTES,
+    check_archive,
     csv_lines,
     is_number,
     names_in,
@@ -73,6 +76,8 @@ def read_table(
     *,
     drop: Sequence[str] = (),
     only: Sequence[str] | None = None,
+    max_bytes: int = MAX_BYTES,
+    progress: Reached | None = None,
 ) -> Table:
     r"""Read samples, and a target column if one is named, from a file.
 
@@ -90,6 +95,10 @@ def read_table(
         Columns to omit.
     only : sequence of str, optional
         The columns to read, in this order; by default all but the target.
+    max_bytes : int, default=2,000,000,000
+        The most bytes of the file after decompression; more are an error.
+    progress : callable, optional
+        Called with the amount that is read, and the total.
 
     Returns
     -------
@@ -99,7 +108,8 @@ def read_table(
     Raises
     ------
     TableError
-        If the file is not a table of numbers; the error names line and column.
+        If the file is not a table of numbers; the error names line and column. Also if it is larger
+        than `max_bytes`.
     OSError
         If the file cannot be read.
 
@@ -116,13 +126,15 @@ def read_table(
     """
     path = Path(path)
     readers = {".csv": _read_csv, ".tsv": _read_csv, ".parquet": _read_parquet, ".npz": _read_npz}
-    content, stem, suffix = read_content(path)
+    content, stem, suffix = read_content(path, max_bytes)
     if suffix not in readers:
         raise TableError(
             f"{path}: the suffix of the file must be one of {sorted(readers)}; got {suffix!r}"
         )
     try:
-        X, y, columns = readers[suffix](content, _Selection(target, drop, only))
+        X, y, columns = readers[suffix](
+            content, _Selection(target, drop, only, max_bytes, progress)
+        )
     except TableError as error:
         raise type(error)(f"{path}: {error}") from error.__cause__
     if 0 in X.shape:
@@ -137,11 +149,13 @@ _Parts = tuple[Any, NDArray[Any] | None, tuple[str, ...]]
 
 
 class _Selection(NamedTuple):
-    """The columns to read, by name."""
+    """The columns to read, by name; the limit, and the report of progress."""
 
     target: str | None
     drop: Sequence[str]
     only: Sequence[str] | None
+    max_bytes: int
+    progress: Reached | None
 
     def columns(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return the columns of X among those of a file; refuse names that the file lacks."""
@@ -159,7 +173,7 @@ class _Selection(NamedTuple):
 
 
 def _read_csv(content: bytes, selection: _Selection) -> _Parts:
-    lines = csv_lines(content)
+    lines = csv_lines(content, selection.progress)
     columns = selection.columns(lines.names)
     cells = _Cells(lines.names, columns, selection.target)
     for line, row in lines.rows:
@@ -214,7 +228,7 @@ def _refuse_cell(row: list[str], columns: tuple[str, ...], line: int) -> NoRetur
 
 
 def _read_parquet(content: bytes, selection: _Selection) -> _Parts:
-    frame = parquet_content(content)
+    frame = parquet_content(content, selection.max_bytes)
     columns = selection.columns(frame.column_names)
     for column in (*columns, *([] if selection.target is None else [selection.target])):
         missing = frame[column].is_null()
@@ -239,6 +253,7 @@ def _target(column: Any) -> NDArray[Any]:
 
 
 def _read_npz(content: bytes, selection: _Selection) -> _Parts:
+    check_archive(content, selection.max_bytes)
     try:
         arrays = read_npz(content)
     except ValueError as error:
