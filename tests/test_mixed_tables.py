@@ -1,6 +1,7 @@
 """Mixed tables: files of all kinds, kinds of columns, and their matrices."""
 
 import gzip
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -250,6 +251,32 @@ def test_odd_cells(cells, n_features):
     np.testing.assert_array_equal(vectoriser.transform(frame), matrix)
 
 
+def test_rows_keep_their_places_under_any_index():
+    """Selected rows, as those of a fold, have an index with gaps."""
+    frame = mixed_table().drop(columns="status")
+    odd = frame.set_axis(np.arange(len(frame))[::-1] * 7 + 3, axis=0)
+    np.testing.assert_array_equal(
+        TableVectoriser().fit_transform(odd), TableVectoriser().fit_transform(frame)
+    )
+
+
+def test_long_cells_take_the_memory_of_their_text():
+    """One cell of 4 MB in 2,000 rows: an array of fixed width would take 32 GB."""
+    notes = [f"word{k % 40} is here" for k in range(2000)]
+    notes[7] = "long " * 800_000
+    frame = pd.DataFrame({"note": notes, "plan": ["a", "b"] * 1000})
+    vectoriser = TableVectoriser()
+    tracemalloc.start()
+    try:
+        matrix = vectoriser.fit_transform(frame)
+        vectoriser.unknown_values(frame)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert matrix.shape[0] == 2000
+    assert peak < 500e6
+
+
 def test_arrays_polars_and_equal_names():
     polars = pytest.importorskip("polars")
     assert TableVectoriser().fit_transform(np.array([["a", "b"]] * 3 + [["c", "b"]])).shape == (
@@ -326,8 +353,10 @@ def test_targets():
     assert labels_of(pd.Series([1.0, 0.0, np.nan]))[0].tolist() == [1, 0]
     with pytest.raises(TableError, match="found no values"):
         labels_of(pd.Series(["", None], name="y"))
-    with pytest.raises(TableError, match="200 different numbers in 200 rows; expected classes"):
+    with pytest.raises(TableError, match="200 different values in 200 rows; expected classes"):
         labels_of(pd.Series(np.arange(200), name="price"))
+    with pytest.raises(TableError, match="100 different values in 900 rows; expected classes"):
+        labels_of(pd.Series([f"text {k % 100}" for k in range(900)], name="note"))
     assert guess_target(["a", "b"], [500, 21]) is None
     assert guess_target(["a", "b", "c"], [3, 2, 500]) == "b"
 

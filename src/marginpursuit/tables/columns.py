@@ -7,7 +7,7 @@ which holds all that is needed to read the same column of another table.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +17,11 @@ from marginpursuit.tables.errors import TableError, optional
 
 __all__ = [
     "ColumnPolicy",
-    "cells_as_text",
+    "TextCells",
     "infer_columns",
     "is_identifier",
     "parse",
+    "text_cells",
 ]
 
 
@@ -38,8 +39,69 @@ class ColumnPolicy:
 
 #: Cells that stand for a missing value, in lower case.
 _MISSING = frozenset(
-    {"", "na", "n/a", "#n/a", "<na>", "nan", "nat", "null", "none", "?", "-", "--"}
+    {
+        "",
+        "na",
+        "n/a",
+        "#n/a",
+        "<na>",
+        "nan",
+        "nat",
+        "null",
+        "none",
+        "?",
+        "-",
+        "--",
+        "#div/0!",
+        "#name?",
+        "#null!",
+        "#num!",
+        "#ref!",
+        "#value!",
+    }
 )
+
+
+class TextCells(NamedTuple):
+    """The cells of a column as text: the different values, and the place of each row in them.
+
+    Cells have no surrounding blanks. Missing cells are empty.
+    """
+
+    values: NDArray[Any]
+    codes: NDArray[np.intp]
+
+    @property
+    def cells(self) -> NDArray[Any]:
+        """The text of each row."""
+        return np.asarray(self.values[self.codes])
+
+    @property
+    def present(self) -> tuple[list[str], NDArray[np.intp]]:
+        """The different values that are not missing, and the number of rows of each."""
+        kept = self.values != ""
+        return self.values[kept].tolist(), np.bincount(self.codes, minlength=len(kept))[kept]
+
+
+def text_cells(series: Any) -> TextCells:
+    """Return the cells of a column as text."""
+    pandas = optional("pandas")
+    if pandas.api.types.is_float_dtype(series):  # 1.0 is the category 1
+        codes, found = pandas.factorize(series.to_numpy(np.float64, na_value=np.nan))
+        texts = [np.format_float_positional(number, trim="-") for number in found]
+    else:
+        given = np.empty(len(series), dtype=object)
+        given[:] = [str(cell) for cell in series.astype(object)]
+        codes, found = pandas.factorize(given)
+        texts = [text.strip() for text in found]
+    clean = np.empty(len(texts) + 1, dtype=object)
+    clean[:] = [*("" if _is_missing(text) else text for text in texts), ""]
+    places, values = pandas.factorize(clean)
+    return TextCells(values, np.where(series.isna().to_numpy(), places[-1], places[codes]))
+
+
+def _is_missing(text: str) -> bool:
+    return len(text) <= 7 and text.lower() in _MISSING
 
 
 def infer_columns(
@@ -47,7 +109,7 @@ def infer_columns(
 ) -> list[Column]:
     """Infer the kind of each column; `named` has the kinds that the user chose, by column."""
     policy = policy or ColumnPolicy()
-    texts = {name: cells_as_text(frame[name]) for name in frame if _is_text(frame[name])}
+    texts = {name: text_cells(frame[name]) for name in frame if _is_text(frame[name])}
     formats = {name: _number_formats(text, policy) for name, text in texts.items()}
     # A column like 1.234 has several formats; it gets the decimal separator of the other columns.
     # All formats match integers without separators.
@@ -63,10 +125,14 @@ def infer_columns(
         if name in texts:
             found = sorted(formats[name], key=lambda known: (known[0] == ",") != commas)
             column = _infer_text(name, texts[name], found, kind, policy)
+            cells = _parse_text(texts[name], column)
+            n_values = len(texts[name].present[0])
         else:
             column = _infer_typed(name, frame[name], kind)
-        n_missing = int(_missing(parse(frame[name], column), column.kind).sum())
-        columns.append(_drop_uninformative(replace(column, n_missing=n_missing), frame[name], kind))
+            cells = parse(frame[name], column)
+            n_values = frame[name].nunique()
+        column = replace(column, n_missing=int(_missing(cells, column.kind).sum()))
+        columns.append(column if kind else _drop_uninformative(column, cells, n_values))
     return columns
 
 
@@ -78,27 +144,10 @@ def _is_text(series: Any) -> bool:
     )
 
 
-def cells_as_text(series: Any) -> NDArray[Any]:
-    """Return the cells as text without surrounding blanks; missing cells are empty."""
-    pandas = optional("pandas")
-    if pandas.api.types.is_float_dtype(series):  # 1.0 is the category 1
-        cells = [np.format_float_positional(cell, trim="-") for cell in series.to_numpy(float)]
-    else:
-        cells = [str(cell).strip() for cell in series.astype(object)]
-    missing = series.isna().to_numpy()
-    return np.array(
-        [
-            "" if no or cell.lower() in _MISSING else cell
-            for cell, no in zip(cells, missing, strict=True)
-        ],
-        dtype=object,
-    )
-
-
-def _number_formats(text: NDArray[Any], policy: ColumnPolicy) -> list[tuple[str, str]]:
+def _number_formats(text: TextCells, policy: ColumnPolicy) -> list[tuple[str, str]]:
     """Return the formats in which nearly all cells are numbers; none for codes such as 007."""
-    values, counts = np.unique(text[text != ""].astype(str), return_counts=True)
-    if not len(values) or any(re.fullmatch(r"0\d+", value) for value in values):
+    values, counts = text.present
+    if not values or any(re.fullmatch(r"0\d+", value) for value in values):
         return []
     found = []
     for decimal, thousands in NUMBER_FORMATS:
@@ -119,7 +168,7 @@ def _number_pattern(decimal: str, thousands: str) -> re.Pattern[str]:
 
 def _infer_text(
     name: str,
-    text: NDArray[Any],
+    text: TextCells,
     formats: list[tuple[str, str]],
     kind: str | None,
     policy: ColumnPolicy,
@@ -132,17 +181,17 @@ def _infer_text(
         return Column(name, "number", _number_reason(decimal, thousands), decimal, thousands)
     if kind == "number":
         return Column(name, "number", "as asked; cells that are not numbers are missing")
-    present = text[text != ""]
-    date_format = _date_format(present)
+    values, counts = text.present
+    date_format = _date_format(values)
     if date_format:
         return Column(name, "date", f"format {date_format}", date_format=date_format)
-    n_values = len(set(present.tolist()))
-    words = np.mean([len(cell.split()) for cell in present]) if len(present) else 0.0
-    is_varied = n_values >= max(policy.text_values, policy.text_fraction * len(present))
+    n_values, n_present = len(values), int(counts.sum())
+    words = float(counts @ [len(value.split()) for value in values]) / max(n_present, 1)
+    is_varied = n_values >= max(policy.text_values, policy.text_fraction * n_present)
     if is_varied and words >= policy.text_words:
         return Column(name, "text", f"{n_values} values, {words:.1f} words each")
-    if len(present) >= policy.min_rows and n_values >= policy.id_fraction * len(present):
-        return Column(name, "dropped", f"{n_values} values in {len(present)} cells: an identifier")
+    if n_present >= policy.min_rows and n_values >= policy.id_fraction * n_present:
+        return Column(name, "dropped", f"{n_values} values in {n_present} cells: an identifier")
     return Column(name, "category", f"{n_values} values")
 
 
@@ -156,17 +205,17 @@ def _as_chosen(name: str, kind: Any) -> Column:
     return Column(name, kind, "as asked")
 
 
-def _date_format(present: NDArray[Any]) -> str:
+def _date_format(values: list[str]) -> str:
     """Return the format of dates, as skrub guesses it; empty for other text."""
-    short = [cell for cell in present[:50].tolist() if 6 <= len(cell) <= 40]
-    if not len(present) or len(short) < min(50, len(present)):
+    first = values[:50]
+    if not first or not all(6 <= len(value) <= 40 for value in first):
         return ""
-    if not all(any(char.isdigit() for char in cell) for cell in short):
+    if not all(any(char.isdigit() for char in value) for value in first):
         return ""
     skrub, pandas = optional("skrub"), optional("pandas")
     reader = skrub.ToDatetime()
     try:
-        reader.fit_transform(pandas.Series(present.tolist(), name="dates", dtype="str"))
+        reader.fit_transform(pandas.Series(values, name="dates", dtype="str"))
     except skrub.core.RejectColumn:
         return ""
     return str(reader.format_)
@@ -185,19 +234,19 @@ def _infer_typed(name: str, series: Any, kind: str | None) -> Column:
         return Column(name, "number", "numbers")
     if types.is_timedelta64_dtype(series):
         return Column(name, "number", "durations in seconds")
-    return Column(name, "category", f"{len(set(cells_as_text(series).tolist()) - {''})} values")
+    return Column(name, "category", f"{len(text_cells(series).present[0])} values")
 
 
-def _drop_uninformative(column: Column, series: Any, kind: str | None) -> Column:
+def _drop_uninformative(column: Column, cells: Any, n_values: int) -> Column:
     """Drop a column without values, with one value, or with the numbers of the rows."""
-    if column.kind == "dropped" or kind is not None:
+    if column.kind == "dropped":
         return column
-    if column.n_missing == len(series):
+    if column.n_missing == len(cells):
         return replace(column, kind="dropped", reason="no values")
-    if not column.n_missing and len(set(cells_as_text(series).tolist())) == 1:
+    if not column.n_missing and n_values == 1:
         return replace(column, kind="dropped", reason="one value")
     is_complete = column.kind == "number" and not column.n_missing
-    if is_complete and is_identifier(column.name, parse(series, column)):
+    if is_complete and is_identifier(column.name, cells):
         reason = "a different integer in each row: an identifier"
         return replace(column, kind="dropped", reason=reason)
     return column
@@ -243,38 +292,50 @@ def parse(series: Any, column: Column) -> Any:
 
     A cell that cannot be read is missing: NaN, NaT or, in a category or text, empty.
     """
-    if column.kind == "number":
-        return _parse_numbers(series, column)
-    if column.kind == "date":
-        pandas = optional("pandas")
-        is_typed = pandas.api.types.is_datetime64_any_dtype(series) or not column.date_format
-        cells = series if is_typed else cells_as_text(series)
-        how = None if is_typed else column.date_format
-        dates = pandas.to_datetime(cells, format=how, errors="coerce", utc=True)
-        return pandas.Series(dates).dt.tz_convert(None).set_axis(series.index)
-    return cells_as_text(series)
-
-
-def _parse_numbers(series: Any, column: Column) -> NDArray[np.float64]:
     pandas = optional("pandas")
-    if pandas.api.types.is_timedelta64_dtype(series):
-        return np.asarray(series.dt.total_seconds(), dtype=np.float64)
-    if not _is_text(series) and not isinstance(series.dtype, pandas.CategoricalDtype):
+    types = pandas.api.types
+    if column.kind == "number" and types.is_timedelta64_dtype(series):
+        return _representable(np.asarray(series.dt.total_seconds(), dtype=np.float64))
+    is_category = isinstance(series.dtype, pandas.CategoricalDtype)
+    if column.kind == "number" and not _is_text(series) and not is_category:
         numbers = pandas.to_numeric(series, errors="coerce").astype("Float64")
-        found = numbers.to_numpy(np.float64, na_value=np.nan)
-    else:
-        cells = pandas.Series(cells_as_text(series))
-        cells = cells.str.replace(r"[$€£¥%\s]", "", regex=True)
-        if column.thousands:
-            cells = cells.str.replace(column.thousands, "", regex=False)
-        if column.decimal != ".":
-            cells = cells.str.replace(column.decimal, ".", regex=False)
-        found = pandas.to_numeric(cells, errors="coerce").to_numpy(np.float64)
-    # Squares of larger numbers overflow in the standardisation.
-    return np.where(np.abs(found) < 1e150, found, np.nan)
+        return _representable(numbers.to_numpy(np.float64, na_value=np.nan))
+    if column.kind == "date" and (types.is_datetime64_any_dtype(series) or not column.date_format):
+        return _dates(series, None)
+    return _parse_text(text_cells(series), column)
+
+
+def _parse_text(text: TextCells, column: Column) -> Any:
+    """Parse the different values, and return those of each row."""
+    if column.kind == "number":
+        return _representable(_numbers(text.values, column))[text.codes]
+    if column.kind == "date":
+        return _dates(text.values, column.date_format)[text.codes]
+    return text.cells
+
+
+def _dates(cells: Any, date_format: str | None) -> NDArray[np.datetime64]:
+    pandas = optional("pandas")
+    dates = pandas.to_datetime(cells, format=date_format, errors="coerce", utc=True)
+    return np.asarray(pandas.Series(dates).dt.tz_convert(None).to_numpy())
+
+
+def _numbers(values: NDArray[Any], column: Column) -> NDArray[np.float64]:
+    pandas = optional("pandas")
+    cells = pandas.Series(values).str.replace(r"[$€£¥%\s]", "", regex=True)
+    if column.thousands:
+        cells = cells.str.replace(column.thousands, "", regex=False)
+    if column.decimal != ".":
+        cells = cells.str.replace(column.decimal, ".", regex=False)
+    return np.asarray(pandas.to_numeric(cells, errors="coerce").to_numpy(np.float64))
+
+
+def _representable(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Replace numbers whose squares overflow in the standardisation by NaN."""
+    return np.where(np.abs(numbers) < 1e150, numbers, np.nan)
 
 
 def _missing(cells: Any, kind: Kind) -> NDArray[np.bool_]:
     if kind == "number":
         return np.asarray(np.isnan(cells))
-    return np.asarray(cells.isna()) if kind == "date" else np.asarray(cells == "")
+    return np.isnat(cells) if kind == "date" else np.asarray(cells == "")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from marginpursuit.tables.columns import cells_as_text
+from marginpursuit.tables.columns import text_cells
 from marginpursuit.tables.errors import TableError
 
 __all__ = ["guess_target", "labels_of", "read_labels"]
@@ -60,7 +60,7 @@ def labels_of(series: Any, max_classes: int = 50) -> tuple[NDArray[Any], NDArray
     series : pandas.Series
         The target.
     max_classes : int, default=50
-        The most different numbers that may have fewer than ten rows each.
+        The most classes that may have fewer than ten rows each.
 
     Returns
     -------
@@ -76,18 +76,18 @@ def labels_of(series: Any, max_classes: int = 50) -> tuple[NDArray[Any], NDArray
     >>> labels_of(pd.Series(["yes", "", "no"], name="paid"))
     (array(['yes', 'no'], dtype='<U3'), array([ True, False,  True]))
     """
-    cells = cells_as_text(series)
+    text = text_cells(series)
+    cells = text.cells
     present = np.asarray(cells != "")
     if not present.any():
         raise TableError(f"column {series.name!r}: expected classes, found no values")
-    labels = read_labels(cells[present].tolist())
-    n_classes = len(np.unique(labels))
-    if labels.dtype.kind in "if" and n_classes > max(max_classes, len(labels) / 10):
+    n_classes = len(text.present[0])
+    if n_classes > max(max_classes, present.sum() / 10):
         raise TableError(
-            f"column {series.name!r} has {n_classes} different numbers in {len(labels)} rows; "
-            "expected classes. Choose another target, or group its numbers into classes."
+            f"column {series.name!r} has {n_classes} different values in {present.sum()} rows; "
+            "expected classes. Choose another target, or group its values into classes."
         )
-    return labels, present
+    return read_labels(cells[present].tolist()), present
 
 
 def guess_target(names: Sequence[str], counts: Sequence[int]) -> str | None:

@@ -17,7 +17,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from marginpursuit._table_records import Column
-from marginpursuit.tables.columns import cells_as_text, infer_columns, parse
+from marginpursuit.tables.columns import infer_columns, parse, text_cells
 from marginpursuit.tables.errors import TableError, optional
 from marginpursuit.tables.features import describe_features
 from marginpursuit.tables.files import read_frame
@@ -268,21 +268,21 @@ class TableVectoriser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         """
         frame = _as_frame(X)
         known = {
-            name: categories
+            name: set(map(str, categories))
             for kind, encoder, names in self.encoder_.transformers_
             if kind == "category"
             for name, categories in zip(names, encoder.categories_, strict=True)
         }
         found = {}
         for column in self.used_columns:
-            cells = parse(frame[column.name], column)
+            text = text_cells(frame[column.name])
+            is_new = np.zeros(len(text.values), dtype=bool)
             if column.kind == "category":
-                count = int((~np.isin(cells.astype(str), known[column.name].astype(str))).sum())
-            elif column.kind == "text":
-                count = 0
-            else:
-                empty = cells_as_text(frame[column.name]) == ""
-                count = int((~empty & np.asarray(cells != cells)).sum())
+                is_new[:] = [value not in known[column.name] for value in text.values]
+            elif column.kind != "text":
+                cells = parse(optional("pandas").Series(text.values), column)
+                is_new[:] = (text.values != "") & np.asarray(cells != cells)
+            count = int(is_new[text.codes].sum())
             if count:
                 found[column.name] = count
         return found
