@@ -1,7 +1,8 @@
 """One fit of an experiment: its configuration, how it is run, and what is stored of it."""
 
 import time
-from dataclasses import dataclass
+import warnings
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any
 
@@ -9,14 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginpursuit._validation import FloatArray
+from marginpursuit.bounds import estimate_constants
 from marginpursuit.datasets import load, paper_split, scale_columns
 from marginpursuit.experiments._learners import LEARNERS, CoefficientPath, Rescaling, Task
 from marginpursuit.location import catoni_location
 
-__all__ = ["QUANTILES", "Fit", "Sample", "draw_sample", "load_cached", "run_fit"]
+__all__ = ["CONSTANTS", "QUANTILES", "Fit", "Sample", "draw_sample", "load_cached", "run_fit"]
 
 #: Probabilities of the stored quantiles of the margins.
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+
+#: The name of a fit that estimates the constants of the risk bounds.
+CONSTANTS = "constants"
 
 #: Load a data set; the last two stay in memory for the fits that follow.
 load_cached = lru_cache(maxsize=2)(load)
@@ -37,7 +42,7 @@ class Fit:
     trial : int
         Seed of the split, the start and the draws.
     learner : str
-        A name in `LEARNERS`.
+        A name in `LEARNERS`, or `CONSTANTS`.
     penalty : float
         Penalty λ; ignored by learners without one.
     epochs : int
@@ -89,7 +94,16 @@ def draw_sample(data: str, scaling: str, trial: int) -> Sample:
 
 
 def run_fit(fit: Fit, sample: Sample) -> dict[str, Any]:
-    """Run a fit; return errors and margin statistics at each checkpoint, as JSON types."""
+    """Run a fit; return errors and margin statistics at each checkpoint, as JSON types.
+
+    A fit of `CONSTANTS` returns the single numbers of `estimate_constants` instead.
+    """
+    if fit.learner == CONSTANTS:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # assumptions that fail; see the docs
+            found = estimate_constants(sample.X, sample.y)
+        values = {field.name: getattr(found, field.name) for field in fields(found)}
+        return {name: value for name, value in values.items() if isinstance(value, int | float)}
     begin = time.perf_counter()
     task = Task(
         *(sample.X, sample.y, fit.trial, fit.penalty, fit.epochs, fit.rescaling),

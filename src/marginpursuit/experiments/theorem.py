@@ -1,7 +1,7 @@
 """The paper's theorem in numbers: the sample size from which its bound says something.
 
 The bound on the excess risk of Algorithm 1 is vacuous until the statistical error is below Ψ(1).
-Three sets of constants are used for each data set, with standardised columns and so many steps that
+Three sets of constants are used for each data set, with standardised columns and enough steps that
 the optimisation error is negligible:
 
 * *estimated*: those of `marginpursuit.bounds.estimate_constants`;
@@ -10,49 +10,40 @@ the optimisation error is negligible:
 * *best case, printed*: the same with E‖xxᵀ‖ = v in place of λ = ‖E xxᵀ‖, as in the paper (E35).
 """
 
-import warnings
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import numpy as np
 
-from marginpursuit.bounds import (
-    AlgorithmRiskBound,
-    DataConstants,
-    algorithm_risk_bound,
-    estimate_constants,
-)
-from marginpursuit.experiments._fits import Fit, draw_sample
+from marginpursuit.bounds import AlgorithmRiskBound, DataConstants, algorithm_risk_bound
+from marginpursuit.experiments._fits import CONSTANTS, Fit
 from marginpursuit.experiments._results import Experiment, Results, Setting, Table, Verdict
-from marginpursuit.experiments.margin_location import MarginLocation
 
 __all__ = ["TheoremInNumbers", "first_informative_n"]
 
 
 class TheoremInNumbers(Experiment):
-    """The first sample size at which the bound is not vacuous, and its dominant term.
-
-    Attributes
-    ----------
-    n_samples : int
-        The number of trials whose constants are estimated; an estimate takes up to half a minute.
-    """
+    """The first sample size at which the bound is not vacuous, and its dominant term."""
 
     name = "theorem"
     title = "The theorem in numbers"
-    n_samples = 5
 
     def plan(self, setting: Setting) -> list[Fit]:
-        """Return a fit for each data set, shared with the experiment on the location."""
-        return [MarginLocation.fit(data, 1.0) for data in setting.tabled]
+        """Return an estimate of the constants for each data set and trial."""
+        return [
+            Fit(data, "standard", trial, CONSTANTS)
+            for data in setting.tabled
+            for trial in range(setting.trials)
+        ]
 
     def verdicts(self, setting: Setting, results: Results) -> list[Verdict]:
         """Check whether the bound is informative at the paper's sample sizes, in the best case."""
         findings = {}
         for data in setting.datasets:
-            n = len(draw_sample(data, "standard", 0).y)
-            first = [first_informative_n(best_case(each)) for each in self._constants(data)]
-            text = f"n = {n}; informative from {_power(np.exp(np.mean(np.log(first))))} on"
+            constants = _constants(results, data)
+            first = [first_informative_n(best_case(each)) for each in constants]
+            n = constants[0].n
+            text = f"n = {n:.0f}; informative from {_power(np.exp(np.mean(np.log(first))))} on"
             findings[data] = bool(np.all(np.array(first) <= n)), text
         return [
             Verdict.of(
@@ -67,7 +58,7 @@ class TheoremInNumbers(Experiment):
         """Return the constants, the first informative n, and the parts of the statistical error."""
         rows = []
         for data in setting.tabled:
-            found = self._constants(data)
+            found = _constants(results, data)
             best = [best_case(each) for each in found]
             printed = [replace(each, spectral_moment=each.second_moment) for each in best]
             for name, constants in (
@@ -80,19 +71,22 @@ class TheoremInNumbers(Experiment):
             *("data", "constants", "d", "v", "λ", "κ", "c", "s", "first n"),
             *("ε* in the error", "cover in ε*²"),
         )
-        caption = f"Geometric means over {self.n_samples} trials; δ = 0.05."
+        caption = f"Geometric means over {setting.trials} trials; δ = 0.05."
         return [Table("First n at which the theorem is not vacuous", caption, header, tuple(rows))]
 
-    def _constants(self, data: str) -> list[DataConstants]:
-        if data not in self._known:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)  # assumptions that fail; see the docs
-                samples = [draw_sample(data, "standard", k) for k in range(self.n_samples)]
-                self._known[data] = [estimate_constants(each.X, each.y) for each in samples]
-        return self._known[data]
 
-    def __init__(self) -> None:
-        self._known: dict[str, list[DataConstants]] = {}
+def _constants(results: Results, data: str) -> list[DataConstants]:
+    """Return the constants of each trial."""
+    fit = Fit(data, "standard", 0, CONSTANTS)
+    names = [field.name for field in fields(DataConstants) if field.type in (int, float)]
+    columns = {name: results.trials(fit, name).tolist() for name in names}
+    none = np.empty(0)
+    return [
+        DataConstants(
+            **dict(zip(names, row, strict=True)), coef=none, margins=none, norms=none, failures=()
+        )
+        for row in zip(*columns.values(), strict=True)
+    ]
 
 
 def best_case(constants: DataConstants) -> DataConstants:
@@ -113,7 +107,7 @@ def first_informative_n(constants: DataConstants) -> float:
 
 
 def _bound(constants: DataConstants, n: float) -> AlgorithmRiskBound:
-    """Return the bound after so many steps that the optimisation error is negligible."""
+    """Return the bound after enough steps that the optimisation error is negligible."""
     steps = int(100 * (1 + constants.second_moment / constants.strong_convexity))
     return algorithm_risk_bound(n=int(n), iterations=steps, constants=constants)
 
