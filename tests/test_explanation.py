@@ -9,9 +9,10 @@ from sklearn.datasets import load_breast_cancer
 from sklearn.linear_model import LogisticRegression
 from typer.testing import CliRunner
 
-from marginpursuit import LDMClassifier, MarginPursuitClassifier, save_model
+from marginpursuit import LDMClassifier, MarginPursuitClassifier, load_model, save_model
 from marginpursuit.cli.app import app
-from marginpursuit.experiments.explanation import TrainingRows, explain, list_coefficients
+from marginpursuit.experiments.coefficients import Bootstrap, bootstrap, list_coefficients
+from marginpursuit.experiments.explanation import TrainingRows, explain
 from marginpursuit.inspection import bootstrap_coefficients, label_issues, row_influence
 
 
@@ -118,10 +119,29 @@ def test_distances_of_rows(data):
 def test_coefficients_are_ordered_by_importance():
     model = LogisticRegression().fit([[0.0, 0.0], [1.0, 100.0]], [0, 1])
     model.coef_ = np.array([[1.0, 0.1]])
-    first, second = list_coefficients(model, np.array([[0.0, 0.0], [1.0, 100.0]]))
+    known = Bootstrap(model.coef_, np.array([[0.5, 0.25]]), np.array([0.5, 50.0]), 20)
+    first, second = list_coefficients(model, bootstrap=known)
     assert (first.feature, first.effect, first.importance) == ("column 2", 0.1, 5.0)
-    assert (second.label, second.standard_error) == ("1", None)
-    assert list_coefficients(model)[0].feature == "column 1"
+    assert (second.label, second.standard_error) == ("1", 0.5)
+    first, second = list_coefficients(model)
+    assert (first.feature, first.standard_error, first.importance) == ("column 1", None, None)
+
+
+def test_standard_errors_are_kept_with_the_fit_that_they_belong_to(data, tmp_path):
+    X, y = data
+    model = MarginPursuitClassifier().fit(X, y)
+    assert Bootstrap.of(model) is None
+    found = bootstrap(model, X, y, 5)
+    np.testing.assert_allclose(found.deviations, X.std(axis=0))
+    found.store(model)
+    stored = Bootstrap.of(load_model(save_model(model, tmp_path / "m")))
+    np.testing.assert_array_equal(stored.errors, found.errors)
+    assert stored.n_resamples == 5
+    model.fit(2 * X, y)
+    assert Bootstrap.of(model) is None  # errors of an earlier fit
+    for odd in ({"coef": model.coef_}, 3, found._replace(errors=found.errors[:, :2])._asdict()):
+        model.bootstrap_ = odd
+        assert Bootstrap.of(model) is None
 
 
 def test_explanation_finds_the_wrong_label_and_the_outlier(data):
@@ -158,7 +178,17 @@ def test_commands_on_numbers(data, tmp_path):
     file = save_model(model, tmp_path / "m")
     done = command("explain", file)
     assert "u " in done.stdout
-    assert "explain" in done.stderr
+    assert "For standard errors, which the model does not hold, influential" in done.stderr
+    fitted = tmp_path / "fitted"
+    options = ["-t", "kind", "--method", "MarginPursuitClassifier", "--folds", 2]
+    command("fit", path, *options, "-o", fitted, "--bootstrap", 3)
+    done = command("explain", fitted)
+    assert "± standard error of 3 bootstrap fits" in done.stdout
+    assert "For influential and suspicious rows: " in done.stderr
+    answer = json.loads(command("explain", fitted, "--json").stdout)
+    assert answer["n_resamples"] == 3
+    assert all(part["standard_error"] > 0 for part in answer["coefficients"])
+    assert command("fit", path, *options, "-o", fitted, "--bootstrap", 1, code=2)
     done = command("explain", file, path, "-t", "kind", "--bootstrap", 5)
     assert "standard error of 5 bootstrap fits" in done.stdout
     assert "row 6 " in done.stdout

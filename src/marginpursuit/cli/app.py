@@ -241,6 +241,12 @@ def fit(
     folds: Annotated[
         int, typer.Option(min=2, help="Folds of the cross-validation that measures the error.")
     ] = 5,
+    bootstrap: Annotated[
+        int,
+        typer.Option(
+            min=0, help="Fits of the bootstrap that gives `explain` its standard errors; 0: none."
+        ),
+    ] = 50,
     max_gigabytes: MaxGigabytes = MAX_BYTES / 1e9,
     as_json: AsJson = False,
 ) -> None:
@@ -259,11 +265,12 @@ def fit(
         raise typer.BadParameter(f"{method} has no parameter {unknown}; expected one of {allowed}")
     options = ColumnOptions(drop, numeric, categorical, text, identifier)
     known = read_labelled(data, target, options, max_gigabytes)
-    n_steps = 1 + folds * (1 + (known.vectoriser is not None))
+    if bootstrap == 1:
+        raise typer.BadParameter("--bootstrap must be 0, or at least 2; got 1")
+    n_steps = 1 + bootstrap + folds * (1 + (known.vectoriser is not None))
     with progress(f"fit of {method}", n_steps) as report_progress:
         with data_errors(method):
-            fitted = fit_labelled(model.set_params(**parameters), known)
-        report_progress("cross-validation")
+            fitted = fit_labelled(model.set_params(**parameters), known, bootstrap, report_progress)
         evaluation = evaluate(model, known, folds, report_progress)
     path = save_model(fitted, output)
     summary = FitSummary.of(model, known, evaluation, path)

@@ -31,11 +31,8 @@ from marginpursuit.cli.inputs import (
 )
 from marginpursuit.cli.output import data_errors, note, progress, say, show_table
 from marginpursuit.cli.predictions import as_csv, table_step
-from marginpursuit.experiments.explanation import (
-    TrainingRows,
-    find_label_issues,
-    list_coefficients,
-)
+from marginpursuit.experiments.coefficients import Bootstrap, list_coefficients
+from marginpursuit.experiments.explanation import TrainingRows, find_label_issues
 from marginpursuit.experiments.explanation import explain as explain_fit
 from marginpursuit.experiments.method_results import Coefficient, SuspiciousRow
 from marginpursuit.inspection import LabelIssues
@@ -51,12 +48,13 @@ def explain(
     data: Annotated[
         str | None,
         typer.Argument(
-            metavar="DATA", help="The data of the fit; for standard errors and suspicious rows."
+            metavar="DATA", help="The data of the fit, for influential and suspicious rows."
         ),
     ] = None,
     target: Target = None,
     bootstrap: Annotated[
-        int, typer.Option(min=2, help="Fits of the bootstrap that gives the standard errors.")
+        int,
+        typer.Option(min=2, help="With DATA: fits of the bootstrap for the standard errors."),
     ] = 100,
     top: Top = 10,
     max_gigabytes: MaxGigabytes = MAX_BYTES / 1e9,
@@ -65,7 +63,8 @@ def explain(
     """Show the coefficients of a model in the units of the table, and suspicious rows.
 
     An effect is the change of the score of a class. Standard errors are those of a bootstrap with
-    fixed hyper-parameters and a fixed table step.
+    fixed hyper-parameters and a fixed table step: without DATA the bootstrap of `fit`, which is
+    stored in the model.
     """
     fitted = load_model(model)
     vectoriser = table_step(fitted)
@@ -74,12 +73,16 @@ def explain(
         raise typer.BadParameter("the pipeline of this model does not start with a table step")
     features = None if vectoriser is None else vectoriser.features_
     if data is None:
-        coefficients = list_coefficients(classifier, features=features)
+        stored = Bootstrap.of(classifier)
+        coefficients = list_coefficients(classifier, features=features, bootstrap=stored)
+        n_resamples = 0 if stored is None else stored.n_resamples
         if as_json:
-            say({"coefficients": [asdict(part) for part in coefficients]}, as_json=True)
+            listed = [asdict(part) for part in coefficients]
+            say({"coefficients": listed, "n_resamples": n_resamples}, as_json=True)
         else:
-            _print_coefficients(coefficients[:top], n_resamples=0)
-            note(f"For standard errors and suspicious rows: marginpursuit explain {model} DATA")
+            _print_coefficients(coefficients[:top], n_resamples)
+            absent = "" if n_resamples else "standard errors, which the model does not hold, "
+            note(f"For {absent}influential and suspicious rows: marginpursuit explain {model} DATA")
         return
     rows = _training_rows(classifier, vectoriser, data, target, max_gigabytes)
     n_steps = bootstrap + 5 * (1 + (vectoriser is not None))

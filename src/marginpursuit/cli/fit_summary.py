@@ -10,6 +10,7 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 from marginpursuit.cli.data import Labelled
+from marginpursuit.experiments.coefficients import bootstrap
 from marginpursuit.experiments.compare import standardised
 from marginpursuit.experiments.cross_validation import (
     cross_validate,
@@ -22,19 +23,25 @@ from marginpursuit.experiments.method_results import MethodResult
 __all__ = ["FitSummary", "evaluate", "fit_labelled"]
 
 
-def fit_labelled(model: Any, known: Labelled) -> Any:
+def fit_labelled(
+    model: Any, known: Labelled, n_resamples: int, progress: Callable[[str], None]
+) -> Any:
     """Fit a method to all rows; return it, or for a mixed table its pipeline with the vectoriser.
 
-    `model` itself is fitted in place.
+    `model` itself is fitted in place, and keeps the standard errors of `n_resamples` fits of a
+    bootstrap. `progress` is called after each fit.
     """
-    if known.vectoriser is None:
-        standardised(model, known.X, known.y)
-        if known.columns is not None:
-            model.feature_names_in_ = np.array(known.columns, dtype=object)
-        return model
-    vectoriser = clone(known.vectoriser)
-    standardised(model, vectoriser.fit_transform(known.X), known.y)
-    return Pipeline([("table", vectoriser), ("classifier", model)])
+    vectoriser = None if known.vectoriser is None else clone(known.vectoriser)
+    matrix = known.X if vectoriser is None else vectoriser.fit_transform(known.X)
+    standardised(model, matrix, known.y)
+    progress("bootstrap")
+    if n_resamples and hasattr(model, "coef_"):
+        bootstrap(model, matrix, known.y, n_resamples, progress).store(model)
+    if vectoriser is not None:
+        return Pipeline([("table", vectoriser), ("classifier", model)])
+    if known.columns is not None:
+        model.feature_names_in_ = np.array(known.columns, dtype=object)
+    return model
 
 
 def evaluate(

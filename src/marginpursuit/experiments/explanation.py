@@ -7,21 +7,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 from sklearn.base import clone
 
-from marginpursuit._validation import FloatArray
-from marginpursuit.experiments.compare import standardised
+from marginpursuit.experiments.coefficients import bootstrap, list_coefficients
 from marginpursuit.experiments.cross_validation import stratified_splits, vectorised_splits
 from marginpursuit.experiments.method_results import (
-    Coefficient,
     Explanation,
     SetResult,
     SuspiciousRow,
 )
 from marginpursuit.inspection import (
     LabelIssues,
-    bootstrap_coefficients,
     label_issues,
     row_influence,
 )
@@ -32,7 +28,6 @@ __all__ = [
     "explain",
     "explain_search",
     "find_label_issues",
-    "list_coefficients",
     "suspicious_rows",
 ]
 
@@ -106,79 +101,6 @@ def find_label_issues(
         if progress is not None:
             progress("held-out probabilities")
     return label_issues(rows.y, proba, classes)
-
-
-def list_coefficients(
-    model: Any,
-    matrix: Any = None,
-    *,
-    features: Sequence[Any] | None = None,
-    errors: FloatArray | None = None,
-) -> tuple[Coefficient, ...]:
-    """List the coefficients of a linear classifier in the units of the table.
-
-    Parameters
-    ----------
-    model : estimator
-        A fitted linear classifier.
-    matrix : {ndarray, sparse matrix} of shape (n_samples, n_features), optional
-        The samples; they give the importance.
-    features : sequence of Feature, optional
-        Names and units of the columns of the matrix; by default those of the model.
-    errors : ndarray of shape (n_problems, n_features), optional
-        Standard errors.
-
-    Returns
-    -------
-    tuple of Coefficient
-        The most important first: by effect times the standard deviation of the feature, or by the
-        effect of a standardised feature if there are no samples.
-    """
-    coef = np.atleast_2d(model.coef_)
-    names, changes, scales = _units(model, coef.shape[1], features)
-    spread = scales if matrix is None else _deviations(matrix) * scales
-    effects = coef / scales
-    labels = model.classes_[1:] if len(coef) == 1 else model.classes_
-    order = np.argsort(-(np.abs(effects) * spread), axis=None)
-    found = []
-    for place in order.tolist():
-        problem, column = divmod(place, coef.shape[1])
-        effect = float(effects[problem, column])
-        found.append(
-            Coefficient(
-                str(labels[problem]),
-                names[column],
-                changes[column],
-                effect,
-                None if errors is None else float(errors[problem, column] / scales[column]),
-                None if matrix is None else abs(effect) * float(spread[column]),
-            )
-        )
-    return tuple(found)
-
-
-def _units(
-    model: Any, n_columns: int, features: Sequence[Any] | None
-) -> tuple[list[str], list[str], FloatArray]:
-    """Return names, changes and scales of the columns of a matrix."""
-    if features is not None:
-        return (
-            [feature.name for feature in features],
-            [feature.unit for feature in features],
-            np.array([feature.scale for feature in features]),
-        )
-    names = getattr(model, "feature_names_in_", None)
-    numbered = [f"column {number + 1}" for number in range(n_columns)]
-    return list(numbered if names is None else names), ["+1"] * n_columns, np.ones(n_columns)
-
-
-def _deviations(matrix: Any) -> FloatArray:
-    if not sparse.issparse(matrix):
-        return np.asarray(np.std(matrix, axis=0, dtype=np.float64))
-    csr = sparse.csr_array(matrix)  # type: ignore[call-overload]
-    mean = np.asarray(csr.mean(axis=0)).ravel()
-    squares = np.asarray(csr.multiply(csr).mean(axis=0)).ravel()
-    return np.asarray(np.sqrt(np.maximum(squares - mean**2, 0.0)))
 
 
 def suspicious_rows(
@@ -262,18 +184,9 @@ def explain(
     """
     matrix = rows.X if fitted_vectoriser is None else fitted_vectoriser.transform(rows.X)
     features = None if fitted_vectoriser is None else fitted_vectoriser.features_
-    pattern = getattr(model, "best_estimator_", model)
-    if "probability" in pattern.get_params():  # saves the half fits
-        pattern = clone(pattern).set_params(probability=None)
-    errors = bootstrap_coefficients(
-        lambda X, y: standardised(clone(pattern), X, y),
-        matrix,
-        rows.y,
-        n_resamples=n_resamples,
-        progress=progress,
-    )
+    found = bootstrap(model, matrix, rows.y, n_resamples, progress)
     issues = find_label_issues(rows, progress=progress)
-    coefficients = list_coefficients(model, matrix, features=features, errors=errors)
+    coefficients = list_coefficients(model, features=features, bootstrap=found)
     return Explanation(
         type(model).__name__,
         coefficients,
