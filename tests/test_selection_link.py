@@ -14,6 +14,7 @@ from marginpursuit.classifiers._link import FittedLink
 from marginpursuit.datasets import contaminate
 from marginpursuit.selection.policy import SelectionPolicy
 from marginpursuit.selection.scoring import HeldOutScorer
+from marginpursuit.tasks import Labels
 
 THRESHOLDS = SelectionPolicy().thresholds
 
@@ -77,7 +78,9 @@ class TestThreshold:
 
     @staticmethod
     def scorer(codes, thresholds=THRESHOLDS, **metadata):
-        return HeldOutScorer(None, None, codes, np.array([0, 1]), metadata, thresholds, 7)
+        return HeldOutScorer(
+            None, None, Labels(codes, 2), np.array([0, 1]), metadata, thresholds, 7
+        )
 
     @staticmethod
     def accuracy(scores, codes, index, margin=1.0, weights=None):

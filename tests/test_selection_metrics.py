@@ -20,6 +20,7 @@ from marginpursuit.classifiers._link import (
 )
 from marginpursuit.selection.metrics import fast_metric
 from marginpursuit.selection.scoring import HeldOutScorer, PrecomputedScores
+from marginpursuit.tasks import Labels
 
 NAMES = ["accuracy", "balanced_accuracy", "neg_log_loss", "neg_brier_score", "roc_auc"]
 
@@ -44,7 +45,9 @@ def test_metrics_equal_those_of_scikit_learn(name, n_classes, weighted):
     weights = {"sample_weight": rows % 3.0} if weighted else {}
     labels = [0, 1, 2] if name == "neg_brier_score" else ["a", "b", "c"]
     classes = np.array(labels)[:n_classes]
-    ours = HeldOutScorer(scorer, None, codes, classes, weights, np.zeros(1), 7)
+    ours = HeldOutScorer(
+        scorer, None, Labels(codes, len(classes)), classes, weights, np.zeros(1), 7
+    )
     estimator = PrecomputedScores(classes, scores, link.probabilities)
     expected = scorer(estimator, rows, classes[codes], **weights)
     assert_allclose(ours(scores, rows, link.probabilities), expected, rtol=1e-12)
@@ -55,7 +58,9 @@ def test_other_options_are_left_to_scikit_learn():
     assert fast_metric(lambda estimator, X, y: 0.0, 2) is None
     codes, scores, link = held_out(3)
     rows = np.flatnonzero(codes < 2)
-    ours = HeldOutScorer(get_scorer("accuracy"), None, codes, np.arange(3), {}, np.zeros(1), 7)
+    ours = HeldOutScorer(
+        get_scorer("accuracy"), None, Labels(codes, 3), np.arange(3), {}, np.zeros(1), 7
+    )
     expected = np.mean(scores[rows].argmax(axis=1) == codes[rows])
     assert_allclose(ours(scores[rows], rows, link.probabilities), expected)
 

@@ -48,6 +48,11 @@ class Labels:
         """The number of these groups."""
         return self.n_classes
 
+    @property
+    def n_rows(self) -> int:
+        """The number of rows."""
+        return int(self.codes.shape[-1])
+
     def take(self, rows: NDArray[np.intp] | slice) -> Self:
         """Return the labels of some rows."""
         return replace(self, codes=self.codes[..., rows])

@@ -2,6 +2,7 @@
 
 import reprlib
 from collections.abc import Iterable
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn import get_config
 from sklearn.metrics import check_scoring
-from sklearn.model_selection import check_cv
+from sklearn.model_selection import PredefinedSplit, check_cv
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.metaestimators import available_if
 
@@ -18,6 +19,7 @@ from marginpursuit.blocks import is_dask
 from marginpursuit.classifiers._shared import LinearClassifier, TrainingData, check_weights
 from marginpursuit.selection.candidates import Fold
 from marginpursuit.selection.scoring import PrecomputedScores, takes_weights
+from marginpursuit.tasks import Labels, LabelSets
 
 
 def _was_refitted(estimator: Any) -> bool:
@@ -36,17 +38,20 @@ class CrossValidatedClassifier(LinearClassifier):
     refit: bool
     scorer_: Any
     n_splits_: int
+    multilabel_: bool
 
     @available_if(_was_refitted)  # type: ignore[untyped-decorator]
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
         """Return the value of `scoring` for the predictions: by default the accuracy.
 
+        With several labels the accuracy is the fraction of samples with all labels predicted.
+
         Parameters
         ----------
         X : {array-like, sparse matrix, Blocks, Dask array} of shape (n_samples, n_features)
             Samples.
-        y : {array-like, Dask array} of shape (n_samples,)
-            Their classes.
+        y : {array-like, Dask array} of shape (n_samples,) or (n_samples, n_labels)
+            Their classes, or an indicator matrix of their labels.
         sample_weight : array-like of shape (n_samples,), optional
             Weights of the samples.
 
@@ -66,6 +71,7 @@ class CrossValidatedClassifier(LinearClassifier):
             self.classes_,
             scores.reshape(len(scores), -1),
             lambda scores: to_numpy(self.predict_proba(X)),
+            multilabel=self.multilabel_,
         )
         return float(self.scorer_(estimator, X, y_true, **weights))
 
@@ -117,8 +123,12 @@ class CrossValidatedClassifier(LinearClassifier):
         self, data: TrainingData, params: dict[str, Any], to_scorer: dict[str, Any]
     ) -> list[Fold]:
         """Return the folds; raise a ValueError for one that cannot be fitted or scored."""
-        y = data.labels.codes
-        splitter = check_cv(_checked_pairs(self.cv), y, classifier=True)
+        y = strata = data.labels.strata
+        cv, fewest = _checked_pairs(self.cv), 2  # classes in the training rows of a fold
+        if isinstance(data.labels, LabelSets):
+            y, fewest = data.labels.indicator().astype(np.int64), 1
+            cv = label_splitter(data.labels, int(cv)) if isinstance(cv, Integral) else cv
+        splitter = check_cv(cv, y, classifier=True)
         in_memory = isinstance(data.matrix, np.ndarray) or sparse.issparse(data.matrix)
         rows = data.matrix if in_memory else np.broadcast_to(0.0, tuple(data.matrix.shape))
         splits = splitter.split(rows, y, **params)
@@ -131,12 +141,12 @@ class CrossValidatedClassifier(LinearClassifier):
             )
         weights = to_scorer.get("sample_weight")
         for k, fold in enumerate(folds):
-            counts = np.bincount(y[fold.train], data.weights[fold.train] > 0)
+            counts = np.bincount(strata[fold.train], data.weights[fold.train] > 0)
             n_classes = np.count_nonzero(counts)
-            if n_classes < 2 or len(fold.test) == 0:
+            if n_classes < fewest or len(fold.test) == 0:
                 raise ValueError(
                     f"fold {k} has training samples of {n_classes} classes and {len(fold.test)} "
-                    "test samples; expected at least 2 classes and 1 test sample. Change cv."
+                    f"test samples; expected at least {fewest} and 1 test sample. Change cv."
                 )
             if weights is not None and not np.any(np.asarray(weights)[fold.test]):
                 raise ValueError(
@@ -145,6 +155,22 @@ class CrossValidatedClassifier(LinearClassifier):
                 )
         self.n_splits_ = len(folds)
         return folds
+
+
+def label_splitter(labels: Labels, n_folds: int) -> PredefinedSplit:
+    """Return a splitter that deals the rows to folds in the order of their label sets.
+
+    Rows with the same labels are in different folds, as far as there are folds, whatever the order
+    of the rows. scikit-learn's folds of several labels are ranges of rows.
+    """
+    if not 2 <= n_folds <= labels.n_rows:
+        raise ValueError(
+            f"cv must be a number of folds from 2 to the number of samples, {labels.n_rows}; got "
+            f"{n_folds}"
+        )
+    fold = np.empty(labels.n_rows, dtype=np.intp)
+    fold[np.lexsort(labels.codes)] = np.arange(labels.n_rows) % n_folds
+    return PredefinedSplit(fold)
 
 
 def _checked_pairs(cv: Any) -> Any:

@@ -30,7 +30,7 @@ from marginpursuit.losses import JointLoss, MarginLoss
 from marginpursuit.selection.candidates import Candidate, FoldFit, Path, Stopping
 from marginpursuit.selection.fold_groups import FitPlan, FoldData, FoldGroup, prepare_groups
 from marginpursuit.solvers import Prepared, Problem, Solution, minimise
-from marginpursuit.tasks import JointTasks, Tasks
+from marginpursuit.tasks import JointTasks, LabelSets, LabelTasks, Tasks
 
 
 class FoldPath(NamedTuple):
@@ -52,7 +52,7 @@ class FoldFits:
 
     def __init__(self, data: FoldData, plan: FitPlan) -> None:
         self._plan, self._policy, self._solver = plan, plan.policy, plan.solver
-        self._positive_classes = data.labels.positive_classes
+        self._labels, self._positive_classes = data.labels, data.labels.positive_classes
         self._n_problems = len(self._positive_classes)
         self._stack = ExitStack()
         self._groups = prepare_groups(data, plan, self._stack)
@@ -176,7 +176,8 @@ class FoldFits:
                 group.ranges,
                 n_classes=n_problems,
             )
-        return Tasks(
+        kind = LabelTasks if isinstance(self._labels, LabelSets) else Tasks
+        return kind(
             *(group.codes, group.weights, np.tile(self._positive_classes, len(members))),
             np.repeat(folds, n_problems),
             tuple(loss for loss in losses for _ in range(n_problems)),

@@ -20,7 +20,7 @@ from marginpursuit.losses import JointLoss, MarginLoss
 from marginpursuit.selection.candidates import FitOptions, Fold, Stopping
 from marginpursuit.selection.policy import SelectionPolicy
 from marginpursuit.solvers import FOLD_SOLVERS, FoldSolver, Prepared, Request, plan
-from marginpursuit.tasks import Labels, RowRanges
+from marginpursuit.tasks import Labels, LabelSets, RowRanges
 
 
 @dataclass(frozen=True)
@@ -155,10 +155,12 @@ def _prepared(
 def fits_jointly(
     multi_class: str, matrix: Any, labels: Labels, options: FitOptions, policy: SelectionPolicy
 ) -> bool:
-    """Whether several classes have a joint loss where overconfidence is zero.
+    """Whether several classes have a joint loss where overconfidence is zero; labels have none.
 
     "auto" fits sparse rows for which dual passes are faster one class against the rest.
     """
+    if isinstance(labels, LabelSets):
+        return False
     if labels.n_classes == 2 or multi_class != "auto":
         return labels.n_classes > 2 and multi_class == "joint"
     weights = np.broadcast_to(1.0 / matrix.shape[0], (2, matrix.shape[0]))

@@ -49,6 +49,10 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
     rows are, and the choice is the same up to the tolerance of the fits. Labels, weights and the
     scores of held-out rows are kept in the memory of this process.
 
+    `y` may be an indicator matrix of several labels, for rows in memory. All labels have the same
+    scale, overconfidence and penalty: a choice for each label has the same F1 and log-loss on test
+    rows. Each label has a link and a threshold of its own, as in :class:`MarginPursuitClassifier`.
+
     Parameters
     ----------
     scales : sequence of float, default=(0.1, 0.3, 1.0, 3.0)
@@ -72,15 +76,18 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
     rho : {"catoni", "pseudo_huber", "log_cosh", "huber", "square"}, default="catoni"
         The function ρ of the loss, as in :class:`MarginPursuitClassifier`.
     cv : int, splitter or iterable, default=5
-        How to split, as in scikit-learn; a number means stratified folds. If the rows are not in
-        memory, a splitter gets their shape, with labels and groups.
+        How to split, as in scikit-learn; a number means stratified folds: with several labels,
+        rows with the same labels are in different folds. If the rows are not in memory, a splitter
+        gets their shape, with labels and groups.
     scoring : str, callable or None, default=None
         The scorer; by default accuracy. None and "accuracy" differ for two classes: None evaluates
         each candidate at a fitted `threshold`, with an accuracy that is smoothed over thresholds,
         and shifts the intercept; "accuracy" is the fraction of correct predictions at threshold
         zero, as in GridSearchCV. They are the same for several classes. A callable that uses X gets
         the held-out rows in the container that holds them: :class:`~marginpursuit.blocks.Blocks`,
-        which are loaded only if the callable loads them, or an array of the same library.
+        which are loaded only if the callable loads them, or an array of the same library. With
+        several labels None is the negative of the log-loss, the mean over labels; scorers that use
+        predictions, such as "f1_micro", get those at the thresholds of the candidate.
     rule : {"best", "one-standard-error"}, default="best"
         Which candidate to choose: the one with the best mean score; or, among those within one
         standard error of it, the one with the largest penalty, then overconfidence, then scale.
@@ -146,8 +153,8 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
         the search too.
     multi_class_ : str
         "joint" or "ovr": how several classes are fitted by the chosen candidate.
-    threshold_ : float
-        The threshold of the chosen candidate.
+    threshold_ : float or ndarray of shape (n_labels,)
+        The threshold of the chosen candidate, or one for each of several labels.
     intercept_ : ndarray of shape (1,) or (n_classes,)
         The intercept of `best_estimator_` less the threshold.
     out_of_fold_scores_ : ndarray of shape (n_samples,) or (n_samples, n_classes)
@@ -172,7 +179,9 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
     scorer_ : callable or None
         The scorer; None for accuracy.
     classes_ : ndarray of shape (n_classes,)
-        The classes.
+        The classes; with several labels, the numbers of their columns.
+    multilabel_ : bool
+        Whether `y` was an indicator matrix.
     n_features_in_ : int
         The number of features.
     feature_names_in_ : ndarray of shape (n_features,)
@@ -192,6 +201,7 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
 
     _accepts_blocks = True
     _accepts_device_arrays = True
+    _accepts_label_sets = True
     _not_in_files = ("out_of_fold_scores_", "out_of_fold_proba_")
     _policy = SelectionPolicy()
 
@@ -275,8 +285,8 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
         X : {array-like, sparse matrix, Blocks, Dask array} of shape (n_samples, n_features)
             Training samples, of any real dtype, in any container that
             :class:`MarginPursuitClassifier` accepts.
-        y : {array-like, Dask array} of shape (n_samples,)
-            Class of each sample.
+        y : {array-like, sparse matrix, Dask array} of shape (n_samples,) or (n_samples, n_labels)
+            Class of each sample, or an indicator matrix of 0 and 1, dense or sparse.
         sample_weight : array-like of shape (n_samples,), optional
             Weights >= 0, in the fits and, if the scorer accepts weights, in the scores. With
             metadata routing, the scorer requests them.
@@ -328,7 +338,8 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
 
     @property
     def _fits_threshold(self) -> bool:
-        is_cut = self.scoring is None and len(self.classes_) == 2 and self.fit_intercept
+        is_binary = len(self.classes_) == 2 and not self.multilabel_
+        is_cut = self.scoring is None and is_binary and self.fit_intercept
         # The exact link holds for the minimiser of the loss, not for shifted scores. Class weights
         # shift the threshold on purpose, and the best accuracy would shift it back.
         is_free = self.link == "fitted" and self.class_weight is None
@@ -356,7 +367,7 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
         scorer = HeldOutScorer(
             self.scorer_,
             data.matrix,
-            data.labels.codes,
+            data.labels,
             self.classes_,
             to_scorer,
             float(self.margin) * policy.thresholds if self._fits_threshold else np.zeros(1),
@@ -392,7 +403,7 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
         self.best_index_ = result.best
         self.best_params_ = params[result.best]
         self.best_score_ = float(result.scores[result.best].mean())
-        self.threshold_ = float(result.thresholds[result.best])
+        self.threshold_ = result.threshold
         self.multi_class_ = "joint" if result.is_joint else "ovr"
         self.n_passes_ = result.n_passes
         if result.link is not None:
@@ -431,7 +442,7 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
             n_threads=self.n_threads,
         )
         model._check_parameters()
-        for name in ("classes_", "n_features_in_", "feature_names_in_"):
+        for name in ("classes_", "multilabel_", "n_features_in_", "feature_names_in_"):
             if hasattr(self, name):
                 setattr(model, name, getattr(self, name))
         with np.errstate(all="ignore"):  # the results are checked instead

@@ -21,6 +21,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import take_rows
 from marginpursuit.selection.metrics import fast_metric
+from marginpursuit.tasks import Labels, LabelSets
 
 #: Turns scores of shape (n_rows, n_problems) into probabilities of each class.
 Link = Callable[[FloatArray], FloatArray]
@@ -29,10 +30,18 @@ Link = Callable[[FloatArray], FloatArray]
 class PrecomputedScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier whose scores of some rows are given; scorers are called with it."""
 
-    def __init__(self, classes: Any = None, scores: Any = None, link: Link | None = None) -> None:
+    def __init__(
+        self,
+        classes: Any = None,
+        scores: Any = None,
+        link: Link | None = None,
+        *,
+        multilabel: bool = False,
+    ) -> None:
         self.classes_ = classes
         self.scores = scores
         self.link = link
+        self.multilabel = multilabel
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
@@ -46,7 +55,9 @@ class PrecomputedScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return np.asarray(self.scores[:, 0] if self.scores.shape[1] == 1 else self.scores)
 
     def predict(self, X: Any) -> NDArray[Any]:
-        """Return the classes with the largest scores."""
+        """Return the classes with the largest scores, or an indicator matrix of labels."""
+        if self.multilabel:
+            return np.asarray(self.scores > 0).astype(np.int64)
         return np.asarray(self.classes_[_predicted(self.scores)])
 
     def predict_proba(self, X: Any) -> FloatArray:
@@ -59,9 +70,9 @@ class PrecomputedScores(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 class HeldOutScorer:
     """Scores the held-out rows of a fold, at one or several thresholds."""
 
-    scorer: Any  # None: accuracy
+    scorer: Any  # None: accuracy, or the negative log-loss of several labels
     matrix: Any
-    codes: NDArray[np.intp]
+    labels: Labels
     classes: NDArray[Any]
     metadata: dict[str, Any]  # arguments of the scorer; those with an entry per row are indexed
     thresholds: FloatArray  # equidistant; [0] unless there are two classes and no scorer
@@ -70,10 +81,13 @@ class HeldOutScorer:
     def __call__(self, scores: FloatArray, rows: NDArray[np.intp], link: Link) -> FloatArray:
         """Return the value of the scorer at each threshold, for scores of these rows."""
         metadata = {
-            name: value[rows] if np.shape(value)[:1] == self.codes.shape else value
+            name: value[rows] if np.shape(value)[:1] == (self.labels.n_rows,) else value
             for name, value in self.metadata.items()
         }
-        codes = self.codes[rows]
+        labels = self.labels.take(rows)
+        if isinstance(labels, LabelSets):
+            return np.array([self._of_labels(scores, labels.indicator(), rows, link, metadata)])
+        codes = labels.codes
         if self.scorer is None:
             return self._accuracy(scores, codes, metadata.get("sample_weight"))
         fast = fast_metric(self.scorer, len(self.classes))
@@ -83,14 +97,41 @@ class HeldOutScorer:
             value = metric(codes, _response(response, scores, link), metadata.get("sample_weight"))
             return np.array([sign * value])
         estimator = PrecomputedScores(self.classes, scores, link)
-        y_true = self.classes[codes]
+        return np.array([self._called(estimator, rows, self.classes[codes], metadata)])
+
+    def _called(
+        self, estimator: Any, rows: NDArray[np.intp], y_true: Any, metadata: dict[str, Any]
+    ) -> float:
+        """Return the value of the scorer of scikit-learn or of the user."""
         # scikit-learn's own scorers only pass X to the estimator, which ignores it.
         X = rows if hasattr(self.scorer, "_score_func") else take_rows(self.matrix, rows)
-        return np.array([self.scorer(estimator, X, y_true, **metadata)], dtype=np.float64)
+        return float(self.scorer(estimator, X, y_true, **metadata))
+
+    def _of_labels(
+        self,
+        scores: FloatArray,
+        is_positive: NDArray[np.bool_],
+        rows: NDArray[np.intp],
+        link: Link,
+        metadata: dict[str, Any],
+    ) -> float:
+        """Return the value of the scorer for several labels."""
+        if self.scorer is not None:
+            estimator = PrecomputedScores(self.classes, scores, link, multilabel=True)
+            return self._called(estimator, rows, is_positive.astype(np.int64), metadata)
+        proba = link(scores)
+        losses = -np.log(np.where(is_positive, proba, 1.0 - proba)).mean(axis=1)
+        return -float(np.average(losses, weights=metadata.get("sample_weight")))
 
     @property
-    def uses_probabilities(self) -> bool:
-        """Whether the scorer may call `predict_proba`; scorers of unknown kind may."""
+    def uses_link(self) -> bool:
+        """Whether scoring needs a fitted link.
+
+        A scorer may call `predict_proba`; scorers of unknown kind may. The link of several labels
+        has their thresholds, which decide every prediction.
+        """
+        if isinstance(self.labels, LabelSets):
+            return True
         if self.scorer is None:
             return False
         response = getattr(self.scorer, "_response_method", "predict_proba")

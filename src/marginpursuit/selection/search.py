@@ -13,7 +13,9 @@ from sklearn.utils import check_random_state
 from marginpursuit._progress_bar import ProgressBar, Reached
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._shared import (
+    ExactLabelLink,
     FittedLink,
+    LabelLinks,
     TrainingData,
     balanced_factors,
     exact_probabilities,
@@ -33,6 +35,7 @@ from marginpursuit.selection.successive_halving import (
     subsampled_rung,
     with_smaller_penalties,
 )
+from marginpursuit.tasks import LabelSets
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,8 @@ class SearchResult:
     resources: NDArray[np.intp]  # (n_candidates,), the rows of the last rung of each
     best: int
     start: Linear | None  # the mean of the chosen fold fits, which warm-starts the refit
-    link: FittedLink | None
+    threshold: Any  # of the chosen candidate, or one for each of several labels
+    link: FittedLink | LabelLinks | None
     out_of_fold_scores: FloatArray  # (n_rows, n_problems), of the chosen candidate
     out_of_fold_proba: FloatArray  # (n_rows, n_classes)
     n_passes: float
@@ -88,14 +92,15 @@ class _RungResult:
 class _LazyLink:
     """A link that is fitted when a scorer first asks for probabilities."""
 
-    fit: Callable[[], FittedLink]
+    fit: Callable[[], FittedLink | LabelLinks]
 
     @cached_property
-    def _link(self) -> FittedLink:
+    def fitted(self) -> Any:
+        """The link."""
         return self.fit()
 
     def __call__(self, scores: FloatArray) -> FloatArray:
-        return np.asarray(self._link.probabilities(scores))
+        return np.asarray(self.fitted.probabilities(scores))
 
 
 class Search:
@@ -133,10 +138,12 @@ class Search:
             size = self._next_size(size, len(left))
         chosen = self._choose(current, scores[left])
         best, fits = int(left[chosen]), result.kept[chosen]
-        threshold, link = float(thresholds[best]), None
+        link: FittedLink | LabelLinks | None = None
+        threshold: Any = float(thresholds[best])
         if self._options.link == "fitted":
             max_rows = self._policy.max_link_rows
             link = self._fitted_link(rung, result.rows, fits, threshold, max_rows=max_rows)
+            threshold = getattr(link, "thresholds", threshold)  # those of several labels
         out_of_fold = self._out_of_fold_scores(result.rows, fits, threshold)
         return SearchResult(
             scores,
@@ -144,6 +151,7 @@ class Search:
             resources,
             best,
             self._start(fits),
+            threshold,
             link,
             out_of_fold,
             self._out_of_fold_proba(out_of_fold, candidates[best], link),
@@ -236,18 +244,20 @@ class Search:
         """
         scores, test = result.scores[index], rung.fits[fit.fold].test
         if not self._needs_link:
-            link = partial(self._exact_probabilities, fit.candidate)
+            exact = partial(self._exact_probabilities, fit.candidate)
             for fold, own in rung.held_out[fit.fold]:
-                scores[fold] = self._scorer(fit.scores[own], rung.rows[test[own]], link)
+                scores[fold] = self._scorer(fit.scores[own], rung.rows[test[own]], exact)
             return
         kept = result.kept[index]
         if len(kept.held_out) == len(self._folds):
             max_rows = self._policy.max_scoring_link_rows
             fit_link = partial(self._fitted_link, rung, result.rows, kept, max_rows=max_rows)
-            lazy = _LazyLink(fit_link)
+            link, thresholds = _LazyLink(fit_link), np.zeros(1)
+            if isinstance(rung.scored.labels, LabelSets):
+                thresholds = link.fitted.thresholds
             for fold, rows in enumerate(result.rows):
                 own_scores = self._options.fits.margin * kept.held_out[fold].astype(np.float64)
-                scores[fold] = self._scorer(own_scores, rung.rows[rows], lazy)
+                scores[fold] = self._scorer(own_scores - thresholds, rung.rows[rows], link)
 
     def _drop(self, rung: Rung, result: _RungResult, index: int) -> None:
         """Drop what is kept of candidates that have been scored and cannot be chosen.
@@ -270,7 +280,7 @@ class Search:
     @property
     def _needs_link(self) -> bool:
         """Whether the scorer may ask for the probabilities of a fitted link."""
-        return self._options.link == "fitted" and self._scorer.uses_probabilities
+        return self._options.link == "fitted" and self._scorer.uses_link
 
     def _n_rows(self, rung: Rung) -> int:
         """Return the number of rows of a rung, with the fraction that a fold holds out."""
@@ -283,7 +293,7 @@ class Search:
     def _fold_weights(self, rung: Rung) -> FloatArray:
         """Return the weights of the rows in each fit, zero for those that it holds out."""
         labels = rung.fitted.labels
-        weights = np.zeros((len(rung.fits), len(labels.codes)))
+        weights = np.zeros((len(rung.fits), labels.n_rows))
         for own, (train, _) in zip(weights, rung.fits, strict=True):
             own[train] = rung.fitted.weights[train]
             if self._options.is_balanced:
@@ -295,6 +305,8 @@ class Search:
     def _exact_probabilities(self, candidate: Candidate, scores: FloatArray) -> FloatArray:
         fits = self._options.fits
         loss = MarginLoss(fits.margin, candidate.scale, candidate.overconfidence, fits.rho)
+        if isinstance(self._data.labels, LabelSets):
+            return np.asarray(ExactLabelLink(loss).probabilities(scores))
         joint_loss = JointLoss.at_level(loss) if self._is_joint(candidate) else loss
         return np.asarray(exact_probabilities(scores, joint_loss))
 
@@ -306,21 +318,19 @@ class Search:
         threshold: float = 0.0,
         *,
         max_rows: int,
-    ) -> FittedLink:
+    ) -> FittedLink | LabelLinks:
         """Return the link that is fitted to the held-out scores of a candidate."""
-        scores = [kept.held_out[fold] for fold in range(len(self._folds))]
+        parts = [kept.held_out[fold] for fold in range(len(self._folds))]
         all_rows, margin = np.concatenate(rows), self._options.fits.margin
-        return FittedLink.fit(
-            margin * np.concatenate(scores, dtype=np.float64) - threshold,
-            rung.scored.labels.codes[all_rows],
-            rung.scored.count * rung.scored.weights[all_rows],
-            margin,
-            threshold,
-            max_rows=max_rows,
-        )
+        scores = margin * np.concatenate(parts, dtype=np.float64) - threshold
+        labels = rung.scored.labels.take(all_rows)
+        counts = rung.scored.count * rung.scored.weights[all_rows]
+        if isinstance(labels, LabelSets):
+            return LabelLinks.fit(scores, labels.indicator(), counts, margin)[0]
+        return FittedLink.fit(scores, labels.codes, counts, margin, threshold, max_rows=max_rows)
 
     def _out_of_fold_scores(
-        self, rows: list[NDArray[np.intp]], kept: _Kept, threshold: float
+        self, rows: list[NDArray[np.intp]], kept: _Kept, threshold: Any
     ) -> FloatArray:
         """Return the mean score of each row over the folds that hold it out, less the threshold.
 
@@ -334,9 +344,9 @@ class Search:
         return np.asarray(self._options.fits.margin * (total / count) - threshold)
 
     def _out_of_fold_proba(
-        self, scores: FloatArray, candidate: Candidate, link: FittedLink | None
+        self, scores: FloatArray, candidate: Candidate, link: FittedLink | LabelLinks | None
     ) -> FloatArray:
-        """Return the probabilities of the classes; NaN for rows without a score."""
+        """Return the probabilities of the classes or labels; NaN for rows without a score."""
         held_out = np.flatnonzero(~np.isnan(scores[:, 0]))
         exact = partial(self._exact_probabilities, candidate)
         result = np.full((len(scores), self._data.labels.n_classes), np.nan)

@@ -177,9 +177,10 @@ def _stratified(
 ) -> NDArray[np.intp]:
     """Draw rows of each class in about its proportion; the indices increase."""
     drawn = []
-    for code in range(labels.n_classes):
-        rows = np.flatnonzero(labels.codes == code)
-        wanted = max(policy.min_class_rows, round(size * len(rows) / len(labels.codes)))
+    strata = labels.strata
+    for stratum in range(labels.n_strata):
+        rows = np.flatnonzero(strata == stratum)
+        wanted = max(policy.min_class_rows, round(size * len(rows) / labels.n_rows))
         drawn.append(random.permutation(rows)[:wanted])
     return np.sort(np.concatenate(drawn))
 
@@ -192,10 +193,10 @@ def _with_all_classes(
     Rows with and without weight count as different classes.
     """
     is_drawn = _mask(len(data.weights), drawn)
-    kinds = 2 * data.labels.codes + (data.weights > 0)
+    kinds = 2 * data.labels.strata + (data.weights > 0)
     for rows in chain.from_iterable(folds):
         own = kinds[rows]
-        counts = np.bincount(own[is_drawn[rows]], minlength=2 * data.labels.n_classes)
+        counts = np.bincount(own[is_drawn[rows]], minlength=2 * data.labels.n_strata)
         for kind in np.flatnonzero(counts == 0):
             is_drawn[rows[own == kind][:1]] = True
     return np.flatnonzero(is_drawn)
@@ -226,7 +227,7 @@ def _may_share(labels: Labels, trains: NDArray[np.bool_], fewest: float) -> bool
 
 
 def _n_classes(labels: Labels, rows: NDArray[Any]) -> int:
-    return int(np.count_nonzero(np.bincount(labels.codes[rows])))
+    return int(np.count_nonzero(np.bincount(labels.strata[rows])))
 
 
 def _taken(data: TrainingData, rows: NDArray[np.intp]) -> TrainingData:
