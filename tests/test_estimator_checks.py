@@ -33,6 +33,7 @@ PEGASOS = [
     {"alpha": 0.1, "kernel": "rbf", "max_iter": 1000},
     {"alpha": 0.1, "penalise_intercept": False, "search_intercept": "inner"},
 ]
+KERNELS = [{"kernel": "rbf"}, {"kernel": "poly", "coef0": 1.0, "n_components": 20}]
 MACHINES = [{}, {"kernel": "rbf"}]
 CATONI = [{"loss": "logistic", "influence": "wide", "class_weight": "balanced"}]
 MEDIAN = [{"n_blocks": 1, "loss": "hinge", "alpha": 0.01}]
@@ -49,6 +50,7 @@ DEFAULTS = [
 ]
 SETTINGS = [
     *(MarginPursuitClassifier.as_published(**setting) for setting in PURSUIT),
+    *(MarginPursuitClassifier(**setting, alpha=0.01, tol=1e-10) for setting in KERNELS),
     *(PegasosClassifier(**setting) for setting in PEGASOS),
     # The duality gap bounds the square of the error in the scores.
     *(LDMClassifier(tol=1e-13, random_state=0, **setting) for setting in MACHINES),

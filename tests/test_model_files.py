@@ -18,7 +18,6 @@ from sklearn.linear_model import LogisticRegression
 from marginpursuit import (
     MarginPursuitClassifier,
     MarginPursuitClassifierCV,
-    PegasosClassifier,
     load_model,
     model_files,
     save_model,
@@ -156,7 +155,6 @@ def test_equal_models_make_equal_files(tmp_path):
         (LogisticRegression(), "one of .*got LogisticRegression"),
         (type("MarginPursuitClassifier", (MarginPursuitClassifier,), {})(), "one of .*got"),
         (MarginPursuitClassifier(), "call fit before"),
-        (PegasosClassifier(kernel="rbf", max_iter=10).fit(X, Y), "kernel other than 'linear'"),
         (
             MarginPursuitClassifier(random_state=np.random.default_rng(0)).fit(X, Y),
             "parameter 'random_state'.*type Generator",

@@ -3,21 +3,22 @@
 Numbers, text and None are JSON values. Every other value is a JSON object with a tag: ``array`` is
 the index of a numeric array, ``text`` an array of text, ``objects`` one of JSON values, ``model`` a
 classifier, ``record`` a dataclass, ``list``, ``tuple`` and ``dict`` a container. Pipelines also
-have ``estimator`` (`_pipeline_encoding`), ``dtype``, ``scalar`` (a NumPy type) and ``slice``. Every
-value of a file is checked before it is used.
+have ``estimator`` (`_pipeline_encoding`), ``dtype``, ``scalar`` (a NumPy type) and ``slice``, and
+kernel expansions of sparse rows ``csr``. Every value of a file is checked before it is used.
 """
 
 import re
 from collections.abc import Callable, Mapping
 from itertools import repeat
-from reprlib import repr as short
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.base import BaseEstimator
 
 from marginpursuit import classifiers, selection
+from marginpursuit._model_checks import model_error
 from marginpursuit._table_records import Column, Feature
 from marginpursuit.classifiers._shared import (
     FittedLink,
@@ -56,11 +57,8 @@ def encode_model(model: Any, arrays: list[NDArray[Any]]) -> dict[str, Any]:
         raise ModelFileError(
             f"a model file holds a classifier of this library, one of {sorted(CLASSES)}; got {name}"
         )
-    if not hasattr(model, "coef_"):
-        raise ModelFileError(
-            f"this {name} has no coefficients: call fit before save_model; a model with a kernel "
-            "other than 'linear' cannot be stored in a model file"
-        )
+    if not (hasattr(model, "coef_") or hasattr(model, "dual_coef_")):
+        raise ModelFileError(f"this {name} has no coefficients: call fit before save_model")
     parameters = {}
     for key, value in model.get_params(deep=False).items():
         try:
@@ -113,6 +111,13 @@ def _encode_array(array: NDArray[Any], arrays: list[NDArray[Any]]) -> dict[str, 
     raise UnsupportedValueError(f"it is an array of dtype {array.dtype}")
 
 
+def _encode_csr(matrix: Any, arrays: list[NDArray[Any]]) -> dict[str, Any]:
+    if matrix.format != "csr":
+        raise UnsupportedValueError(f"it is a sparse matrix of format {matrix.format}")
+    parts = [_encode_array(part, arrays) for part in (matrix.data, matrix.indices, matrix.indptr)]
+    return {"csr": parts, "shape": list(map(int, matrix.shape))}
+
+
 def _encode_record(record: Any, arrays: list[NDArray[Any]]) -> dict[str, Any]:
     fields = [encode(getattr(record, field), arrays) for field in record.__slots__]
     return {"record": type(record).__name__, "fields": fields}
@@ -142,6 +147,7 @@ def _encode_estimator(estimator: Any, arrays: list[NDArray[Any]]) -> dict[str, A
 # The encoder of each type that is not a JSON value.
 _ENCODERS: dict[Any, Callable[[Any, list[NDArray[Any]]], dict[str, Any]]] = {
     np.ndarray: _encode_array,
+    (sparse.spmatrix, sparse.sparray): _encode_csr,
     LinearClassifier: lambda model, arrays: {"model": encode_model(model, arrays)},
     tuple(_RECORDS.values()): _encode_record,
     (list, tuple): _encode_items,
@@ -172,6 +178,20 @@ def _decode_array(value: dict[str, Any], arrays: list[NDArray[Any]]) -> NDArray[
     _require(len(value) == 1 and isinstance(number, int) and 0 <= number < len(arrays))
     found: NDArray[Any] = arrays[number]
     return found
+
+
+def _decode_csr(value: dict[str, Any], arrays: list[NDArray[Any]]) -> Any:
+    """Decode a CSR matrix whose indices increase within each row and are in its range."""
+    parts, shape = value["csr"], value["shape"]
+    _require(isinstance(parts, list) and len(parts) == 3)
+    _require(isinstance(shape, list) and len(shape) == 2 and all(type(n) is int for n in shape))
+    data, indices, indptr = (_decode_array(part, arrays) for part in parts)
+    _require(all(part.ndim == 1 for part in (data, indices, indptr)))
+    _require(indices.dtype.kind == "i" == indptr.dtype.kind and len(indices) == len(data))
+    _require(len(indptr) == shape[0] + 1 and indptr[0] == 0 and indptr[-1] == len(data))
+    _require(bool(np.all(indptr[:-1] <= indptr[1:])))
+    _require(len(indices) == 0 or (indices.min() >= 0 and indices.max() < shape[1]))
+    return sparse.csr_matrix((data, indices, indptr), shape=tuple(shape))
 
 
 def _decode_text(
@@ -276,6 +296,7 @@ def _is_key(key: Any) -> bool:
 # The decoder of each tag.
 _DECODERS: dict[str, Callable[[dict[str, Any], list[NDArray[Any]]], Any]] = {
     "array": _decode_array,
+    "csr": _decode_csr,
     "text": _decode_text,
     "model": lambda value, arrays: decode_model(value["model"], arrays),
     "record": _decode_record,
@@ -314,7 +335,7 @@ def decode_model(about: Any, arrays: list[NDArray[Any]]) -> Any:
         if not _is_fitted_name(key) or hasattr(type(model), key):
             raise ModelFileError(f"{key!r} is not a fitted attribute of {name}")
         setattr(model, key, decode(value, arrays))
-    error = _model_error(model)
+    error = model_error(model)
     if error is not None:
         raise ModelFileError(f"it does not hold a fitted {name}: {error}")
     return model
@@ -328,110 +349,3 @@ def _check_parameters(model: Any) -> None:
             model._check_parameters()
     except (ValueError, TypeError, OverflowError) as error:
         raise ModelFileError(f"it has a parameter that fit refuses: {error}") from error
-
-
-def _model_error(model: Any) -> str | None:
-    """Return the reason why a model cannot predict; None if it can."""
-    names = ("classes_", "coef_", "intercept_")
-    parts: list[Any] = [getattr(model, name, None) for name in names]
-    if not all(isinstance(part, np.ndarray) for part in parts):
-        return "classes, coefficients or intercept are missing"
-    classes, coef, intercept = parts
-    multilabel = getattr(model, "multilabel_", False)
-    if not isinstance(multilabel, bool):
-        return f"its kind of labels is {short(multilabel)}; expected true or false"
-    if classes.ndim != 1 or len(classes) < 2 or not np.all(classes[:-1] < classes[1:]):
-        return "its classes are not at least two different labels in order"
-    if classes.dtype.kind == "f" and not np.all(np.isfinite(classes)):
-        return "its classes are not finite"
-    n_columns = getattr(model, "n_features_in_", None)
-    return (
-        _shape_error(1 if len(classes) == 2 and not multilabel else len(classes), n_columns, parts)
-        or _value_error(n_columns, coef, intercept, getattr(model, "feature_names_in_", None))
-        or _probability_error(model)
-    )
-
-
-def _shape_error(n_problems: int, n_columns: Any, parts: list[NDArray[Any]]) -> str | None:
-    classes, coef, intercept = parts
-    if type(n_columns) is not int or coef.shape != (n_problems, n_columns) or n_columns < 1:
-        return (
-            f"its coefficients have shape {coef.shape}, for {len(classes)} classes and "
-            f"{n_columns!r} columns"
-        )
-    if intercept.shape != (n_problems,):
-        return f"its intercept has shape {intercept.shape}"
-    return None
-
-
-def _value_error(
-    n_columns: Any, coef: NDArray[Any], intercept: NDArray[Any], names: Any
-) -> str | None:
-    if any(part.dtype.kind != "f" or part.dtype.itemsize > 8 for part in (coef, intercept)):
-        return "its coefficients are not floats"
-    if not (np.all(np.isfinite(coef)) and np.all(np.isfinite(intercept))):
-        return "its coefficients are not finite"
-    if names is not None and (not isinstance(names, np.ndarray) or names.shape != (n_columns,)):
-        return "its feature names do not suit its columns"
-    return None
-
-
-def _probability_error(model: Any) -> str | None:
-    """Return the reason why a model cannot compute probabilities; None if it can."""
-    # Fits of the margin loss have all of these; other classifiers have none.
-    required = {"scale_", "multi_class_"} if hasattr(model, "multi_class") else {"link_"}
-    required = required if hasattr(model, "predict_proba") else set()
-    if hasattr(model, "link"):  # a search: its own link, or that of the best fit
-        required.add("link_" if model.link == "fitted" else "best_estimator_")
-    missing = sorted(name for name in required if getattr(model, name, None) is None)
-    if missing:
-        return f"it lacks {missing}"
-    scale, multi_class = getattr(model, "scale_", 1.0), getattr(model, "multi_class_", "ovr")
-    if not _is_positive(scale):
-        return f"its scale is {short(scale)}; expected a positive number"
-    if not isinstance(multi_class, str) or multi_class not in ("joint", "ovr"):
-        return f"its loss of several classes is {short(multi_class)}; expected 'joint' or 'ovr'"
-    best, link = getattr(model, "best_estimator_", None), getattr(model, "link_", None)
-    if best is not None and not hasattr(best, "predict_proba"):
-        return "its best estimator has no probabilities"
-    return None if link is None else _links_error(model, link)
-
-
-def _links_error(model: Any, link: Any) -> str | None:
-    """Return the reason why the link, or a link of several labels, is invalid."""
-    if not getattr(model, "multilabel_", False):
-        return _link_error(link)
-    if not isinstance(link, LabelLinks):
-        return "its link is not that of several labels"
-    parts = (link.slopes, link.thresholds)
-    if not (
-        all(isinstance(x, np.ndarray) and x.shape == (len(model.classes_),) for x in parts)
-        and all(x.dtype.kind == "f" and np.all(np.isfinite(x)) for x in parts)
-        and np.all(link.slopes > 0)
-        and isinstance(link.offset, float)
-        and np.isfinite(link.offset)
-    ):
-        return "its link does not have a positive slope and a threshold of each label"
-    return None
-
-
-def _link_error(link: Any) -> str | None:
-    """Return the reason why a fitted link is invalid; None if it is valid."""
-    if not isinstance(link, FittedLink):
-        return "its link is not a fitted link"
-    slopes = link.slopes
-    if not (
-        _is_positive(link.margin)
-        and isinstance(link.threshold, float)
-        and np.isfinite(link.threshold)
-        and isinstance(slopes, np.ndarray)
-        and slopes.shape == (4,)
-        and slopes.dtype.kind == "f"
-        and np.all((slopes > 0) & np.isfinite(slopes))
-    ):
-        return "its link does not have positive slopes, a margin and a threshold"
-    return None
-
-
-def _is_positive(value: Any) -> bool:
-    return type(value) in (int, float) and 0 < value < np.inf

@@ -15,10 +15,11 @@ from marginpursuit._threads import Threads, single_threaded_blas, usable_threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import TrainingData
 from marginpursuit.classifiers._held_out import PROBABILITY
-from marginpursuit.classifiers._kernel_expansion import KERNEL_PARAMETERS, KernelClassifier
+from marginpursuit.classifiers._kernel_expansion import KernelClassifier, refuse_unusable
 from marginpursuit.classifiers._parameters import (
     CLASS_WEIGHT,
     FLAG,
+    KERNEL_PARAMETERS,
     RANDOM_STATE,
     Allowed,
     check_parameters,
@@ -156,7 +157,7 @@ class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: i
             gram = self._kernel_matrix(matrix[:, counted], None)
         else:
             gram = self._kernel_matrix(matrix, matrix)
-        _refuse_unusable(gram)
+        refuse_unusable(gram)
         gram += float(self.fit_intercept)
         try:
             solve = self._kernel_solver(gram, len(data.labels.positive_classes))
@@ -269,17 +270,3 @@ def _without_zero_weights(data: TrainingData) -> TrainingData:
         return data
     labels = replace(data.labels, codes=data.labels.codes[counted])
     return replace(data, matrix=data.matrix[counted], labels=labels, weights=data.weights[counted])
-
-
-def _refuse_unusable(gram: FloatArray) -> None:
-    """Refuse a kernel matrix that is not finite or not symmetric."""
-    if not np.all(np.isfinite(gram)):
-        raise OverflowError(
-            "kernel values exceed the largest float: X needs another unit. Scale the columns."
-        )
-    largest, asymmetry = float(np.abs(gram).max()), float(np.abs(gram - gram.T).max())
-    if asymmetry > 1e-8 * largest:
-        raise ValueError(
-            f"kernel must be symmetric; K(x, x') and K(x', x) differ by up to {asymmetry:g}. "
-            "Symmetrise the kernel."
-        )

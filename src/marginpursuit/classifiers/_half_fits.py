@@ -29,7 +29,7 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._input import TrainingData
 from marginpursuit.classifiers._label_links import LabelLinks
 from marginpursuit.classifiers._link import FittedLink, thinning
-from marginpursuit.design import Design, Linear, Standardisation
+from marginpursuit.design import Design, Linear, Standardisation, design_for
 from marginpursuit.solvers import FOLD_SOLVERS, ConcurrentSolver, Problem, Solution, Solver
 from marginpursuit.tasks import Labels, LabelSets
 
@@ -143,7 +143,8 @@ class _HalfProblem:
         codes, weights = (to_numpy(x) for x in (data.labels.strata, data.weights))
         min_classes = 1 if isinstance(data.labels, LabelSets) else 2
         max_rows = policy.max_link_rows
-        keys, min_rows = _split_keys(design, problem), policy.min_distinct_rows
+        rows = design if data.rows is None else design_for(data.rows, design.threads)
+        keys, min_rows = _split_keys(rows, problem), policy.min_distinct_rows
         halves = Halves.of(keys, codes, weights, min_rows, min_classes)
         if halves is None:
             return None

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import ProbabilityMixin
 from marginpursuit.classifiers._half_fits import HalfFitPolicy, Halves
 from marginpursuit.classifiers._input import TrainingData
@@ -37,7 +38,7 @@ class HeldOutProbabilityMixin(ProbabilityMixin):
             return
         policy = HalfFitPolicy() if policy is None else policy
         codes, weights = data.labels.codes, data.weights
-        halves = Halves.of(_keys(data), codes, weights, policy.min_distinct_rows)
+        halves = Halves.of((row_projections(data),), codes, weights, policy.min_distinct_rows)
         if halves is None:
             raise ValueError(
                 f'probability="held_out" needs at least {policy.min_distinct_rows} distinct rows '
@@ -71,8 +72,8 @@ class HeldOutProbabilityMixin(ProbabilityMixin):
         return self.link_
 
 
-def _keys(data: TrainingData) -> tuple[Any, ...]:
-    """Return a random projection of the rows, equal for equal rows, by which they are ordered."""
+def row_projections(data: TrainingData) -> FloatArray:
+    """Return a random projection of each row, with a fixed seed: equal for equal rows."""
     normal = np.random.default_rng(0).standard_normal((data.matrix.shape[1], 1))
     with design_for(data.matrix) as design:
-        return (np.asarray(design.scores(normal, np.zeros(1)))[:, 0],)
+        return np.asarray(design.scores(normal, np.zeros(1)), dtype=np.float64)[:, 0]

@@ -48,6 +48,7 @@ class TrainingData:
     labels: Labels
     weights: Any  # non-negative, sum one; on the device of the matrix, as the labels are
     count: float  # the sum of the weights before normalisation; the number of rows if none is given
+    rows: Any = None  # the rows as they came, where the matrix holds their kernel features
 
     @property
     def n_samples(self) -> float:

@@ -10,35 +10,17 @@ import numpy as np
 from scipy import sparse
 from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.utils import gen_batches
-from sklearn.utils.validation import check_is_fitted
 
+from marginpursuit._namespaces import is_device_array, to_device_of, to_host
 from marginpursuit._validation import FloatArray
+from marginpursuit.blocks import Blocks
 from marginpursuit.classifiers._base import LinearClassifier, TrainingData
 from marginpursuit.classifiers._held_out import HeldOutProbabilityMixin
-from marginpursuit.classifiers._parameters import Allowed, number, whole
-
-# The parameters of each kernel, as scikit-learn names them.
-_KERNELS = {
-    "linear": (),
-    "poly": ("gamma", "degree", "coef0"),
-    "rbf": ("gamma",),
-    "sigmoid": ("gamma", "coef0"),
-    "precomputed": (),
-}
-
-#: The allowed values of the parameters of a kernel.
-KERNEL_PARAMETERS = {
-    "kernel": Allowed(
-        f"one of {list(_KERNELS)}, or a function of two matrices of rows",
-        lambda x: callable(x) or (isinstance(x, str) and x in _KERNELS),
-    ),
-    "gamma": number("that is positive and finite", lambda x: 0 < x < np.inf, ["auto", "scale"]),
-    "degree": whole(1),
-    "coef0": number("that is finite", lambda x: -np.inf < x < np.inf),
-}
+from marginpursuit.classifiers._lazy import lazy_on_dask
+from marginpursuit.classifiers._parameters import KERNELS
 
 
-class KernelClassifier(HeldOutProbabilityMixin, LinearClassifier):
+class KernelExpansion(LinearClassifier):
     """Base of the classifiers that are linear in the feature space of a kernel.
 
     A subclass has the parameters `kernel`, `gamma`, `degree` and `coef0`. Where `_is_linear` it
@@ -78,10 +60,16 @@ class KernelClassifier(HeldOutProbabilityMixin, LinearClassifier):
         ndarray of shape (n_samples,) or (n_samples, n_classes)
             Scores; one column where there are two classes.
         """
-        check_is_fitted(self)
-        if hasattr(self, "coef_"):
+        if "dual_coef_" not in vars(self):
             return super().decision_function(X)
+        scores = self._expansion_scores(to_host(X))
+        return to_device_of(X, scores) if is_device_array(X) else scores
+
+    @lazy_on_dask
+    def _expansion_scores(self, X: Any) -> Any:
+        """Return the scores of samples by a fitted expansion."""
         matrix = self._read(X, reset=False)
+        self._refuse_blocks(matrix)
         self._refuse_missing(matrix)
         scores = np.empty((matrix.shape[0], len(self.dual_coef_)))
         step = max(1, self._block_elements // max(1, len(self.support_)))
@@ -101,6 +89,7 @@ class KernelClassifier(HeldOutProbabilityMixin, LinearClassifier):
 
     def _set_kernel(self, data: TrainingData) -> None:
         """Check the data for the kernel, and set `gamma_`."""
+        self._refuse_blocks(data.matrix)
         self._refuse_missing(data.matrix)
         n_rows, n_columns = data.matrix.shape
         if self._is_precomputed:
@@ -117,6 +106,14 @@ class KernelClassifier(HeldOutProbabilityMixin, LinearClassifier):
         else:
             self.gamma_ = _scaled_gamma(data)
 
+    def _refuse_blocks(self, matrix: Any) -> None:
+        """Raise a TypeError for rows that are not in memory."""
+        if isinstance(matrix, Blocks):
+            raise TypeError(
+                f"kernel={self.kernel!r} needs X in memory; got {type(matrix).__name__}. Load X as "
+                "a NumPy array or a sparse matrix, or set kernel='linear'."
+            )
+
     def _kernel_matrix(self, rows: Any, others: Any) -> FloatArray:
         """Return the kernel of each of some rows with each of some others, in float64.
 
@@ -132,7 +129,7 @@ class KernelClassifier(HeldOutProbabilityMixin, LinearClassifier):
                     f"shape {values.shape}"
                 )
             return _floats(values)
-        options = {name: getattr(self, name) for name in _KERNELS[self.kernel]}
+        options = {name: getattr(self, name) for name in KERNELS[self.kernel]}
         if "gamma" in options:
             options["gamma"] = self.gamma_
         rows, others = (part.astype(np.float64, copy=False) for part in (rows, others))
@@ -145,6 +142,10 @@ class KernelClassifier(HeldOutProbabilityMixin, LinearClassifier):
         self.intercept_ = intercept
         if not self._is_precomputed:
             self.support_vectors_ = matrix[self.support_]
+
+
+class KernelClassifier(HeldOutProbabilityMixin, KernelExpansion):
+    """A kernel classifier whose held-out probabilities take two more fits."""
 
 
 def _scaled_gamma(data: TrainingData) -> float:
@@ -166,3 +167,17 @@ def _floats(values: Any) -> FloatArray:
     """Return values as a dense array of float64."""
     is_sparse = sparse.issparse(values)
     return np.ascontiguousarray(values.toarray() if is_sparse else values, dtype=np.float64)
+
+
+def refuse_unusable(gram: FloatArray) -> None:
+    """Refuse a kernel matrix that is not finite or not symmetric."""
+    if not np.all(np.isfinite(gram)):
+        raise OverflowError(
+            "kernel values exceed the largest float: X needs another unit. Scale the columns."
+        )
+    largest, asymmetry = float(np.abs(gram).max()), float(np.abs(gram - gram.T).max())
+    if asymmetry > 1e-8 * largest:
+        raise ValueError(
+            f"kernel must be symmetric; K(x, x') and K(x', x) differ by up to {asymmetry:g}. "
+            "Symmetrise the kernel."
+        )

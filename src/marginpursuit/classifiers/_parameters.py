@@ -114,6 +114,26 @@ FLAG = Allowed("True or False", lambda x: isinstance(x, bool | np.bool_))
 
 LEVERAGE_BOUND = number("that is positive and finite", lambda x: 0 < x < np.inf).or_none()
 
+#: The parameters of each kernel, as scikit-learn names them.
+KERNELS = {
+    "linear": (),
+    "poly": ("gamma", "degree", "coef0"),
+    "rbf": ("gamma",),
+    "sigmoid": ("gamma", "coef0"),
+    "precomputed": (),
+}
+
+#: The allowed values of the parameters of a kernel.
+KERNEL_PARAMETERS = {
+    "kernel": Allowed(
+        f"one of {list(KERNELS)}, or a function of two matrices of rows",
+        lambda x: callable(x) or (isinstance(x, str) and x in KERNELS),
+    ),
+    "gamma": number("that is positive and finite", lambda x: 0 < x < np.inf, ["auto", "scale"]),
+    "degree": whole(1),
+    "coef0": number("that is finite", lambda x: -np.inf < x < np.inf),
+}
+
 CLASS_WEIGHT = Allowed(
     "None, 'balanced' or a dict from class to weight",
     lambda x: x is None or isinstance(x, Mapping) or (isinstance(x, str) and x == "balanced"),

@@ -33,6 +33,11 @@ def _can_stream(estimator: Any) -> bool:
             "partial_fit fits each class against the rest; got multi_class='joint'. Set "
             "multi_class='ovr' or 'auto'."
         )
+    if getattr(estimator, "kernel", "linear") != "linear":
+        raise AttributeError(
+            f"partial_fit needs kernel='linear'; got kernel={estimator.kernel!r}. Call fit with "
+            "all rows."
+        )
     return True
 
 

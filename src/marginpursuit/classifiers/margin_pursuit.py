@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
-from marginpursuit._namespaces import to_numpy
+from marginpursuit._namespaces import to_host, to_numpy
 from marginpursuit._threads import Threads, usable_threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import ProbabilityMixin, TrainingData
@@ -21,11 +21,13 @@ from marginpursuit.classifiers._half_fits import (
     penalty_factors,
     solve_with_half_fits,
 )
+from marginpursuit.classifiers._kernel_map import MappedKernelClassifier
 from marginpursuit.classifiers._label_links import LabelLinks
 from marginpursuit.classifiers._link import ExactLabelLink, ExactLink, Link
 from marginpursuit.classifiers._parameters import (
     CLASS_WEIGHT,
     FLAG,
+    KERNEL_PARAMETERS,
     LEVERAGE_BOUND,
     RANDOM_STATE,
     SCALE_RULES,
@@ -68,8 +70,13 @@ from marginpursuit.tasks import JointTasks, Labels, LabelSets, Tasks
 __all__ = ["MarginPursuitClassifier"]
 
 
-class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingClassifier):  # type: ignore[misc]
-    r"""Linear classifier that penalises the distance of margins from a chosen level.
+class MarginPursuitClassifier(
+    CallbackSupportMixin,  # type: ignore[misc]
+    ProbabilityMixin,
+    MappedKernelClassifier,
+    StreamingClassifier,
+):
+    r"""Linear or kernel classifier that penalises the distance of margins from a chosen level.
 
     The margin of a sample with label y in {-1, +1} is m = y (x·w + b): positive if the sample is
     classified correctly. The coefficients w and the intercept b minimise
@@ -89,6 +96,9 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
     memory, and `class_weight` is None. A label that all rows have, or none, is predicted for all
     rows, or none. With ``probability="held_out"`` each label has a threshold, within ± 0.9 γ, at
     which its held-out probability is 1/2; it is subtracted from the intercept.
+
+    With a `kernel` the score is linear in its feature space, h(x) = Σ_j c_j K(x_j, x) + b, and the
+    penalty is that of the norm of this space. Rows are then in memory.
 
     Columns are standardised algebraically, without a copy of X. With the default penalty the
     predictions for dense data depend neither on the unit nor on the origin of a column.
@@ -136,6 +146,24 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
         `probability`) is at most 0.5 % above the lowest of the three.
         "negligible" is 1e-6 for the coefficients of standardised columns, whatever `alpha_unit` is;
         it determines only coefficients that the data leave undetermined.
+    kernel : {"linear", "rbf", "poly", "sigmoid", "precomputed"} or callable, default="linear"
+        The kernel. "rbf" is exp(-γ‖x - x'‖²), "poly" (γ x·x' + c)^k and "sigmoid"
+        tanh(γ x·x' + c), with γ, k and c the next three parameters. A callable returns the kernel
+        of all rows of one matrix with all rows of another. For "precomputed", X is the kernel of
+        all samples with the training samples. The kernel is that of the columns as they are:
+        standardise them first, if their units differ.
+    gamma : float or {"scale", "auto"}, default="scale"
+        The factor γ of the kernels "rbf", "poly" and "sigmoid". "scale" is 1/(d v), with d columns
+        and the variance v of all entries of X, "auto" is 1/d.
+    degree : int, default=3
+        The degree k of the kernel "poly".
+    coef0 : float, default=0.0
+        The constant c of the kernels "poly" and "sigmoid".
+    n_components : int or None, default=None
+        The number of landmarks: training rows in which the score is expanded. With all rows the fit
+        is that in the feature space of the kernel; with fewer it is its Nyström approximation, in
+        time proportional to n_samples · n_components². None is all rows up to 10,000, and 1,000
+        beyond. The choice of landmarks depends on the content of the rows alone.
     alpha_unit : {"auto", "absolute", "standardised", "common", "row"}, default="auto"
         The unit of `alpha`. "absolute" is the penalty above. "standardised" is d Σ_j v_j w_j², with
         v_j the variance of column j (without an intercept its mean square) and d the number of
@@ -144,16 +172,17 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
         their total variance, for columns of the same unit. "row" is q ‖w‖², with q the median of
         the squared norms of the rows. "auto" is "row" for sparse data, "common" for
         ``solver="stochastic"`` and in the updates of `partial_fit` with sparse data, otherwise
-        "standardised".
+        "standardised". With a kernel, norms are those of its feature space, "auto" is "row", and
+        "standardised" is refused.
     leverage_bound : float or None, default=1.0
         Upper bound of the leverage of a row: that of a row at `leverage_bound` times the median
         distance from the centre. The weights c of rows beyond shrink in inverse proportion to their
         distance; then each class is rescaled to its former total weight. Distances are those of
         standardised columns, from their means if there is an intercept; those of sparse rows are
-        their norms. None, as in the paper, leaves the weights unchanged. The default costs three
-        passes over the data. On eight sets of 400 rows by which it was not chosen it changes the
-        error by -0.3 to +0.6 points where the data are clean, and lowers it by up to 21 points with
-        5 % leverage rows (`docs/choosing.md`).
+        their norms, and with a kernel √K(x, x). None, as in the paper, leaves the weights
+        unchanged. The default costs three passes over the data. On eight sets of 400 rows by which
+        it was not chosen it changes the error by -0.3 to +0.6 points where the data are clean, and
+        lowers it by up to 21 points with 5 % leverage rows (`docs/choosing.md`).
     multi_class : {"auto", "joint", "ovr"}, default="auto"
         How three classes or more are fitted. "joint" minimises the loss of the score of each row's
         class less a smooth maximum of the others, :class:`~marginpursuit.losses.JointLoss` with the
@@ -197,7 +226,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes; "balanced" gives all classes the same total weight.
     warm_start : bool, default=False
-        Whether to start from the coefficients of the previous fit.
+        Whether to start from the coefficients of the previous fit; with a kernel it has no effect.
     n_threads : int or None, default=None
         The number of threads; None uses one for each processor. Results do not depend on it.
     random_state : int, RandomState instance or None, default=None
@@ -216,7 +245,16 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
     multilabel_ : bool
         Whether `y` was an indicator matrix.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
-        Coefficients, for X as given; with several labels, one row for each.
+        Coefficients, for X as given; with several labels, one row for each. Fits with a kernel have
+        the next four attributes instead.
+    dual_coef_ : ndarray of shape (1, n_support) or (n_classes, n_support)
+        Coefficients c of the kernel expansion.
+    support_ : ndarray of shape (n_support,)
+        The training rows of the expansion.
+    support_vectors_ : {ndarray, sparse matrix} of shape (n_support, n_features)
+        These rows; absent for ``kernel="precomputed"``.
+    gamma_ : float
+        The factor γ of the kernel; absent for ``kernel="precomputed"``.
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Intercepts.
     alpha_ : float
@@ -272,6 +310,8 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
         "alpha": number(
             "that is finite and >= 0", lambda x: 0 <= x < np.inf, ["auto", "negligible"]
         ),
+        **KERNEL_PARAMETERS,
+        "n_components": whole(1, None),
         "alpha_unit": one_of(["auto", "absolute", "standardised", "common", "row"]),
         "probability": one_of(["held_out", "exact"]).or_none(),
         "leverage_bound": LEVERAGE_BOUND,
@@ -298,6 +338,11 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
         overconfidence: float = 0.0,
         rho: str = "catoni",
         alpha: float | str = "auto",
+        kernel: Any = "linear",
+        gamma: float | str = "scale",
+        degree: int = 3,
+        coef0: float = 0.0,
+        n_components: int | None = None,
         alpha_unit: str = "auto",
         leverage_bound: float | None = 1.0,
         multi_class: str = "auto",
@@ -318,6 +363,11 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
         self.overconfidence = overconfidence
         self.rho = rho
         self.alpha = alpha
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.coef0 = coef0
+        self.n_components = n_components
         self.alpha_unit = alpha_unit
         self.leverage_bound = leverage_bound
         self.multi_class = multi_class
@@ -379,7 +429,9 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
             Training samples, of any real dtype: in memory, in :mod:`~marginpursuit.blocks`, or a
             Dask array or data frame, whose blocks are read by the workers of the active client. A
             torch tensor, CuPy or array-API array that NumPy cannot read in place, as on a GPU, is
-            not copied; products are in float32 for data that float32 represents exactly.
+            not copied; products are in float32 for data that float32 represents exactly. With a
+            kernel X is in memory, and copied to NumPy; for ``kernel="precomputed"`` it is the
+            kernel of each training sample with each.
         y : {array-like, sparse matrix, Dask array} of shape (n_samples,) or (n_samples, n_labels)
             Class of each sample, or an indicator matrix of 0 and 1, dense or sparse.
         sample_weight : array-like of shape (n_samples,), optional
@@ -394,8 +446,12 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
         warm = self.warm_start and hasattr(self, "coef_")
         start = (self.coef_.T, self.intercept_) if warm else None
         self._reset()
-        data = self._check_training(X, y, sample_weight)
-        report = checkpoint = None
+        kernel_map = report = checkpoint = None
+        if self.kernel == "linear":
+            data = self._check_training(X, y, sample_weight)
+        else:
+            data = self._check_training(to_host(X), to_host(y), sample_weight)
+            data, kernel_map = self._mapped(data)
         if self.verbose or hasattr(self, "_skl_callbacks"):  # set by scikit-learn's set_callbacks
             report = Reporter.for_callbacks(
                 self,
@@ -412,6 +468,8 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
                 # A start in the given unit does not apply to rescaled columns.
                 with self._rescaled(data) as rescaled:
                     self._fit(rescaled, None, report, checkpoint)
+        if kernel_map is not None:
+            self._keep_mapped(kernel_map, data)
         if checkpoint is not None:
             checkpoint.remove()
         if report is not None:
@@ -429,7 +487,8 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
     ) -> None:
         """Fit checked data at the scale given, or at the fixed point of the scale rule.
 
-        The weights of the data include `class_weight`; `leverage_bound` is applied here. A start of
+        The weights of the data include `class_weight`; `leverage_bound` is applied here, except to
+        kernel features, whose weights are bounded. A start of
         another shape is ignored. `is_stream` is set by `partial_fit`, whose updates are of one
         class against the rest. Raises a FloatingPointError where squares of the columns are not
         finite.
@@ -438,7 +497,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
         if checkpoint is not None and checkpoint.standing is not None:
             start, scale, n_iter = checkpoint.standing
         with Threads(self._threads) as threads, design_for(data.matrix, threads) as design:
-            if self.leverage_bound is not None:
+            if self.leverage_bound is not None and data.rows is None:
                 bound = float(self.leverage_bound)
                 weights = bounded_weights(design, data, bound, centred=self.fit_intercept)
                 data = replace(data, weights=design.place(weights))
@@ -564,6 +623,11 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
                 f"scale must be at least {min_ratio:g} times the margin, {self.margin!r}; got "
                 f"{self.scale!r}"
             )
+        if self.kernel != "linear" and self.alpha_unit == "standardised":
+            raise ValueError(
+                "alpha_unit='standardised' needs kernel='linear', whose columns it refers to; got "
+                f"kernel={self.kernel!r}. Set alpha_unit to 'auto', 'row', 'common' or 'absolute'."
+            )
         if self.multi_class == "joint" and self.overconfidence > 0:
             raise ValueError(
                 "multi_class='joint' needs overconfidence=0, where it is convex; got "
@@ -616,6 +680,7 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
         parameters = (
             *("margin", "scale", "overconfidence", "rho", "alpha", "alpha_unit"),
             *("fit_intercept", "solver", "class_weight", "leverage_bound", "multi_class"),
+            *("kernel", "gamma", "degree", "coef0", "n_components"),
         )
         return {
             "shape": tuple(data.matrix.shape),
@@ -643,6 +708,8 @@ class MarginPursuitClassifier(CallbackSupportMixin, ProbabilityMixin, StreamingC
         return penalty(self.alpha, n_samples)
 
     def _penalty_unit(self, *, is_sparse: bool) -> str:
+        if self.kernel != "linear":  # `_mapped` divides the kernel by the unit "row"
+            return "common" if self.alpha_unit == "common" else "absolute"
         return penalty_unit(self.alpha, self.alpha_unit, self.solver, is_sparse=is_sparse)
 
     @property

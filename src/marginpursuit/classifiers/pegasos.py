@@ -12,10 +12,11 @@ from marginpursuit._kernels import Descent
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import TrainingData
 from marginpursuit.classifiers._held_out import PROBABILITY
-from marginpursuit.classifiers._kernel_expansion import KERNEL_PARAMETERS, KernelClassifier
+from marginpursuit.classifiers._kernel_expansion import KernelClassifier
 from marginpursuit.classifiers._parameters import (
     CLASS_WEIGHT,
     FLAG,
+    KERNEL_PARAMETERS,
     RANDOM_STATE,
     Allowed,
     check_parameters,

@@ -1,0 +1,229 @@
+r"""Kernel features: a kernel as a linear problem.
+
+With landmarks :math:`s_1, \dots, s_m` among the training rows and a Cholesky factor L of their
+kernel matrix, :math:`K_{mm} = L L^\top`, the features of a row x are
+
+.. math:: z(x) = L^{-1} k(x), \qquad k(x) = (K(s_1, x), \dots, K(s_m, x)).
+
+Their inner products are those of the kernel, projected on the span of the landmarks. If every
+training row is a landmark this is exact: by the representer theorem the fit to z is the fit in the
+feature space of the kernel. With fewer landmarks it is the Nyström approximation [1]_. A fit w to
+the features is the expansion :math:`\sum_j c_j K(s_j, x)` with :math:`L^\top c = w`.
+
+The factorisation has pivots. Landmarks whose pivot is below the rank tolerance are combinations of
+others, up to rounding, and are left out: repeated rows, or rows beyond the rank of a polynomial.
+
+.. [1] C. K. I. Williams, M. Seeger, "Using the Nyström method to speed up kernel machines",
+   NIPS 2000.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dpstrf
+from sklearn.utils import gen_batches
+
+from marginpursuit._threads import single_threaded_blas
+from marginpursuit._validation import FloatArray
+from marginpursuit.classifiers._base import TrainingData
+from marginpursuit.classifiers._held_out import row_projections
+from marginpursuit.classifiers._kernel_expansion import KernelExpansion, refuse_unusable
+from marginpursuit.classifiers._parameters import median_distance, within_limit
+
+
+@dataclass(frozen=True, slots=True)
+class KernelPolicy:
+    """Sizes and tolerances of kernel features."""
+
+    #: Rows up to which all are landmarks where `n_components` is None, and landmarks beyond. The
+    #: kernel matrix of 10,000 rows takes 800 MB.
+    max_exact_rows: int = 10_000
+    n_components: int = 1000
+    #: Pivots below this multiple of the largest kernel value K(x, x) are zero. The features of a
+    #: row are then exact to 1e-5, and coefficients of the expansion lose five digits.
+    rank_tolerance: float = 1e-10
+    #: Kernel values that are computed at a time: 32 MiB.
+    block_elements: int = 1 << 22
+    #: Rows whose kernel with each other is computed for the values K(x, x).
+    block_rows: int = 256
+
+    def n_landmarks(self, n_rows: int, n_components: int | None) -> int:
+        """Return the number of landmarks among this many rows with positive weight."""
+        if n_components is None:
+            return n_rows if n_rows <= self.max_exact_rows else self.n_components
+        return min(n_rows, n_components)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelMap:
+    """The features of all training rows, and the landmarks that define them."""
+
+    landmarks: NDArray[np.intp]  # (rank,), training rows
+    lower: FloatArray  # (rank, rank), the Cholesky factor of their kernel matrix
+    features: FloatArray  # (n_rows, rank)
+    divisor: float = 1.0  # by which the values of the kernel were divided
+
+    @classmethod
+    def of(
+        cls,
+        kernel: Callable[[NDArray[np.intp], NDArray[np.intp]], FloatArray],
+        n_rows: int,
+        candidates: NDArray[np.intp],
+        policy: KernelPolicy,
+    ) -> "KernelMap":
+        """Factorise the kernel matrix of the candidates and compute the features of all rows.
+
+        ``kernel(a, b)`` returns the kernel values of the rows with indices `a` and `b`.
+
+        Raises
+        ------
+        ValueError
+            If the kernel matrix is not symmetric or not positive semidefinite.
+        """
+        gram = kernel(candidates, candidates)
+        refuse_unusable(gram)
+        probe = np.random.default_rng(0).standard_normal(len(gram))
+        product = gram @ probe
+        tol = policy.rank_tolerance * float(gram.diagonal().max())
+        # The matrix is symmetric: its transpose is in the order of LAPACK.
+        factor, order, rank, _ = dpstrf(gram.T, tol=tol, lower=1, overwrite_a=1)
+        rank, order = max(int(rank), 1), order - 1
+        lower = np.tril(factor)[:, :rank]
+        _refuse_indefinite(lower, product[order], probe[order], tol)
+        features = np.empty((n_rows, rank))
+        features[candidates[order]] = lower
+        found = cls(candidates[order[:rank]], np.asfortranarray(lower[:rank]), features)
+        found._fill(kernel, np.setdiff1d(np.arange(n_rows), candidates), policy)
+        return found
+
+    def _fill(
+        self,
+        kernel: Callable[[NDArray[np.intp], NDArray[np.intp]], FloatArray],
+        rows: NDArray[np.intp],
+        policy: KernelPolicy,
+    ) -> None:
+        """Compute the features of rows that are not landmarks."""
+        step = max(1, policy.block_elements // len(self.landmarks))
+        for first in range(0, len(rows), step):
+            some = rows[first : first + step]
+            values = kernel(some, self.landmarks)
+            self.features[some] = solve_triangular(
+                self.lower, values.T, lower=True, overwrite_b=True, check_finite=False
+            ).T
+
+    def expansion(self, coef: FloatArray) -> FloatArray:
+        """Return the coefficients of all training rows, (n_rows, n_problems), for those of z."""
+        combined = np.zeros((len(self.features), coef.shape[1]))
+        combined[self.landmarks] = solve_triangular(self.lower, coef, trans="T", lower=True)
+        return combined / self.divisor
+
+
+def _refuse_indefinite(
+    lower: FloatArray, product: FloatArray, probe: FloatArray, tol: float
+) -> None:
+    """Compare L Lᵀv with Kv for a random v: they differ if K has negative eigenvalues.
+
+    The entries of K - L Lᵀ are at most `tol` where K is positive semidefinite.
+    """
+    error = float(np.abs(lower @ (lower.T @ probe) - product).max())
+    rounding = 1e-10 * float(np.abs(product).max())
+    if not error <= 10.0 * tol * float(np.abs(probe).sum()) + rounding:
+        raise FloatingPointError(f"its matrix differs from that of any features by {error:.1e}")
+
+
+class MappedKernelClassifier(KernelExpansion):
+    """A classifier that fits a kernel through its features.
+
+    The parameters are those of `KernelExpansion`, `n_components`, `alpha_unit` and
+    `leverage_bound`.
+    """
+
+    kernel: Any
+    n_components: int | None
+    alpha_unit: str
+    leverage_bound: float | None
+    intercept_: FloatArray
+    _kernel_policy: ClassVar[KernelPolicy] = KernelPolicy()
+
+    def _mapped(self, data: TrainingData) -> tuple[TrainingData, KernelMap]:
+        """Return the data with kernel features as matrix and bounded weights, and the map.
+
+        In the unit "row" of the penalty the kernel is divided by the median of K(x, x).
+        """
+        self._set_kernel(data)
+        matrix, policy = data.matrix, self._kernel_policy
+        squares = self._squares(matrix)
+        distances = np.sqrt(np.maximum(squares, 0.0))
+        median = median_distance(distances, data)
+        if self.leverage_bound is not None:
+            limit = float(self.leverage_bound) * median
+            data = replace(data, weights=within_limit(data, distances, limit))
+        is_relative = self.alpha_unit in ("auto", "row") and np.isfinite(median)
+        divisor = median**2 if is_relative else 1.0
+        kernel = partial(self._kernel_of_rows, matrix, divisor)
+        candidates = landmarks(data, self.n_components, policy)
+        with single_threaded_blas():
+            try:
+                kernel_map = KernelMap.of(kernel, matrix.shape[0], candidates, policy)
+            except FloatingPointError as error:
+                raise ValueError(
+                    f"kernel={self.kernel!r} must be positive semidefinite on X: {error}. Choose "
+                    "another kernel or other parameters."
+                ) from error
+        kernel_map = replace(kernel_map, divisor=divisor)
+        return replace(data, matrix=kernel_map.features, rows=matrix), kernel_map
+
+    def _squares(self, matrix: Any) -> FloatArray:
+        """Return K(x, x) of each row."""
+        n_rows = matrix.shape[0]
+        if isinstance(self.kernel, str) and self.kernel == "rbf":
+            return np.ones(n_rows)
+        if self._is_precomputed:
+            return np.asarray(matrix.diagonal(), dtype=np.float64)
+        blocks = [matrix[span] for span in gen_batches(n_rows, self._kernel_policy.block_rows)]
+        values = [self._kernel_matrix(rows, rows).diagonal() for rows in blocks]
+        return np.concatenate(values)
+
+    def _kernel_of_rows(
+        self, matrix: Any, divisor: float, first: NDArray[np.intp], second: NDArray[np.intp]
+    ) -> FloatArray:
+        """Return the kernel between training rows, given by their indices, over a divisor."""
+        if self._is_precomputed:
+            values = self._kernel_matrix(matrix[first][:, second], None)
+        else:
+            values = self._kernel_matrix(matrix[first], matrix[second])
+        return values if divisor == 1.0 else values / divisor
+
+    def _keep_mapped(self, kernel_map: KernelMap, data: TrainingData) -> None:
+        """Replace the coefficients of the features by those of the expansion."""
+        dual_coef = kernel_map.expansion(self.coef_.T)
+        del self.coef_
+        self._keep_expansion(data.rows, dual_coef, self.intercept_)
+
+
+def landmarks(
+    data: TrainingData, n_components: int | None, policy: KernelPolicy
+) -> NDArray[np.intp]:
+    """Choose rows of positive weight: all, or a systematic sample along a random direction.
+
+    The rows are sorted by a random projection with a fixed seed, of equal ones one is kept, and
+    rows at equal distances in this order are chosen. The choice depends on the content of the rows
+    alone: neither their order nor repetitions change it.
+    """
+    used = np.flatnonzero(data.weights > 0)
+    size = policy.n_landmarks(len(used), n_components)
+    if size == len(used):
+        return used
+    keys = row_projections(data)[used].astype(np.float32)
+    order = np.argsort(keys, kind="stable")
+    is_new = np.append(True, np.diff(keys[order]) != 0)
+    distinct = used[order[is_new]]
+    if len(distinct) <= size:
+        return np.sort(distinct)
+    places = (np.arange(size) + 0.5) * (len(distinct) / size)
+    return np.sort(distinct[places.astype(np.intp)])

@@ -1,0 +1,291 @@
+"""Kernels of MarginPursuitClassifier: exact fits, Nyström features, inputs and files."""
+
+import pickle
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import optimize, sparse
+from sklearn.base import clone
+from sklearn.datasets import load_iris, make_moons
+from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.model_selection import GridSearchCV
+
+from marginpursuit import MarginPursuitClassifier, load_model, save_model
+from marginpursuit.blocks import Blocks
+from marginpursuit.classifiers._kernel_map import KernelMap, KernelPolicy, landmarks
+from marginpursuit.losses import MarginLoss
+from marginpursuit.model_files import ModelFileError
+
+PRECISE = {"tol": 1e-12, "leverage_bound": None}
+
+
+def moons(n=80, seed=0):
+    return make_moons(n, noise=0.3, random_state=seed)
+
+
+def product(rows, others):
+    return np.asarray(rows @ others.T)
+
+
+def minimum(kernel, penalty, sign, weights, loss, alpha):
+    """Minimise Σ c φ(y (K a + b)) + α/2 aᵀQa over a and b by SciPy; return value, a and b.
+
+    Newton's method with the exact Hessian, from the formulas of the loss alone.
+    """
+
+    def value(point):
+        scores = kernel @ point[:-1] + point[-1]
+        return weights @ loss.value(sign * scores) + 0.5 * alpha * point[:-1] @ penalty @ point[:-1]
+
+    def gradient(point):
+        slopes = weights * sign * loss.derivative(sign * (kernel @ point[:-1] + point[-1]))
+        return np.append(kernel.T @ slopes + alpha * penalty @ point[:-1], slopes.sum())
+
+    found = optimize.minimize(
+        value,
+        np.zeros(kernel.shape[1] + 1),
+        jac=gradient,
+        method="BFGS",
+        options={"gtol": 1e-10, "maxiter": 20000},
+    )
+    return found.fun, found.x[:-1], found.x[-1]
+
+
+@pytest.mark.parametrize("overconfidence", [0.0, 0.5])
+@pytest.mark.parametrize("n_components", [None, 12])
+def test_fit_minimises_the_kernel_objective(n_components, overconfidence):
+    X, y = moons(40)
+    weights = np.random.default_rng(1).uniform(0.5, 2.0, 40)
+    alpha, gamma = 0.01, 5.0
+    model = MarginPursuitClassifier(
+        kernel="rbf",
+        gamma=gamma,
+        n_components=n_components,
+        alpha=alpha,
+        overconfidence=overconfidence,
+        scale=1.5,
+        **PRECISE,
+    ).fit(X, y, weights)
+    rows = X if n_components is None else model.support_vectors_
+    assert len(rows) == (n_components or 40)
+    loss = MarginLoss(1.0, 1.5, overconfidence)
+    value, coef, intercept = minimum(
+        rbf_kernel(X, rows, gamma=gamma),
+        rbf_kernel(rows, rows, gamma=gamma),
+        2.0 * y - 1.0,
+        weights / weights.sum(),
+        loss,
+        alpha,
+    )
+    assert_allclose(model.objective_, value, rtol=1e-9)
+    others, _ = moons(30, seed=2)
+    expected = rbf_kernel(others, rows, gamma=gamma) @ coef + intercept
+    assert_allclose(model.decision_function(others), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("target", ["binary", "joint", "labels"])
+def test_inner_products_as_kernel_are_the_linear_fit(target):
+    X, y = load_iris(return_X_y=True)
+    y = {"binary": y == 1, "joint": y, "labels": y[:, np.newaxis] >= np.array([1, 2])}[target]
+    options = {"alpha": 0.01, "alpha_unit": "absolute", **PRECISE}
+    linear = MarginPursuitClassifier(**options).fit(X, y)
+    kernel = MarginPursuitClassifier(kernel=product, **options).fit(X, y)
+    assert kernel.dual_coef_.shape == (len(linear.coef_), 4)  # the rank of the rows
+    assert not hasattr(kernel, "coef_")
+    assert_allclose(kernel.objective_, linear.objective_, rtol=1e-8)
+    assert_allclose(kernel.decision_function(X), linear.decision_function(X), atol=1e-4)
+    assert_array_equal(kernel.predict(X), linear.predict(X))
+    found, expected = (np.asarray(m.predict_proba(X)) for m in (kernel, linear))
+    assert_allclose(found, expected, atol=2e-3)
+
+
+@pytest.mark.parametrize("n_components", [None, 20])
+def test_precomputed_kernel_is_the_named_one(n_components):
+    X, y = moons()
+    new, _ = moons(30, seed=1)
+    options = {"n_components": n_components, "alpha": 0.01, **PRECISE}
+    named = MarginPursuitClassifier(kernel="rbf", gamma=0.5, **options).fit(X, y)
+    given = MarginPursuitClassifier(kernel="precomputed", **options)
+    given.fit(rbf_kernel(X, X, gamma=0.5), y)
+    assert given.n_features_in_ == 80
+    scores = given.decision_function(rbf_kernel(new, X, gamma=0.5))
+    expected = named.decision_function(new)
+    # The landmarks depend on the content of X, which is another for a precomputed kernel.
+    assert_allclose(scores, expected, atol=1e-6 if n_components is None else 0.5)
+    assert np.mean((scores > 0) == (expected > 0)) > 0.9
+
+
+def test_landmarks_depend_on_the_content_of_the_rows():
+    X, y = moons(200)
+    weights = np.random.default_rng(0).integers(0, 3, 200)
+    order = np.random.default_rng(1).permutation(weights.sum())
+    options = {"kernel": "rbf", "n_components": 25, "alpha": 0.001, "tol": 1e-10}
+    weighted = MarginPursuitClassifier(**options).fit(X, y, weights)
+    repeated = MarginPursuitClassifier(**options)
+    repeated.fit(np.repeat(X, weights, axis=0)[order], np.repeat(y, weights)[order])
+    assert_array_equal(
+        np.sort(weighted.support_vectors_[:, 0]), np.sort(repeated.support_vectors_[:, 0])
+    )
+    new, _ = moons(50, seed=3)
+    assert_allclose(weighted.decision_function(new), repeated.decision_function(new), atol=1e-5)
+    assert_allclose(weighted.predict_proba(new), repeated.predict_proba(new), atol=1e-3)
+    assert np.all(weights[weighted.support_] > 0)
+
+
+def test_repeated_rows_are_not_landmarks():
+    X, y = moons(40)
+    X, y = np.vstack([X, X]), np.append(y, y)
+    data = MarginPursuitClassifier(kernel="rbf")._check_training(X, y, None)
+    assert len(landmarks(data, 60, KernelPolicy())) == 40
+    model = MarginPursuitClassifier(kernel="rbf", gamma=3.0).fit(X, y)
+    assert len(model.support_) == 40
+
+
+def test_many_rows_have_nystrom_features_by_default():
+    policy = KernelPolicy(max_exact_rows=50, n_components=20)
+    assert policy.n_landmarks(50, None) == 50
+    assert policy.n_landmarks(51, None) == 20
+    assert policy.n_landmarks(51, 30) == 30
+    assert policy.n_landmarks(10, 30) == 10
+
+
+def test_features_have_the_kernel_as_inner_products():
+    X, _ = moons(60)
+    policy = KernelPolicy(block_elements=100)  # several blocks
+    gram = rbf_kernel(X, gamma=2.0)
+    some = np.arange(0, 60, 2)
+    found = KernelMap.of(lambda a, b: gram[np.ix_(a, b)], 60, some, policy)
+    assert set(found.landmarks) <= set(some)
+    projected = gram[:, some] @ np.linalg.pinv(gram[np.ix_(some, some)]) @ gram[some]
+    assert_allclose(found.features @ found.features.T, projected, atol=1e-6)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "poly"])
+def test_sparse_and_single_precision_rows(kernel):
+    X, y = moons()
+    X = np.round(X, 2)
+    options = {"kernel": kernel, "coef0": 1.0, "n_components": 30, "alpha": 0.01, "tol": 1e-10}
+    dense = MarginPursuitClassifier(**options).fit(X, y)
+    for rows in (sparse.csr_matrix(X), sparse.csr_array(X)):
+        other = MarginPursuitClassifier(**options).fit(rows, y)
+        assert sparse.issparse(other.support_vectors_)
+        assert_allclose(other.decision_function(rows), dense.decision_function(X), atol=1e-6)
+    single = MarginPursuitClassifier(**options).fit(X.astype(np.float32), y)
+    assert_allclose(single.decision_function(X), dense.decision_function(X), atol=1e-3)
+
+
+def test_probabilities_of_a_curved_boundary():
+    X, y = moons(600)
+    new, truth = moons(600, seed=1)
+    linear = MarginPursuitClassifier().fit(X, y)
+    model = MarginPursuitClassifier(kernel="rbf").fit(X, y)
+    assert model.score(new, truth) > linear.score(new, truth) + 0.03
+    proba = model.predict_proba(new)
+    assert_allclose(proba.sum(axis=1), 1.0)
+    likelihood = proba[np.arange(len(truth)), truth]
+    assert -np.log(likelihood).mean() < 0.3
+
+
+def test_leverage_of_rows_with_a_large_kernel_value_is_bounded():
+    X, y = moons(200)
+    far, labels = np.vstack([X, [[20.0, -20.0]]]), np.append(y, 0)
+    options = {"kernel": "poly", "degree": 2, "coef0": 1.0, "gamma": 1.0, "alpha": 0.01}
+    clean = MarginPursuitClassifier(**options).fit(X, y).decision_function(X)
+    bounded = MarginPursuitClassifier(**options).fit(far, labels).decision_function(X)
+    options["leverage_bound"] = None
+    free = MarginPursuitClassifier(**options).fit(far, labels).decision_function(X)
+    assert np.abs(bounded - clean).mean() < 0.5 * np.abs(free - clean).mean()
+
+
+def test_names_texts_copies_and_grid_search():
+    pandas = pytest.importorskip("pandas")
+    X, y = moons()
+    frame, labels = pandas.DataFrame(X, columns=["a", "b"]), np.array(["no", "yes"])[y]
+    model = MarginPursuitClassifier(kernel="rbf", n_components=20).fit(frame, labels)
+    assert model.feature_names_in_.tolist() == ["a", "b"]
+    assert set(model.predict(frame)) == {"no", "yes"}
+    copied = pickle.loads(pickle.dumps(model))
+    assert_array_equal(copied.decision_function(frame), model.decision_function(frame))
+    assert clone(model).get_params() == model.get_params()
+    assert "2 columns and 2 classes" in model.summary()
+    gram = rbf_kernel(X)
+    search = GridSearchCV(MarginPursuitClassifier(kernel="precomputed"), {"alpha": [0.1, 0.01]})
+    assert search.fit(gram, y).score(gram, y) > 0.8
+
+
+def test_model_file_holds_the_expansion(tmp_path):
+    X, y = load_iris(return_X_y=True)
+    for rows, kernel in ((X, "rbf"), (sparse.csr_matrix(X), "poly"), (X @ X.T, "precomputed")):
+        model = MarginPursuitClassifier(kernel=kernel, n_components=30).fit(rows, y)
+        again = load_model(save_model(model, tmp_path / "model"))
+        assert_array_equal(again.decision_function(rows), model.decision_function(rows))
+        assert_array_equal(again.predict_proba(rows), model.predict_proba(rows))
+    with pytest.raises(ModelFileError, match="'kernel' does not fit in a file"):
+        save_model(MarginPursuitClassifier(kernel=product).fit(X, y), tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("dual_coef_", np.zeros(3), "shape"),
+        ("dual_coef_", np.full((1, 20), np.nan), "not finite"),
+        ("support_vectors_", np.zeros((3, 2)), "does not have the 20 rows"),
+        ("support_vectors_", np.full((20, 2), np.nan), "rows of its expansion are not finite"),
+        ("gamma_", -1.0, "gamma"),
+        ("intercept_", np.zeros(2), "intercept"),
+    ],
+)
+def test_altered_expansions_are_not_loaded(name, value, message, tmp_path):
+    model = MarginPursuitClassifier(kernel="rbf", n_components=20).fit(*moons())
+    setattr(model, name, value)
+    with pytest.raises(ModelFileError, match=message):
+        save_model(model, tmp_path / "model")
+
+
+@pytest.mark.parametrize(
+    ("options", "rows", "message"),
+    [
+        ({"kernel": "cosine"}, None, "kernel must be one of"),
+        ({"kernel": "rbf", "n_components": 0}, None, "n_components must be a whole number >= 1"),
+        ({"kernel": "rbf", "gamma": 0.0}, None, "gamma must be"),
+        ({"kernel": "rbf", "alpha_unit": "standardised"}, None, "needs kernel='linear'"),
+        ({"kernel": "precomputed"}, None, r"square matrix .* got shape \(80, 2\)"),
+        ({"kernel": "precomputed"}, -np.eye(80), "positive semidefinite"),
+        ({"kernel": "precomputed"}, np.arange(6400.0).reshape(80, 80), "must be symmetric"),
+        ({"kernel": "sigmoid", "gamma": 1.0, "coef0": -1.0}, None, "positive semidefinite"),
+        ({"kernel": lambda a, b: np.zeros(3)}, None, r"must return real numbers of shape"),
+        ({"kernel": "rbf"}, np.full((80, 2), np.nan), "contains NaN"),
+    ],
+)
+def test_unusable_kernels_are_refused(options, rows, message):
+    X, y = moons()
+    with pytest.raises(ValueError, match=message):
+        MarginPursuitClassifier(**options).fit(X if rows is None else rows, y)
+
+
+def test_predictions_check_the_columns():
+    X, y = moons()
+    model = MarginPursuitClassifier(kernel="rbf").fit(X, y)
+    with pytest.raises(ValueError, match="features"):
+        model.predict(np.ones((3, 5)))
+    with pytest.raises(ValueError, match="NaN"):
+        model.predict(np.full((3, 2), np.nan))
+    assert not hasattr(model, "partial_fit")
+
+
+def test_blocks_are_refused():
+    X, y = moons()
+    blocks = Blocks([lambda: X])
+    with pytest.raises(TypeError, match="kernel='rbf' needs X in memory"):
+        MarginPursuitClassifier(kernel="rbf").fit(blocks, y)
+    with pytest.raises(TypeError, match="kernel='rbf' needs X in memory"):
+        MarginPursuitClassifier(kernel="rbf").fit(X, y).predict(blocks)
+
+
+def test_checkpoint_of_a_kernel_fit_is_removed(tmp_path):
+    X, y = moons()
+    path = tmp_path / "fit.npz"
+    model = MarginPursuitClassifier(kernel="rbf", checkpoint=path, solver="lbfgs").fit(X, y)
+    assert not path.exists()
+    assert model.score(X, y) > 0.8
