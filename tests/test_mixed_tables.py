@@ -15,7 +15,12 @@ from sklearn.base import clone  # noqa: E402
 from sklearn.model_selection import cross_val_score  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 
-from marginpursuit import MarginPursuitClassifier  # noqa: E402
+from marginpursuit import (  # noqa: E402
+    MarginPursuitClassifier,
+    MarginPursuitClassifierCV,
+    save_model,
+)
+from marginpursuit.model_files import ModelFileError  # noqa: E402
 from marginpursuit.tables import (  # noqa: E402
     TableError,
     TableVectoriser,
@@ -215,6 +220,26 @@ def test_pipelines_are_cloned_and_cross_validated():
     model = make_pipeline(TableVectoriser(target="status"), MarginPursuitClassifier())
     scores = cross_val_score(clone(model), frame, frame.status, cv=3)
     assert scores.mean() > 0.85
+
+
+@pytest.mark.filterwarnings("ignore:Found unknown categories:UserWarning")
+def test_pipelines_of_skrub(tmp_path):
+    """skrub's vectoriser leaves missing numbers; its whole pipeline imputes them."""
+    skrub = pytest.importorskip("skrub")
+    frame = mixed_table(100)
+    X, y = frame.drop(columns="status"), frame["status"]
+    complete = X.drop(columns="age")
+    model = make_pipeline(skrub.TableVectorizer(), MarginPursuitClassifierCV(cv=3))
+    model.fit(complete, y)
+    assert model.score(complete, y) > 0.9
+    np.testing.assert_allclose(model.predict_proba(complete).sum(axis=1), 1)
+    assert model[-1].feature_names_in_[0] == model[0].get_feature_names_out()[0]
+    with pytest.raises(ValueError, match="got nan in column 'age'"):
+        clone(model).fit(X, y)
+    whole = skrub.tabular_pipeline(MarginPursuitClassifier())
+    assert whole.fit(X[:70], y[:70]).score(X[70:], y[70:]) > 0.7
+    with pytest.raises(ModelFileError, match="it is of type TableVectorizer; a file holds"):
+        save_model(model, tmp_path / "m")
 
 
 def test_typed_frames_and_text_frames_agree():
