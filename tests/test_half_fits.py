@@ -258,7 +258,7 @@ def test_the_penalty_is_the_least_with_nearly_the_lowest_held_out_log_loss(n_cla
             own = half == k
             fit = MarginPursuitClassifier(alpha=2 * factor / 120, **fixed).fit(X[own], y[own])
             scores[~own] = fit.decision_function(X[~own]).reshape(-1, scores.shape[1])
-        link = FittedLink.fit(scores, y, np.ones(120), 1.0, max_rows=120)
+        link, _ = FittedLink.fit(scores, y, np.ones(120), 1.0, max_rows=120)
         losses[factor] = log_loss(y, link.probabilities(scores))
     model = MarginPursuitClassifier(**fixed).fit(X, y)
     limit = 1.005 * min(losses.values())

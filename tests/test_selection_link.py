@@ -29,7 +29,9 @@ class TestLink:
         truth = FittedLink(1.0, np.array([0.5, 2.0, 3.0, 1.0]), threshold)
         chance = truth.probabilities(scores)[:, 1]
         codes = (rng.random(len(chance)) < chance).astype(np.intp)
-        found = FittedLink.fit(scores, codes, np.ones(len(codes)), 1.0, threshold, max_rows=60000)
+        found, _ = FittedLink.fit(
+            scores, codes, np.ones(len(codes)), 1.0, threshold, max_rows=60000
+        )
         assert_allclose(found.slopes, truth.slopes, atol=0.15)
         assert log_loss(codes, found.probabilities(scores)) <= log_loss(
             codes, truth.probabilities(scores)
@@ -40,7 +42,7 @@ class TestLink:
         rng = np.random.default_rng(1)
         scores = rng.normal(size=(500, n_problems))
         codes = rng.integers(0, max(2, n_problems), 500)
-        link = FittedLink.fit(scores, codes, np.ones(500), 0.7, max_rows=500)
+        link, _ = FittedLink.fit(scores, codes, np.ones(500), 0.7, max_rows=500)
         chances = link.probabilities(scores)
         assert_allclose(chances.sum(axis=1), 1)
         best = scores.argmax(axis=1) if n_problems > 1 else (scores[:, 0] > 0).astype(int)
@@ -60,7 +62,7 @@ class TestLink:
     def test_certainty_is_bounded(self):
         scores = np.array([[-2.0], [2.0]] * 20)
         codes = np.array([0, 1] * 20)
-        link = FittedLink.fit(scores, codes, np.ones(40), 1.0, max_rows=40)
+        link, _ = FittedLink.fit(scores, codes, np.ones(40), 1.0, max_rows=40)
         chances = link.probabilities(scores)
         assert 0.9 < chances[1, 1] < 1 - 1e-3
 

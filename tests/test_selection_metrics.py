@@ -10,14 +10,9 @@ from scipy.special import log_softmax
 from searches import GRID, three_classes, two_classes
 from sklearn.metrics import get_scorer, log_loss, make_scorer
 
-from marginpursuit import MarginPursuitClassifierCV
-from marginpursuit.classifiers._link import (
-    FittedLink,
-    _BinaryLogLoss,
-    _LogLoss,
-    _minimised,
-    _pieces,
-)
+from marginpursuit import MarginPursuitClassifierCV, _kernels
+from marginpursuit._kernels._link import LogLoss, link_pieces, link_slopes
+from marginpursuit.classifiers._link import FittedLink
 from marginpursuit.selection.metrics import fast_metric
 from marginpursuit.selection.scoring import HeldOutScorer, PrecomputedScores
 from marginpursuit.tasks import Labels
@@ -66,63 +61,110 @@ def test_other_options_are_left_to_scikit_learn():
 
 
 class TestMinimiser:
-    """Projected Newton steps against L-BFGS-B on the documented objective."""
+    """Projected Newton steps, compiled and by NumPy, against L-BFGS-B."""
 
-    MEAN, DEVIATION, COUNT = 3.0, 2.0, 40.0
+    MEAN, RIDGE, THRESHOLD, BOUNDS = 3.0, 1.0 / (40.0 * 2.0**2), 0.1, (1e-3, 1e3)
+    KINDS = tuple({_kernels.link_slopes, link_slopes})
 
-    @classmethod
-    def problem(cls, n_classes, spread, kind=_LogLoss, n_rows=60, seed=0):
+    @staticmethod
+    def problem(n_classes, spread, n_rows=60, seed=0):
         rng = np.random.default_rng(seed)
         scores = spread * rng.normal(size=(n_rows, 1 if n_classes == 2 else n_classes))
         best = scores.argmax(axis=1) if n_classes > 2 else (scores[:, 0] > 0).astype(int)
         codes = np.where(rng.random(n_rows) < 0.1, rng.integers(0, n_classes, n_rows), best)
         weights = rng.random(n_rows)
-        pieces, target = np.stack(_pieces(scores, 0.1)), np.eye(n_classes)[codes]
-        prior = cls.MEAN, cls.DEVIATION, cls.COUNT
-        return kind(pieces, target, weights / weights.sum(), *prior)
+        return scores, codes, weights / weights.sum()
 
     @classmethod
-    def objective(cls, slopes, loss):
-        """The mean log-loss plus Σ_k (a_k - μ)²/(2 n σ²), by SciPy's functions."""
-        losses = -np.sum(loss.target * log_softmax(np.tensordot(slopes, loss.pieces, 1), 1), axis=1)
-        ridge = np.sum((slopes - cls.MEAN) ** 2) / (2 * cls.COUNT * cls.DEVIATION**2)
-        return np.average(losses, weights=loss.weights) + ridge
+    def log_loss(cls, slopes, scores, codes, weights):
+        """The mean log-loss by SciPy's functions; the pieces as the documentation states them."""
+        low, high = -1.0 - cls.THRESHOLD, 1.0 - cls.THRESHOLD
+        u = scores if scores.shape[1] > 1 else np.hstack([np.zeros_like(scores), scores])
+        pieces = [np.minimum(u - low, 0), np.clip(u, low, 0), np.clip(u, 0, high)]
+        pieces.append(np.maximum(u - high, 0))
+        logits = np.tensordot(slopes, pieces, 1)
+        return -weights @ log_softmax(logits, axis=1)[np.arange(len(u)), codes]
+
+    @classmethod
+    def objective(cls, slopes, *problem):
+        """The mean log-loss plus the ridge."""
+        return cls.log_loss(slopes, *problem) + 0.5 * cls.RIDGE * np.sum((slopes - cls.MEAN) ** 2)
+
+    @classmethod
+    def fitted(cls, kind, problem):
+        slopes, log_loss = kind(*problem, cls.THRESHOLD, cls.MEAN, cls.RIDGE, cls.BOUNDS)
+        return np.array(slopes), log_loss
 
     @pytest.mark.parametrize("spread", [1e-3, 0.3, 1.0, 5.0, 1e3])
-    @pytest.mark.parametrize(
-        ("n_classes", "kind"), [(2, _LogLoss), (2, _BinaryLogLoss), (3, _LogLoss), (10, _LogLoss)]
-    )
-    def test_finds_the_minimum_within_bounds(self, n_classes, kind, spread):
-        loss, bounds = self.problem(n_classes, spread, kind), (1e-3, 1e3)
-        slopes = _minimised(loss, bounds)
-        assert np.all((slopes >= bounds[0]) & (slopes <= bounds[1]))
-        found = self.objective(slopes, loss)
-        assert_allclose(loss.value(slopes), found, rtol=1e-12)
+    @pytest.mark.parametrize("n_classes", [2, 3, 10])
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_finds_the_minimum_within_bounds(self, kind, n_classes, spread):
+        problem, (low, high) = self.problem(n_classes, spread), self.BOUNDS
+        slopes, log_loss = self.fitted(kind, problem)
+        assert np.all((slopes >= low) & (slopes <= high))
+        assert_allclose(log_loss, self.log_loss(slopes, *problem), rtol=1e-12)
+        found = self.objective(slopes, *problem)
         for start in (1.0, self.MEAN, 10.0):
-            start = np.full(4, start)
-            peer = minimize(self.objective, start, loss, method="L-BFGS-B", bounds=[bounds] * 4)
+            peer = minimize(
+                lambda point: self.objective(point, *problem),
+                np.full(4, start),
+                method="L-BFGS-B",
+                bounds=[self.BOUNDS] * 4,
+            )
             assert found <= peer.fun + 1e-9
-        gradient, hessian = loss.derivatives(slopes)
-        is_low, is_high = slopes <= bounds[0], slopes >= bounds[1]
-        scale = np.sqrt(1e-12 * np.diag(hessian).max()) + 1e-12
-        assert np.all(gradient[~is_low] <= scale)
-        assert np.all(gradient[~is_high] >= -scale)
 
-    @pytest.mark.parametrize(("n_classes", "kind"), [(2, _BinaryLogLoss), (3, _LogLoss)])
-    def test_derivatives(self, n_classes, kind):
-        loss, at = self.problem(n_classes, 1.0, kind), np.array([0.5, 1.5, 2.0, 0.3])
+    @pytest.mark.parametrize("spread", [0.3, 1.0, 5.0])
+    @pytest.mark.parametrize("n_classes", [2, 3, 10])
+    def test_both_kinds_find_the_same_slopes(self, n_classes, spread):
+        found = [self.fitted(kind, self.problem(n_classes, spread))[0] for kind in self.KINDS]
+        assert_allclose(found[0], found[-1], rtol=1e-5, atol=1e-5)
+
+    @pytest.mark.parametrize("n_classes", [2, 3])
+    def test_derivatives(self, n_classes):
+        scores, codes, weights = self.problem(n_classes, 1.0)
+        pieces = np.stack(link_pieces(scores, self.THRESHOLD))
+        loss = LogLoss(pieces, np.eye(n_classes)[codes], weights, self.MEAN, self.RIDGE)
+        at = np.array([0.5, 1.5, 2.0, 0.3])
         gradient, hessian = loss.derivatives(at)
         for k, step in enumerate(1e-5 * np.eye(4)):
-            value = (self.objective(at + step, loss) - self.objective(at - step, loss)) / 2e-5
-            assert_allclose(gradient[k], value, atol=1e-9)
+            ends = [self.objective(at + sign * step, scores, codes, weights) for sign in (1, -1)]
+            assert_allclose(gradient[k], (ends[0] - ends[1]) / 2e-5, atol=1e-9)
             change = loss.derivatives(at + step)[0] - loss.derivatives(at - step)[0]
             assert_allclose(hessian[k], change / 2e-5, atol=1e-8)
 
-    @pytest.mark.parametrize("kind", [_LogLoss, _BinaryLogLoss])
+    @pytest.mark.parametrize("kind", KINDS)
     def test_a_slope_that_no_score_determines_is_the_mean_of_the_prior(self, kind):
-        slopes = _minimised(self.problem(2, 0.1, kind), (1e-3, 1e3))
+        slopes, _ = self.fitted(kind, self.problem(2, 0.1))
         assert_allclose(slopes[[0, 3]], self.MEAN, rtol=1e-12)
         assert np.all(np.abs(slopes[[1, 2]] - self.MEAN) > 1e-2)
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_a_singular_hessian(self, kind):
+        """Without a ridge, scores on one piece leave the other slopes undetermined."""
+        scores, codes, weights = self.problem(2, 0.1)
+        slopes, _ = kind(scores, codes, weights, self.THRESHOLD, self.MEAN, 0.0, self.BOUNDS)
+        assert np.all(np.isfinite(slopes))
+        assert_allclose(np.array(slopes)[[0, 3]], self.MEAN, rtol=1e-12)
+
+    @pytest.mark.skipif(_kernels._compiled is None, reason="installed without compiled kernels")
+    @pytest.mark.parametrize(
+        ("changes", "error"),
+        [
+            ({"codes": np.array([0, 2])}, IndexError),
+            ({"codes": np.array([0, -1])}, IndexError),
+            ({"codes": np.array([0])}, ValueError),
+            ({"weights": np.array([1.0])}, ValueError),
+            ({"scores": np.empty((0, 1))}, ValueError),
+        ],
+    )
+    def test_the_kernel_refuses_arrays_of_another_shape(self, changes, error):
+        given = {
+            "scores": np.array([[0.5], [-0.5]]),
+            "codes": np.array([0, 1]),
+            "weights": np.array([0.5, 0.5]),
+        }
+        with pytest.raises(error):
+            _kernels.link_slopes(*(given | changes).values(), 0.0, 3.0, 0.1, self.BOUNDS)
 
     @pytest.mark.parametrize("n_classes", [2, 3])
     def test_the_link_minimises_the_documented_objective(self, n_classes):
@@ -138,7 +180,7 @@ class TestMinimiser:
             losses = -np.log(proba[np.arange(80), codes])
             return (weights @ losses + np.sum((scaled - 3) ** 2) / (2 * 2**2)) / weights.sum()
 
-        link = FittedLink.fit(scores, codes, weights, margin, threshold, max_rows=1000)
+        link, _ = FittedLink.fit(scores, codes, weights, margin, threshold, max_rows=1000)
         peer = minimize(objective, np.ones(4), method="L-BFGS-B", bounds=[(1e-3, 1e3)] * 4)
         assert objective(margin * link.slopes) <= peer.fun + 1e-12
         assert_allclose(margin * link.slopes, peer.x, rtol=1e-3)

@@ -9,9 +9,10 @@ of a sweep for many tasks.
 
 from typing import Any
 
-from marginpursuit._kernels import _arrays
+from marginpursuit._kernels import _arrays, _link
 from marginpursuit._kernels._arrays import ArrayRows, is_positive
 from marginpursuit._kernels._descent import Descent
+from marginpursuit._kernels._link import link_pieces
 
 _compiled: Any
 try:
@@ -34,6 +35,9 @@ joint_losses: Any = None if _compiled is None else _compiled.joint_losses
 #: are padded; None for NumPy.
 newton: Any = None if _compiled is None else _compiled.newton
 ROW_PADDING: int = 1 if _compiled is None else _compiled.ROW_PADDING
+
+#: The slopes of a link from scores to probabilities.
+link_slopes = _link.link_slopes if _compiled is None else _compiled.link_slopes
 
 #: One half of the two-loop recursion of a quasi-Newton method, for many tasks.
 lbfgs_loop = _fastest.lbfgs_loop
@@ -60,6 +64,8 @@ __all__ = [
     "is_positive",
     "joint_losses",
     "lbfgs_loop",
+    "link_pieces",
+    "link_slopes",
     "newton",
     "rows",
     "sweep_tiles",

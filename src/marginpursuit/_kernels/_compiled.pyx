@@ -173,6 +173,22 @@ cdef extern from "sweep.h" nogil:
     const kernels_t *kernels_at(int level)
 
 
+cdef extern from "link.h" nogil:
+    enum:
+        LINK_SLOPES
+    ctypedef struct link_t:
+        const double *scores
+        const Py_ssize_t *codes
+        const double *weights
+        Py_ssize_t n_rows, n_scores
+        double low, high, mean, ridge, least, most
+        double *work
+        double slopes[LINK_SLOPES]
+        double log_loss
+    Py_ssize_t link_doubles(Py_ssize_t)
+    void fit_link(link_t *)
+
+
 #: SIMD levels that this processor can run, slowest first.
 LEVELS = ("baseline", "avx2", "avx512")[:usable_levels()]
 
@@ -549,6 +565,27 @@ def newton(
             kernels.newton(&t)
             results[k, 0], results[k, 1] = t.value, t.gap
             results[k, 2], results[k, 3] = <double>t.n_iter, <double>t.status
+
+
+def link_slopes(
+    const double[:, ::1] scores not None, const Py_ssize_t[::1] codes not None,
+    const double[::1] weights not None, double threshold, double mean, double ridge, bounds,
+):
+    """Return the four slopes of a link, and its mean log-loss; `_link.py` documents the arguments."""
+    cdef link_t t
+    t.n_rows, t.n_scores = scores.shape[0], scores.shape[1]
+    if t.n_rows < 1 or t.n_scores < 1:
+        raise ValueError("a link needs at least one row and one score")
+    check_length("codes", codes.shape[0], t.n_rows)
+    check_length("weights", weights.shape[0], t.n_rows)
+    check_inside("codes", codes, max(2, t.n_scores))
+    cdef double[::1] work = array("d", bytes(8 * link_doubles(t.n_scores)))
+    t.scores, t.codes, t.weights, t.work = &scores[0, 0], &codes[0], &weights[0], &work[0]
+    t.low, t.high, t.mean, t.ridge = -1.0 - threshold, 1.0 - threshold, mean, ridge
+    t.least, t.most = bounds
+    with nogil:
+        fit_link(&t)
+    return [t.slopes[k] for k in range(LINK_SLOPES)], t.log_loss
 
 
 #: The multiples to which `sweep_tiles` expects columns, and rows of coefficients, to be padded, and

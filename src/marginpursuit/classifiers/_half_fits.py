@@ -259,9 +259,7 @@ def _link_of(
     """Return the link of held-out scores and its log-loss, the mean over several labels."""
     if isinstance(labels, LabelSets):
         return LabelLinks.fit(scores, labels.indicator(), counts, margin)
-    link = FittedLink.fit(scores, labels.codes, counts, margin, max_rows=max_rows)
-    likelihoods = link.probabilities(scores)[np.arange(len(scores)), labels.codes]
-    return link, -float(np.average(np.log(likelihoods), weights=counts))
+    return FittedLink.fit(scores, labels.codes, counts, margin, max_rows=max_rows)
 
 
 def chosen_fits(fits: list[HalfFits], policy: HalfFitPolicy | None = None) -> HalfFits:

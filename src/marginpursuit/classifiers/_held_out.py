@@ -52,7 +52,7 @@ class HeldOutProbabilityMixin(ProbabilityMixin):
         counts, max_rows = data.n_samples * weights[rows], policy.max_link_rows
         absolute = Margins(np.abs(joined), counts, data.count, 1.0)
         level = float(absolute.quantiles((0.5,)).mean()) or 1.0
-        self.link_ = FittedLink.fit(joined, codes[rows], counts, level, max_rows=max_rows)
+        self.link_, _ = FittedLink.fit(joined, codes[rows], counts, level, max_rows=max_rows)
 
     def _half_scores(self, data: TrainingData, weights: Any, held_out: Any) -> Any:
         """Fit the rows of positive weight; return the scores, (n_rows, n_problems), of others."""

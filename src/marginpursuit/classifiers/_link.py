@@ -26,9 +26,9 @@ from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import expit
 from sklearn.utils import gen_batches
 
+from marginpursuit._kernels import link_pieces, link_slopes
 from marginpursuit._namespaces import namespace
 from marginpursuit._validation import FloatArray
 from marginpursuit.losses import JointLoss, MarginLoss
@@ -61,8 +61,8 @@ class FittedLink:
         max_rows: int,
         slope_bounds: tuple[float, float] = (1e-3, 1e3),
         prior: tuple[float, float] = (3.0, 2.0),
-    ) -> "FittedLink":
-        """Fit the slopes to out-of-fold scores.
+    ) -> "tuple[FittedLink, float]":
+        """Fit the slopes to out-of-fold scores, by a few Newton steps in one compiled call.
 
         Parameters
         ----------
@@ -84,20 +84,26 @@ class FittedLink:
 
         Returns
         -------
-        FittedLink
+        link : FittedLink
             The link.
+        log_loss : float
+            The mean log-loss of its probabilities of the rows.
         """
         is_used = weights > 0  # others may have scores that are not finite
-        scores, codes, weights = scores[is_used], codes[is_used], weights[is_used]
-        count, step = weights.sum(), thinning(len(codes), max_rows)
-        codes, weights = codes[::step], weights[::step]
-        pieces = np.stack(_pieces(scores[::step] / margin, threshold / margin))
-        n_rows, n_classes = pieces.shape[1:]
-        target = np.zeros((n_rows, n_classes))
-        target[np.arange(n_rows), codes] = 1.0
-        kind = _BinaryLogLoss if n_classes == 2 else _LogLoss
-        loss = kind(pieces, target, weights / weights.sum(), *prior, float(count))
-        return cls(margin, _minimised(loss, slope_bounds) / margin, threshold)
+        if not is_used.all():
+            scores, codes, weights = scores[is_used], codes[is_used], weights[is_used]
+        count, step, (mean, deviation) = weights.sum(), thinning(len(codes), max_rows), prior
+        weights = weights[::step] / weights[::step].sum()
+        slopes, log_loss = link_slopes(
+            np.ascontiguousarray(scores[::step] / margin, dtype=np.float64),
+            np.ascontiguousarray(codes[::step], dtype=np.intp),
+            weights,
+            threshold / margin,
+            mean,
+            1.0 / (float(count) * deviation**2),
+            slope_bounds,
+        )
+        return cls(margin, np.array(slopes) / margin, threshold), log_loss
 
     @classmethod
     def a_priori(cls, margin: float, mean: float = 3.0) -> "FittedLink":
@@ -108,128 +114,15 @@ class FittedLink:
         """Return probabilities of shape (n_rows, n_classes), in the array library of the scores."""
         xp, slopes = namespace(scores), self.margin * self.slopes
         scaled = xp.astype(scores, xp.float64) / self.margin
-        pieces = _pieces(scaled, self.threshold / self.margin)
+        pieces = link_pieces(scaled, self.threshold / self.margin)
         logits = sum(float(slope) * piece for slope, piece in zip(slopes, pieces, strict=True))
         odds = xp.exp(logits - xp.max(logits, axis=1)[:, None])
         return inside(odds / xp.sum(odds, axis=1)[:, None])
 
 
-@dataclass(frozen=True, slots=True)
-class _LogLoss:
-    """The log-loss of targets, and the ridge of the prior, as a function of the four slopes.
-
-    Sums over rows are by `einsum`: BLAS threads cost more than these products with four rows.
-    """
-
-    pieces: FloatArray  # (4, n_rows, n_classes)
-    target: FloatArray  # (n_rows, n_classes), probabilities
-    weights: FloatArray  # (n_rows,), sum one
-    mean: float  # μ
-    deviation: float  # σ
-    count: float  # n
-
-    @property
-    def ridge(self) -> float:
-        """The factor 1/(n σ²)."""
-        return 1.0 / (self.count * self.deviation**2)
-
-    def value(self, slopes: FloatArray) -> float:
-        """Return the mean of -Σ_k t_k log p_k, plus the ridge."""
-        logits = np.einsum("j,jnk->nk", slopes, self.pieces)
-        highest = logits.max(axis=1)
-        total = np.exp(logits - highest[:, np.newaxis]).sum(axis=1)
-        losses = highest + np.log(total) - np.einsum("nk,nk->n", self.target, logits)
-        penalty = 0.5 * self.ridge * np.sum((slopes - self.mean) ** 2)
-        return float(np.einsum("n,n->", self.weights, losses) + penalty)
-
-    def derivatives(self, slopes: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the gradient and the Hessian."""
-        logits = np.einsum("j,jnk->nk", slopes, self.pieces)
-        odds = np.exp(logits - logits.max(axis=1, keepdims=True))
-        probabilities = odds / odds.sum(axis=1, keepdims=True)
-        excess = self.weights[:, np.newaxis] * (probabilities - self.target)
-        gradient = np.einsum("jnk,nk->j", self.pieces, excess)
-        # The Hessian is the mean covariance of the pieces under the probabilities of a row.
-        means = np.einsum("jnk,nk->jn", self.pieces, probabilities)
-        spread = self.pieces - means[:, :, np.newaxis]
-        scaled = spread * (self.weights[:, np.newaxis] * probabilities)
-        hessian = np.einsum("ink,jnk->ij", scaled, spread) + self.ridge * np.eye(4)
-        return gradient + self.ridge * (slopes - self.mean), hessian
-
-
-class _BinaryLogLoss(_LogLoss):
-    """The same for two classes, of which the first has the logit zero, in a third of the time."""
-
-    def value(self, slopes: FloatArray) -> float:
-        """Return the mean of log(1 + e^z) - t z, plus the ridge; z is the second logit."""
-        logits = slopes @ self.pieces[:, :, 1]
-        losses = np.logaddexp(0.0, logits) - self.target[:, 1] * logits
-        penalty = 0.5 * self.ridge * np.sum((slopes - self.mean) ** 2)
-        return float(np.einsum("n,n->", self.weights, losses) + penalty)
-
-    def derivatives(self, slopes: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the gradient and the Hessian."""
-        pieces = self.pieces[:, :, 1]
-        probabilities = expit(slopes @ pieces)
-        excess = self.weights * (probabilities - self.target[:, 1])
-        curvature = self.weights * probabilities * (1.0 - probabilities)
-        gradient = np.einsum("jn,n->j", pieces, excess) + self.ridge * (slopes - self.mean)
-        hessian = np.einsum("in,jn->ij", pieces * curvature, pieces) + self.ridge * np.eye(4)
-        return gradient, hessian
-
-
-def _minimised(
-    loss: _LogLoss, bounds: tuple[float, float], tol: float = 1e-13, max_iter: int = 100
-) -> FloatArray:
-    """Return the minimiser within bounds, by projected Newton steps from the mean of the prior.
-
-    Stops at a Newton decrement of `tol`. A slope at a bound at which the loss would decrease only
-    outside is fixed for a step. Without a score on a piece its slope is the mean of the prior.
-    """
-    low, high = bounds
-    slopes = np.full(4, loss.mean)
-    value = loss.value(slopes)
-    for _ in range(max_iter):
-        gradient, hessian = loss.derivatives(slopes)
-        is_fixed = ((slopes <= low) & (gradient > 0)) | ((slopes >= high) & (gradient < 0))
-        free = np.flatnonzero(~is_fixed)
-        step = np.zeros(4)
-        # A singular Hessian, of scores that all but a few weights leave out, has many solutions.
-        step[free] = np.linalg.lstsq(hessian[np.ix_(free, free)], -gradient[free], rcond=None)[0]
-        # Where all probabilities are zero or one the Hessian is small, and the step too long.
-        step *= min(1.0, high / max(1e-100, np.abs(step).max()))
-        if -(gradient @ step) <= tol:
-            break
-        for factor in 0.5 ** np.arange(40):
-            trial = np.clip(slopes + factor * step, low, high)
-            trial_value = loss.value(trial)
-            if trial_value <= value + 1e-4 * (gradient @ (trial - slopes)):
-                break
-        else:
-            break  # the decrease is below rounding
-        slopes, value = trial, trial_value
-    return slopes
-
-
 def thinning(n_rows: int, max_rows: int) -> int:
     """Return the smallest step at which at most `max_rows` of `n_rows` are taken."""
     return -(-n_rows // max_rows)
-
-
-def _pieces(scores: Any, threshold: float) -> list[Any]:
-    """Return the four terms of f without slopes, each of shape (n_rows, n_classes).
-
-    With two classes, the score is that of the second, and that of the first is zero.
-    """
-    xp, low, high = namespace(scores), -1.0 - threshold, 1.0 - threshold
-    if scores.shape[1] == 1:
-        scores = xp.concat([xp.zeros_like(scores), scores], axis=1)
-    return [
-        xp.clip(scores - low, None, 0.0),
-        xp.clip(scores, low, 0.0),
-        xp.clip(scores, 0.0, high),
-        xp.clip(scores - high, 0.0, None),
-    ]
 
 
 @dataclass(frozen=True, slots=True)

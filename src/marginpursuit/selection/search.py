@@ -327,7 +327,8 @@ class Search:
         counts = rung.scored.count * rung.scored.weights[all_rows]
         if isinstance(labels, LabelSets):
             return LabelLinks.fit(scores, labels.indicator(), counts, margin)[0]
-        return FittedLink.fit(scores, labels.codes, counts, margin, threshold, max_rows=max_rows)
+        given = scores, labels.codes, counts, margin, threshold
+        return FittedLink.fit(*given, max_rows=max_rows)[0]
 
     def _out_of_fold_scores(
         self, rows: list[NDArray[np.intp]], kept: _Kept, threshold: Any
