@@ -1,52 +1,283 @@
-"""Time of a fit as a function of the number of rows and columns."""
+"""Time and peak memory of fits and searches over rows, columns, classes and non-zeros.
 
+    python benchmarks/growth.py [--parts rows columns ...] [--limit 120] [--minutes 600]
+
+Each point is a method on data of one size, in a process of its own that is ended at its limit of
+seconds; a method that was ended is not run on larger data. Points are stored as lines of JSON, so
+that an interrupted run resumes. Each part gives a table and a figure, `results/growth-PART.svg`.
+"""
+
+import argparse
+import contextlib
+import json
+import subprocess
+import sys
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
-from common import table
+from common import RESULTS, table, write_results
+from scipy import sparse
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.svm import LinearSVC
 
-from marginpursuit import MarginPursuitClassifier
+from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
+from marginpursuit._threads import usable_threads
 
+GRID = {"C": [10.0**k for k in range(-3, 4)]}
 
-def run() -> Iterator[str]:
-    """Measure fits to synthetic data of growing size."""
-    yield table(
-        "Growth with rows (20 columns, float32)",
-        _header("rows"),
-        _grow([(n, 20) for n in (10_000, 100_000, 1_000_000, 10_000_000)]),
-        "Target: time linear in rows within 20 %.",
-    )
-    yield table(
-        "Growth with columns (100,000 rows, float32)",
-        _header("columns"),
-        _grow([(100_000, d) for d in (10, 30, 100, 300, 1000)], columns=True),
-    )
+Data = tuple[Any, Any]
+Point = dict[str, Any]
 
 
-def _header(size: str) -> tuple[str, ...]:
-    per_pass = "per row and pass, relative to the first"
-    return (size, "fit, s", "passes", "microseconds per row", per_pass)
+def dense(n_rows: int, n_columns: int, n_classes: int = 2) -> Data:
+    """Draw normal rows in float32; the classes are linear in them, with noise."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n_rows, n_columns), dtype=np.float32)
+    if n_classes == 2:
+        noise = np.sqrt(n_columns) * rng.standard_normal(n_rows)
+        return X, (X @ rng.normal(size=n_columns) + noise > 0).astype(np.intp)
+    y = rng.integers(0, n_classes, n_rows)
+    centres = rng.standard_normal((n_classes, n_columns)).astype(np.float32)
+    for first in range(0, n_rows, 1 << 16):  # a copy of all centres would exceed the rows
+        X[first : first + (1 << 16)] += centres[y[first : first + (1 << 16)]]
+    return X, y
 
 
-def _grow(shapes: list[tuple[int, int]], *, columns: bool = False) -> Iterator[tuple[str, ...]]:
-    first = None
-    for n, d in shapes:
-        rng = np.random.default_rng(0)
-        X = rng.normal(size=(n, d)).astype(np.float32)
-        y = (X @ rng.normal(size=d) + np.sqrt(d) * rng.normal(size=n) > 0).astype(int)
-        times = []
-        for _ in range(3):
-            start = time.perf_counter()
-            model = MarginPursuitClassifier(scale=1.0).fit(X, y)
-            times.append(time.perf_counter() - start)
-        seconds = min(times)
-        rate = seconds / n / model.n_passes_
-        first = first or rate
-        yield (
-            f"{d if columns else n:,}",
-            f"{seconds:.3f}",
-            str(model.n_passes_),
-            f"{1e6 * seconds / n:.2f}",
-            f"{rate / first:.2f}",
+def words(n_nonzeros: int, per_row: int = 100, n_columns: int = 50_000) -> Data:
+    """Draw CSR rows of words with frequencies like 1/rank; a few columns decide the class."""
+    rng = np.random.default_rng(0)
+    n_rows = n_nonzeros // per_row
+    ranks = n_columns ** rng.random(n_rows * per_row)
+    indices, indptr = ranks.astype(np.int32), np.arange(0, n_rows * per_row + 1, per_row)
+    X = sparse.csr_matrix((np.ones(len(indices)), indices, indptr), (n_rows, n_columns))
+    X.sum_duplicates()
+    X.data = np.log1p(X.data)
+    scores = X @ (rng.standard_normal(n_columns) * (rng.random(n_columns) < 0.1))
+    noise = 0.3 * scores.std() * rng.standard_normal(n_rows)
+    return X, (scores + noise > np.median(scores)).astype(np.intp)
+
+
+class Part(NamedTuple):
+    """A figure: what grows, and the peer of a single fit and of a search."""
+
+    title: str
+    sizes: tuple[int, ...]
+    draw: Callable[[int], Data]
+    peer: Callable[[], Any]
+
+
+PARTS = {
+    "rows": Part(
+        "rows (50 columns)",
+        tuple(10**k for k in range(2, 8)),
+        lambda size: dense(size, 50),
+        LogisticRegression,
+    ),
+    "columns": Part(
+        "columns (10,000 rows)",
+        (10, 30, 100, 300, 1_000, 3_000, 10_000),
+        lambda size: dense(10_000, size),
+        LogisticRegression,
+    ),
+    "classes": Part(
+        "classes (20,000 rows, 50 columns)",
+        (2, 5, 10, 30, 100, 300, 1_000),
+        lambda size: dense(20_000, 50, size),
+        LogisticRegression,
+    ),
+    "nonzeros": Part(
+        "non-zeros (50,000 columns)",
+        (10**5, 10**6, 10**7, 10**8),
+        words,
+        LinearSVC,
+    ),
+}
+
+
+def methods(part: Part, n_threads: int) -> dict[str, Callable[[], Any]]:
+    """Return the methods of a part by name: ours and the peer, a fit and a search each."""
+    peer = part.peer.__name__
+    grid = partial(GridSearchCV, part.peer(), GRID, n_jobs=n_threads)
+    return {
+        "fit": partial(MarginPursuitClassifier, n_threads=n_threads),
+        f"fit, {peer}": part.peer,
+        "search": partial(MarginPursuitClassifierCV, n_threads=n_threads),
+        f"search, {peer}": grid,
+    }
+
+
+def measure(part: str, size: int, method: str, n_threads: int) -> Point:
+    """Fit once; return seconds, the growth of the peak of resident memory, and bytes of X.
+
+    A small fit comes first: imports take neither time nor memory of the measurement. Processes of
+    a grid search are not counted in its memory.
+    """
+    make = methods(PARTS[part], n_threads)[method]
+    X, y = PARTS[part].draw(size)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        MarginPursuitClassifier(n_threads=1).fit(*dense(60, 3))
+        before = _resident(reset_peak=True)
+        start = time.perf_counter()
+        make().fit(X, y)
+        seconds = time.perf_counter() - start
+    stored = X.nbytes if isinstance(X, np.ndarray) else X.data.nbytes + X.indices.nbytes
+    peak = max(0, _resident() - before)
+    return {"seconds": seconds, "peak_bytes": peak, "data_bytes": stored}
+
+
+def _resident(*, reset_peak: bool = False) -> int:
+    """Return the peak of resident memory in bytes; Linux can reset it to the present value."""
+    import resource
+
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if reset_peak:
+        Path("/proc/self/clear_refs").write_text("5")
+    lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
+    return 1024 * int(lines["VmHWM"].split()[0])
+
+
+def in_process(part: str, size: int, method: str, chosen: argparse.Namespace) -> Point:
+    """Measure a point in a process of its own; `status` says how it ended."""
+    call = f"growth.measure({part!r}, {size}, {method!r}, {chosen.threads})"
+    code = f"import json, growth; print(json.dumps({call}))"
+    point: Point = {"part": part, "size": size, "method": method, "status": "done"}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            timeout=chosen.limit,
+            check=True,
         )
+    except subprocess.TimeoutExpired:
+        return point | {"status": f"over {chosen.limit:g} s"}
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr.strip().splitlines() or [f"exit code {error.returncode}"])[-1]
+        return point | {"status": f"failed: {last}"}
+    return point | json.loads(done.stdout.splitlines()[-1])
+
+
+def run(arguments: Sequence[str] = ()) -> Iterator[str]:
+    """Measure the chosen parts, smaller sizes first."""
+    chosen = _options().parse_args(arguments)
+    chosen.results.mkdir(parents=True, exist_ok=True)
+    end = time.monotonic() + 60 * chosen.minutes
+    for name in chosen.parts:
+        part, points = PARTS[name], _stored(chosen.store)
+        for size in chosen.sizes or part.sizes:
+            for method in methods(part, chosen.threads):
+                known = [p for p in points if (p["part"], p["method"]) == (name, method)]
+                is_done = any(p["size"] == size for p in known)
+                has_ended = any(p["status"] != "done" and p["size"] < size for p in known)
+                if is_done or has_ended or time.monotonic() > end:
+                    continue
+                points.append(in_process(name, size, method, chosen))
+                with chosen.store.open("a") as store:
+                    print("\n" + json.dumps(points[-1]), file=store)
+                print(json.dumps(points[-1]), file=sys.stderr, flush=True)
+        own = [p for p in points if p["part"] == name]
+        if any("seconds" in p for p in own):
+            _draw(part, own, chosen.results / f"growth-{name}.svg")
+        yield _table(part, own, chosen)
+
+
+def _options() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    parser.add_argument("--sizes", nargs="+", type=int, help="default: those of each part")
+    parser.add_argument("--limit", type=float, default=120.0, help="seconds of a point")
+    parser.add_argument("--minutes", type=float, default=600.0, help="then no point is started")
+    parser.add_argument("--threads", type=int, default=usable_threads(None))
+    parser.add_argument("--store", type=Path, default=RESULTS / "growth.jsonl")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the figures")
+    return parser
+
+
+def _stored(store: Path) -> list[Point]:
+    """Return the points of a store; a line that was not written to its end is left out."""
+    points = []
+    for line in store.read_text().splitlines() if store.exists() else ():
+        with contextlib.suppress(json.JSONDecodeError):
+            points.append(json.loads(line))
+    return points
+
+
+def _table(part: Part, points: list[Point], chosen: argparse.Namespace) -> str:
+    names = list(methods(part, chosen.threads))
+    found = {(p["size"], p["method"]): p for p in points}
+    lines = []
+    for size in sorted({p["size"] for p in points}):
+        own = [found.get((size, name), {"status": ""}) for name in names]
+        data = [p["data_bytes"] for p in own if "data_bytes" in p]
+        lines.append(
+            (
+                f"{size:,}",
+                *(_cell(p, "seconds", 1.0) for p in own),
+                *(_ratio(own[k + 1], own[k]) for k in (0, 2)),
+                *(_cell(p, "peak_bytes", 1e-6) for p in own),
+                f"{1e-6 * data[0]:.3g}" if data else "",
+            )
+        )
+    peer = part.peer.__name__
+    return table(
+        f"Growth with {part.title}",
+        (
+            *("size", *(f"{name}, s" for name in names)),
+            *(f"fit, {peer} / ours", f"search, {peer} / ours"),
+            *(f"{name}, MB" for name in names),
+            "X, MB",
+        ),
+        lines,
+        f"{chosen.threads} threads. One call for each point, in a process of its own, ended after "
+        f"{chosen.limit:g} s. MB: growth of the peak of resident memory during the call, without "
+        f"that of the worker processes of GridSearchCV(n_jobs={chosen.threads}).",
+    )
+
+
+def _cell(point: Point, key: str, factor: float) -> str:
+    return f"{factor * point[key]:.3g}" if key in point else point["status"]
+
+
+def _ratio(peer: Point, ours: Point) -> str:
+    if "seconds" not in peer or "seconds" not in ours:
+        return ""
+    return f"{peer['seconds'] / ours['seconds']:.2f}"
+
+
+def _draw(part: Part, points: list[Point], path: Path) -> None:
+    """Draw time and memory over the size, on logarithmic axes."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    mpl.rcParams["svg.hashsalt"] = "growth"
+    figure = Figure(figsize=(9, 3.6), layout="constrained")
+    axes = figure.subplots(1, 2)
+    names = list(dict.fromkeys(p["method"] for p in points))
+    for axis, key, factor, label in (
+        (axes[0], "seconds", 1.0, "seconds"),
+        (axes[1], "peak_bytes", 1e-6, "peak memory, MB"),
+    ):
+        for name in names:
+            own = sorted((p["size"], p[key]) for p in points if p["method"] == name and key in p)
+            style = {"linestyle": "--" if "," in name else "-", "marker": "o", "markersize": 3}
+            color = "C0" if name.startswith("fit") else "C1"
+            values = [factor * max(value, 1e5 if key == "peak_bytes" else 0) for _, value in own]
+            axis.plot([size for size, _ in own], values, label=name, color=color, **style)
+        axis.set(xscale="log", yscale="log", xlabel=part.title, ylabel=label)
+        axis.grid(alpha=0.3)
+    axes[0].legend(fontsize="small")
+    figure.savefig(path, metadata={"Date": None})
+
+
+if __name__ == "__main__":
+    write_results("growth", run(sys.argv[1:]))

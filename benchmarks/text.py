@@ -1,6 +1,6 @@
 """Time of fits and searches on sparse data, against the fastest peers.
 
-    python benchmarks/text.py [--seed 0] [--repeats 5] [--no-searches]
+    python benchmarks/text.py [--parts fits searches memory] [--sets NAME ...] [--repeats 5]
 
 Needs an idle machine: ours and the peers use two threads. Packages in `OPTIONAL` are compared where
 they are installed.
@@ -146,18 +146,20 @@ def run(arguments: Sequence[str] = ()) -> Iterator[str]:
     parser.add_argument("--seed", type=int, default=0, help="of the split")
     parser.add_argument("--repeats", type=int, default=5, help="of each fit, in turn with others")
     parser.add_argument("--sets", nargs="+", choices=WORKS, default=list(WORKS), metavar="NAME")
-    parser.add_argument("--no-searches", action="store_true")
-    parser.add_argument("--no-fits", action="store_true")
+    parts = ["fits", "searches", "memory"]
+    parser.add_argument("--parts", nargs="+", choices=parts, default=parts)
     chosen = parser.parse_args(arguments)
     works = {name: WORKS[name] for name in chosen.sets}
     missing = {w.dataset for w in works.values() if problems.missing(w.dataset)}
     if missing:
         yield f"Missing, not run: {', '.join(sorted(missing))}."
     works = {name: work for name, work in works.items() if work.dataset not in missing}
-    for name, work in () if chosen.no_fits else works.items():
+    for name, work in works.items() if "fits" in chosen.parts else ():
         yield _fits(name, work, chosen)
-    if not chosen.no_searches:
-        yield _searches({n: w for n, w in works.items() if w.search_target}, chosen.seed)
+    searched = {name: work for name, work in works.items() if work.search_target}
+    if searched and "searches" in chosen.parts:
+        yield _searches(searched, chosen.seed)
+    if "memory" in chosen.parts:
         yield _memory(chosen.seed)
 
 
@@ -245,6 +247,7 @@ def _searches(works: dict[str, Work], seed: int) -> str:
                 f"{work.search_target:g}: {'met' if is_met else 'missed'}",
             )
         )
+        print("|", " | ".join(lines[-1]), "|", file=sys.stderr, flush=True)
     return table(
         "Search with five folds, against GridSearchCV(LinearSVC(), 7 values of C)",
         ("data", "ours, s", "error, %", "theirs, s", "error, %", "theirs / ours", "target"),

@@ -1,5 +1,6 @@
 """The runner of the benchmark jobs, and the tables made from its rows."""
 
+import json
 import os
 import sys
 import time
@@ -12,6 +13,7 @@ if not hasattr(os, "fork"):
     pytest.skip("jobs are forked, which this platform cannot", allow_module_level=True)
 sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
 
+import growth
 import jobs
 import methods
 import problems
@@ -114,3 +116,36 @@ def test_comparisons_are_with_the_best_tuned_peer_that_finished():
     assert found.is_best
     assert found.ratio == pytest.approx(1.05)
     assert table._compared({table.OURS_CV: [], "ridge, tuned": _rows([1.0])}) is None
+
+
+@pytest.mark.slow
+def test_growth_measures_points_in_processes_resumes_and_draws(tmp_path):
+    pytest.importorskip("matplotlib")
+    store = tmp_path / "points.jsonl"
+    options = ["--parts", "rows", "--sizes", "60", "--threads", "1"]
+    options += ["--store", str(store), "--results", str(tmp_path)]
+    (text,) = growth.run([*options, "--limit", "0.01"])
+    assert "over 0.01 s" in text
+    assert len(growth._stored(store)) == 4
+    store.unlink()
+    known = {"seconds": 2.0, "peak_bytes": 3e6, "data_bytes": 4e6, "status": "done"}
+    lines = [
+        known | {"part": "rows", "size": 60, "method": name}
+        for name in list(growth.methods(growth.PARTS["rows"], 1))[1:]
+    ]
+    store.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"part": "ro')
+    (text,) = growth.run([*options, "--limit", "60"])
+    row = next(line for line in text.splitlines() if line.startswith("| 60 "))
+    cells = [cell.strip() for cell in row.strip("|").split("|")]
+    assert cells[2:5] == ["2", "2", "2"]
+    assert float(cells[5]) == pytest.approx(2.0 / float(cells[1]), rel=0.05)
+    assert len(growth._stored(store)) == 4
+    assert (tmp_path / "growth-rows.svg").read_text().startswith("<?xml")
+
+
+@pytest.mark.parametrize("part", growth.PARTS)
+def test_growth_draws_data_of_every_part(part):
+    size = 5000 if part == "nonzeros" else 4
+    X, y = growth.PARTS[part].draw(size)
+    assert X.shape[0] == len(y) > 1
+    assert len(set(y.tolist())) > 1
