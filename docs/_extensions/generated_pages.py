@@ -25,6 +25,7 @@ MODULES = {
     "marginpursuit.tables": "Tables from files.",
     "marginpursuit.experiments": "The experiments of the paper.",
     "marginpursuit.interop": "The loss for other learners.",
+    "marginpursuit.export": "Fitted linear models as JSON, SQL and C.",
 }
 
 

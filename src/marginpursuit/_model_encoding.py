@@ -335,10 +335,20 @@ def decode_model(about: Any, arrays: list[NDArray[Any]]) -> Any:
         if not _is_fitted_name(key) or hasattr(type(model), key):
             raise ModelFileError(f"{key!r} is not a fitted attribute of {name}")
         setattr(model, key, decode(value, arrays))
+    _check_attributes(model)
+    return model
+
+
+def check_fitted_model(model: Any) -> None:
+    """Refuse parameters that `fit` refuses, and attributes with which a model cannot predict."""
+    _check_parameters(model)
+    _check_attributes(model)
+
+
+def _check_attributes(model: Any) -> None:
     error = model_error(model)
     if error is not None:
-        raise ModelFileError(f"it does not hold a fitted {name}: {error}")
-    return model
+        raise ModelFileError(f"it does not hold a fitted {type(model).__name__}: {error}")
 
 
 def _check_parameters(model: Any) -> None:

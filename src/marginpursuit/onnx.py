@@ -47,7 +47,7 @@ from numpy.typing import NDArray
 
 try:
     from onnx import TensorProto
-    from skl2onnx import update_registered_converter
+    from skl2onnx import convert_sklearn, update_registered_converter
     from skl2onnx.common.data_types import (
         DoubleTensorType,
         FloatTensorType,
@@ -65,7 +65,7 @@ from marginpursuit.export._expressions import Expression, traced
 from marginpursuit.export._linear_model import LinearModel
 from marginpursuit.model_files import CLASSES
 
-__all__ = ["register"]
+__all__ = ["register", "to_onnx"]
 
 # The operators of ONNX that have the arguments of the operation.
 _OPERATORS = {
@@ -95,6 +95,41 @@ def register() -> None:
         update_registered_converter(
             kind, f"MarginPursuit{name}", _set_output_types, _convert, options=options
         )
+
+
+def to_onnx(model: Any, *, dtype: Any = np.float64) -> Any:
+    """Return the graph of a model with one input "X", and labels and probabilities as outputs.
+
+    It is ``skl2onnx.to_onnx`` with the option ``zipmap=False``.
+
+    Parameters
+    ----------
+    model : estimator
+        A fitted linear classifier, or a Pipeline that skl2onnx can convert.
+    dtype : {float64, float32}, default=float64
+        The type of the input and of the probabilities.
+
+    Returns
+    -------
+    onnx.ModelProto
+        The graph; its method `SerializeToString` returns the content of a file.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from marginpursuit import MarginPursuitClassifier
+    >>> from marginpursuit.onnx import to_onnx
+    >>> graph = to_onnx(MarginPursuitClassifier().fit(*load_iris(return_X_y=True)))
+    >>> [output.name for output in graph.graph.output]
+    ['label', 'probabilities']
+    """
+    types = {np.dtype(np.float64): DoubleTensorType, np.dtype(np.float32): FloatTensorType}
+    if np.dtype(dtype) not in types:
+        raise ValueError(f"dtype must be float64 or float32; got {dtype!r}")
+    kind = types[np.dtype(dtype)]([None, model.n_features_in_])
+    return convert_sklearn(
+        model, initial_types=[("X", kind)], options={id(model): {"zipmap": False}}
+    )
 
 
 def _set_output_types(operator: Any) -> None:

@@ -10,7 +10,13 @@ from marginpursuit.classifiers._finite import rescaled
 from marginpursuit.classifiers._input import TrainingData, balanced_factors, check_weights
 from marginpursuit.classifiers._label_links import LabelLinks
 from marginpursuit.classifiers._lazy import lazy_on_dask
-from marginpursuit.classifiers._link import ExactLabelLink, FittedLink, Link, exact_probabilities
+from marginpursuit.classifiers._link import (
+    ExactLabelLink,
+    ExactLink,
+    FittedLink,
+    Link,
+    exact_probabilities,
+)
 from marginpursuit.classifiers._margins import MarginStatistics
 from marginpursuit.classifiers._parameters import (
     FLAG,
@@ -25,6 +31,7 @@ __all__ = [
     "FLAG",
     "Allowed",
     "ExactLabelLink",
+    "ExactLink",
     "FittedLink",
     "LabelLinks",
     "LinearClassifier",

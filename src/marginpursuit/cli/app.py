@@ -11,6 +11,7 @@ from marginpursuit._files import write_atomically
 from marginpursuit._versions import versions as installed
 from marginpursuit.cli.data import ColumnOptions, read_labelled
 from marginpursuit.cli.explaining import explain, issues
+from marginpursuit.cli.exporting import export
 from marginpursuit.cli.fit_summary import FitSummary, evaluate, fit_labelled
 from marginpursuit.cli.inputs import (
     Add,
@@ -322,6 +323,12 @@ app.command(
     epilog="Examples: `marginpursuit issues wine.csv -t quality`; "
     "`marginpursuit issues customers.csv -t status --id customer -o suspicious.csv`"
 )(issues)
+
+
+app.command(
+    epilog="Examples: `marginpursuit export wine.model -o wine.json`; "
+    "`marginpursuit export wine.model -o wine.sql --table wines --keep bottle --dialect postgresql`"
+)(export)
 
 
 @app.command(epilog="Example: `marginpursuit report out -o comparison.html`")

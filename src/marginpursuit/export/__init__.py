@@ -1,1 +1,186 @@
-"""Fitted linear classifiers for other systems."""
+"""Fitted linear classifiers for other systems: values of JSON, a query in SQL, a file of C.
+
+All of them contain the scores, the decision and the probabilities of `predict_proba`, by the link
+of the fit. Each function takes a fitted linear classifier of this library, or a Pipeline of one
+after `StandardScaler`, `MinMaxScaler`, `MaxAbsScaler` or `RobustScaler`, which become part of the
+coefficients. For ONNX see :mod:`marginpursuit.onnx`, for PyTorch
+:func:`marginpursuit.interop.to_torch`.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from marginpursuit.classifiers import MarginPursuitClassifier
+from marginpursuit.export._c import source
+from marginpursuit.export._json import classifier_of, content_of
+from marginpursuit.export._linear_model import LinearModel
+from marginpursuit.export._sql import DIALECTS, query
+
+__all__ = ["from_dict", "to_c", "to_dict", "to_sql"]
+
+
+def to_dict(model: Any) -> dict[str, Any]:
+    r"""Return a model as numbers, text, lists and dicts, which `json.dumps` accepts.
+
+    The keys are `classes`, `several_labels`, `feature_names` or None, `coef`, one list for each
+    score, `intercept`, and `link` or None. Scores are u = x·coef + intercept. The key `kind` of the
+    link says which formula gives the probabilities:
+
+    - "piecewise_linear": the softmax of f(u), where :math:`f(u) = a_1 \min(u - l, 0) + a_2
+      \min(\max(u, l), 0) + a_3 \max(\min(u, h), 0) + a_4 \max(u - h, 0)` with `slopes` a and
+      l, h = ∓ `margin` - `threshold`; of two classes, the first has f = 0;
+    - "logistic": 1/(1 + exp(-(`offset` + `slopes` u))) of each label;
+    - "exact" and "exact_joint": the links of :class:`~marginpursuit.losses.MarginLoss` and
+      :class:`~marginpursuit.losses.JointLoss`.
+
+    Parameters
+    ----------
+    model : estimator
+        A fitted linear classifier, or a Pipeline of scalers and one.
+
+    Returns
+    -------
+    dict
+        The model.
+
+    Examples
+    --------
+    >>> import json
+    >>> from sklearn.datasets import load_iris
+    >>> from marginpursuit import MarginPursuitClassifier
+    >>> from marginpursuit.export import from_dict, to_dict
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = MarginPursuitClassifier().fit(X, y)
+    >>> text = json.dumps(to_dict(model))
+    >>> again = from_dict(json.loads(text))
+    >>> bool((again.predict_proba(X) == model.predict_proba(X)).all())
+    True
+    """
+    return content_of(LinearModel.of(model))
+
+
+def from_dict(content: dict[str, Any]) -> MarginPursuitClassifier:
+    """Return a fitted classifier with the predictions of the model that `to_dict` got.
+
+    Its class is `MarginPursuitClassifier`, whatever that of the model was. Attributes that no
+    prediction needs, such as the statistics of the margins, are missing.
+
+    Parameters
+    ----------
+    content : dict
+        What `to_dict` returned. Its values are checked; it may be of unknown origin.
+
+    Returns
+    -------
+    MarginPursuitClassifier
+        The classifier.
+
+    Examples
+    --------
+    See `to_dict`.
+    """
+    return classifier_of(content)
+
+
+def to_sql(
+    model: Any,
+    table: str | Sequence[str],
+    *,
+    features: Sequence[str] | None = None,
+    keep: Sequence[str] = (),
+    dialect: str = "standard",
+) -> str:
+    """Return a query in SQL that predicts every row of a table.
+
+    Its columns are those of `keep`, then `prediction`, `score` (or `score_A`, ... with more than
+    two classes) and `probability_A`, ... for the classes A, .... Several labels have
+    `prediction_A`, ... with 1 and 0. Where a feature is NULL, all of them are NULL.
+
+    Parameters
+    ----------
+    model : estimator
+        A fitted linear classifier, or a Pipeline of scalers and one.
+    table : str or sequence of str
+        The table; ("schema", "name") for a qualified name. Names are quoted.
+    features : sequence of str, optional
+        The columns of the features. By default those of the data frame that the model was fitted
+        to.
+    keep : sequence of str, default=()
+        Columns of the table that the query returns too, such as a key.
+    dialect : {"standard", "postgresql", "sqlite"}, default="standard"
+        "standard" has LEAST and GREATEST, as DuckDB, Snowflake, Oracle and others have.
+        "postgresql" also marks the steps of the query as MATERIALIZED (PostgreSQL 12). "sqlite"
+        has MIN and MAX (SQLite 3.35, with its mathematical functions).
+
+    Returns
+    -------
+    str
+        A SELECT statement.
+
+    Examples
+    --------
+    >>> import sqlite3
+    >>> from sklearn.datasets import load_iris
+    >>> from marginpursuit import MarginPursuitClassifier
+    >>> from marginpursuit.export import to_sql
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = MarginPursuitClassifier().fit(X[:, 2:], y)
+    >>> query = to_sql(model, "iris", features=["length", "width"], dialect="sqlite")
+    >>> database = sqlite3.connect(":memory:")
+    >>> _ = database.execute("CREATE TABLE iris (length REAL, width REAL)")
+    >>> _ = database.executemany("INSERT INTO iris VALUES (?, ?)", X[::50, 2:].tolist())
+    >>> [row[0] for row in database.execute(query)]
+    [0, 1, 2]
+    >>> database.close()
+    """
+    if dialect not in DIALECTS:
+        raise ValueError(f"dialect must be one of {list(DIALECTS)}; got {dialect!r}")
+    linear = LinearModel.of(model)
+    names = linear.feature_names if features is None else features
+    if names is None or len(names) != linear.n_features:
+        given = "none" if names is None else f"{len(names)}"
+        raise ValueError(
+            f"features must name the {linear.n_features} columns of the model; got {given}. Pass "
+            "features=[...], or fit to a data frame."
+        )
+    parts = [table] if isinstance(table, str) else list(table)
+    return query(linear, parts, names, list(keep), DIALECTS[dialect])
+
+
+def to_c(model: Any, name: str = "model") -> str:
+    """Return a file of C99 with the functions of a model, which needs the standard library only.
+
+    - ``int NAME_scores(const double *x, double *scores)``;
+    - ``int NAME_predict(const double *x)``, the number of the class in ``NAME_classes``, or
+      ``int NAME_predict(const double *x, int *labels)`` for several labels;
+    - ``int NAME_probabilities(const double *x, double *probabilities)``, if the model has them.
+
+    Where a value of x is not finite they return -1 and set their results to NaN, or labels to -1.
+
+    Parameters
+    ----------
+    model : estimator
+        A fitted linear classifier, or a Pipeline of scalers and one.
+    name : str, default="model"
+        The beginning of all names in the file.
+
+    Returns
+    -------
+    str
+        The text of the file.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from marginpursuit import MarginPursuitClassifier
+    >>> from marginpursuit.export import to_c
+    >>> model = MarginPursuitClassifier().fit(*load_iris(return_X_y=True))
+    >>> "int iris_predict(const double *x)" in to_c(model, "iris")
+    True
+    """
+    if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII):
+        raise ValueError(
+            f"name must be an identifier of C: letters, digits and _, a letter first; got {name!r}"
+        )
+    return source(LinearModel.of(model), name)

@@ -9,6 +9,7 @@ All expressions are matrices with one row for each sample and a fixed number of 
 a matrix of one column. Matrices of one column broadcast.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -226,3 +227,26 @@ def ordered(root: Expression) -> list[Expression]:
         else:
             found.setdefault(id(pending.pop()), last)
     return list(found.values())
+
+
+def stored(expressions: list[Expression]) -> list[Expression]:
+    """Return the expressions whose results a program stores; the others are written in place.
+
+    Stored are the results that are used more than once, those of operations on whole rows, and
+    those of which a single column is used. Conditions are written in place: not every language
+    stores them.
+    """
+    n_uses = Counter(id(part) for expression in expressions for part in expression.operands)
+    whole_rows, by_column = ("sum", "max", "argmax", "concat"), ("column", "argmax")
+    read_by_column = {id(x.arguments[0]) for x in expressions if x.operation in by_column}
+    return [
+        expression
+        for expression in expressions[1:]
+        if expression.dtype != "bool"
+        and expression.operation not in ("full_like", "column")
+        and (
+            n_uses[id(expression)] != 1
+            or expression.operation in whole_rows
+            or id(expression) in read_by_column
+        )
+    ]

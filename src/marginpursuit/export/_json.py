@@ -1,0 +1,121 @@
+"""A linear classifier as values of JSON, and back."""
+
+from reprlib import repr as short
+from typing import Any
+
+import numpy as np
+
+from marginpursuit._model_encoding import check_fitted_model
+from marginpursuit.classifiers import MarginPursuitClassifier
+from marginpursuit.classifiers._shared import (
+    ExactLabelLink,
+    ExactLink,
+    FittedLink,
+    LabelLinks,
+    Link,
+)
+from marginpursuit.export._linear_model import LinearModel
+from marginpursuit.losses import JointLoss, MarginLoss
+
+FORMAT, VERSION = "marginpursuit linear model", 1
+
+
+def content_of(model: LinearModel) -> dict[str, Any]:
+    """Return a model as numbers, text, lists and dicts."""
+    names = model.feature_names
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "classes": model.classes.tolist(),
+        "several_labels": model.has_label_sets,
+        "feature_names": None if names is None else list(names),
+        "coef": model.coef.tolist(),
+        "intercept": model.intercept.tolist(),
+        "link": None if model.link is None else _link_content(model.link),
+    }
+
+
+def _link_content(link: Link) -> dict[str, Any]:
+    if isinstance(link, FittedLink):
+        return {
+            "kind": "piecewise_linear",
+            "margin": link.margin,
+            "slopes": link.slopes.tolist(),
+            "threshold": link.threshold,
+        }
+    if isinstance(link, LabelLinks):
+        return {
+            "kind": "logistic",
+            "slopes": link.slopes.tolist(),
+            "thresholds": link.thresholds.tolist(),
+            "offset": link.offset,
+        }
+    assert isinstance(link, ExactLink | ExactLabelLink), type(link)
+    if isinstance(link.loss, JointLoss):
+        content = {"kind": "exact_joint", "temperature": link.loss.temperature}
+        return content | _loss_content(link.loss.loss)
+    return {"kind": "exact"} | _loss_content(link.loss)
+
+
+def _loss_content(loss: MarginLoss) -> dict[str, Any]:
+    return {"rho": loss.rho_function.name, "margin": loss.margin, "scale": loss.scale}
+
+
+def classifier_of(content: Any) -> MarginPursuitClassifier:
+    """Return a fitted classifier from what `content_of` returned; refuse anything else."""
+    found = content
+    if isinstance(content, dict):
+        found = (content.get("format"), content.get("version"))
+    if found != (FORMAT, VERSION):
+        raise ValueError(
+            f"got {short(found)}; expected a dict that to_dict returned, with the format "
+            f"{FORMAT!r} and the version {VERSION}"
+        )
+    try:
+        model = _classifier(content)
+        check_fitted_model(model)
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        reason = f"{error} is missing" if isinstance(error, KeyError) else str(error)
+        raise ValueError(
+            f"got a dict that does not describe a linear model: {reason}. Pass the dict that "
+            "to_dict returned."
+        ) from error
+    return model
+
+
+def _classifier(content: dict[str, Any]) -> MarginPursuitClassifier:
+    model = MarginPursuitClassifier(probability=None)
+    model.classes_ = np.array(content["classes"])
+    model.coef_ = np.array(content["coef"], dtype=np.float64)
+    model.intercept_ = np.array(content["intercept"], dtype=np.float64)
+    model.n_features_in_ = int(model.coef_.shape[1])
+    model.multilabel_ = content["several_labels"]
+    model.multi_class_, model.scale_ = "ovr", 1.0
+    if content["feature_names"] is not None:
+        model.feature_names_in_ = np.array(content["feature_names"], dtype=object)
+    if content["link"] is not None:
+        _set_link(model, content["link"])
+    return model
+
+
+def _set_link(model: MarginPursuitClassifier, link: dict[str, Any]) -> None:
+    """Set the parameters and attributes that `predict_proba` reads."""
+    kind = link["kind"]
+    if kind == "piecewise_linear":
+        margin, slopes = float(link["margin"]), np.array(link["slopes"], dtype=np.float64)
+        model.link_ = FittedLink(margin, slopes, float(link["threshold"]))
+        model.set_params(margin=margin, scale=margin, probability="held_out")
+    elif kind == "logistic":
+        slopes, thresholds = (
+            np.array(link[key], dtype=np.float64) for key in ("slopes", "thresholds")
+        )
+        model.link_ = LabelLinks(slopes, thresholds, float(link["offset"]))
+        model.set_params(probability="held_out")
+    elif kind in ("exact", "exact_joint"):
+        names = ("rho", "margin", "scale")
+        model.set_params(probability="exact", **{name: link[name] for name in names})
+        model.multi_class_ = "joint" if kind == "exact_joint" else "ovr"
+    else:
+        kinds = ["piecewise_linear", "logistic", "exact", "exact_joint"]
+        raise ValueError(f"its link has the kind {short(kind)}; expected one of {kinds}")
+    model.scale_ = float(model.scale)
