@@ -124,9 +124,9 @@ class Objective:
         if not len(used):
             return 1.0
         order = used[np.argsort(squares[used], kind="stable")]
-        # In double precision: at equal weights the half of the total is a tie.
-        total = np.cumsum(self.c[order].astype(float))
-        return squares[order[np.searchsorted(total, total[-1] / 2)]]
+        total = np.cumsum(self.c[order])
+        # A cumulative weight that is half of the total up to rounding counts as half.
+        return squares[order[np.searchsorted(total, total[-1] / 2 * (1 - 1e-10))]]
 
     def problems(self):
         """Return a loss of the scores for each problem, and the number of its score columns."""

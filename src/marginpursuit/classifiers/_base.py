@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils.metaestimators import available_if
@@ -98,6 +99,18 @@ class LinearClassifier(SummaryMixin, InputChecks, ClassifierMixin, BaseEstimator
             Members of `classes_`, as an array of the library of the scores; text as a NumPy array.
             After a fit to several labels, an indicator matrix of 0 and 1.
         """
+        check_is_fitted(self)
+        parts, sliceable = _row_parts(X, len(self.classes_)), getattr(X, "iloc", X)
+        if not parts:
+            return self._predict_rows(X)
+        try:
+            return np.concatenate([self._predict_rows(sliceable[rows]) for rows in parts])
+        except (ValueError, OverflowError):
+            self._refuse_missing(self._read(X, reset=False))  # names the row of X, not of a part
+            raise
+
+    def _predict_rows(self, X: Any) -> Any:
+        """Return the class of each sample, from the scores of all."""
         scores = self.decision_function(X)
         if getattr(self, "multilabel_", False):
             return np.asarray(scores > 0).astype(np.int64)
@@ -166,6 +179,35 @@ class LinearClassifier(SummaryMixin, InputChecks, ClassifierMixin, BaseEstimator
         return []
 
 
+def _row_parts(X: Any, n_scores: int, max_scores: int = 1 << 22) -> list[slice]:
+    """Return slices of rows of X with at most `max_scores` scores; none where X is one part.
+
+    Data other than arrays, CSR matrices and data frames of pandas are one part.
+    """
+    is_sliceable = isinstance(X, np.ndarray) or hasattr(X, "iloc") or _is_csr(X)
+    step = max(1, max_scores // n_scores)
+    if not is_sliceable or X.ndim != 2 or X.shape[0] <= step:
+        return []
+    return [slice(first, first + step) for first in range(0, X.shape[0], step)]
+
+
+def _is_csr(X: Any) -> bool:
+    return isinstance(X, (sparse.csr_matrix, sparse.csr_array))
+
+
+def _probabilities(link: Link, scores: FloatArray, max_scores: int = 1 << 20) -> FloatArray:
+    """Return the probabilities of scores; intermediate arrays have at most `max_scores` scores."""
+    n_rows, step = len(scores), max(1, max_scores // scores.shape[1])
+    first = np.asarray(link.probabilities(scores[:step]))
+    if n_rows <= step:
+        return first
+    result = np.empty((n_rows, first.shape[1]))
+    result[:step] = first
+    for start in range(step, n_rows, step):
+        result[start : start + step] = link.probabilities(scores[start : start + step])
+    return result
+
+
 def _has_probabilities(estimator: Any) -> bool:
     if getattr(estimator, "probability", "") is None:
         raise AttributeError(
@@ -202,7 +244,7 @@ class ProbabilityMixin:
         scores = scores[:, np.newaxis] if scores.ndim == 1 else scores
         link = self._fitted_link()
         if not is_device_array(X):
-            return link.probabilities(scores)
+            return _probabilities(link, scores)
         return to_device_of(X, link.probabilities(as_torch(scores)))
 
     @available_if(_has_probabilities)  # type: ignore[untyped-decorator]

@@ -28,7 +28,7 @@ from marginpursuit._namespaces import to_numpy
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._input import TrainingData
 from marginpursuit.classifiers._label_links import LabelLinks
-from marginpursuit.classifiers._link import FittedLink, thinning
+from marginpursuit.classifiers._link import FittedLink, link_rows, thinning
 from marginpursuit.design import Design, Linear, Standardisation, design_for
 from marginpursuit.solvers import FOLD_SOLVERS, ConcurrentSolver, Problem, Solution, Solver
 from marginpursuit.tasks import Labels, LabelSets
@@ -142,7 +142,7 @@ class _HalfProblem:
         """
         codes, weights = (to_numpy(x) for x in (data.labels.strata, data.weights))
         min_classes = 1 if isinstance(data.labels, LabelSets) else 2
-        max_rows = policy.max_link_rows
+        max_rows = link_rows(policy.max_link_rows, len(data.labels.positive_classes))
         rows = design if data.rows is None else design_for(data.rows, design.threads)
         keys, min_rows = _split_keys(rows, problem), policy.min_distinct_rows
         halves = Halves.of(keys, codes, weights, min_rows, min_classes)

@@ -75,7 +75,7 @@ class FittedLink:
         margin, threshold : float
             The knots.
         max_rows : int
-            The most rows to use; of more, every k-th is taken.
+            The most rows to use, if `link_rows` allows as many; of more, every k-th is taken.
         slope_bounds : tuple of float
             Bounds of slope times margin, which keep the link strictly increasing and its
             probabilities inside (0, 1).
@@ -92,7 +92,8 @@ class FittedLink:
         is_used = weights > 0  # others may have scores that are not finite
         if not is_used.all():
             scores, codes, weights = scores[is_used], codes[is_used], weights[is_used]
-        count, step, (mean, deviation) = weights.sum(), thinning(len(codes), max_rows), prior
+        count, (mean, deviation) = weights.sum(), prior
+        step = thinning(len(codes), link_rows(max_rows, scores.shape[1]))
         weights = weights[::step] / weights[::step].sum()
         slopes, log_loss = link_slopes(
             np.ascontiguousarray(scores[::step] / margin, dtype=np.float64),
@@ -118,6 +119,14 @@ class FittedLink:
         logits = sum(float(slope) * piece for slope, piece in zip(slopes, pieces, strict=True))
         odds = xp.exp(logits - xp.max(logits, axis=1)[:, None])
         return inside(odds / xp.sum(odds, axis=1)[:, None])
+
+
+def link_rows(max_rows: int, n_scores: int, max_scores: int = 1 << 22) -> int:
+    """Return the most rows with `n_scores` each that a link is fitted to.
+
+    Copies of `max_scores` scores take about 150 MB.
+    """
+    return max(1, min(max_rows, max_scores // n_scores))
 
 
 def thinning(n_rows: int, max_rows: int) -> int:

@@ -63,11 +63,19 @@ class Margins:
 
     @classmethod
     def from_scores(
-        cls, scores: FloatArray, labels: Labels, weights: FloatArray, count: float, level: float
+        cls,
+        scores: FloatArray,
+        labels: Labels,
+        weights: FloatArray,
+        count: float,
+        level: float,
+        first: int = 0,
     ) -> "Margins":
-        """Return the margins of the rows with positive weight; the scores are overwritten."""
-        for k, positive in enumerate(labels.positive_classes):
-            column = scores[:, k]
+        """Return the margins of the rows with positive weight; the scores are overwritten.
+
+        The scores are those of the binary problems from number `first` on.
+        """
+        for column, positive in zip(scores.T, labels.positive_classes[first:], strict=False):
             np.negative(column, out=column, where=~labels.is_positive(positive))
         return cls.from_margins(scores, weights, count, level)
 
@@ -179,6 +187,32 @@ class Margins:
 
 
 @dataclass(frozen=True, slots=True)
+class MarginTiles(Margins):
+    """Margins of many problems, of which a tile at a time is in memory.
+
+    A tile is computed whenever a statistic needs it. The other fields are those of the first tile.
+    """
+
+    margins_of: Callable[[int, int], Margins]  # of the problems from a number up to another
+    n_problems: int
+    tile: int  # the number of problems in memory
+
+    @classmethod
+    def of(
+        cls, margins_of: Callable[[int, int], Margins], n_problems: int, tile: int
+    ) -> "MarginTiles":
+        """Return the margins of problems in tiles."""
+        first = margins_of(0, 1)
+        return cls(
+            *(first.values, first.weights, first.count, first.level), margins_of, n_problems, tile
+        )
+
+    def _groups(self) -> Iterator[Margins]:
+        for first in range(0, self.n_problems, self.tile):
+            yield from self.margins_of(first, min(first + self.tile, self.n_problems))._groups()
+
+
+@dataclass(frozen=True, slots=True)
 class ArrayMargins(Margins):
     """Margins in an array that NumPy cannot read in place; statistics are NumPy arrays."""
 
@@ -190,11 +224,12 @@ class ArrayMargins(Margins):
 
     @classmethod
     def from_scores(
-        cls, scores: Any, labels: Labels, weights: Any, count: float, level: float
+        cls, scores: Any, labels: Labels, weights: Any, count: float, level: float, first: int = 0
     ) -> "ArrayMargins":
-        """Return the margins of the rows with positive weight."""
-        xp = namespace(scores)
-        positive = to_device_of(labels.codes, labels.positive_classes, labels.codes.dtype)
+        """Return the margins of the rows with positive weight, from problem `first` on."""
+        xp, last = namespace(scores), first + scores.shape[1]
+        some = labels.positive_classes[first:last]
+        positive = to_device_of(labels.codes, some, labels.codes.dtype)
         values = xp.where(labels.codes[:, None] == positive[None, :], scores, -scores)
         return cls.from_margins(values, weights, count, level)
 

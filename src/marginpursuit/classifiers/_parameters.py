@@ -35,11 +35,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from marginpursuit._namespaces import to_numpy
+from marginpursuit._namespaces import namespace, to_numpy
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._block_margins import block_margins
 from marginpursuit.classifiers._input import TrainingData, class_totals
-from marginpursuit.classifiers._margins import ArrayMargins, Margins
+from marginpursuit.classifiers._margins import ArrayMargins, Margins, MarginTiles
 from marginpursuit.design import BlockDesign, Design, Linear, Standardisation
 from marginpursuit.location import confidence_scale, variance_scale
 from marginpursuit.losses import TRUNCATION, JointLoss
@@ -252,23 +252,37 @@ def within_limit(data: TrainingData, distances: FloatArray, limit: float) -> Flo
 SMOOTH_LINK_SCALE = TRUNCATION
 
 
-def training_margins(problem: Problem, linear: Linear, labels: Labels, count: float) -> Margins:
+def training_margins(
+    problem: Problem, linear: Linear, labels: Labels, count: float, max_scores: int = 1 << 24
+) -> Margins:
     """Return the margins of all rows at a point of the problem; a joint task has one per row.
 
-    `count` is the sum of the weights of the rows before normalisation.
+    `count` is the sum of the weights of the rows before normalisation. The margins of one class
+    against the rest are computed for as many classes at a time as have `max_scores` scores.
     """
-    design, tasks = problem.prepared.design, problem.tasks
+    prepared, tasks = problem.prepared, problem.tasks
+    design, standardisation = prepared.design, prepared.standardisation
     weights, loss = tasks.weights[0, :], tasks.losses[0]
     if isinstance(design, BlockDesign):
-        return block_margins(
-            *(design, problem.prepared.standardisation, linear, labels, weights, count, loss)
-        )
-    scores = design.scores(*linear, problem.prepared.standardisation)
-    kind = Margins if isinstance(scores, np.ndarray) else ArrayMargins
+        return block_margins(design, standardisation, linear, labels, weights, count, loss)
     if isinstance(loss, JointLoss):
-        margins = loss.margins(scores, labels.codes)[:, None]
-        return kind.from_margins(margins, weights, count, loss.margin)
-    return kind.from_scores(scores, labels, weights, count, loss.margin)
+        chunks = design.score_chunks(*linear, standardisation)
+        parts = [loss.margins(scores, labels.codes[span]) for span, scores in chunks]
+        xp = namespace(parts[0])
+        kind = Margins if isinstance(parts[0], np.ndarray) else ArrayMargins
+        return kind.from_margins(xp.concat(parts)[:, None], weights, count, loss.margin)
+
+    def of(first: int, last: int) -> Margins:
+        """Return the margins of some classes against the rest, in one pass."""
+        coef, intercept = linear[0][:, first:last], linear[1][first:last]
+        scores = design.scores(coef, intercept, standardisation)
+        kind = Margins if isinstance(scores, np.ndarray) else ArrayMargins
+        return kind.from_scores(scores, labels, weights, count, loss.margin, first)
+
+    n_problems, tile = len(linear[1]), max(1, max_scores // design.n_rows)
+    if n_problems <= tile:
+        return of(0, n_problems)
+    return MarginTiles.of(of, n_problems, tile)
 
 
 class ScaleIteration:

@@ -544,12 +544,12 @@ class MarginPursuitClassifier(
                 problem = replace(problem, start=solution.linear)
                 fits = fits or half_fits(design, data, problem, solver.name)
                 self.link_ = fits[0].link if fits else None
+            self.margin_statistics_ = margins.statistics(iteration.scale, self._threads)
             self.alpha_ = float(problem.alphas[0])
             self.n_passes_ = design.n_passes
         self.n_iter_ = n_iter
         self.scale_ = iteration.scale
         self.objective_ = float(solution.value.sum())
-        self.margin_statistics_ = margins.statistics(iteration.scale, self._threads)
         self.margin_location_ = self.margin_statistics_.location
         self.coef_, self.intercept_ = coef.T, intercept - self._label_thresholds
         self._warn_unless_converged(solution, request, data, iteration)

@@ -197,6 +197,13 @@ class Design(ABC):
             coef, intercept = standardisation.to_data((coef, intercept))
         return self._scores(coef, intercept)
 
+    def score_chunks(
+        self, coef: FloatArray, intercept: FloatArray, standardisation: Standardisation
+    ) -> Iterator[tuple[slice, Any]]:
+        """Yield h(x) for chunks of rows, in one pass: memory is independent of the rows."""
+        self.n_passes += 1
+        yield from self._score_chunks(*standardisation.to_data((coef, intercept)))
+
     def held_out_scores(
         self, coef: FloatArray, intercept: FloatArray, held_out: Flags, fold: NDArray[np.intp]
     ) -> list[FloatArray]:

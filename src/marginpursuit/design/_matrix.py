@@ -32,8 +32,8 @@ class ReadPolicy:
     max_blocks: int = 64
     #: Elements that are converted for one matrix product: they fit a second-level cache.
     chunk_elements: int = 1 << 17
-    #: Scores that one product with a sparse matrix computes.
-    sparse_scores: int = 1 << 21
+    #: Scores of all tasks that one product computes: 16 MB.
+    product_scores: int = 1 << 21
     #: Blocks that are summed by matrix products, bytes of all their sums, and rows of each.
     max_product_blocks: int = 8
     product_bytes: int = 1 << 26
@@ -128,9 +128,9 @@ class MatrixDesign(Design):
         """Yield chunks of rows [first, last), converted for products with `n_tasks` tasks."""
         policy = self.policy
         min_rows = 256 if n_tasks > 1 else 16
-        step = max(min_rows, policy.chunk_elements // max(1, self.n_columns))
-        if self.is_sparse:
-            step = max(min_rows, policy.sparse_scores // n_tasks)
+        step = max(min_rows, policy.product_scores // n_tasks)
+        if not self.is_sparse:
+            step = min(step, max(min_rows, policy.chunk_elements // max(1, self.n_columns)))
         dtype = self.product_type if n_tasks > 1 else np.float64
         for start in range(first, last, step):
             span = slice(start, min(start + step, last))

@@ -367,8 +367,12 @@ def request_unit(request: Request, standardisation: Standardisation) -> FloatArr
     return penalty_unit(request.unit, inverse_deviation, variance, median)
 
 
-def median_square(request: Request) -> float:
-    """Return the weighted median of ‖x‖² over the rows that are not zero."""
+def median_square(request: Request, rounding: float = 1e-10) -> float:
+    """Return the weighted median of ‖x‖² over the rows that are not zero.
+
+    It is the least value whose cumulative weight is at least half of the total weight, up to the
+    relative `rounding` of both: equal weights in another unit have the same median.
+    """
     squares = request.design.row_squares()
     weights = to_numpy(mean_weights(request)[0])
     used = np.flatnonzero((weights > 0) & (squares > 0))
@@ -376,7 +380,8 @@ def median_square(request: Request) -> float:
         return 1.0
     order = used[np.argsort(squares[used])]
     cumulative = np.cumsum(weights[order])
-    return float(squares[order[np.searchsorted(cumulative, 0.5 * cumulative[-1])]])
+    half = 0.5 * (1.0 - rounding) * cumulative[-1]
+    return float(squares[order[np.searchsorted(cumulative, half)]])
 
 
 def mean_unit(unit: FloatArray) -> FloatArray:

@@ -48,6 +48,11 @@ class RowSpace:
         scores = to_numpy(self.design.scores(coef, zero, self.standardisation))
         return _solve_lower(self.lower[self.pivots], scores[self.pivots], lower=True), intercept
 
+    def squared_norms(self, coef: FloatArray) -> FloatArray:
+        """Return Σ_j u_j w_j² for the coefficients of standardised columns of each task."""
+        is_free = self.inverse_unit > 0
+        return np.asarray(1.0 / self.inverse_unit[is_free] @ coef[is_free] ** 2)
+
     def outside(self, slopes: FloatArray) -> float:
         """Return the squared norm of what Σ_i slopes_i x_i has outside of the space of the pivots.
 
