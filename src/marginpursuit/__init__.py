@@ -10,6 +10,7 @@ from typing import Any as _Any
 
 if _TYPE_CHECKING:
     from marginpursuit import blocks, bounds, calibration, location, losses
+    from marginpursuit._probe import ProbeResult, probe
     from marginpursuit._versions import show_versions
     from marginpursuit.classifiers import (
         CatoniRiskClassifier,
@@ -33,6 +34,7 @@ __all__ = [
     "MedianOfMeansClassifier",
     "ODMClassifier",
     "PegasosClassifier",
+    "ProbeResult",
     "RobustGradientClassifier",
     "__version__",
     "blocks",
@@ -41,6 +43,7 @@ __all__ = [
     "load_model",
     "location",
     "losses",
+    "probe",
     "save_model",
     "show_versions",
 ]
@@ -51,6 +54,8 @@ __version__: str
 # long as importing one.
 _definitions = {
     "MarginPursuitClassifierCV": "selection",
+    "ProbeResult": "_probe",
+    "probe": "_probe",
     "load_model": "model_files",
     "save_model": "model_files",
     "show_versions": "_versions",

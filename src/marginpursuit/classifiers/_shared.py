@@ -26,6 +26,7 @@ from marginpursuit.classifiers._parameters import (
     numbers,
     one_of,
 )
+from marginpursuit.classifiers._penalty_path import PathFit, penalty_path
 
 __all__ = [
     "FLAG",
@@ -37,6 +38,7 @@ __all__ = [
     "LinearClassifier",
     "Link",
     "MarginStatistics",
+    "PathFit",
     "ProbabilityMixin",
     "TrainingData",
     "balanced_factors",
@@ -47,5 +49,6 @@ __all__ = [
     "lazy_on_dask",
     "numbers",
     "one_of",
+    "penalty_path",
     "rescaled",
 ]

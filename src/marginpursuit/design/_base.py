@@ -81,7 +81,7 @@ class Standardisation:
 
         `intercept` is the gradient in the intercepts, of shape (n_tasks,).
         """
-        return ((raw - np.outer(self.mean, intercept)).T * self.inverse_deviation).T
+        return ((raw - self.mean[:, None] * intercept).T * self.inverse_deviation).T
 
     def second_moment(self, raw: FloatArray) -> FloatArray:
         """Scale second moments about the mean, of shape (n_columns, n_columns)."""

@@ -40,13 +40,17 @@ class ArrayPolicy:
     group_rows: int = 4096
     small_group_rows: int = 256
     many_rows: int = 1 << 20
+    #: The precision of float32 products, as torch names it: "highest" is float32, "high" is TF32,
+    #: whose factors have 11 significant bits as those of float16.
+    float32_precision: str = "highest"
 
 
 @design_for.register(object)
 class ArrayDesign(Design):
     """A matrix of torch, CuPy or any library that follows the array API standard.
 
-    As a context manager it keeps torch from rounding the factors of float32 products to TF32.
+    As a context manager it sets the precision of torch's float32 products to that of the policy:
+    by default factors are not rounded to TF32.
     """
 
     capabilities = frozenset({"subset"})
@@ -62,13 +66,17 @@ class ArrayDesign(Design):
         self._dtype = self._xp.float32 if is_narrow else self._xp.float64
         if is_narrow:
             self.rounding, self.value_rounding, self.smallest_magnitude = 1e-8, 1e-6, 1e-17
+            if self._policy.float32_precision != "highest":
+                self.rounding = 1e-7
         is_large = self.n_rows > self._policy.many_rows
         self._group = self._policy.group_rows if is_large else self._policy.small_group_rows
         self._kernels = _fused_kernels(matrix)
+        self._joint_kernel = _joint_kernel(matrix)
         self._context = ExitStack()
 
     def __enter__(self) -> Self:
-        self._context.enter_context(_full_precision(self._matrix))
+        precision = self._policy.float32_precision
+        self._context.enter_context(_float32_precision(self._matrix, precision))
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -129,29 +137,45 @@ class ArrayDesign(Design):
         return total / float(self.n_rows)
 
     def _sweep_joint(
-        self, coef: FloatArray, intercept: FloatArray, tasks: JointTasks, codes: Any, weights: Any
+        self, coef: Any, intercept: Any, tasks: JointTasks, codes: Any, weights: Any
     ) -> Sweep:
+        """Sweep for joint tasks; the sums stay on the device where the coefficients are there."""
         xp, columns, offset = self._xp, self._here(coef), self._here(intercept)
-        n_classes, n_scores = tasks.n_classes, len(intercept)
+        n_scores = intercept.shape[0]
+        # Groups of at least `n_scores` rows: their products are then not larger than the rows.
+        group = max(self._group, min(self._policy.group_rows, n_scores))
         total, value = self._zeros(n_scores, self.n_columns + 1), self._zeros(len(tasks))
         for span, rows in self._chunks(n_scores):
-            scores, parts, sums = xp.matmul(rows, columns) + offset, [], []
-            for k, loss in enumerate(tasks.losses):
-                # Weights are multiplied by the number of rows, which makes them about one.
-                weight = weights[int(tasks.fold[k]), span] * float(self.n_rows)
-                own = scores[:, k * n_classes : (k + 1) * n_classes]
-                some, derivative = loss.value_and_gradient(
-                    own, codes[span], xp.astype(weight, self._dtype)
-                )
-                parts.append(derivative)
-                sums.append(xp.sum(some, dtype=xp.float64))
-            slope = parts[0] if len(parts) == 1 else xp.concat(parts, axis=1)
-            value = value + xp.stack(sums)
+            scores = xp.matmul(rows, columns) + offset
+            # Weights are multiplied by the number of rows, which makes them about one.
+            weight = xp.astype(weights[:, span] * float(self.n_rows), self._dtype)
+            values, slope = self._joint_derivatives(scores, codes[span], weight, tasks)
+            value = value + values
             slopes = xp.sum(slope, axis=0, dtype=xp.float64)[:, None]
-            total = total + xp.concat([self._products(slope, rows), slopes], axis=1)
-        found = to_numpy(total / float(self.n_rows))
-        values = to_numpy(value / float(self.n_rows))
-        return Sweep(values, found[:, :-1].T, found[:, -1].copy())
+            total = total + xp.concat([self._products(slope, rows, group), slopes], axis=1)
+        sums, values = total / float(self.n_rows), value / float(self.n_rows)
+        if isinstance(coef, np.ndarray):
+            sums, values = to_numpy(sums), to_numpy(values)
+        return Sweep(values, sums[:, :-1].T, sums[:, -1])
+
+    def _joint_derivatives(
+        self, scores: Any, codes: Any, weights: Any, tasks: JointTasks
+    ) -> tuple[Any, Any]:
+        """Return the weighted loss of each task, and derivatives that may overwrite the scores."""
+        xp, n_classes = self._xp, tasks.n_classes
+        parts, sums = [], []
+        for k, loss in enumerate(tasks.losses):
+            own = scores[:, k * n_classes : (k + 1) * n_classes]
+            weight = weights[int(tasks.fold[k]), :]
+            kernel = self._joint_kernel
+            if kernel is not None and kernel.supports(loss, n_classes):
+                value, derivative = kernel.joint_losses(own, codes, weight, loss), own
+            else:
+                value, derivative = loss.value_and_gradient(own, codes, weight)
+            parts.append(derivative)
+            sums.append(xp.sum(value, dtype=xp.float64))
+        slope = parts[0] if len(parts) == 1 else xp.concat(parts, axis=1)
+        return xp.stack(sums), slope
 
     def _scores(self, coef: FloatArray, intercept: FloatArray) -> Any:
         parts = [part for _, part in self._score_chunks(coef, intercept)]
@@ -279,9 +303,9 @@ class ArrayDesign(Design):
         for span, rows in self._chunks():
             yield span, rows - centre
 
-    def _products(self, left: Any, right: Any) -> Any:
+    def _products(self, left: Any, right: Any, group: int | None = None) -> Any:
         """Return leftᵀ right; groups of rows are summed in float64."""
-        xp, size = self._xp, self._group
+        xp, size = self._xp, self._group if group is None else group
         whole = left.shape[0] // size * size
         rest = xp.matmul(left[whole:, :].T, right[whole:, :])
         total = xp.astype(rest, xp.float64)
@@ -304,16 +328,27 @@ def _fused_kernels(matrix: Any) -> Any:
     return _triton if readable and matrix.shape[1] <= _triton.MOST_COLUMNS else None
 
 
+def _joint_kernel(matrix: Any) -> Any:
+    """Return the CUDA kernel of joint losses, if scores of this tensor are in float32."""
+    if not getattr(matrix, "is_cuda", False) or not is_exact_in_float32(matrix):
+        return None
+    try:
+        from marginpursuit._kernels import _triton_joint
+    except ImportError:  # torch without Triton
+        return None
+    return _triton_joint
+
+
 @contextmanager
-def _full_precision(matrix: Any) -> Iterator[None]:
-    """Keep torch from rounding the factors of float32 products to TF32."""
+def _float32_precision(matrix: Any, precision: str) -> Iterator[None]:
+    """Set the precision of torch's float32 products on a CUDA device."""
     if not getattr(matrix, "is_cuda", False):
         yield
         return
     import torch
 
     before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
+    torch.set_float32_matmul_precision(precision)
     try:
         yield
     finally:

@@ -23,8 +23,9 @@ from scipy.linalg import LinAlgError, block_diag, cho_factor, cho_solve
 from marginpursuit._namespaces import to_numpy
 from marginpursuit._threads import single_threaded_blas
 from marginpursuit._validation import FloatArray
-from marginpursuit.design import Design, Linear, Standardisation, take_rows
+from marginpursuit.design import ArrayDesign, Design, Linear, Standardisation, take_rows
 from marginpursuit.solvers._active_set import SMOOTH
+from marginpursuit.solvers._device_lbfgs import minimise_on_device
 from marginpursuit.solvers._problem import (
     Prepared,
     Problem,
@@ -88,6 +89,16 @@ class GramPreconditioner(Preconditioner):
         if alpha not in self._inverses:
             self._inverses[alpha] = np.asarray(cho_solve(factor, np.identity(size)))
         return points @ self._inverses[alpha]
+
+    def forget(self) -> None:
+        """Drop the factors and inverses of all penalties."""
+        self._factors.clear()
+        self._inverses.clear()
+
+    def inverse(self, alpha: float) -> FloatArray:
+        """Return the inverse of the matrix of this penalty."""
+        factor = self._factorise(alpha)
+        return np.asarray(cho_solve(factor, np.identity(len(factor[0]))))
 
     def with_hessian(self, curvature: FloatArray) -> "GramPreconditioner":
         """Return the same with the Hessian, plus a small multiple of the majoriser."""
@@ -190,6 +201,8 @@ class GramSolver:
 
         After a warm start one small estimate of the gap is not reliable: two in a row are needed.
         """
+        if _runs_on_device(problem):
+            return minimise_on_device(problem, n_confirmations=2, tol=tol)
         return minimise(problem, n_confirmations=2, tol=tol)
 
     def solve(self, problem: Problem) -> Solution:
@@ -213,6 +226,17 @@ class GramSolver:
         return _with_truncation(problem, refine(problem, first))
 
 
+def _runs_on_device(problem: Problem) -> bool:
+    """Whether steps on the device of the rows are faster than steps in NumPy.
+
+    A problem that keeps its iterates does so in NumPy.
+    """
+    is_elsewhere = isinstance(problem.prepared.design, ArrayDesign)
+    is_joint = isinstance(problem.tasks, JointTasks)
+    is_large = problem.start[0].size >= problem.policy.min_device_coefficients
+    return is_elsewhere and is_joint and is_large and problem.keep is None
+
+
 def _solve_joint(problem: Problem) -> Solution:
     """Minimise the objective of joint tasks by L-BFGS.
 
@@ -224,6 +248,8 @@ def _solve_joint(problem: Problem) -> Solution:
     n_products = design.n_stored * len(problem.start[1])
     is_small = n_products <= policy.max_exact_joint_products
     tol = policy.exact_joint_tol if is_small else problem.tol
+    if _runs_on_device(problem):
+        return minimise_on_device(problem)
     solution = minimise(problem, n_confirmations=5, tol=min(tol, problem.tol))
     if np.all(solution.gap <= problem.tol):
         return replace(solution, status=Status.CONVERGED)

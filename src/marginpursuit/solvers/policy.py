@@ -115,6 +115,10 @@ class Policy:
     max_exact_joint_products: int = 1 << 17
     exact_joint_tol: float = 1e-15
 
+    #: Coefficients of joint tasks from which steps on the device of the rows are faster than steps
+    #: in NumPy (`benchmarks/probe.py`).
+    min_device_coefficients: int = 1 << 14
+
     #: Multiple of the majoriser that is added to a Hessian, since rows may become active.
     hessian_regularisation: float = 0.03
     #: Columns per point up to which the preconditioner is inverted instead of solved with.

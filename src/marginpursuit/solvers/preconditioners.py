@@ -32,6 +32,14 @@ class Preconditioner(ABC):
     def apply(self, points: FloatArray, alpha: float) -> FloatArray:
         """Return the inverse times each point, one per row."""
 
+    def forget(self) -> None:
+        """Drop what `apply` has computed for single penalties."""
+        return None
+
+    def inverse(self, alpha: float) -> FloatArray:
+        """Return the inverse itself, which `apply` multiplies by."""
+        raise NotImplementedError(f"{type(self).__name__} has no matrix to invert")
+
     def with_hessian(self, curvature: FloatArray) -> "Preconditioner":
         """Return a preconditioner from the Hessian with these weighted curvatures of the rows."""
         raise NotImplementedError(f"{type(self).__name__} has no matrix to replace")
