@@ -14,6 +14,12 @@ from marginpursuit.losses import INFLUENCE_BOUND, TRUNCATION
 
 ALPHA = 1e-6
 TARGET = 1e-6
+#: The parameters with which our objective is that of `_scipy_trace`: rows of equal weight, and the
+#: penalty on the coefficients as they are. No further fits are made for probabilities.
+SAME_OBJECTIVE = {
+    **{"alpha": ALPHA, "alpha_unit": "absolute", "leverage_bound": None},
+    "probability": None,
+}
 LOSSES = {"paper's loss, s = 1": (1.0, 1.0), "overconfidence 0, s = 0.3": (0.0, 0.3)}
 MAX_SECONDS = 20.0
 
@@ -45,7 +51,8 @@ def _compare(X: Any, y: Any, overconfidence: float, scale: float) -> tuple[str, 
     def fit(tol: float) -> tuple[MarginPursuitClassifier, float]:
         start = time.perf_counter()
         model = MarginPursuitClassifier(
-            scale=scale, overconfidence=overconfidence, alpha=ALPHA, tol=tol, max_iter=500
+            **{"scale": scale, "overconfidence": overconfidence, "tol": tol, "max_iter": 500},
+            **SAME_OBJECTIVE,
         ).fit(X, y)
         return model, time.perf_counter() - start
 

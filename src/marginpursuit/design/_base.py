@@ -246,7 +246,9 @@ class Design(ABC):
         """Return weighted means and deviations, and the Gram matrix under the same weights."""
         mean, second_moment = self._moments(weights, centred=centred, diagonal=False)
         variance = np.diagonal(second_moment)
-        if self.is_sparse:  # a Gram matrix that is centred after its sum loses digits
+        # A sparse Gram matrix is centred after its sum. Where the variance is below this fraction
+        # of the squared mean, three digits cancel; elements are then centred one by one.
+        if self.is_sparse and np.any(variance < 1e-3 * mean**2):
             variance = self._squares(weights, mean)
         standardisation = self._standardisation_of(mean, variance)
         return standardisation, standardisation.second_moment(second_moment)
