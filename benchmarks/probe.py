@@ -24,7 +24,7 @@ import numpy as np
 import torch
 
 from marginpursuit import MarginPursuitClassifier, probe
-from marginpursuit.design import Standardisation
+from marginpursuit.design import Standardisation, arrays
 from marginpursuit.design.arrays import ArrayDesign, ArrayPolicy
 from marginpursuit.losses import JointLoss, MarginLoss
 from marginpursuit.tasks import JointTasks, Labels
@@ -103,7 +103,7 @@ def sweeps(features: Features) -> list[str]:
     reference = None
     for precision in ("highest", "high"):
         for fused in (False, True):
-            with ArrayDesign(X, ArrayPolicy(float32_precision=precision)) as design:
+            with ArrayDesign(X, policy=ArrayPolicy(float32_precision=precision)) as design:
                 if not fused:
                     design._joint_kernel = None
                 elif design._joint_kernel is None:
@@ -360,16 +360,19 @@ class Report:
             file.write("\n".join(lines) + "\n")
         print(*lines, sep="\n", flush=True)
 
-    def part(self, seconds: int, name: str, make: Callable[[], list[str]]) -> None:
-        """Run a part within a time limit; add its lines, or why it failed."""
+    def part(self, seconds: int, name: str, make: Callable[[], list[str]]) -> bool:
+        """Run a part within a time limit; add its lines, or why it failed; return if it ran."""
+        is_done = True
         try:
             with _limit(seconds):
                 self.add(*make())
         except Exception as failure:
+            is_done = False
             traceback.print_exc()
             self.add(f"| {name} | failed: {type(failure).__name__}: {str(failure)[:160]} |")
         if DEVICE == "cuda":
             torch.cuda.empty_cache()
+        return is_done
 
 
 def main() -> None:
@@ -386,7 +389,10 @@ def main() -> None:
     shape = f"{options.rows:,} x {options.columns}, {options.classes:,} classes"
     report = Report(options.results, "python3 benchmarks/probe.py " + " ".join(options.parts))
     small = Features.make(4000, options.columns, min(20, options.classes))
-    report.part(60, "compilation", lambda: _warm_up(small))
+    if not report.part(60, "compilation", lambda: _warm_up(small)):
+        arrays._joint_kernel = lambda matrix: None
+        report.add("", "Without the fused kernel of joint losses:")
+        report.part(60, "compilation", lambda: _warm_up(small))
     _one_size(report, options, shape)
     if "classes" in options.parts:
         shape = f"{min(options.rows, 1_000_000):,} x {min(768, options.columns)}"

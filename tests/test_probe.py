@@ -136,6 +136,27 @@ def test_two_classes_have_no_top_5(parts):
     assert " - " in repr(result)
 
 
+def test_arrays_on_a_device(parts):
+    strict = pytest.importorskip("array_api_strict")
+
+    def place(values):
+        return strict.asarray(np.array(values), device=strict.Device("device1"))
+
+    there = [(place(X), place(y)) for X, y in parts[:2]]
+    result = probe(*there[0], validation=there[1], alphas=ALPHAS, shots=[8], n_draws=1)
+    here = probe(*parts[0], validation=parts[1], alphas=ALPHAS, shots=[8], n_draws=1)
+    assert_allclose(result.validation_accuracies, here.validation_accuracies, atol=0.01)
+    with pytest.raises(TypeError, match="put both on the same device"):
+        probe(*there[0], validation=parts[1], alphas=ALPHAS)
+
+
+def test_data_frames(parts):
+    pd = pytest.importorskip("pandas")
+    frames = [(pd.DataFrame(X), pd.Series(y)) for X, y in parts[:2]]
+    result = probe(*frames[0], validation=frames[1], alphas=ALPHAS, shots=[4], n_draws=1)
+    assert result.table["n_train"] == [40, 500]
+
+
 def test_tensors(parts):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     (X, y), validation, _ = parts

@@ -135,7 +135,7 @@ def probe(
     True
     """
     labels = _labels("y", y)
-    _check_rows("X", X, labels)
+    X = _checked_rows("X", X, labels)
     if isinstance(estimator, MarginPursuitClassifierCV) and validation is not None:
         raise ValueError(
             "estimator is a MarginPursuitClassifierCV, which splits the training rows; got "
@@ -218,14 +218,15 @@ def _labels(name: str, y: Any) -> NDArray[Any]:
     return labels
 
 
-def _check_rows(name: str, X: Any, labels: NDArray[Any]) -> None:
-    """Refuse features that are not a matrix with one row for each label."""
-    shape = tuple(getattr(X, "shape", np.shape(X)))
-    if len(shape) != 2 or shape[0] != len(labels):
+def _checked_rows(name: str, X: Any, labels: NDArray[Any]) -> Any:
+    """Return features as an array or matrix; refuse other shapes than a row for each label."""
+    rows = X if hasattr(X, "dtype") else np.asarray(X)  # a list or a data frame
+    if len(rows.shape) != 2 or rows.shape[0] != len(labels):
         raise ValueError(
-            f"{name} has shape {shape}; expected ({len(labels)}, n_features): one row for each of "
-            f"the {len(labels)} labels"
+            f"{name} has shape {tuple(rows.shape)}; expected ({len(labels)}, n_features): one row "
+            f"for each of the {len(labels)} labels"
         )
+    return rows
 
 
 def _checked_part(
@@ -236,8 +237,8 @@ def _checked_part(
         return None
     if not isinstance(part, tuple | list) or len(part) != 2:
         raise TypeError(f"{name} must be a tuple (X, y); got {type(part).__name__}")
-    rows, labels = part[0], _labels(f"y of {name}", part[1])
-    _check_rows(f"X of {name}", rows, labels)
+    labels = _labels(f"y of {name}", part[1])
+    rows = _checked_rows(f"X of {name}", part[0], labels)
     if rows.shape[1] != X.shape[1]:
         raise ValueError(
             f"X of {name} has {rows.shape[1]} columns; expected {X.shape[1]}, those of X"

@@ -186,10 +186,10 @@ def accuracies(model: Any, X: Any, y: NDArray[Any], max_scores: int = 1 << 26) -
     n_classes = len(model.classes_)
     codes = np.searchsorted(model.classes_, y)
     step = max(1, max_scores // n_classes)
-    ranks = [
-        _ranks(model.decision_function(X[first : first + step]), codes[first : first + step])
-        for first in range(0, len(y), step)
-    ]
+    ranks = []
+    for first in range(0, len(y), step):
+        last = min(first + step, len(y))
+        ranks.append(_ranks(model.decision_function(X[first:last, :]), codes[first:last]))
     return Accuracies.of(np.concatenate(ranks), codes, n_classes)
 
 

@@ -88,5 +88,5 @@ def penalty_path(
 def _fast_design(matrix: Any, threads: Threads) -> Design:
     """Return a design whose products of float32 rows may be in TF32."""
     if is_array_api(matrix):
-        return ArrayDesign(matrix, ArrayPolicy(float32_precision="high"))
+        return ArrayDesign(matrix, threads, policy=ArrayPolicy(float32_precision="high"))
     return design_for(matrix, threads)
