@@ -159,7 +159,15 @@ def test_a_search_needs_its_link(selected):
         _unpack(with_fitted(with_parameters(selected, link="exact"), best_estimator_=1))
 
 
-@pytest.mark.parametrize("fields", [[1.0, {"array": 0}, 0.0], [0.0, 1.0, 2.0], ["a", "b", "c"]])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        [1.0, {"array": 0}, 0.0, 0.0],
+        [0.0, 1.0, 2.0, 0.0],
+        ["a", "b", "c", "d"],
+        [1.0, {"list": [1.0] * 4}, 0.0, 0.0],
+    ],
+)
 def test_links_that_no_fit_has_are_refused(selected, fields):
     assert isinstance(_unpack(selected), MarginPursuitClassifierCV)
     with pytest.raises(ModelFileError, match="its link"):

@@ -1,5 +1,7 @@
 """The fitted link, and the threshold above which the second class is predicted."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -50,6 +52,22 @@ class TestLink:
         if n_problems == 1:
             order = np.argsort(scores[:, 0])
             assert np.all(np.diff(chances[order, 1]) > 0)
+
+    @pytest.mark.parametrize("n_problems", [1, 3])
+    def test_no_probability_is_below_what_the_rows_support(self, n_problems):
+        """Scores far beyond the held-out ones: 100 rows leave a quarter of a row to each class."""
+        rng = np.random.default_rng(2)
+        codes = rng.integers(0, max(2, n_problems), 100)
+        means = codes[:, None] == np.arange(n_problems) if n_problems > 1 else codes[:, None] - 0.5
+        scores = rng.normal(size=(100, n_problems)) + 4.0 * means
+        link, _ = FittedLink.fit(scores, codes, np.ones(100), 1.0, max_rows=100)
+        far = link.probabilities(100.0 * scores)
+        n_classes = far.shape[1]
+        assert link.smoothing == 0.25 / 100.25
+        assert far.min() == pytest.approx(link.smoothing / n_classes)
+        assert far.max() == pytest.approx(1 - link.smoothing * (n_classes - 1) / n_classes)
+        exact = dataclasses.replace(link, smoothing=0.0)
+        assert exact.probabilities(100.0 * scores).min() < 1e-16
 
     def test_knots_are_at_the_levels(self):
         link = FittedLink(2.0, np.array([0.5, 2.0, 3.0, 1.0]), -0.5)

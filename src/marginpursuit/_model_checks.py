@@ -136,12 +136,14 @@ def _link_error(link: Any) -> str | None:
         _is_positive(link.margin)
         and isinstance(link.threshold, float)
         and np.isfinite(link.threshold)
+        and isinstance(link.smoothing, float)
+        and 0 <= link.smoothing < 1
         and isinstance(slopes, np.ndarray)
         and slopes.shape == (4,)
         and slopes.dtype.kind == "f"
         and np.all((slopes > 0) & np.isfinite(slopes))
     ):
-        return "its link does not have positive slopes, a margin and a threshold"
+        return "its link does not have positive slopes, a margin, a threshold and a smoothing"
     return None
 
 

@@ -247,7 +247,7 @@ def solve_with_half_fits(
 def _without_halves(data: TrainingData, problem: Problem) -> list[HalfFits]:
     """Return the link a priori, in place of half fits."""
     margin = problem.tasks.losses[0].margin
-    link: FittedLink | LabelLinks = FittedLink.a_priori(margin)
+    link: FittedLink | LabelLinks = FittedLink.a_priori(margin, data.count)
     if isinstance(data.labels, LabelSets):
         link = LabelLinks.a_priori(data.labels.n_classes, margin)
     return [HalfFits(1.0, link, np.inf, problem.start)]

@@ -15,6 +15,10 @@ The slopes a are positive, so f increases and has the sign of the score. With se
 probabilities are the softmax of the f(u). There is no offset of a class: with one, the most
 probable class could differ from the prediction.
 
+The logit is extrapolated to scores beyond those that were held out, where n rows cannot support a
+probability of 1e-16. The result is therefore (1 - ε) p + ε/K with K classes and ε = c/(n + c),
+c = 1/4, chosen by `benchmarks/smoothing.py`. No class has a probability below ε/K.
+
 The slopes minimise the log-loss of n rows plus a ridge Σ_k (γ a_k - μ)²/(2 n σ²), with μ = 3 and σ
 = 2: the negative logarithm of a normal prior. It determines the slopes of intervals that hold few
 scores. μ and σ were chosen on 15 data sets of 200, 1,000 and 2,000 rows with the seeds 100 and 101
@@ -48,6 +52,7 @@ class FittedLink:
     margin: float
     slopes: FloatArray  # (4,)
     threshold: float = 0.0  # that was subtracted from the scores, within ± margin
+    smoothing: float = 0.0  # the weight ε of equal probabilities
 
     @classmethod
     def fit(
@@ -87,7 +92,7 @@ class FittedLink:
         link : FittedLink
             The link.
         log_loss : float
-            The mean log-loss of its probabilities of the rows.
+            The mean log-loss of the rows, before the probabilities are smoothed.
         """
         is_used = weights > 0  # others may have scores that are not finite
         if not is_used.all():
@@ -104,12 +109,12 @@ class FittedLink:
             1.0 / (float(count) * deviation**2),
             slope_bounds,
         )
-        return cls(margin, np.array(slopes) / margin, threshold), log_loss
+        return cls(margin, np.array(slopes) / margin, threshold, smoothing_of(count)), log_loss
 
     @classmethod
-    def a_priori(cls, margin: float, mean: float = 3.0) -> "FittedLink":
+    def a_priori(cls, margin: float, n_rows: float, mean: float = 3.0) -> "FittedLink":
         """Return the link without any held-out score: all slopes have the mean of the prior."""
-        return cls(margin, np.full(4, mean / margin))
+        return cls(margin, np.full(4, mean / margin), smoothing=smoothing_of(n_rows))
 
     def probabilities(self, scores: Any) -> Any:
         """Return probabilities of shape (n_rows, n_classes), in the array library of the scores."""
@@ -118,7 +123,13 @@ class FittedLink:
         pieces = link_pieces(scaled, self.threshold / self.margin)
         logits = sum(float(slope) * piece for slope, piece in zip(slopes, pieces, strict=True))
         odds = xp.exp(logits - xp.max(logits, axis=1)[:, None])
-        return inside(odds / xp.sum(odds, axis=1)[:, None])
+        shares = odds / xp.sum(odds, axis=1)[:, None]
+        return inside((1.0 - self.smoothing) * shares + self.smoothing / shares.shape[1])
+
+
+def smoothing_of(n_rows: float, prior_rows: float = 0.25) -> float:
+    """Return the weight ε of equal probabilities, which count for `prior_rows` rows."""
+    return prior_rows / (float(n_rows) + prior_rows)
 
 
 def link_rows(max_rows: int, n_scores: int, max_scores: int = 1 << 22) -> int:
