@@ -129,9 +129,9 @@ class KernelExpansion(LinearClassifier):
                     f"shape {values.shape}"
                 )
             return _floats(values)
-        options = {name: getattr(self, name) for name in KERNELS[self.kernel]}
-        if "gamma" in options:
-            options["gamma"] = self.gamma_
+        fitted = {"gamma": "gamma_"}
+        names = KERNELS[self.kernel]
+        options = {name: getattr(self, fitted.get(name, name)) for name in names}
         rows, others = (part.astype(np.float64, copy=False) for part in (rows, others))
         return _floats(pairwise_kernels(rows, others, metric=self.kernel, **options))
 

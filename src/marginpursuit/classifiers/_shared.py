@@ -8,6 +8,8 @@ checked data, and `_allowed` states the values that parameters may have.
 from marginpursuit.classifiers._base import LinearClassifier, ProbabilityMixin
 from marginpursuit.classifiers._finite import rescaled
 from marginpursuit.classifiers._input import TrainingData, balanced_factors, check_weights
+from marginpursuit.classifiers._kernel_expansion import KernelExpansion
+from marginpursuit.classifiers._kernel_map import KernelMap, KernelPolicy, landmarks
 from marginpursuit.classifiers._label_links import LabelLinks
 from marginpursuit.classifiers._lazy import lazy_on_dask
 from marginpursuit.classifiers._link import (
@@ -34,6 +36,9 @@ __all__ = [
     "ExactLabelLink",
     "ExactLink",
     "FittedLink",
+    "KernelExpansion",
+    "KernelMap",
+    "KernelPolicy",
     "LabelLinks",
     "LinearClassifier",
     "Link",
@@ -46,6 +51,7 @@ __all__ = [
     "check_parameters",
     "check_weights",
     "exact_probabilities",
+    "landmarks",
     "lazy_on_dask",
     "numbers",
     "one_of",

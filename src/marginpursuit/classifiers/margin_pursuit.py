@@ -611,6 +611,12 @@ class MarginPursuitClassifier(
         start = problem.start if problem.start[0].any() else best.linear
         return replace(problem, alphas=best.factor * problem.alphas, start=start), [best]
 
+    def _fit_mapped(self, data: TrainingData) -> None:
+        """Fit checked data with a kernel."""
+        mapped, kernel_map = self._mapped(data)
+        self._fit(mapped)
+        self._keep_mapped(kernel_map, mapped)
+
     def _fit_held(self, data: TrainingData) -> None:
         self._fit(data, report=Reporter(self) if self.verbose else None, is_stream=True)
 

@@ -7,14 +7,15 @@ from time import perf_counter
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from marginpursuit._namespaces import to_device_of
+from marginpursuit._namespaces import to_device_of, to_host
 from marginpursuit._threads import Threads, usable_threads
 from marginpursuit.classifiers import MarginPursuitClassifier
 from marginpursuit.classifiers._shared import (
     FLAG,
     Allowed,
+    KernelExpansion,
     Link,
     ProbabilityMixin,
     TrainingData,
@@ -28,6 +29,7 @@ from marginpursuit.design import Linear, design_for
 from marginpursuit.selection._cross_validated import CrossValidatedClassifier
 from marginpursuit.selection.candidates import Candidate, FitOptions, Fold, Stopping
 from marginpursuit.selection.fold_groups import fits_jointly
+from marginpursuit.selection.kernel_search import KernelSearch, default_gammas
 from marginpursuit.selection.policy import SelectionPolicy
 from marginpursuit.selection.scoring import HeldOutScorer, search_results
 from marginpursuit.selection.search import Search, SearchOptions, SearchResult
@@ -36,7 +38,7 @@ from marginpursuit.solvers import FOLD_SOLVERS
 __all__ = ["MarginPursuitClassifierCV"]
 
 
-class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
+class MarginPursuitClassifierCV(ProbabilityMixin, KernelExpansion, CrossValidatedClassifier):
     """Margin pursuit with scale, overconfidence and penalty chosen by cross-validation.
 
     All candidates, folds and classes are fitted in the same passes over the data, with one Gram
@@ -63,7 +65,23 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
     alphas : sequence of float, optional
         Penalties to choose from; by default seven from 1e-3 to 1e-6 for dense data, and from 10/n
         to 0.01/n for sparse data. With fewer than 3,000 dense rows the largest is 3/n instead of
-        1e-3, and the others keep their ratios to it.
+        1e-3, and the others keep their ratios to it. With a kernel they are seven from 3/n to
+        0.003/n.
+    kernel : {"linear", "rbf", "poly", "sigmoid", "precomputed"} or callable, default="linear"
+        The kernel, as in :class:`MarginPursuitClassifier`.
+    gammas : sequence of float, optional
+        Factors γ of the kernels "rbf", "poly" and "sigmoid" to choose from; by default 0.03, 0.1,
+        0.3, 1 and 3 times 2/m for "rbf", with m the median of the squared distances between rows,
+        and times 1/m for the others, with m the median of the squared norms. They are compared
+        first, with 250 landmarks, every other penalty and the scale closest to 1. At the best γ all
+        candidates are compared with 250 landmarks, and the best eight with 1,000.
+    degree : int, default=3
+        The degree of the kernel "poly".
+    coef0 : float, default=0.0
+        The constant of the kernels "poly" and "sigmoid".
+    n_components : int or None, default=None
+        The number of landmarks of the refit, as in :class:`MarginPursuitClassifier`, and an upper
+        bound of those of the search.
     alpha_unit : {"auto", "absolute", "standardised", "common", "row"}, default="auto"
         The unit of the penalties, as in :class:`MarginPursuitClassifier`. "auto" is "standardised"
         for dense and "row" for sparse data, whose columns usually have the same unit.
@@ -142,7 +160,7 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
         thresholds within 0.12 times the margin, and those of a fold are at the threshold that is
         best in the other folds.
     best_params_ : dict
-        The chosen candidate: `alpha`, `overconfidence` and `scale`.
+        The chosen candidate: `alpha`, `overconfidence` and `scale`, and the `gamma` of a kernel.
     best_score_ : float
         Its mean score. It is the largest of many means, and therefore optimistic: by 1.5 points of
         accuracy on 200 rows (`benchmarks/optimism.py`), with a fitted threshold as without.
@@ -211,10 +229,12 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
         for name, allowed in MarginPursuitClassifier._allowed.items()
         if name in ("margin", "rho", "leverage_bound", "fit_intercept", "max_iter", "tol")
         or name in ("class_weight", "n_threads", "random_state", "verbose", "multi_class")
+        or name in ("kernel", "degree", "coef0", "n_components")
     } | {
         "scales": numbers("that are positive and finite", np.nextafter(0, 1), np.finfo(float).max),
         "overconfidences": numbers("in [0, 1]", 0.0, 1.0).or_none(),
         "alphas": numbers("that are finite and >= 0", 0.0, np.finfo(float).max).or_none(),
+        "gammas": numbers("that are positive and finite", np.nextafter(0, 1), 1e300).or_none(),
         "alpha_unit": one_of(["auto", "absolute", "standardised", "common", "row"]),
         "rule": one_of(["best", "one-standard-error"]),
         "threshold": one_of(["fitted", "zero"]),
@@ -230,6 +250,11 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
         scales: Iterable[float] = (0.1, 0.3, 1.0, 3.0),
         overconfidences: Iterable[float] | None = None,
         alphas: Iterable[float] | None = None,
+        kernel: Any = "linear",
+        gammas: Iterable[float] | None = None,
+        degree: int = 3,
+        coef0: float = 0.0,
+        n_components: int | None = None,
         alpha_unit: str = "auto",
         leverage_bound: float | None = 1.0,
         margin: float = 1.0,
@@ -254,6 +279,11 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
         self.scales = scales
         self.overconfidences = overconfidences
         self.alphas = alphas
+        self.kernel = kernel
+        self.gammas = gammas
+        self.degree = degree
+        self.coef0 = coef0
+        self.n_components = n_components
         self.alpha_unit = alpha_unit
         self.leverage_bound = leverage_bound
         self.margin = margin
@@ -298,14 +328,16 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
         self : MarginPursuitClassifierCV
             The fitted estimator.
         """
-        check_parameters(self, self._allowed)
+        self._check_parameters()
         self._reset()
+        if self.kernel != "linear":
+            X, y = to_host(X), to_host(y)
         checked = self._check_training(X, y, sample_weight)
         data = checked.on_host()
         self._refuse_missing(data.matrix)
         self.scorer_ = self._scorer
         to_splitter, to_scorer = self._route(sample_weight, params, len(data.weights))
-        unit = "row" if data.is_sparse else "standardised"
+        unit = "row" if data.is_sparse or self.kernel != "linear" else "standardised"
         self.alpha_unit_ = unit if self.alpha_unit == "auto" else self.alpha_unit
         folds = self._split(data, to_splitter, to_scorer)
         if self.rule == "one-standard-error" and len(folds) < 2:
@@ -313,6 +345,9 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
                 'cv has 1 fold; rule="one-standard-error" needs at least 2 folds. Set rule="best" '
                 "or change cv."
             )
+        if self.kernel != "linear":
+            self._fit_kernel(data, folds, to_scorer)
+            return self
         grid, candidates = self._grid(data)
         with np.errstate(all="ignore"):
             try:
@@ -333,6 +368,33 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
             self._refit(replace(checked, weights=weights), result.start)
         return self
 
+    def _check_parameters(self) -> None:
+        check_parameters(self, self._allowed)
+        if self.kernel != "linear" and self.alpha_unit == "standardised":
+            raise ValueError(
+                "alpha_unit='standardised' needs kernel='linear', whose columns it refers to; got "
+                f"kernel={self.kernel!r}. Set alpha_unit to 'auto', 'row', 'common' or 'absolute'."
+            )
+
+    def _fit_kernel(self, data: TrainingData, folds: list[Fold], to_scorer: dict[str, Any]) -> None:
+        """Choose γ and a candidate, and refit, for a kernel other than "linear"."""
+        model = self._estimator(alpha_unit=self.alpha_unit_, leverage_bound=self.leverage_bound)
+        model._set_kernel(data)
+        gammas: list[float] = []
+        if isinstance(self.kernel, str) and self.kernel != "precomputed":
+            default = default_gammas(data, self.kernel, self._policy)
+            gammas = default if self.gammas is None else list(self.gammas)
+
+        def evaluate(mapped: TrainingData, candidates: list[Candidate]) -> SearchResult:
+            return self._search(mapped, folds, to_scorer, candidates).run(candidates)
+
+        grid, _ = self._grid(data)
+        with np.errstate(all="ignore"):
+            found = KernelSearch(model, data, grid, evaluate, self._policy).run(gammas)
+        self._set_results(found.params, found.result, found.n_components)
+        if self.refit:
+            self._refit(data, None)
+
     def _fitted_link(self) -> Link:
         return self.best_estimator_._fitted_link() if self.link == "exact" else self.link_
 
@@ -347,11 +409,13 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
 
     def _grid(self, data: TrainingData) -> tuple[list[dict[str, Any]], list[Candidate]]:
         """Return the parameters of all candidates as the user gave them, and the candidates."""
-        default = self._policy.alphas(data.n_samples, is_sparse=data.is_sparse)
+        is_linear = self.kernel == "linear"
+        default = self._policy.alphas(data.n_samples, is_sparse=data.is_sparse, is_linear=is_linear)
         alphas = default if self.alphas is None else self.alphas
         overconfidences = self.overconfidences
         if overconfidences is None:
-            overconfidences = self._policy.overconfidences(is_sparse=data.is_sparse)
+            has_one = data.is_sparse or not is_linear
+            overconfidences = self._policy.overconfidences(is_sparse=has_one)
         grid = product(alphas, overconfidences, self.scales)
         params = [dict(zip(Candidate._fields, values, strict=True)) for values in grid]
         return params, [Candidate(*map(float, values.values())) for values in params]
@@ -363,10 +427,12 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
         to_scorer: dict[str, Any],
         candidates: list[Candidate],
     ) -> Search:
-        policy = self._policy
+        policy, unit = self._policy, self.alpha_unit_
+        if data.rows is not None and unit == "row":
+            unit = "absolute"  # the kernel has been divided by the unit
         scorer = HeldOutScorer(
             self.scorer_,
-            data.matrix,
+            data.matrix if data.rows is None else data.rows,
             data.labels,
             self.classes_,
             to_scorer,
@@ -375,7 +441,7 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
         )
         fits = FitOptions(
             float(self.margin),
-            self.alpha_unit_,
+            unit,
             self.fit_intercept,
             self.solver,
             usable_threads(self.n_threads),
@@ -395,10 +461,15 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
         )
         return Search(data, folds, scorer, options, policy)
 
-    def _set_results(self, params: list[dict[str, Any]], result: SearchResult) -> None:
+    def _set_results(
+        self,
+        params: list[dict[str, Any]],
+        result: SearchResult,
+        n_components: NDArray[np.intp] | None = None,
+    ) -> None:
         """Set `cv_results_`, the best candidate, the link and the passes of the search."""
         self.cv_results_ = search_results(
-            params, result.scores, result.resources, result.thresholds
+            params, result.scores, result.resources, result.thresholds, n_components
         )
         self.best_index_ = result.best
         self.best_params_ = params[result.best]
@@ -411,6 +482,25 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
         scores = result.out_of_fold_scores
         self.out_of_fold_scores_ = scores[:, 0] if scores.shape[1] == 1 else scores
         self.out_of_fold_proba_ = result.out_of_fold_proba
+
+    def _estimator(self, **parameters: Any) -> MarginPursuitClassifier:
+        """Return a classifier with the parameters of the search, to be fitted to checked data."""
+        own = {
+            "kernel": self.kernel,
+            "degree": self.degree,
+            "coef0": self.coef0,
+            "n_components": self.n_components,
+            "margin": self.margin,
+            "rho": self.rho,
+            "leverage_bound": None,  # the weights are bounded
+            "probability": "exact",  # the search has fitted a link to its own folds
+            "fit_intercept": self.fit_intercept,
+            "solver": self.solver,
+            "max_iter": self.max_iter,
+            "tol": self._policy.refit_tol_ratio * self.tol,
+            "n_threads": self.n_threads,
+        }
+        return MarginPursuitClassifier(**(own | parameters))
 
     def _bounded(self, data: TrainingData) -> tuple[TrainingData, int]:
         """Return the data with bounded weights, and the number of passes that this took."""
@@ -427,35 +517,28 @@ class MarginPursuitClassifierCV(ProbabilityMixin, CrossValidatedClassifier):
     def _refit(self, data: TrainingData, start: Linear | None) -> None:
         """Fit the chosen candidate to checked data, whose weights include classes and the bound."""
         begin = perf_counter()
-        model = MarginPursuitClassifier(
-            **self.best_params_,
-            margin=self.margin,
-            rho=self.rho,
-            alpha_unit=self.alpha_unit_,
-            multi_class=self.multi_class_,
-            leverage_bound=None,  # the weights are bounded
-            probability="exact",  # the search has fitted a link to its own folds
-            fit_intercept=self.fit_intercept,
-            solver=self.solver,
-            max_iter=self.max_iter,
-            tol=self._policy.refit_tol_ratio * self.tol,
-            n_threads=self.n_threads,
+        model = self._estimator(
+            **self.best_params_, alpha_unit=self.alpha_unit_, multi_class=self.multi_class_
         )
         model._check_parameters()
         for name in ("classes_", "multilabel_", "n_features_in_", "feature_names_in_"):
             if hasattr(self, name):
                 setattr(model, name, getattr(self, name))
-        with np.errstate(all="ignore"):  # the results are checked instead
-            try:
-                model._fit(data, start)
-            except FloatingPointError:
-                with model._rescaled(data) as rescaled_data:
-                    model._fit(rescaled_data)
         own = {"class_weight": self.class_weight, "leverage_bound": self.leverage_bound}
+        with np.errstate(all="ignore"):  # the results are checked instead
+            if self.kernel != "linear":
+                model.set_params(**own)._fit_mapped(data)
+            else:
+                try:
+                    model._fit(data, start)
+                except FloatingPointError:
+                    with model._rescaled(data) as rescaled_data:
+                        model._fit(rescaled_data)
         self.best_estimator_ = model.set_params(**own)
         self.refit_time_ = perf_counter() - begin
         self.n_passes_ += model.n_passes_
-        names = ("coef_", "scale_", "n_iter_", "objective_", "margin_location_")
-        for name in (*names, "margin_statistics_"):
-            setattr(self, name, getattr(model, name))
+        names = ("coef_", "dual_coef_", "support_", "support_vectors_", "gamma_", "scale_")
+        for name in (*names, "n_iter_", "objective_", "margin_location_", "margin_statistics_"):
+            if hasattr(model, name):
+                setattr(self, name, getattr(model, name))
         self.intercept_ = model.intercept_ - self.threshold_

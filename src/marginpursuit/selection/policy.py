@@ -29,6 +29,14 @@ class SelectionPolicy:
     dense_overconfidences: tuple[float, ...] = (0.0, 1.0)
     sparse_overconfidences: tuple[float, ...] = (0.0,)
 
+    # With a kernel: factors of γ around its default, penalties times n, landmarks of the first
+    # steps and of the last, and the candidates of the last (benchmarks/kernels.py).
+    gamma_factors: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0)
+    kernel_alphas: tuple[float, ...] = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003)
+    gamma_components: int = 250
+    search_components: int = 1000
+    max_final_candidates: int = 8
+
     # Successive halving: the ratio of the rows of two rungs, and the number of rungs with the full
     # data included. One more rung, with half of the rows, follows the subsamples if at least
     # `half_rung_candidates` remain: the last rung costs about ten times as much per row.
@@ -118,8 +126,12 @@ class SelectionPolicy:
     # every k-th row is kept. Usually one or two candidates are kept at a time.
     max_kept_bytes: int = 1 << 30
 
-    def alphas(self, n_samples: float, *, is_sparse: bool) -> tuple[float, ...]:
+    def alphas(
+        self, n_samples: float, *, is_sparse: bool, is_linear: bool = True
+    ) -> tuple[float, ...]:
         """Return the penalties of the default grid for a number of rows, from the largest on."""
+        if not is_linear:
+            return tuple(alpha / n_samples for alpha in self.kernel_alphas)
         if is_sparse:
             return tuple(alpha / n_samples for alpha in self.sparse_alphas)
         factor = max(1.0, self.largest_alpha_rows / n_samples / self.dense_alphas[0])

@@ -167,8 +167,12 @@ def search_results(
     scores: FloatArray,
     resources: NDArray[np.intp],
     thresholds: FloatArray,
+    n_components: NDArray[np.intp] | None = None,
 ) -> dict[str, Any]:
-    """Return `cv_results_` in the layout of scikit-learn's searches."""
+    """Return `cv_results_` in the layout of scikit-learn's searches.
+
+    `n_components` are the landmarks of a kernel with which each candidate was evaluated.
+    """
     means = scores.mean(axis=1)
     results: dict[str, Any] = {
         "params": params,
@@ -179,8 +183,12 @@ def search_results(
         results[f"param_{name}"] = np.ma.array([candidate[name] for candidate in params])
     for fold, column in enumerate(scores.T):
         results[f"split{fold}_test_score"] = column
-    # Candidates that were eliminated earlier rank behind all that were evaluated on more rows.
-    keys = list(zip(-resources, -means, strict=True))
+    # Candidates that were eliminated earlier rank behind all that were evaluated on more rows, or
+    # with more landmarks.
+    sizes = np.zeros_like(resources)
+    if n_components is not None:
+        results["n_components"] = sizes = n_components
+    keys = list(zip(-sizes, -resources, -means, strict=True))
     ordered = sorted(keys)
     return results | {
         "mean_test_score": means,

@@ -1,0 +1,148 @@
+"""The search with a kernel: the factor γ of the kernel first, then the other hyper-parameters.
+
+A kernel is a matrix of features (`classifiers/_kernel_map.py`), which all candidates and folds with
+the same γ share. The search has three steps, and the refit has `n_components` landmarks:
+
+1. every γ of the grid, with few landmarks, every other penalty and one scale;
+2. at the best γ all candidates, with few landmarks;
+3. the best of these, with more landmarks.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import euclidean_distances
+
+from marginpursuit.classifiers import MarginPursuitClassifier
+from marginpursuit.classifiers._shared import KernelPolicy, TrainingData, landmarks
+from marginpursuit.selection.candidates import Candidate
+from marginpursuit.selection.policy import SelectionPolicy
+from marginpursuit.selection.search import SearchResult
+
+#: Evaluates candidates on data with kernel features as matrix.
+Evaluate = Callable[[TrainingData, list[Candidate]], SearchResult]
+
+Params = dict[str, Any]
+
+
+class KernelResult(NamedTuple):
+    """The parameters of all evaluated candidates, and their results."""
+
+    params: list[Params]
+    result: SearchResult  # of all steps; `best` is an index into `params`
+    n_components: NDArray[np.intp]  # (n_candidates,), landmarks with which each was evaluated
+
+
+@dataclass(frozen=True)
+class KernelSearch:
+    """A search over candidates with kernel features."""
+
+    model: MarginPursuitClassifier  # has the kernel; `gamma` and `n_components` are set here
+    data: TrainingData
+    grid: list[Params]  # the candidates without γ, as the user gave them
+    evaluate: Evaluate
+    policy: SelectionPolicy
+
+    def run(self, gammas: list[float]) -> KernelResult:
+        """Choose γ, if the kernel has one, and a candidate."""
+        few, more = self._sizes()
+        candidates = [Candidate(**params) for params in self.grid]
+        steps = []
+        if len(gammas) > 1:
+            coarse = [self.grid[k] for k in coarse_candidates(candidates)]
+            steps = [self._step([p | {"gamma": g} for p in coarse], few) for g in gammas]
+            best = int(np.argmax([_best_mean(step.result) for step in steps]))
+            gammas = [gammas[best]]
+            del steps[best]  # the next step evaluates these candidates too
+        params = [p | {"gamma": g} for p in self.grid for g in gammas] if gammas else self.grid
+        if few < more and len(params) > self.policy.max_final_candidates:
+            step = self._step(params, few)
+            order = np.argsort(-step.result.scores.mean(axis=1), kind="stable")
+            is_kept = np.isin(np.arange(len(params)), order[: self.policy.max_final_candidates])
+            steps.append(_rows(step, np.flatnonzero(~is_kept)))
+            params = [params[k] for k in np.flatnonzero(is_kept)]
+        return _joined([*steps, self._step(params, more)])
+
+    def _sizes(self) -> tuple[int, int]:
+        """Return the landmarks of the first steps and of the last."""
+        limit = self.model.n_components or self.data.matrix.shape[0]
+        return min(self.policy.gamma_components, limit), min(self.policy.search_components, limit)
+
+    def _step(self, params: list[Params], n_components: int) -> KernelResult:
+        """Evaluate candidates with the same γ."""
+        model = replace_parameters(self.model, params[0].get("gamma"), n_components)
+        mapped, _ = model._mapped(self.data)
+        candidates = [Candidate(*(float(p[name]) for name in Candidate._fields)) for p in params]
+        sizes = np.full(len(params), n_components, dtype=np.intp)
+        return KernelResult(params, self.evaluate(mapped, candidates), sizes)
+
+
+def replace_parameters(
+    model: MarginPursuitClassifier, gamma: float | None, n_components: int
+) -> MarginPursuitClassifier:
+    """Return an unfitted copy with other values of γ and the number of landmarks."""
+    changes = {"n_components": n_components, **({} if gamma is None else {"gamma": gamma})}
+    return MarginPursuitClassifier(**(model.get_params() | changes))
+
+
+def _best_mean(result: SearchResult) -> float:
+    return float(result.scores[result.best].mean())
+
+
+def _rows(step: KernelResult, rows: NDArray[np.intp]) -> KernelResult:
+    """Return some candidates of a step, of which none is the best."""
+    result = replace(
+        step.result,
+        scores=step.result.scores[rows],
+        thresholds=step.result.thresholds[rows],
+        resources=step.result.resources[rows],
+    )
+    return KernelResult([step.params[k] for k in rows], result, step.n_components[rows])
+
+
+def _joined(steps: list[KernelResult]) -> KernelResult:
+    """Join the candidates of all steps; the last step decides."""
+    results, last = [step.result for step in steps], steps[-1].result
+    params = [params for step in steps for params in step.params]
+    joined = replace(
+        last,
+        scores=np.concatenate([result.scores for result in results]),
+        thresholds=np.concatenate([result.thresholds for result in results]),
+        resources=np.concatenate([result.resources for result in results]),
+        best=len(params) - len(steps[-1].params) + last.best,
+        n_passes=sum(result.n_passes for result in results),
+    )
+    return KernelResult(params, joined, np.concatenate([step.n_components for step in steps]))
+
+
+def default_gammas(
+    data: TrainingData, kernel: Any, policy: SelectionPolicy, n_rows: int = 500
+) -> list[float]:
+    """Return the default grid of γ, around a value that outliers do not change.
+
+    It is 2/m for "rbf", with m the median of the squared distances between rows, and 1/m for other
+    kernels, with m the median of the squared norms. For independent columns of unit variance both
+    are 1/d, which is "scale".
+    """
+    some = landmarks(data, n_rows, KernelPolicy())
+    rows = data.matrix[some].astype(np.float64)
+    is_rbf = isinstance(kernel, str) and kernel == "rbf"
+    if is_rbf:
+        squares = euclidean_distances(rows, squared=True)[np.triu_indices(len(some), 1)]
+    else:
+        squares = np.asarray(euclidean_distances(rows, rows[:1] * 0, squared=True)).ravel()
+    positive = squares[squares > 0]
+    unit = (2.0 if is_rbf else 1.0) / float(np.median(positive)) if len(positive) else 1.0
+    return [factor * unit for factor in policy.gamma_factors]
+
+
+def coarse_candidates(candidates: list[Candidate]) -> list[int]:
+    """Return the candidates by which γ is chosen: every other penalty, the scale closest to one."""
+    alphas = sorted({candidate.alpha for candidate in candidates}, reverse=True)[::2]
+    scale = min({c.scale for c in candidates}, key=lambda value: abs(np.log(value)))
+    overconfidence = candidates[0].overconfidence
+    paths = {(alpha, overconfidence, scale) for alpha in alphas}
+    return [k for k, candidate in enumerate(candidates) if candidate in paths]

@@ -1,0 +1,161 @@
+"""Kernels of MarginPursuitClassifierCV: the choice of gamma, the refit and its predictions."""
+
+import pickle
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.datasets import load_iris, make_circles
+from sklearn.metrics.pairwise import rbf_kernel
+
+from marginpursuit import (
+    MarginPursuitClassifier,
+    MarginPursuitClassifierCV,
+    load_model,
+    save_model,
+)
+from marginpursuit.selection.candidates import Candidate
+from marginpursuit.selection.kernel_search import coarse_candidates, default_gammas
+from marginpursuit.selection.policy import SelectionPolicy
+
+SMALL = {"alphas": [0.01, 0.001], "scales": [1.0], "cv": 3}
+
+
+def circles(n=150, seed=0):
+    return make_circles(n, noise=0.15, factor=0.5, random_state=seed)
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    X, y = circles()
+    return MarginPursuitClassifierCV(kernel="rbf", **SMALL).fit(X, y)
+
+
+def test_search_finds_a_curved_boundary(fitted):
+    new, truth = circles(300, seed=1)
+    assert fitted.score(new, truth) > 0.9
+    assert sorted(fitted.best_params_) == ["alpha", "gamma", "overconfidence", "scale"]
+    assert fitted.gamma_ == fitted.best_params_["gamma"]
+    assert not hasattr(fitted, "coef_")
+    proba = fitted.predict_proba(new)
+    assert -np.log(proba[np.arange(len(new)), truth]).mean() < 0.3
+    assert fitted.out_of_fold_scores_.shape == (150,)
+
+
+def test_refit_is_the_single_fit_of_the_chosen_candidate(fitted):
+    X, y = circles()
+    single = MarginPursuitClassifier(kernel="rbf", **fitted.best_params_, tol=1e-6).fit(X, y)
+    scores = fitted.decision_function(X) + fitted.threshold_
+    assert_allclose(scores, single.decision_function(X), atol=1e-3)
+    assert_allclose(fitted.best_estimator_.decision_function(X), scores, atol=1e-12)
+
+
+def test_results_list_the_candidates_of_all_steps():
+    X, y = circles()
+    alphas = [0.1, 0.03, 0.01, 0.003, 0.001]
+    model = MarginPursuitClassifierCV(kernel="rbf", alphas=alphas, scales=[1.0], cv=3)
+    model._policy = SelectionPolicy(
+        gamma_factors=(0.1, 1.0, 10.0),
+        gamma_components=40,
+        search_components=100,
+        max_final_candidates=2,
+    )
+    results = model.fit(X, y).cv_results_
+    gammas, sizes = np.asarray(results["param_gamma"]), results["n_components"]
+    is_best = gammas == model.best_params_["gamma"]
+    # Every other penalty at two values of gamma; all penalties at the best, two of them again.
+    assert len(np.unique(gammas)) == 3
+    assert sizes[~is_best].tolist() == 6 * [40]
+    assert sizes[is_best].tolist() == [40, 40, 40, 100, 100]
+    assert results["rank_test_score"][model.best_index_] == 1
+    assert set(results["rank_test_score"][sizes == 100]) <= {1, 2}
+    assert results["params"][model.best_index_] == model.best_params_
+    tried = {(p["gamma"], p["alpha"]) for p in results["params"]}
+    assert len(tried) == len(gammas) == 11
+
+
+def test_gamma_is_the_one_with_the_best_score():
+    X, y = circles()
+    gammas = [1e-6, 2.0, 1e5]
+    model = MarginPursuitClassifierCV(kernel="rbf", gammas=gammas, **SMALL).fit(X, y)
+    assert model.best_params_["gamma"] == 2.0
+    only = MarginPursuitClassifierCV(kernel="rbf", gammas=[1e-6], **SMALL).fit(X, y)
+    assert only.best_score_ < model.best_score_
+    assert set(only.cv_results_["param_gamma"]) == {1e-6}
+
+
+def test_default_gammas_do_not_change_with_outliers():
+    X, y = circles()
+    far = X.copy()
+    far[::20] *= 100.0
+    policy = SelectionPolicy()
+    model = MarginPursuitClassifier()
+    clean, contaminated = (
+        default_gammas(model._check_training(rows, y, None), "rbf", policy) for rows in (X, far)
+    )
+    assert_allclose(contaminated, clean, rtol=0.3)
+    wide = np.random.default_rng(0).standard_normal((400, 50))
+    data = model._check_training(wide, np.arange(400) % 2, None)
+    for kernel in ("rbf", "poly"):
+        assert_allclose(default_gammas(data, kernel, policy)[3], 1 / 50, rtol=0.1)
+
+
+def test_coarse_candidates():
+    grid = [Candidate(a, t, s) for a in (3, 1, 0.3) for t in (0.0, 1.0) for s in (0.3, 1.0, 30)]
+    found = [grid[k] for k in coarse_candidates(grid)]
+    assert found == [Candidate(3, 0.0, 1.0), Candidate(0.3, 0.0, 1.0)]
+
+
+@pytest.mark.parametrize("kernel", ["poly", "precomputed", "function"])
+def test_other_kernels(kernel):
+    X, y = circles()
+    options = {"degree": 2, "coef0": 1.0, **SMALL}
+    if kernel == "precomputed":
+        X = rbf_kernel(X, gamma=2.0)
+    given = (lambda a, b: rbf_kernel(a, b, gamma=2.0)) if kernel == "function" else kernel
+    model = MarginPursuitClassifierCV(kernel=given, **options).fit(X, y)
+    assert model.score(X, y) > 0.9
+    assert ("gamma" in model.best_params_) == (kernel == "poly")
+    assert model.__sklearn_tags__().input_tags.pairwise == (kernel == "precomputed")
+
+
+def test_several_classes_sparse_rows_labels_and_weights():
+    X, y = load_iris(return_X_y=True)
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, len(y))
+    dense = MarginPursuitClassifierCV(kernel="rbf", **SMALL).fit(X, y, weights)
+    assert dense.multi_class_ == "joint"
+    assert dense.dual_coef_.shape[0] == 3
+    rows = sparse.csr_matrix(X)
+    other = MarginPursuitClassifierCV(kernel="rbf", **SMALL).fit(rows, y, weights)
+    assert_allclose(other.decision_function(rows), dense.decision_function(X), atol=1e-5)
+    labels = np.column_stack([y == 0, y == 1]).astype(int)
+    several = MarginPursuitClassifierCV(kernel="rbf", **SMALL).fit(X, labels)
+    assert several.predict(X).shape == labels.shape
+    assert np.mean(several.predict(X) == labels) > 0.9
+
+
+def test_copies_and_files(fitted, tmp_path):
+    X, _ = circles()
+    assert_array_equal(
+        pickle.loads(pickle.dumps(fitted)).decision_function(X), fitted.decision_function(X)
+    )
+    again = load_model(save_model(fitted, tmp_path / "model"))
+    assert_array_equal(again.predict_proba(X), fitted.predict_proba(X))
+    assert clone(fitted).get_params() == fitted.get_params()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"gammas": [0.0]}, "gammas must be"),
+        ({"alpha_unit": "standardised"}, "needs kernel='linear'"),
+        ({"kernel": "precomputed"}, "square matrix"),
+        ({"kernel": "cosine"}, "kernel must be one of"),
+    ],
+)
+def test_unusable_parameters_are_refused(options, message):
+    X, y = circles()
+    with pytest.raises(ValueError, match=message):
+        MarginPursuitClassifierCV(**{"kernel": "rbf", **options}).fit(X, y)
