@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import optimize, sparse
 from sklearn.base import clone
-from sklearn.datasets import load_iris, make_moons
+from sklearn.datasets import load_iris, make_blobs, make_moons
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV
 
@@ -148,6 +148,22 @@ def test_many_rows_have_nystrom_features_by_default():
     assert policy.n_landmarks(51, None) == 20
     assert policy.n_landmarks(51, 30) == 30
     assert policy.n_landmarks(10, 30) == 10
+
+
+@pytest.mark.parametrize("target", ["binary", "joint", "ovr", "labels"])
+def test_active_rows_as_landmarks_are_the_exact_fit(target):
+    X, y = make_blobs(300, centers=3, cluster_std=1.0, random_state=0)
+    y = {"binary": y == 1, "labels": y[:, np.newaxis] >= np.array([1, 2])}.get(target, y)
+    weights = np.random.default_rng(0).integers(0, 3, 300)
+    options = {"kernel": "rbf", "gamma": 0.3, "alpha": 1e-4, "tol": 1e-10, "probability": None}
+    options["multi_class"] = target if target in ("joint", "ovr") else "auto"
+    direct = MarginPursuitClassifier(**options).fit(X, y, weights)
+    model = MarginPursuitClassifier(**options)
+    model._kernel_policy = KernelPolicy(n_components=10, min_active_rows=100)
+    model.fit(X, y, weights)
+    assert len(model.support_) < 0.7 * np.count_nonzero(weights)
+    assert_allclose(model.objective_, direct.objective_, rtol=1e-8)
+    assert_allclose(model.decision_function(X), direct.decision_function(X), atol=1e-3)
 
 
 def test_features_have_the_kernel_as_inner_products():

@@ -44,6 +44,13 @@ class KernelPolicy:
     #: kernel matrix of 10,000 rows takes 800 MB.
     max_exact_rows: int = 10_000
     n_components: int = 1000
+    #: Rows from which an exact fit has active rows as landmarks (`_active_landmarks`). Those with
+    #: margins below this multiple of the level count as active. All rows are landmarks if more than
+    #: this fraction are active. The first fit has `n_components` landmarks and this tolerance.
+    min_active_rows: int = 1500
+    active_level: float = 1.2
+    max_active_fraction: float = 0.7
+    first_tol: float = 1e-3
     #: Pivots below this multiple of the largest kernel value K(x, x) are zero. The features of a
     #: row are then exact to 1e-5, and coefficients of the expansion lose five digits.
     rank_tolerance: float = 1e-10
@@ -150,10 +157,13 @@ class MappedKernelClassifier(KernelExpansion):
     intercept_: FloatArray
     _kernel_policy: ClassVar[KernelPolicy] = KernelPolicy()
 
-    def _mapped(self, data: TrainingData) -> tuple[TrainingData, KernelMap]:
+    def _mapped(
+        self, data: TrainingData, candidates: NDArray[np.intp] | None = None
+    ) -> tuple[TrainingData, KernelMap]:
         """Return the data with kernel features as matrix and bounded weights, and the map.
 
-        In the unit "row" of the penalty the kernel is divided by the median of K(x, x).
+        `candidates` are the landmarks; by default those of `n_components`. In the unit "row" of the
+        penalty the kernel is divided by the median of K(x, x).
         """
         self._set_kernel(data)
         matrix, policy = data.matrix, self._kernel_policy
@@ -166,7 +176,8 @@ class MappedKernelClassifier(KernelExpansion):
         is_relative = self.alpha_unit in ("auto", "row") and np.isfinite(median)
         divisor = median**2 if is_relative else 1.0
         kernel = partial(self._kernel_of_rows, matrix, divisor)
-        candidates = landmarks(data, self.n_components, policy)
+        if candidates is None:
+            candidates = landmarks(data, self.n_components, policy)
         with single_threaded_blas():
             try:
                 kernel_map = KernelMap.of(kernel, matrix.shape[0], candidates, policy)

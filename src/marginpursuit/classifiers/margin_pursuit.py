@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from marginpursuit._namespaces import to_host, to_numpy
 from marginpursuit._threads import Threads, usable_threads
 from marginpursuit._validation import FloatArray
+from marginpursuit.classifiers._active_landmarks import first_landmarks, next_landmarks
 from marginpursuit.classifiers._base import ProbabilityMixin, TrainingData
 from marginpursuit.classifiers._checkpoint import Checkpoint, data_digests
 from marginpursuit.classifiers._half_fits import (
@@ -446,12 +447,11 @@ class MarginPursuitClassifier(
         warm = self.warm_start and hasattr(self, "coef_")
         start = (self.coef_.T, self.intercept_) if warm else None
         self._reset()
-        kernel_map = report = checkpoint = None
-        if self.kernel == "linear":
-            data = self._check_training(X, y, sample_weight)
-        else:
-            data = self._check_training(to_host(X), to_host(y), sample_weight)
-            data, kernel_map = self._mapped(data)
+        is_linear = self.kernel == "linear"
+        if not is_linear:
+            X, y = to_host(X), to_host(y)
+        data = self._check_training(X, y, sample_weight)
+        report = checkpoint = None
         if self.verbose or hasattr(self, "_skl_callbacks"):  # set by scikit-learn's set_callbacks
             report = Reporter.for_callbacks(
                 self,
@@ -463,13 +463,16 @@ class MarginPursuitClassifier(
             checkpoint = Checkpoint(self.checkpoint, self._identity(data))
         with np.errstate(all="ignore"):  # the results are checked instead
             try:
-                self._fit(data, start, report, checkpoint)
-            except FloatingPointError:
+                if is_linear:
+                    self._fit(data, start, report, checkpoint)
+                else:
+                    self._fit_mapped(data, report, checkpoint)
+            except FloatingPointError as error:
+                if not is_linear:
+                    raise OverflowError(f"kernel values need another unit: {error}") from error
                 # A start in the given unit does not apply to rescaled columns.
                 with self._rescaled(data) as rescaled:
                     self._fit(rescaled, None, report, checkpoint)
-        if kernel_map is not None:
-            self._keep_mapped(kernel_map, data)
         if checkpoint is not None:
             checkpoint.remove()
         if report is not None:
@@ -611,11 +614,31 @@ class MarginPursuitClassifier(
         start = problem.start if problem.start[0].any() else best.linear
         return replace(problem, alphas=best.factor * problem.alphas, start=start), [best]
 
-    def _fit_mapped(self, data: TrainingData) -> None:
-        """Fit checked data with a kernel."""
-        mapped, kernel_map = self._mapped(data)
-        self._fit(mapped)
+    def _fit_mapped(
+        self,
+        data: TrainingData,
+        report: Reporter | None = None,
+        checkpoint: Checkpoint | None = None,
+    ) -> None:
+        """Fit checked data with a kernel, exactly or with `n_components` landmarks."""
+        landmarks = first_landmarks(self, data)
+        while True:
+            mapped, kernel_map = self._mapped(data, landmarks)
+            self._fit(mapped, None, report, checkpoint)
+            landmarks = next_landmarks(self, mapped, landmarks)
+            if landmarks is None:
+                break
         self._keep_mapped(kernel_map, mapped)
+
+    def _least_margins(self, data: TrainingData) -> FloatArray:
+        """Return the least margin of each row by the last fit, over the problems, in levels."""
+        scores = data.matrix @ self.coef_.T + (self.intercept_ + self._label_thresholds)
+        if self.multi_class_ == "joint":
+            loss = JointLoss.at_level(self._loss(self.scale_))
+            return np.asarray(loss.margins(scores, data.labels.codes)) / self.margin
+        problems = data.labels.positive_classes
+        margins = [data.labels.sign(k) * own for k, own in zip(problems, scores.T, strict=True)]
+        return np.asarray(np.min(margins, axis=0)) / self.margin
 
     def _fit_held(self, data: TrainingData) -> None:
         self._fit(data, report=Reporter(self) if self.verbose else None, is_stream=True)

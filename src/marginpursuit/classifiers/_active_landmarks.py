@@ -1,0 +1,66 @@
+r"""Exact kernel fits with the active rows as landmarks.
+
+For a loss that is zero above the level (``overconfidence=0``) the gradient of the objective at a
+score h is
+
+.. math:: \sum_i c_i\, \varphi'(m_i)\, y_i K(x_i, \cdot) + \alpha h,
+
+a combination of the *active rows*, whose margins are below the level, and of h. If h minimises the
+objective over the span of some landmarks, and all active rows are among them, the gradient is in
+the span and therefore zero: h is the minimiser over the whole feature space. Active rows are often
+few. An exact fit to many rows begins with a fit to a sample of landmarks. The active rows of a fit,
+and those just above the level, are the landmarks of the next, until no other row is active.
+"""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marginpursuit.classifiers._base import TrainingData
+
+
+def first_landmarks(model: Any, data: TrainingData) -> NDArray[np.intp] | None:
+    """Return the active rows of a fit with few landmarks; None where all rows are to be landmarks.
+
+    `model` is a `MappedKernelClassifier` with the parameters of a fit to `data`.
+    """
+    policy, n_rows = model._kernel_policy, int(np.count_nonzero(data.weights))
+    is_exact = policy.n_landmarks(n_rows, model.n_components) == n_rows
+    if not (is_exact and model.overconfidence == 0 and n_rows >= policy.min_active_rows):
+        return None
+    changes = {"n_components": policy.n_components, "tol": max(model.tol, policy.first_tol)}
+    changes |= {"probability": None, "checkpoint": None, "verbose": 0}
+    rough = type(model)(**(model.get_params(deep=False) | changes))
+    for name in ("classes_", "multilabel_", "n_features_in_", "feature_names_in_"):
+        if hasattr(model, name):
+            setattr(rough, name, getattr(model, name))
+    mapped, _ = rough._mapped(data)
+    rough._fit(mapped)
+    return _within(rough, mapped, rough._least_margins(mapped) < policy.active_level)
+
+
+def next_landmarks(
+    model: Any, mapped: TrainingData, landmarks: NDArray[np.intp] | None
+) -> NDArray[np.intp] | None:
+    """Return the landmarks of another fit, or None where this fit is exact.
+
+    `model` has been fitted to the features of these landmarks. At a relative suboptimality `tol`
+    margins are known to about √tol: rows that are less than that below the level are not active.
+    """
+    if landmarks is None or len(landmarks) == np.count_nonzero(mapped.weights):
+        return None
+    margins = model._least_margins(mapped)
+    is_landmark = np.zeros(len(margins), dtype=bool)
+    is_landmark[landmarks] = True
+    if not np.any((margins < 1.0 - np.sqrt(model.tol)) & ~is_landmark & (mapped.weights > 0)):
+        return None
+    return _within(model, mapped, is_landmark | (margins < model._kernel_policy.active_level))
+
+
+def _within(model: Any, data: TrainingData, is_active: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """Return the active rows of positive weight, or all rows where most are active."""
+    used = np.flatnonzero(data.weights > 0)
+    active = used[is_active[used]]
+    is_few = len(active) <= model._kernel_policy.max_active_fraction * len(used)
+    return active if is_few and len(active) else used
