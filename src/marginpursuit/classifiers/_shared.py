@@ -25,8 +25,10 @@ from marginpursuit.classifiers._parameters import (
     Allowed,
     bounded_weights,
     check_parameters,
+    median_distance,
     numbers,
     one_of,
+    row_distances,
 )
 from marginpursuit.classifiers._penalty_path import PathFit, penalty_path
 
@@ -53,8 +55,10 @@ __all__ = [
     "exact_probabilities",
     "landmarks",
     "lazy_on_dask",
+    "median_distance",
     "numbers",
     "one_of",
     "penalty_path",
     "rescaled",
+    "row_distances",
 ]

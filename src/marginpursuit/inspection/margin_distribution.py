@@ -26,6 +26,8 @@ class MarginDistributionDisplay(ScoreDisplay):
         The scale at which the location of the margins is estimated.
     name : str, optional
         The label in the legend.
+    marked : ndarray of shape (n_marked,), optional
+        Margins that are marked at the axis, such as those of suspicious rows.
 
     Attributes
     ----------
@@ -37,6 +39,8 @@ class MarginDistributionDisplay(ScoreDisplay):
         The figure, after `plot`.
     bars_ : matplotlib StepPatch
         The histogram, after `plot`.
+    marks_ : matplotlib Line2D or None
+        The marked margins, after `plot`.
 
     Examples
     --------
@@ -51,12 +55,19 @@ class MarginDistributionDisplay(ScoreDisplay):
     """
 
     def __init__(
-        self, margins: ArrayLike, *, level: float, scale: float, name: str | None = None
+        self,
+        margins: ArrayLike,
+        *,
+        level: float,
+        scale: float,
+        name: str | None = None,
+        marked: ArrayLike | None = None,
     ) -> None:
         self.margins: FloatArray = real("margins", margins).ravel()
         self.level = float(positive("level", level))
         self.scale = float(positive("scale", scale))
         self.name = name
+        self.marked: FloatArray | None = None if marked is None else real("marked", marked).ravel()
         self.location = float(catoni_location(self.margins, self.scale))
 
     @classmethod
@@ -69,6 +80,7 @@ class MarginDistributionDisplay(ScoreDisplay):
         level: float = 1.0,
         scale: float = 1.0,
         name: str | None = None,
+        marked: ArrayLike | None = None,
         ax: Any = None,
     ) -> "MarginDistributionDisplay":
         """Draw the margins of given scores.
@@ -87,6 +99,10 @@ class MarginDistributionDisplay(ScoreDisplay):
             The scale of the location estimate.
         name : str, optional
             The label in the legend.
+        marked : array-like of bool of shape (n_samples,), optional
+            The rows whose margins are marked, such as `is_label_issue` of
+            :func:`~marginpursuit.inspection.label_issues`. With several classes it is the margin of
+            the class of the row.
         ax : matplotlib Axes, optional
             The axes to draw on; by default those of a new figure.
 
@@ -96,7 +112,8 @@ class MarginDistributionDisplay(ScoreDisplay):
             The display, drawn.
         """
         margins = margins_of(y_true, scores, classes)
-        return cls(margins, level=level, scale=scale, name=name).plot(ax=ax)
+        of_marked = None if marked is None else _marked_margins(margins, y_true, classes, marked)
+        return cls(margins, level=level, scale=scale, name=name, marked=of_marked).plot(ax=ax)
 
     def plot(self, ax: Any = None, *, bins: Any = "auto") -> "MarginDistributionDisplay":
         """Draw the histogram.
@@ -124,4 +141,25 @@ class MarginDistributionDisplay(ScoreDisplay):
         ax.axvline(self.location, color=colour, linewidth=1.5, alpha=1.0)
         ax.axvline(self.level, color="0.3", linestyle="--", linewidth=1.0)
         ax.axvline(0.0, color="0.3", linewidth=1.0)
+        self.marks_ = None
+        if self.marked is not None:
+            bottom = np.zeros(len(self.marked))
+            label = f"{len(self.marked)} marked rows"
+            (self.marks_,) = ax.plot(self.marked, bottom, "|", color="C3", label=label)
         ax.set(xlabel="margin y h(x)", ylabel="density")
+
+
+def _marked_margins(
+    margins: FloatArray, y_true: ArrayLike, classes: ArrayLike, marked: ArrayLike
+) -> FloatArray:
+    """Return the margins of marked rows, each that of the class of the row."""
+    labels, is_marked = np.asarray(y_true), np.asarray(marked)
+    if is_marked.dtype != bool or is_marked.shape != labels.shape:
+        raise ValueError(
+            f"marked has dtype {is_marked.dtype} and shape {is_marked.shape}; expected bool and "
+            f"{labels.shape}: whether each row is marked"
+        )
+    if margins.ndim == 2:
+        is_own = labels[:, np.newaxis] == np.asarray(classes)
+        margins = np.sum(margins, axis=1, where=is_own)
+    return np.asarray(margins[is_marked])
