@@ -4,9 +4,10 @@ The scores of a fit to its own rows are too far from zero: the link is fitted to
 *held-out* scores. The rows are split into two halves by their content, and each half scores the
 other. Both halves are folds of one problem over the data as they are prepared for the fit to all
 rows, in shared passes. Their penalty is twice its own: each half has half the rows. Where a penalty
-is to be chosen, both halves are fitted at several, and the fit to all rows starts at the mean of
-the half fits at the chosen one (`chosen_fits`). Otherwise the half fits start at the fit to all
-rows; those of a solver without warm starts are solved next to it, in the same threads.
+is to be chosen, both halves are fitted at several, from the largest to the smallest, and the fit to
+all rows starts at the mean of the half fits at the chosen one (`chosen_fits`). Otherwise the half
+fits start at the fit to all rows; those of a solver without warm starts are solved next to it, in
+the same threads.
 
 **The split.** The rows of a class are ordered by their norm and, where norms are equal, by a random
 projection with a fixed seed, both rounded to float32. Of four distinct rows in this order, the
@@ -31,7 +32,7 @@ from marginpursuit.classifiers._label_links import LabelLinks
 from marginpursuit.classifiers._link import FittedLink, link_rows, thinning
 from marginpursuit.design import Design, Linear, Standardisation, design_for
 from marginpursuit.solvers import FOLD_SOLVERS, ConcurrentSolver, Problem, Solution, Solver
-from marginpursuit.tasks import Labels, LabelSets
+from marginpursuit.tasks import Labels, LabelSets, RowRanges
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,11 @@ class HalfFitPolicy:
     min_gain: float = 5e-3
     #: Coefficients of all classes up to which there is a choice: six fits of as many take 250 MB.
     max_coefficients: int = 1 << 18
+
+    #: Scores of a row, over all half fits, from which these read a float32 copy of the rows, and
+    #: the margins for which float32 holds the scores.
+    min_float32_scores: int = 8
+    float32_margins: tuple[float, float] = (1e-20, 1e20)
 
     def half_fit_tol(self, factors: tuple[float, ...]) -> float:
         """Return the relative suboptimality of half fits at these multiples of a penalty."""
@@ -220,16 +226,46 @@ def half_fits(
     Returns
     -------
     list of HalfFits
-        One for each factor. Where fewer than two classes have four distinct rows (with several
-        labels, fewer than four rows are distinct) there are no fits: one element has the factor 1,
-        the link a priori and the start. Empty where the solver fits no folds.
+        One for each factor, in rising order; those that cannot be chosen may be left out. Where
+        fewer than two classes have four distinct rows (with several labels, fewer than four rows
+        are distinct) there are no fits: one element has the factor 1, the link a priori and the
+        start. Empty where the solver fits no folds.
     """
     if solver not in FOLD_SOLVERS:
         return []
-    posed = _HalfProblem.pose(design, data, problem, factors, policy or HalfFitPolicy())
+    policy = HalfFitPolicy() if policy is None else policy
+    posed = _HalfProblem.pose(design, data, problem, factors, policy)
     if posed is None:
         return _without_halves(data, problem)
-    return posed.results(FOLD_SOLVERS[solver].solve_folds(posed.problem, posed.tol), data)
+    fold_solver = FOLD_SOLVERS[solver]
+    if solver == "newton":  # each task takes a call of its own
+        return posed.results(fold_solver.solve_folds(posed.problem, posed.tol), data)
+    copy, start = _float32_problem(posed.problem, policy), None
+    found: list[HalfFits] = []
+    # From the largest penalty to the smallest, each the start of the next. The path ends where the
+    # log-loss exceeds the lowest by `min_gain`: smaller penalties, whose fits take more steps,
+    # would have a larger one.
+    for k in reversed(range(len(factors))):
+        part = _of_factor(copy, k, len(factors), start)
+        solution = fold_solver.solve_folds(part, posed.tol[: len(part.tasks)])
+        found[:0] = replace(posed, factors=factors[k : k + 1]).results(solution, data)
+        start = solution.linear
+        if found[0].log_loss > (1.0 + policy.min_gain) * min(fit.log_loss for fit in found):
+            break
+    if copy is not posed.problem:
+        design.n_passes += copy.prepared.design.n_passes
+    return found
+
+
+def _of_factor(problem: Problem, number: int, n_factors: int, start: Linear | None) -> Problem:
+    """Return the half fits at one of the factors, from a start; by default that of the problem."""
+    n_tasks = len(problem.tasks) // n_factors
+    which = np.arange(number * n_tasks, (number + 1) * n_tasks)
+    if start is None:
+        n_scores = problem.start[1].size // n_factors
+        start = (problem.start[0][:, :n_scores], problem.start[1][:n_scores])
+    alphas, tasks = problem.alphas[which], problem.tasks.take(which)
+    return replace(problem, tasks=tasks, alphas=alphas, start=start)
 
 
 def solve_with_half_fits(
@@ -328,3 +364,34 @@ def _half_problem(
         report=None,
         keep=None,
     )
+
+
+def _float32_problem(problem: Problem, policy: HalfFitPolicy) -> Problem:
+    """Return half fits of a float32 copy of the standardised rows, in the order of the halves.
+
+    A sweep of the copy skips the tasks of a half where they have no weight, so that the fits to
+    both halves cost as much as one to all rows. The problem is returned as it is where there can be
+    no copy, or few scores of a row.
+    """
+    prepared, tasks = problem.prepared, problem.tasks
+    low, high = policy.float32_margins
+    in_memory = "row_access" in prepared.design.capabilities and not prepared.design.is_sparse
+    has_many_scores = problem.start[1].size >= policy.min_float32_scores
+    if not (in_memory and has_many_scores and low <= tasks.losses[0].margin <= high):
+        return problem
+    weights = tasks.weights
+    order, ranges = RowRanges.of(weights)
+    copy = prepared.design.float32_copy(order, prepared.standardisation)
+    if copy is None:
+        return problem
+    identity = Standardisation(
+        np.zeros(copy.n_columns), prepared.standardisation.varies.astype(np.float64)
+    )
+    own_tasks = replace(
+        tasks,
+        codes=np.ascontiguousarray(tasks.codes[..., order]),
+        weights=np.ascontiguousarray(weights[:, order]),
+        ranges=ranges,
+    )
+    own = replace(prepared, design=copy, standardisation=identity, order=order)
+    return replace(problem, prepared=own, tasks=own_tasks)

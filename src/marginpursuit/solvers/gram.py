@@ -220,7 +220,13 @@ class GramSolver:
                         gap_factor=plan.gap_weight,
                         active_set=SMOOTH if plan.uses_active_set else None,
                     )
-        first = minimise(problem, min_iter=plan.min_steps, max_iter=plan.max_steps, tol=plan.tol)
+        first = minimise(
+            problem,
+            n_confirmations=plan.n_confirmations,
+            min_iter=plan.min_steps,
+            max_iter=plan.max_steps,
+            tol=plan.tol,
+        )
         if plan.accepts(first, problem.max_iter):
             return _with_truncation(problem, first)
         return _with_truncation(problem, refine(problem, first))

@@ -33,6 +33,7 @@ class GramPlan:
     trusts_estimate: bool  # whether it is trusted after any number of steps
     uses_active_set: bool  # whether Newton's method restricts itself to rows close to active ones
     gap_weight: float  # of the proven gap, against the Newton decrement
+    n_confirmations: int = 1  # consecutive estimates of L-BFGS that must meet the tolerance
 
     def accepts(self, solution: Solution, max_iter: int) -> bool:
         """Whether the L-BFGS solution needs no refinement, or no iterations are left for it."""
@@ -66,7 +67,8 @@ def plan(request: Request, solver: str = "auto") -> Plan:
         penalty; in a single fit, of at least 0.01/n_rows
         folds of other sparse wide rows, few binary problems   lbfgs
         dense rows in memory, at most 2**21 elements and       newton
-        128 coefficients of a task
+        128 coefficients of a task, fewer than 32 binary
+        problems
         at most 2048 columns                                   gram
         at most 4096 rows, fewer than columns                  gram, in the space of the rows
         otherwise                                              lbfgs
@@ -128,8 +130,13 @@ def _dual_is_fast(request: Request) -> bool:
 
 
 def _is_small(request: Request) -> bool:
-    """Whether a Hessian costs less than the calls of the interpreter that several passes take."""
+    """Whether a Hessian costs less than the calls of the interpreter that several passes take.
+
+    The passes that many binary problems share cost less than a Hessian of each.
+    """
     design, policy = request.design, request.policy
+    if not request.is_joint and request.n_problems >= policy.lbfgs.many_tasks:
+        return False
     size = (design.n_columns + 1) * (request.n_problems if request.is_joint else 1)
     n_elements = design.n_rows * (design.n_columns + 1)
     return size <= policy.max_newton_coefficients and n_elements <= policy.max_newton_elements
@@ -152,6 +159,8 @@ def plan_gram(problem: Problem) -> GramPlan:
     """
     policy, design = problem.policy, problem.prepared.design
     n_columns, n_tasks = design.n_columns, len(problem.tasks)
+    if n_tasks >= policy.lbfgs.many_tasks:
+        return _plan_many(problem)
     is_overdetermined = design.n_rows >= policy.overdetermined_ratio * n_columns
     overconfidences = [_overconfidence(loss) for loss in problem.tasks.losses]
     is_curved = min(overconfidences) >= policy.min_overconfidence and all(
@@ -171,6 +180,24 @@ def plan_gram(problem: Problem) -> GramPlan:
         trusts_estimate=is_overdetermined,
         uses_active_set=is_overdetermined,
         gap_weight=policy.gap_weight_overdetermined if is_overdetermined else 1.0,
+    )
+
+
+def _plan_many(problem: Problem) -> GramPlan:
+    """Plan L-BFGS alone: a Newton step of each of many tasks takes longer than all shared steps.
+
+    Five estimates of the gap in a row must meet the tolerance, as for joint tasks.
+    """
+    return GramPlan(
+        fits_subsample=False,
+        max_steps=problem.max_iter,
+        min_steps=0,
+        tol=problem.tol,
+        trusted_steps=0,
+        trusts_estimate=True,
+        uses_active_set=False,
+        gap_weight=1.0,
+        n_confirmations=5,
     )
 
 
