@@ -308,6 +308,42 @@ def checked_indicator(y: Any) -> Any:
     return matrix
 
 
+def plain_rows(X: Any, names: NDArray[Any] | None) -> Any:
+    """Return X as a NumPy or CSR matrix if its type shows that it passes all checks; else None.
+
+    This is for predictions of few rows, where the checks of scikit-learn take most of the time. A
+    pandas data frame passes if its columns have the `names` of the fit and hold numbers.
+    """
+    if names is not None:
+        dtypes = getattr(X, "dtypes", None)
+        if dtypes is None or list(getattr(X, "columns", ())) != names.tolist():
+            return None
+        if any(getattr(dtype, "kind", "O") not in "biuf" for dtype in dtypes):
+            return None
+        X = X.to_numpy()
+    elif isinstance(X, list):
+        try:
+            X = np.asarray(X)
+        except ValueError:  # rows of unequal length
+            return None
+    elif getattr(X, "format", None) == "csr" and sparse.issparse(X):
+        X = checked_sparse(X)
+    elif type(X) is not np.ndarray:
+        return None
+    return X if _is_plain(X, "biuf") else None
+
+
+def _is_plain(X: Any, kinds: str) -> bool:
+    """Whether an array is a matrix of numbers of the given kinds of dtype, and not empty."""
+    return (
+        X.dtype.kind in kinds
+        and X.dtype.itemsize <= 8
+        and X.dtype.isnative
+        and X.ndim == 2
+        and min(X.shape) > 0
+    )
+
+
 def _passes_all_checks(X: Any, y: Any, max_classes: int = 10) -> bool:
     """Whether X is a matrix of floats, and y has an integer or a boolean for each row.
 
@@ -316,11 +352,7 @@ def _passes_all_checks(X: Any, y: Any, max_classes: int = 10) -> bool:
     return (
         type(X) is np.ndarray
         and type(y) is np.ndarray
-        and X.dtype.kind == "f"
-        and X.dtype.itemsize <= 8
-        and X.dtype.isnative
-        and X.ndim == 2
-        and min(X.shape) > 0
+        and _is_plain(X, "f")
         and y.dtype.kind in "biu"
         and y.shape == X.shape[:1]
         and len(y) > 2 * max_classes
