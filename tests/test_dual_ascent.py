@@ -144,6 +144,80 @@ def test_what_is_refused_is_named():
     assert reason() is None
     assert reason(unit="absolute") is None
     assert "one penalty for all coefficients" in reason(unit="standardised")
-    assert "CSR matrix in memory" in reason(X=X.toarray())
+    assert "CSR matrix to fit several folds" in reason(X=X.toarray())
     assert "alpha > 0; got 0" in reason(alpha=0.0)
     assert reason(loss=LogisticLoss()) == "it needs a conjugate; LogisticLoss has none"
+
+
+class TestDenseRows:
+    """A standardised copy of dense rows, one task at a time, against the solver "gram"."""
+
+    N_ROWS, N_COLUMNS = 70, 90
+
+    @classmethod
+    def rows(cls, dtype=np.float64):
+        rng = np.random.default_rng(3)
+        X = 3.0 * rng.normal(size=(cls.N_ROWS, cls.N_COLUMNS)) + rng.normal(size=cls.N_COLUMNS)
+        X[:, 7] = 2.0  # a constant column
+        y = (X[:, 0] - X[:, 1] + 3.0 * rng.normal(size=cls.N_ROWS) > 0).astype(int)
+        return X.astype(dtype), y
+
+    @classmethod
+    def problem(cls, solver, alphas, fit_intercept=True, dtype=np.float64, n_threads=1):
+        X, codes = cls.rows(dtype)
+        weights = np.random.default_rng(4).random((1, cls.N_ROWS)) + 0.1
+        weights[0, 5] = 0.0
+        weights /= weights.sum()
+        n, loss = len(alphas), MarginLoss(overconfidence=0.0)
+        zeros = np.zeros(n, dtype=np.intp)
+        tasks = Tasks(codes, weights, zeros + 1, zeros, (loss,) * n)
+        design = design_for(X, Threads(n_threads))
+        given = design, weights, (loss,), "standardised", min(alphas), fit_intercept
+        prepared = SOLVERS[solver].prepare(Request(*given))
+        return Problem(prepared, tasks, np.array(alphas), prepared.zeros(n), 2000, 1e-10)
+
+    @pytest.mark.parametrize("fit_intercept", [True, False])
+    @pytest.mark.parametrize("dtype", [np.float64, np.float32])
+    def test_the_minimiser_is_that_of_the_gram_solver(self, fit_intercept, dtype):
+        alphas = [0.3 / self.N_ROWS, 3.0 / self.N_ROWS, 1.0 / self.N_ROWS]
+        posed = [self.problem(name, alphas, fit_intercept, dtype) for name in ("dual", "gram")]
+        found, expected = (
+            SOLVERS[name].solve(each) for name, each in zip(("dual", "gram"), posed, strict=True)
+        )
+        assert found.status is Status.CONVERGED
+        assert found.is_proven
+        assert_allclose(found.value, expected.value, rtol=1e-6)
+        linear = posed[0].prepared.to_data(found.linear)
+        other = posed[1].prepared.to_data(expected.linear)
+        assert_allclose(linear[0], other[0], atol=1e-5)
+        assert_allclose(linear[1], other[1], atol=1e-4)
+        assert np.any(linear[0][7] != 0) == (not fit_intercept)  # it stands for an intercept
+        assert np.any(linear[1] != 0) == fit_intercept
+
+    def test_a_chain_of_penalties_takes_fewer_passes_than_separate_fits(self):
+        alphas = [k / self.N_ROWS for k in (0.3, 1.0, 3.0)]
+        together = SOLVERS["dual"].solve(self.problem("dual", alphas))
+        separate = [SOLVERS["dual"].solve(self.problem("dual", [alpha])) for alpha in alphas]
+        assert_allclose(together.value, [float(each.value[0]) for each in separate], rtol=1e-8)
+        assert together.n_iter < sum(each.n_iter for each in separate)
+        few = replace(self.problem("dual", alphas), max_iter=2)
+        found = SOLVERS["dual"].solve(few)
+        assert (found.status, found.n_iter) == (Status.MAX_ITER, 6)  # two for each penalty
+
+    def test_threads_do_not_change_the_result(self):
+        alphas = [k / self.N_ROWS for k in (0.3, 1.0)]
+        one, two = (
+            SOLVERS["dual"].solve(self.problem("dual", alphas, n_threads=n)) for n in (1, 2)
+        )
+        assert_array_equal(one.linear[0], two.linear[0])
+
+    def test_the_kernel_refuses_rows_that_it_cannot_read(self):
+        for X in (np.zeros((3, 2), dtype=np.float32), np.zeros((3, 2), order="F")):
+            kernels = _kernels.rows(X)
+            one, many = np.ones(1), np.zeros(3)
+            with pytest.raises(TypeError, match="contiguous rows of float64"):
+                kernels.dual_pass(
+                    *(np.array([[0.0, 1.0, 1.0, 0.0]]), np.arange(3), 0, False),
+                    *(np.zeros(3, dtype=np.intp), many, many, 0.0, np.zeros(1, dtype=np.intp)),
+                    *(one, one, np.zeros((3, 1)), np.zeros((2, 1)), np.zeros(1), np.zeros((3, 1))),
+                )

@@ -93,6 +93,32 @@ def test_the_table_of_single_fits_of_sparse_rows(n_rows, n_columns, unit, penalt
     assert chosen == (solver if has_dual or solver != "dual" else default)
 
 
+WIDE_FITS = [
+    # rows, columns, penalty times rows, overconfidence, binary problems, solver
+    (400, 784, 0.3, 0.0, 1, "dual"),
+    (400, 200, 0.3, 0.0, 1, "dual"),
+    (401, 200, 0.3, 0.0, 1, "gram"),  # more rows than 2 per column
+    (400, 784, 0.0099, 0.0, 1, "gram"),  # too many passes
+    (400, 784, 0.3, 0.1, 1, "gram"),  # no row can be skipped
+    (400, 784, 0.3, 0.0, 3, "gram"),  # several classes have a joint loss
+    (4000, 4194, 0.3, 0.0, 1, "dual"),
+    (4000, 4195, 0.3, 0.0, 1, "gram"),  # the copy is too large
+]
+
+
+@pytest.mark.parametrize(
+    ("n_rows", "n_columns", "penalty", "overconfidence", "n_problems", "solver"), WIDE_FITS
+)
+def test_the_table_of_single_fits_of_wide_dense_rows(
+    n_rows, n_columns, penalty, overconfidence, n_problems, solver
+):
+    X, loss = zeros(n_rows, n_columns), MarginLoss(overconfidence=overconfidence)
+    options = {"unit": "standardised", "loss": loss, "n_problems": n_problems}
+    chosen = plan(request(X, alpha=penalty / n_rows, **options)).solver
+    has_dual = "dual_pass" in design_for(X).capabilities
+    assert chosen == (solver if has_dual else "gram")
+
+
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
 def test_the_unit_of_a_row_is_the_weighted_median_of_the_squared_norms(kind):
     """A long row and rows of zeros leave it unchanged; a weight of 2 is the row twice."""
@@ -128,7 +154,9 @@ def test_a_joint_task_counts_the_coefficients_of_all_classes():
 REFUSALS = [
     ("newton", sparse.csr_matrix((9, 3)), {}, "dense rows in memory"),
     ("newton", Blocks([lambda: np.zeros((9, 3))]), {}, "dense rows in memory"),
-    ("dual", np.zeros((9, 3)), {}, "needs a CSR matrix in memory"),
+    ("dual", np.zeros((9, 3)), {"unit": "common"}, "got the unit 'common'"),
+    ("dual", np.zeros((9, 3)), {"unit": "standardised", "n_folds": 2}, "CSR matrix to fit several"),
+    ("dual", Blocks([lambda: np.zeros((9, 3))]), {}, "rows in memory"),
     ("dual", sparse.csr_matrix((9, 3)), {"unit": "column"}, "one penalty for all coefficients"),
     ("dual", sparse.csr_matrix((9, 3)), {"alpha": 0.0}, "alpha > 0; got 0"),
     (
@@ -216,7 +244,6 @@ def test_capabilities_are_asked_for_by_name():
     dense, rows = design_for(np.eye(3)), design_for(sparse.csr_matrix(np.eye(3)))
     blocks = BlockDesign(Blocks([lambda: np.eye(3)]))
     assert {"subset", "row_access", "descend"} <= dense.capabilities
-    assert "dual_pass" not in dense.capabilities
     assert not blocks.capabilities
     with pytest.raises(NotImplementedError, match="BlockDesign does not support 'subset'"):
         blocks.subset(np.array([0]))

@@ -142,9 +142,9 @@ def test_minimises_the_stated_objective_or_states_why_not(name, loss, layout, dt
 def test_a_solver_states_why_it_does_not_support_a_request():
     X, y = data("float64")
     assert "alpha > 0" in ALL["toy"].supports(request_for(X, MarginLoss(), alpha=0.0))
-    assert "CSR" in SOLVERS["dual"].supports(request_for(X, MarginLoss()))
-    with pytest.raises(ValueError, match=r"dual.*CSR"):
-        MarginPursuitClassifier(solver="dual", alpha=0.1).fit(X, y)
+    assert "alpha_unit" in SOLVERS["dual"].supports(request_for(X, MarginLoss()))
+    with pytest.raises(ValueError, match=r"dual.*alpha_unit in .*got the unit 'common'"):
+        MarginPursuitClassifier(solver="dual", alpha=0.1, alpha_unit="common").fit(X, y)
 
 
 def test_one_line_registers_a_solver(monkeypatch):

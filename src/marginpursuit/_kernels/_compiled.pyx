@@ -303,6 +303,83 @@ cdef class _Rows:
                 self.layout, self.type, &self.matrix, first, last, &factors[0], &total[0],
             )
 
+    def row_squares(self, Py_ssize_t first, Py_ssize_t last, double[::1] out not None):
+        """Write the squared norm of rows [first, last) to `out`; CSR rows name no column twice."""
+        self.check_span(first, last)
+        check_length("out", out.shape[0], self.n_rows)
+        if first < last:
+            with nogil:
+                self.kernels.row_squares(
+                    self.layout, self.type, &self.matrix, first, last, &out[0]
+                )
+
+    def dual_pass(
+        self, losses, Py_ssize_t[::1] rows not None, uint64_t seed, bint is_frozen,
+        const Py_ssize_t[::1] codes not None, const double[::1] weights not None,
+        const double[::1] squares not None, double constant,
+        const Py_ssize_t[::1] positive not None, const double[::1] penalty not None,
+        const double[::1] radius not None, double[:, ::1] residual not None,
+        double[:, ::1] coef not None, double[::1] intercept not None, double[:, ::1] sums not None,
+    ):
+        """Take a step of dual coordinate ascent for each active row, for one task or all lanes.
+
+        Rows are CSR or, for one task, float64 and contiguous.
+
+        Weights, and squared norms with the constant, have an entry for each row of the data,
+        residuals a row for each, coefficients one for each column; all else has an entry for each
+        task. Losses are functions of one rho. Value, duality gap and balance are written to the
+        rows of `sums`; see sweep.h. Returns the number of rows that stay active, which are then
+        first. A frozen pass takes no steps and visits the rows in the order given.
+        """
+        cdef const double[:, ::1] parameters = losses
+        cdef Py_ssize_t k, task, n_tasks = coef.shape[1]
+        cdef dual_pass_t dual
+        if n_tasks != 1 and n_tasks != self.tasks_per_pass:
+            raise ValueError(
+                f"a row of coef must have length 1 or {self.tasks_per_pass}; got {n_tasks}"
+            )
+        if self.layout == COLUMNS or (self.layout == ROWS and self.type != FLOAT64):
+            raise TypeError("dual coordinate ascent needs CSR rows, or contiguous rows of float64")
+        for name, length in (
+            ("positive", positive.shape[0]), ("penalty", penalty.shape[0]),
+            ("radius", radius.shape[0]), ("intercept", intercept.shape[0]),
+            ("a row of residual", residual.shape[1]), ("a row of sums", sums.shape[1]),
+        ):
+            check_length(name, length, n_tasks)
+        for name, length in (
+            ("codes", codes.shape[0]), ("weights", weights.shape[0]),
+            ("squares", squares.shape[0]), ("residual", residual.shape[0]),
+        ):
+            check_length(name, length, self.n_rows)
+        check_length("coef", coef.shape[0], self.n_columns)
+        check_losses(parameters, n_tasks)
+        check_length("sums", sums.shape[0], 3)
+        check_inside("rows", rows, self.n_rows)
+        if rows.shape[0] == 0 or self.n_columns == 0:
+            raise ValueError(
+                f"expected at least one row and one column; got {rows.shape[0]} rows and "
+                f"{self.n_columns} columns"
+            )
+        check_one_kind(parameters, 0, n_tasks)
+        if parameters[0, 0] > <int>SQUARE:
+            raise ValueError("dual coordinate ascent needs a function rho of the residual; "
+                             f"got a loss of code {int(parameters[0, 0])}")
+        dual.rows, dual.n_active, dual.codes = &rows[0], rows.shape[0], &codes[0]
+        dual.n_lanes, dual.seed, dual.is_frozen = n_tasks, seed, is_frozen
+        dual.weight, dual.square, dual.constant = &weights[0], &squares[0], constant
+        dual.residual, dual.coef = &residual[0, 0], &coef[0, 0]
+        with nogil:
+            for k in range(TASK_LANES):
+                task = k if k < n_tasks else 0
+                dual.positive[k], dual.penalty[k] = positive[task], penalty[task]
+                dual.radius[k], dual.intercept[k] = radius[task], intercept[task]
+                read_loss(parameters, task, &dual.loss[k])
+            self.kernels.dual_pass(self.layout, self.type, &self.matrix, &dual)
+            for k in range(n_tasks):
+                intercept[k] = dual.intercept[k]
+                sums[0, k], sums[1, k], sums[2, k] = dual.value[k], dual.gap[k], dual.balance[k]
+        return dual.n_active
+
     def descend(self, descent, const Py_ssize_t[::1] draws not None):
         """Take a step for each `descent.batch` of the rows drawn; CSR rows name no column twice."""
         cdef descent_t s
@@ -695,6 +772,9 @@ cdef class DenseRows(_Rows):
     cdef Py_buffer view
     cdef bint held
 
+    #: Tasks that `dual_pass` serves at once.
+    tasks_per_pass = 1
+
     def __cinit__(self, matrix, str level=BEST):
         self.held = False
         self.kernels = kernels_at(level_of(level))
@@ -846,77 +926,6 @@ cdef class CsrRows(_Rows):
             for k in range(end - begin):
                 value[begin + k], slope[begin + k] = tasks.value[k], tasks.slope[k]
             read_table(&tasks, gradient, centre, factors, begin, end)
-
-    def row_squares(self, Py_ssize_t first, Py_ssize_t last, double[::1] out not None):
-        """Write the squared norm of rows [first, last), which name no column twice, to `out`."""
-        self.check_span(first, last)
-        check_length("out", out.shape[0], self.n_rows)
-        if first < last:
-            with nogil:
-                self.kernels.row_squares(
-                    self.layout, self.type, &self.matrix, first, last, &out[0]
-                )
-
-    def dual_pass(
-        self, losses, Py_ssize_t[::1] rows not None, uint64_t seed, bint is_frozen,
-        const Py_ssize_t[::1] codes not None, const double[::1] weights not None,
-        const double[::1] squares not None, double constant,
-        const Py_ssize_t[::1] positive not None, const double[::1] penalty not None,
-        const double[::1] radius not None, double[:, ::1] residual not None,
-        double[:, ::1] coef not None, double[::1] intercept not None, double[:, ::1] sums not None,
-    ):
-        """Take a step of dual coordinate ascent for each active row, for one task or all lanes.
-
-        Weights, and squared norms with the constant, have an entry for each row of the data,
-        residuals a row for each, coefficients one for each column; all else has an entry for each
-        task. Losses are functions of one rho. Value, duality gap and balance are written to the
-        rows of `sums`; see sweep.h. Returns the number of rows that stay active, which are then
-        first. A frozen pass takes no steps and visits the rows in the order given.
-        """
-        cdef const double[:, ::1] parameters = losses
-        cdef Py_ssize_t k, task, n_tasks = coef.shape[1]
-        cdef dual_pass_t dual
-        if n_tasks != 1 and n_tasks != TASK_LANES:
-            raise ValueError(f"a row of coef must have length 1 or {TASK_LANES}; got {n_tasks}")
-        for name, length in (
-            ("positive", positive.shape[0]), ("penalty", penalty.shape[0]),
-            ("radius", radius.shape[0]), ("intercept", intercept.shape[0]),
-            ("a row of residual", residual.shape[1]), ("a row of sums", sums.shape[1]),
-        ):
-            check_length(name, length, n_tasks)
-        for name, length in (
-            ("codes", codes.shape[0]), ("weights", weights.shape[0]),
-            ("squares", squares.shape[0]), ("residual", residual.shape[0]),
-        ):
-            check_length(name, length, self.n_rows)
-        check_length("coef", coef.shape[0], self.n_columns)
-        check_losses(parameters, n_tasks)
-        check_length("sums", sums.shape[0], 3)
-        check_inside("rows", rows, self.n_rows)
-        if rows.shape[0] == 0 or self.n_columns == 0:
-            raise ValueError(
-                f"expected at least one row and one column; got {rows.shape[0]} rows and "
-                f"{self.n_columns} columns"
-            )
-        check_one_kind(parameters, 0, n_tasks)
-        if parameters[0, 0] > <int>SQUARE:
-            raise ValueError("dual coordinate ascent needs a function rho of the residual; "
-                             f"got a loss of code {int(parameters[0, 0])}")
-        dual.rows, dual.n_active, dual.codes = &rows[0], rows.shape[0], &codes[0]
-        dual.n_lanes, dual.seed, dual.is_frozen = n_tasks, seed, is_frozen
-        dual.weight, dual.square, dual.constant = &weights[0], &squares[0], constant
-        dual.residual, dual.coef = &residual[0, 0], &coef[0, 0]
-        with nogil:
-            for k in range(TASK_LANES):
-                task = k if k < n_tasks else 0
-                dual.positive[k], dual.penalty[k] = positive[task], penalty[task]
-                dual.radius[k], dual.intercept[k] = radius[task], intercept[task]
-                read_loss(parameters, task, &dual.loss[k])
-            self.kernels.dual_pass(self.layout, self.type, &self.matrix, &dual)
-            for k in range(n_tasks):
-                intercept[k] = dual.intercept[k]
-                sums[0, k], sums[1, k], sums[2, k] = dual.value[k], dual.gap[k], dual.balance[k]
-        return dual.n_active
 
     cdef int check_structure(self) except -1:
         check_vector("data", &self.data)

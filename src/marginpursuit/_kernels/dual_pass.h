@@ -207,3 +207,42 @@ static void finish_dual(const dual_state_t *state, dual_pass_t *pass)
         store(pass->balance + v * LANES, state[v].balance);
     }
 }
+
+/* The step of one row; returns whether the row stays active. */
+typedef int (*dual_row_t)(const matrix_t *, const dual_pass_t *, dual_state_t *, ptrdiff_t row);
+
+/* A pass over the active rows, in random order. */
+ALWAYS_INLINE void visit_rows(const dual_row_t visit, const matrix_t *m, dual_pass_t *pass)
+{
+    dual_state_t state[LANE_VECTORS];
+    start_dual(pass, state);
+    if (!pass->is_frozen) shuffle(pass->rows, pass->n_active, pass->seed);
+    for (ptrdiff_t at = 0; at < pass->n_active;) {
+        const ptrdiff_t row = pass->rows[at];
+        if (visit(m, pass, state, row) || pass->is_frozen) {
+            at++;
+        } else {
+            pass->rows[at] = pass->rows[--pass->n_active];
+            pass->rows[pass->n_active] = row;
+        }
+    }
+    finish_dual(state, pass);
+}
+
+/* The step of a dense row of doubles, of one task. */
+static int dense_dual_row(const matrix_t *m, const dual_pass_t *pass, dual_state_t *state,
+                          ptrdiff_t row)
+{
+    const double *x = (const double *)m->data + row * m->stride;
+    const double score = inner_product(m->n_columns, x, pass->coef);
+    int keeps;
+    const double change = dual_single(pass, state, row, score, &keeps);
+    if (change != 0.0)
+        for (ptrdiff_t j = 0; j < m->n_columns; j++) pass->coef[j] += change * x[j];
+    return keeps;
+}
+
+static void dense_dual_pass(const matrix_t *m, dual_pass_t *pass)
+{
+    visit_rows(dense_dual_row, m, pass);
+}

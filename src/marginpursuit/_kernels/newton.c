@@ -56,19 +56,6 @@ static newton_state_t newton_state(const newton_t *t)
     return s;
 }
 
-static double inner_product(ptrdiff_t n, const double *a, const double *b)
-{
-    vec sums[2] = {splat(0.0), splat(0.0)};
-    ptrdiff_t j = 0;
-    for (; j + 2 * LANES <= n; j += 2 * LANES) {
-        sums[0] += load_f8(a + j) * load_f8(b + j);
-        sums[1] += load_f8(a + j + LANES) * load_f8(b + j + LANES);
-    }
-    double sum = lane_sum(sums[0] + sums[1]);
-    for (; j < n; j++) sum += a[j] * b[j];
-    return sum;
-}
-
 /* out_k = x.w_k of all rows. */
 static void newton_scores(const newton_t *t, const double *point, double *out)
 {

@@ -411,51 +411,51 @@ ALWAYS_INLINE double NAMED(csr_score)(const int wide, const matrix_t *m, const d
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-/* A pass of dual coordinate ascent, for one task or one lane per task. */
-ALWAYS_INLINE void NAMED(csr_dual_pass)(const int wide, const int is_single, const matrix_t *m,
-                                        dual_pass_t *pass)
+/* The step of dual coordinate ascent for one row, of one task or one lane per task. */
+ALWAYS_INLINE int NAMED(csr_dual_row)(const int wide, const int is_single, const matrix_t *m,
+                                      const dual_pass_t *pass, dual_state_t *state, ptrdiff_t row)
 {
-    dual_state_t state[LANE_VECTORS];
     const T *x = m->data;
-    start_dual(pass, state);
-    if (!pass->is_frozen) shuffle(pass->rows, pass->n_active, pass->seed);
-    for (ptrdiff_t at = 0; at < pass->n_active;) {
-        const ptrdiff_t row = pass->rows[at];
-        const ptrdiff_t first = index_at(wide, m->indptr, row);
-        const ptrdiff_t last = index_at(wide, m->indptr, row + 1);
-        int keeps;
-        if (is_single) {
-            const double score = NAMED(csr_score)(wide, m, pass->coef, first, last);
-            const double change = dual_single(pass, state, row, score, &keeps);
-            if (change != 0.0)
-                for (ptrdiff_t k = first; k < last; k++)
-                    pass->coef[index_at(wide, m->indices, k)] += change * VALUE(x[k]);
-        } else {
-            vec scores[LANE_VECTORS];
-            NAMED(lane_scores)(wide, m, pass->coef, TASK_LANES, first, last, last, scores);
-            if (dual_lanes(pass, state, row, scores, &keeps))
-                NAMED(lane_add)(wide, m, pass->coef, TASK_LANES, first, last, scores);
-        }
-        if (keeps || pass->is_frozen) {
-            at++;
-        } else {
-            pass->rows[at] = pass->rows[--pass->n_active];
-            pass->rows[pass->n_active] = row;
-        }
+    const ptrdiff_t first = index_at(wide, m->indptr, row);
+    const ptrdiff_t last = index_at(wide, m->indptr, row + 1);
+    int keeps;
+    if (is_single) {
+        const double score = NAMED(csr_score)(wide, m, pass->coef, first, last);
+        const double change = dual_single(pass, state, row, score, &keeps);
+        if (change != 0.0)
+            for (ptrdiff_t k = first; k < last; k++)
+                pass->coef[index_at(wide, m->indices, k)] += change * VALUE(x[k]);
+    } else {
+        vec scores[LANE_VECTORS];
+        NAMED(lane_scores)(wide, m, pass->coef, TASK_LANES, first, last, last, scores);
+        if (dual_lanes(pass, state, row, scores, &keeps))
+            NAMED(lane_add)(wide, m, pass->coef, TASK_LANES, first, last, scores);
     }
-    finish_dual(state, pass);
+    return keeps;
 }
+
+#define DUAL_ROW(name, wide, is_single)                                                            \
+    static int NAMED(name)(const matrix_t *m, const dual_pass_t *pass, dual_state_t *state,        \
+                           ptrdiff_t row)                                                          \
+    {                                                                                              \
+        return NAMED(csr_dual_row)(wide, is_single, m, pass, state, row);                          \
+    }
+DUAL_ROW(csr_32_dual_lanes, 0, 0)
+DUAL_ROW(csr_64_dual_lanes, 1, 0)
+DUAL_ROW(csr_32_dual_single, 0, 1)
+DUAL_ROW(csr_64_dual_single, 1, 1)
+#undef DUAL_ROW
 
 static void NAMED(csr_32_dual_pass)(const matrix_t *m, dual_pass_t *pass)
 {
-    if (pass->n_lanes == 1) NAMED(csr_dual_pass)(0, 1, m, pass);
-    else NAMED(csr_dual_pass)(0, 0, m, pass);
+    if (pass->n_lanes == 1) visit_rows(NAMED(csr_32_dual_single), m, pass);
+    else visit_rows(NAMED(csr_32_dual_lanes), m, pass);
 }
 
 static void NAMED(csr_64_dual_pass)(const matrix_t *m, dual_pass_t *pass)
 {
-    if (pass->n_lanes == 1) NAMED(csr_dual_pass)(1, 1, m, pass);
-    else NAMED(csr_dual_pass)(1, 0, m, pass);
+    if (pass->n_lanes == 1) visit_rows(NAMED(csr_64_dual_single), m, pass);
+    else visit_rows(NAMED(csr_64_dual_lanes), m, pass);
 }
 
 static void NAMED(csr_32_sweep_tasks)(const matrix_t *m, ptrdiff_t n_rows, task_sweep_t *tasks)

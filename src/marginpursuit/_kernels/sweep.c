@@ -151,7 +151,9 @@ typedef struct {
     void (*short_sweep)(const matrix_t *, ptrdiff_t first, ptrdiff_t last, const sweep_t *,
                         loss_state_t *, double *gradient);
     void (*sweep_tasks)(const matrix_t *, ptrdiff_t n_rows, task_sweep_t *); /* for CSR rows */
-    void (*dual_pass)(const matrix_t *, dual_pass_t *);                      /* likewise */
+    void (*dual_pass)(const matrix_t *, dual_pass_t *);                      /* likewise; doubles in
+                                                                              * dense rows have one
+                                                                              * in dual_pass.h */
 } products_t;
 
 #define PRODUCTS(layout, name) \
@@ -273,7 +275,8 @@ static void sweep_tasks(layout_t layout, int type, const matrix_t *m, ptrdiff_t 
 
 static void dual_pass(layout_t layout, int type, const matrix_t *m, dual_pass_t *pass)
 {
-    products_of[layout][type].dual_pass(m, pass);
+    if (layout == ROWS) dense_dual_pass(m, pass);
+    else products_of[layout][type].dual_pass(m, pass);
 }
 
 static double add_dot(ptrdiff_t n, double factor, const double *x, double *y, const double *z)

@@ -170,8 +170,9 @@ static inline ptrdiff_t newton_doubles(ptrdiff_t n_rows, ptrdiff_t n_columns, pt
            + n_scores;
 }
 
-/* A pass of dual coordinate ascent over CSR rows; see dual_pass.h. A single task has one lane, and
- * its entries below are repeated in all lanes; otherwise there are TASK_LANES of them. */
+/* A pass of dual coordinate ascent over CSR rows, or over dense rows of doubles for a single task;
+ * see dual_pass.h. A single task has one lane, and its entries below are repeated in all lanes;
+ * otherwise there are TASK_LANES of them. */
 typedef struct {
     ptrdiff_t *rows;            /* in-out: the active rows, which the pass shuffles; those that it
                                  * shrinks are last. They may name no column twice. */
@@ -222,7 +223,7 @@ typedef struct {
                         double *value, double *slope);
     /* A sweep of several tasks over all CSR rows: gradients are added to the table. */
     void (*sweep_tasks)(layout_t, int type, const matrix_t *, ptrdiff_t n_rows, task_sweep_t *);
-    /* A pass of dual coordinate ascent. */
+    /* A pass of dual coordinate ascent: CSR rows, or doubles in dense rows. */
     void (*dual_pass)(layout_t, int type, const matrix_t *, dual_pass_t *);
     /* y += factor x; returns the inner product of the new y with z. */
     double (*add_dot)(ptrdiff_t n, double factor, const double *x, double *y, const double *z);

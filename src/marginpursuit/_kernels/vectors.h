@@ -222,4 +222,19 @@ ALWAYS_INLINE double lane_sum(vec v) { return v; }
 ALWAYS_INLINE vec lane_sums(const vec *v) { return *v; }
 
 #endif
+/* The inner product of two arrays of n doubles. */
+static inline double inner_product(ptrdiff_t n, const double *a, const double *b)
+{
+    vec sums[4] = {splat(0.0), splat(0.0), splat(0.0), splat(0.0)};
+    ptrdiff_t j = 0;
+    for (; j + 4 * LANES <= n; j += 4 * LANES) {
+        UNROLL
+        for (int v = 0; v < 4; v++) sums[v] += load_f8(a + j + v * LANES) * load_f8(b + j + v * LANES);
+    }
+    for (; j + LANES <= n; j += LANES) sums[0] += load_f8(a + j) * load_f8(b + j);
+    double sum = lane_sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
+    for (; j < n; j++) sum += a[j] * b[j];
+    return sum;
+}
+
 #endif

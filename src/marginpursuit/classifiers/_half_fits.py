@@ -310,14 +310,14 @@ def penalty_factors(
 ) -> tuple[float, ...]:
     """Return the multiples of the default penalty from which half fits choose.
 
-    There are none where a choice costs more than it gains: with many rows for each column, or
-    another solver than "newton" and "gram", whose Gram matrix all half fits share.
+    There are none where a choice costs more than it gains: with many rows for each column, sparse
+    rows that are fitted in the dual, or no solver for small or wide dense rows.
     """
     policy = HalfFitPolicy() if policy is None else policy
     n_columns = data.matrix.shape[1]
     is_large = problem.start[0].size > policy.max_coefficients
-    is_costly = is_large or solver not in ("newton", "gram")
-    if is_costly or data.n_samples >= policy.max_rows_per_column * n_columns:
+    is_fast = solver in ("newton", "gram") or (solver == "dual" and not data.is_sparse)
+    if is_large or not is_fast or data.n_samples >= policy.max_rows_per_column * n_columns:
         return ()
     return policy.factors
 
@@ -332,7 +332,9 @@ def _split_keys(design: Design, problem: Problem) -> tuple[FloatArray, FloatArra
     standardisation = prepared.standardisation
     if prepared.design is not design:
         standardisation = Standardisation.identity(design.n_columns)
-        if not design.is_sparse:
+        if isinstance(prepared.transform, Standardisation) and not design.is_sparse:
+            standardisation = prepared.transform
+        elif not design.is_sparse:
             weights, centred = problem.tasks.weights[0, :], prepared.fit_intercept
             standardisation = design.standardisation(weights, centred=centred)
     normal = np.random.default_rng(0).standard_normal((design.n_columns, 1))

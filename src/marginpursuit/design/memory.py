@@ -44,7 +44,7 @@ class MemoryDesign(MatrixDesign):
         self.kernels.descend(descent, draws)
 
     def dual_pass(self, *arguments: Any) -> int:
-        """Visit CSR rows as they are by dual coordinate ascent: capability "dual_pass"."""
+        """Visit rows, CSR or float64 and contiguous, by dual ascent: capability "dual_pass"."""
         return int(self.kernels.dual_pass(*arguments))
 
     def with_matrix(self, matrix: Any) -> "MemoryDesign":

@@ -1,10 +1,11 @@
-r"""Dual coordinate ascent, for sparse rows with many columns.
+r"""Dual coordinate ascent, for sparse rows with many columns, and for wide dense rows.
 
-With rows x as they came, one penalty p for all coefficients and dual variables a_i = -c_i φ'(m_i),
+With rows x, one penalty p for all coefficients and dual variables a_i = -c_i φ'(m_i),
 the minimiser is w = Σ y_i a_i x_i / p. A pass visits the rows in random order and maximises the
 dual objective in the dual variable of each, with all others fixed (`_kernels/dual_pass.h`). It
 costs about one sweep, and text needs a dozen passes, where L-BFGS with a diagonal preconditioner
-needs ten times as many.
+needs ten times as many. Sparse rows are read as they came; dense rows are copied and standardised,
+where the unit "standardised" is one penalty for all coefficients.
 
 The intercept is the coefficient of a constant feature, whose penalty is on its distance to its
 value after the last pass: the method of multipliers, for the constraint Σ y_i a_i = 0. Passes end
@@ -33,6 +34,7 @@ from marginpursuit.solvers._problem import (
     Status,
     mean_weights,
     median_square,
+    request_unit,
 )
 from marginpursuit.solvers.lbfgs import merge_request
 from marginpursuit.solvers.preconditioners import CentredDiagonalPreconditioner
@@ -41,7 +43,7 @@ __all__ = ["DualSolver"]
 
 
 class DualSolver:
-    """Dual coordinate ascent over CSR rows in memory."""
+    """Dual coordinate ascent over CSR rows, or a standardised copy of dense rows, in memory."""
 
     name: ClassVar[str] = "dual"
     warm_starts: ClassVar[bool] = False
@@ -52,21 +54,26 @@ class DualSolver:
         if request.is_joint:
             return request.needs_one_against_rest
         if "dual_pass" not in request.design.capabilities:
-            return "it needs a CSR matrix in memory and the compiled kernels"
-        if request.unit not in ROTATION_INVARIANT:
+            return "it needs rows in memory and the compiled kernels"
+        if not request.design.is_sparse and request.has_folds:
+            return "it needs a CSR matrix to fit several folds; dense columns vary by fold"
+        units = ROTATION_INVARIANT if request.design.is_sparse else ("standardised",)
+        if request.unit not in units:
             return (
-                f"it needs one penalty for all coefficients: alpha_unit in {ROTATION_INVARIANT}, "
-                f"with a number for alpha; got the unit {request.unit!r}"
+                f"it needs one penalty for all coefficients: alpha_unit in {units}, with a number "
+                f"for alpha; got the unit {request.unit!r}"
             )
         if not request.least_alpha > 0:
             return f"it needs a penalty alpha > 0; got {request.least_alpha:g}"
         return request.lacks("conjugate") or request.lacks("kernel_parameters")
 
     def prepare(self, request: Request) -> Prepared:
-        """Compute the unit of the penalty; rows are read as they came.
+        """Compute the unit of the penalty; sparse rows are read as they came.
 
         Columns are merged where several tasks share passes, whose coefficients exceed a cache.
         """
+        if not request.design.is_sparse:
+            return _prepared_dense(request)
         merge = None
         if request.is_search or request.n_problems >= request.policy.min_shared_dual_tasks:
             request, merge = merge_request(request)
@@ -127,6 +134,13 @@ class _Passes(NamedTuple):
     tol: FloatArray  # (n_tasks,)
     evaluates: bool  # gaps at the last coefficients, and not only as summed during a pass
 
+    @property
+    def tasks_per_pass(self) -> int:
+        """The number of tasks that share passes; one over dense rows."""
+        design = self.problem.prepared.design
+        assert isinstance(design, MemoryDesign)
+        return design.tasks_per_pass
+
 
 class _GroupResult(NamedTuple):
     """The end of the tasks of a group; arrays have one entry or column per task."""
@@ -154,6 +168,8 @@ def _solved(problems: list[_Passes]) -> list[Solution]:
 def _run_group(passes: _Passes, group: NDArray[np.intp]) -> _GroupResult:
     """Run the tasks of a group: together, and then each that has not finished alone."""
     problem, n, tols = passes.problem, len(group), passes.tol[group]
+    if n > passes.tasks_per_pass:
+        return _run_chain(passes, group)
     ascent, policy = _Ascent.start(problem, group), problem.policy
     if n == 1:
         ascent.run(tols, passes.evaluates)
@@ -169,6 +185,25 @@ def _run_group(passes: _Passes, group: NDArray[np.intp]) -> _GroupResult:
         value[[k]], gap[[k]] = alone.value, alone.gap
         n_passes = max(n_passes, alone.n_passes)
     return _GroupResult(group, coef[:, :n], intercept[:n], value[:n], gap[:n], n_passes)
+
+
+def _run_chain(passes: _Passes, group: NDArray[np.intp]) -> _GroupResult:
+    """Run tasks that differ in their penalty, each from the dual variables of the one before.
+
+    The largest penalty is first: it takes the fewest passes.
+    """
+    problem = passes.problem
+    group = group[np.argsort(-problem.alphas[group], kind="stable")]
+    ascent, ended = _Ascent.start(problem, group[:1]), []
+    for task in group:
+        ascent = ascent.at_penalty(problem, task)
+        ascent.run(passes.tol[[task]], passes.evaluates)
+        ended.append(ascent)
+    coef = np.hstack([each.coef for each in ended])
+    parts = [(each.intercept, each.value, each.gap) for each in ended]
+    intercept, value, gap = (np.concatenate(part) for part in zip(*parts, strict=True))
+    n_passes = sum(each.n_passes for each in ended)
+    return _GroupResult(group, coef, intercept, value, gap, n_passes)
 
 
 def _solution(passes: _Passes, results: list[_GroupResult]) -> Solution:
@@ -189,6 +224,24 @@ def _solution(passes: _Passes, results: list[_GroupResult]) -> Solution:
     problem.tell(end, problem.join(coef, intercept) if problem.keep is not None else None)
     found, is_proven = (coef, intercept), is_met and passes.evaluates
     return Solution(found, value, gap, status, n_passes, (end,), is_proven=is_proven)
+
+
+def _prepared_dense(request: Request) -> Prepared:
+    """Copy and standardise dense rows."""
+    design, (weights, _) = request.design, mean_weights(request)
+    assert isinstance(design, MemoryDesign)
+    standardisation = design.standardisation(weights, centred=request.fit_intercept)
+    unit = request_unit(request, standardisation)
+    rows = design.scaled_rows(standardisation.mean, standardisation.inverse_deviation)
+    copy, centred = design.with_matrix(np.ascontiguousarray(rows)), request.fit_intercept
+    return Prepared(
+        copy,
+        Standardisation.identity(design.n_columns),
+        centred,
+        np.broadcast_to(unit.max(), unit.shape),  # constant columns are zero in the copy
+        CentredDiagonalPreconditioner(copy, weights, 1.0, float(unit.max()), centred),
+        standardisation,
+    )
 
 
 def _units(request: Request) -> FloatArray:
@@ -214,11 +267,20 @@ def _units(request: Request) -> FloatArray:
 
 
 def _task_groups(problem: Problem) -> Iterator[NDArray[np.intp]]:
-    """Yield groups of tasks with the same fold and codes that share passes, or single tasks."""
+    """Yield groups of tasks with the same fold and codes that share passes, or single tasks.
+
+    Over dense rows no task shares a pass; a group has tasks that differ in their penalty only.
+    """
     tasks, design = problem.tasks, problem.prepared.design
     assert isinstance(design, MemoryDesign)
     size = design.tasks_per_pass
     for fold in np.unique(tasks.fold):
+        if size == 1:
+            own = np.flatnonzero(tasks.fold == fold)
+            kinds = [(tasks.losses[k], int(tasks.positive[k])) for k in own]
+            for kind in dict.fromkeys(kinds):
+                yield own[[each == kind for each in kinds]]
+            continue
         for own, _, _ in tasks.by_codes(np.flatnonzero(tasks.fold == fold)):
             for first in range(0, len(own), size):
                 group = own[first : first + size]
@@ -277,6 +339,25 @@ class _Ascent:
             rows,
             *(np.zeros((design.n_rows, size)), np.zeros((design.n_columns, size))),
             *(np.zeros(size), np.zeros((3, size)), np.full(size, np.inf)),
+        )
+
+    def at_penalty(self, problem: Problem, task: int) -> "_Ascent":
+        """Return the task with the dual variables of this one, which differs in its penalty only.
+
+        The coefficients are the adjoint product of the dual variables divided by the penalty.
+        """
+        unit = problem.prepared.unit[problem.tasks.fold[task], 0]
+        penalty = np.array([problem.alphas[task] * unit])
+        return replace(
+            self,
+            penalty=penalty,
+            rows=self.rows.copy(),
+            residual=self.residual.copy(),
+            coef=self.coef * (self.penalty / penalty),
+            intercept=self.intercept.copy(),
+            sums=np.zeros_like(self.sums),
+            gap=np.full_like(self.gap, np.inf),
+            n_passes=0,
         )
 
     def alone(self, lane: int) -> "_Ascent":

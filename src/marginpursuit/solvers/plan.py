@@ -69,6 +69,9 @@ def plan(request: Request, solver: str = "auto") -> Plan:
         dense rows in memory, at most 2**21 elements and       newton
         128 coefficients of a task, fewer than 32 binary
         problems
+        other dense rows of one binary problem with            dual
+        overconfidence 0, at most 2 rows per column and
+        2**24 elements
         at most 2048 columns                                   gram
         at most 4096 rows, fewer than columns                  gram, in the space of the rows
         otherwise                                              lbfgs
@@ -91,14 +94,27 @@ def plan(request: Request, solver: str = "auto") -> Plan:
         if reason is not None:
             raise ValueError(f"solver={solver!r} cannot be used here: {reason}")
         return Plan(solver, "as requested")
-    design, policy = request.design, request.policy
     # ASCII: `verbose` prints the plan, also where standard output has no UTF-8.
-    shape = f"{design.n_rows} rows x {design.n_columns} columns"
-    default = _dense_default(request, shape)
-    is_wide = design.n_columns > design.n_rows >= policy.min_dual_rows
-    if not design.is_sparse and _is_small(request) and SOLVERS["newton"].supports(request) is None:
+    shape = f"{request.design.n_rows} rows x {request.design.n_columns} columns"
+    return (_sparse_plan if request.design.is_sparse else _dense_plan)(request, shape)
+
+
+def _dense_plan(request: Request, shape: str) -> Plan:
+    from marginpursuit.solvers import SOLVERS
+
+    if _is_small(request) and SOLVERS["newton"].supports(request) is None:
         return Plan("newton", f"{shape}: each task is one compiled call")
-    if not design.is_sparse or not (is_wide or default.solver == "lbfgs"):
+    if _is_wide_binary(request) and SOLVERS["dual"].supports(request) is None:
+        return Plan("dual", f"{shape}: dual passes cost less than a Gram matrix")
+    return _default(request, shape)
+
+
+def _sparse_plan(request: Request, shape: str) -> Plan:
+    from marginpursuit.solvers import SOLVERS
+
+    design, policy, default = request.design, request.policy, _default(request, shape)
+    is_wide = design.n_columns > design.n_rows >= policy.min_dual_rows
+    if not (is_wide or default.solver == "lbfgs"):
         return default
     if SOLVERS["dual"].supports(request) is None and _dual_is_fast(request):
         return Plan("dual", f"sparse rows, {shape}: a dual pass costs one sweep")
@@ -142,7 +158,22 @@ def _is_small(request: Request) -> bool:
     return size <= policy.max_newton_coefficients and n_elements <= policy.max_newton_elements
 
 
-def _dense_default(request: Request, shape: str) -> Plan:
+def _is_wide_binary(request: Request) -> bool:
+    """Whether dual passes over dense rows converge before a Gram matrix is made.
+
+    Several classes have a joint loss instead, and folds of a search share a Gram matrix.
+    """
+    design, policy = request.design, request.policy
+    is_single = request.n_problems == 1 and not request.is_search
+    is_wide = design.n_rows <= policy.max_dual_rows_per_column * design.n_columns
+    is_one_sided = max(map(_overconfidence, request.losses)) == 0.0
+    has_penalty = request.least_alpha * design.n_rows >= policy.min_dual_penalty
+    is_wanted = is_single and is_wide and is_one_sided and has_penalty
+    is_small = design.n_rows * design.n_columns <= policy.max_dense_dual_elements
+    return is_wanted and is_small
+
+
+def _default(request: Request, shape: str) -> Plan:
     design, policy = request.design, request.policy
     if design.n_columns <= policy.max_gram_columns:
         return Plan("gram", f"{shape}: the Gram matrix saves more sweeps than it costs")

@@ -66,10 +66,14 @@ class Policy:
     max_first_steps: int = 100
     max_first_steps_per_column: float = 0.1
 
-    #: Penalty, in the unit "common" or "row" and times n_rows, from which a single fit of sparse
-    #: wide rows takes dual passes: news20 takes 22 passes to 1e-6 with 0.3, and 3 to 6 times as
-    #: many with 0.03.
+    #: Penalty, in the unit "common", "row" or "standardised" and times n_rows, from which a single
+    #: fit of wide rows takes dual passes: news20 takes 22 passes to 1e-6 with 0.3, and 3 to 6 times
+    #: as many with 0.03.
     min_dual_penalty: float = 0.01
+    #: Rows per column, and elements of the copy, up to which a single fit of dense rows and one
+    #: binary problem takes dual passes (`benchmarks/tables.py`).
+    max_dual_rows_per_column: float = 2.0
+    max_dense_dual_elements: int = 1 << 24
 
     #: n_rows / n_columns from which the L-BFGS estimate of the gap is reliable.
     overdetermined_ratio: float = 100.0
