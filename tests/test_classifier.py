@@ -221,12 +221,30 @@ def test_margin_statistics_are_those_of_the_margins(n_classes, weighted):
     np.testing.assert_array_equal(model.margin_location_, model.margin_statistics_.location)
 
 
+@pytest.mark.parametrize("scale", [1e-5, 0.7, 1e3])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_margin_statistics_in_two_threads(weighted):
+def test_statistics_of_margins(weighted, scale):
     weights = np.random.default_rng(1).integers(0, 4, 400) if weighted else np.ones(400, int)
     margins = margins_with(weights, 3)
     counted = np.repeat(margins.values, weights[weights > 0], axis=0)
-    assert_statistics(margins.statistics(0.7, 2, thread_elements=0), counted, 0.7)
+    assert_statistics(margins.statistics(scale), counted, scale)
+
+
+@pytest.mark.parametrize("n_rows", [1, 2, 3, 4, 7])
+def test_statistics_of_few_and_of_equal_margins(n_rows):
+    for values in (np.arange(n_rows, dtype=float), np.full(n_rows, -0.3)):
+        for scale in (1e-3, 0.1, 10.0):  # at small scales every point of an interval is a root
+            margins = Margins(values[:, np.newaxis], np.full(n_rows, 1 / n_rows), n_rows, 1.0)
+            found = margins.statistics(scale).location[0]
+            expected = catoni_location(values, scale)
+            np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-14)
+
+
+def test_margins_that_are_not_finite_are_refused():
+    for bad in (np.nan, np.inf, -np.inf):
+        margins = Margins(np.array([[1.0], [bad], [2.0]]), np.full(3, 1 / 3), 3.0, 1.0)
+        with pytest.raises(FloatingPointError, match="not finite"):
+            margins.statistics(1.0)
 
 
 def test_statistics_of_many_problems_do_not_depend_on_their_grouping(monkeypatch):

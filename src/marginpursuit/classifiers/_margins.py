@@ -6,16 +6,15 @@ exactly. Sums are float64.
 """
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
-from marginpursuit._catoni_root import catoni_roots
 from marginpursuit._namespaces import namespace, to_device_of, to_numpy
 from marginpursuit._validation import FloatArray
-from marginpursuit.losses import RHOS
+from marginpursuit.losses import TRUNCATION
 from marginpursuit.tasks import Labels
 
 #: The levels of the quantiles in `MarginStatistics`.
@@ -110,7 +109,9 @@ class Margins:
         value and the next.
         """
         if self._equal_weights:
-            return np.quantile(self.values, levels, axis=0, method="averaged_inverted_cdf")
+            ranks = _ranks(levels, len(self.values))
+            ordered = np.partition(self.values, np.unique(ranks), axis=0)
+            return np.asarray(ordered[ranks].mean(axis=0))
         return np.asarray(0.5 * self.quantile_ends(levels).sum(axis=0))
 
     def quantile_ends(self, levels: tuple[float, ...]) -> FloatArray:
@@ -127,26 +128,13 @@ class Margins:
             result[:, :, k] = values[order[np.minimum([low, high], len(order) - 1)]]
         return result
 
-    def statistics(
-        self, scale: float, n_threads: int = 1, thread_elements: int = 1 << 14
-    ) -> MarginStatistics:
-        """Return the statistics of each problem; the location is that at this scale.
-
-        With two threads, the location of more than `thread_elements` margins is computed in a
-        second thread: it takes about as long as the other statistics together.
-        """
-        has_thread = n_threads > 1 and isinstance(self.values, np.ndarray)
-        described: list[tuple[FloatArray, ...]] = []
+    def statistics(self, scale: float) -> MarginStatistics:
+        """Return the statistics of each problem; the location is that at this scale."""
+        described = []
         for group in self._groups():
-            if has_thread and group.values.size > thread_elements:
-                with ThreadPoolExecutor(1) as pool:
-                    future = pool.submit(group._location, scale)
-                    rest = (*group._moments(), group.quantiles(QUANTILES))
-                    location = future.result()
-            else:
-                location = group._location(scale)
-                rest = (*group._moments(), group.quantiles(QUANTILES))
-            described.append((location, *rest))
+            quantiles = group.quantiles(QUANTILES)
+            location = group._location(scale, quantiles)
+            described.append((location, *group._moments(), quantiles))
         parts = zip(*described, strict=True)
         return MarginStatistics(*(np.concatenate(part, axis=-1) for part in parts))
 
@@ -161,13 +149,33 @@ class Margins:
         for first in range(0, n_problems, step):
             yield replace(self, values=self.values[:, first : min(first + step, n_problems)])
 
-    def _location(self, scale: float) -> FloatArray:
-        """Return Catoni's location of each problem."""
-        if not np.all(np.isfinite(self.values)):
+    def _location(self, scale: float, quantiles: FloatArray, max_steps: int = 100) -> FloatArray:
+        """Return Catoni's location of each problem, by Newton's method with bisection.
+
+        The mean of ψ((θ - m)/s), with ψ(u) = u - u³/6 up to ± √2, is non-decreasing in θ. The start
+        is the median, which is a root wherever the roots are not unique. A step that leaves the
+        bracket, or after which the mean has not halved, is replaced by the midpoint.
+        """
+        xp, low, point, high = namespace(self.values), quantiles[0], quantiles[3], quantiles[-1]
+        if not (np.all(np.isfinite(low)) and np.all(np.isfinite(high))):
             raise FloatingPointError("the margins are not finite")
-        rows = self.values.T
-        weights = None if self._equal_weights else np.broadcast_to(self.weights, rows.shape)
-        return catoni_roots(rows, weights, np.full(len(rows), scale))
+        eps, before = float(xp.finfo(self.values.dtype).eps), np.full_like(point, np.inf)
+        for _ in range(max_steps):
+            ratio = xp.clip(self._deviations(point) / -scale, -TRUNCATION, TRUNCATION)
+            square = ratio * ratio
+            influence = self._mean(ratio * (1.0 - square / 6.0))
+            slope = 1.0 - 0.5 * self._mean(square)
+            is_root = np.abs(influence) <= 4 * eps
+            low, high = np.where(influence < 0, point, low), np.where(influence > 0, point, high)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                trial = point - scale * influence / slope
+            is_newton = (trial >= low) & (trial <= high) & (np.abs(influence) <= 0.5 * before)
+            trial = np.where(is_newton, trial, 0.5 * (low + high))
+            trial, before = np.where(is_root, point, trial), np.abs(influence)
+            point, change = trial, np.abs(trial - point)
+            if np.all(change <= 2 * eps * (scale + np.abs(point))):
+                break
+        return np.asarray(point)
 
     def _moments(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return mean, variance and skewness; the skewness of a constant is zero."""
@@ -276,37 +284,9 @@ class ArrayMargins(Margins):
 
     def _equal_ends(self, levels: tuple[float, ...]) -> list[FloatArray]:
         """Return the two values whose mean is a quantile, for equal weights."""
-        xp, last = namespace(self.values), self.values.shape[0] - 1
+        xp, rows = namespace(self.values), _ranks(levels, self.values.shape[0])
         ordered = self.values if self.is_sorted else xp.sort(self.values, axis=0)
-        rank = (last + 1) * np.array(levels)
-        low = np.ceil(rank * (1.0 - self.rounding)) - 1
-        high = np.floor(rank * (1.0 + self.rounding))
-        rows = np.clip([low, high], 0, last).astype(np.int64)
         return [to_numpy(xp.take(ordered, to_device_of(ordered, row), axis=0)) for row in rows]
-
-    def _location(self, scale: float, max_steps: int = 100) -> FloatArray:
-        """Return Catoni's location by Newton's method with bisection.
-
-        Σ ψ((θ - m)/s) is non-decreasing in θ. A Newton step that leaves the bracket, or for which
-        the derivative is zero, is replaced by the midpoint.
-        """
-        xp, catoni = namespace(self.values), RHOS["catoni"]
-        low, high = (to_numpy(end(self.values, axis=0)).astype(float) for end in (xp.min, xp.max))
-        point, eps = self._mean(self.values), float(xp.finfo(self.values.dtype).eps)
-        for _ in range(max_steps):
-            ratio = -self._deviations(point) / scale
-            influence = self._mean(catoni.influence(ratio))
-            slope = self._mean(catoni.curvature(ratio))
-            low = np.where(influence < 0, point, low)
-            high = np.where(influence > 0, point, high)
-            step = np.full_like(influence, np.inf)
-            np.divide(scale * influence, slope, out=step, where=slope > 0)
-            trial = point - np.where(influence == 0, 0.0, step)
-            trial = np.where((trial >= low) & (trial <= high), trial, 0.5 * (low + high))
-            point, change = trial, np.abs(trial - point)
-            if np.all(change <= 8 * eps * (scale + np.abs(point))):
-                break
-        return point
 
     @property
     def _equal_weights(self) -> bool:
@@ -320,3 +300,13 @@ class ArrayMargins(Margins):
 
     def _deviations(self, mean: FloatArray) -> Any:
         return self.values - to_device_of(self.values, mean, self.values.dtype)[None, :]
+
+
+def _ranks(levels: tuple[float, ...], n: int) -> NDArray[np.int64]:
+    """Return the positions, of n values in order, of the two whose mean is a quantile.
+
+    The shape is (2, n_levels). The two differ where the level times n is a whole number.
+    """
+    rank, rounding = n * np.array(levels), Margins.rounding
+    low, high = np.ceil(rank * (1.0 - rounding)) - 1, np.floor(rank * (1.0 + rounding))
+    return np.asarray(np.clip([low, high], 0, n - 1), dtype=np.int64)

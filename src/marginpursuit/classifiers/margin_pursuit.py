@@ -142,9 +142,9 @@ class MarginPursuitClassifier(
     alpha : float, "auto" or "negligible", default="auto"
         The penalty α >= 0 of the squared coefficients. "auto" is 0.3/n, with n the sum of the
         sample weights, or the number of rows with positive weight if that is larger. With fewer
-        than 32 rows per column, the solver "newton" or "gram" and a number as `scale`, it is the
-        least of 0.3/n, 1/n and 3/n for which the held-out log-loss of two half fits (see
-        `probability`) is at most 0.5 % above the lowest of the three.
+        than 32 rows per column, the solver "newton" or "gram" (or "dual" for dense rows) and a
+        number as `scale`, it is the least of 0.3/n, 1/n and 3/n for which the held-out log-loss of
+        two half fits (see `probability`) is at most 0.5 % above the lowest of the three.
         "negligible" is 1e-6 for the coefficients of standardised columns, whatever `alpha_unit` is;
         it determines only coefficients that the data leave undetermined.
     kernel : {"linear", "rbf", "poly", "sigmoid", "precomputed"} or callable, default="linear"
@@ -547,7 +547,7 @@ class MarginPursuitClassifier(
                 problem = replace(problem, start=solution.linear)
                 fits = fits or half_fits(design, data, problem, solver.name)
                 self.link_ = fits[0].link if fits else None
-            self.margin_statistics_ = margins.statistics(iteration.scale, self._threads)
+            self.margin_statistics_ = margins.statistics(iteration.scale)
             self.alpha_ = float(problem.alphas[0])
             self.n_passes_ = design.n_passes
         self.n_iter_ = n_iter
