@@ -238,7 +238,7 @@ def half_fits(
     if posed is None:
         return _without_halves(data, problem)
     fold_solver = FOLD_SOLVERS[solver]
-    if solver == "newton":  # each task takes a call of its own
+    if solver in ("newton", "dual"):  # tasks do not share passes; dual ones follow each other
         return posed.results(fold_solver.solve_folds(posed.problem, posed.tol), data)
     copy, start = _float32_problem(posed.problem, policy), None
     found: list[HalfFits] = []
