@@ -272,13 +272,21 @@ def test_a_method_that_fails_gives_an_exit_code(run, monkeypatch):
 def test_demo_shows_four_tables_and_names_the_report(run):
     pytest.importorskip("skrub")
     lines = run("demo", "-o", "out", "--repeats", "1").stdout.splitlines()
-    names = ["breast_cancer", "breast_cancer, 5 % leverage outliers", "customers", "messages"]
-    assert [line.partition(": Take ")[0] for line in lines[:10:3]] == names
-    assert "MarginPursuitClassifierCV instead of LogisticRegression: -" in lines[4]
-    assert ": better. p = " in lines[4]
-    assert all(line.startswith("  Why: ") for line in lines[2:12:3])
+    names = [
+        "breast_cancer",
+        "breast_cancer, 5 % leverage outliers",
+        "customers, a messy table",
+        "messages, 8 % wrong labels",
+    ]
+    first, answers = lines[0], lines[2:]
+    assert "MarginPursuitClassifierCV instead of LogisticRegression: better on " in first
+    assert [line.partition(": Take ")[0] for line in answers[:10:3]] == names
+    assert "MarginPursuitClassifierCV instead of LogisticRegression: -" in answers[4]
+    assert ": better. p = " in answers[4]
+    assert all(line.startswith("  Why: ") for line in answers[2:12:3])
     assert any("marginpursuit reproduce --quick" in line for line in lines)
     assert lines[-1] == f"report at {Path('out/report.html').resolve()}"
+    assert len(lines) <= 24  # one screen
     kept = Run.load("out")
     assert [result.name for result in kept.sets] == names
     n_fits = sum(len(method.folds) for result in kept.sets for method in result.methods)

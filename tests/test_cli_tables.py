@@ -41,7 +41,7 @@ def test_compare_takes_a_mixed_table(run):
                "--folds", "3")  # fmt: skip
     for line in (
         "column customer: dropped, 200 values in 200 cells: an identifier",
-        "column income: number, numbers with decimal '.', thousands ','",
+        "column income: number, decimal '.', thousands ','",
         "column signup: date, format %d.%m.%Y",
         "column empty: dropped, no values; 200 missing",
     ):

@@ -123,7 +123,7 @@ def test_first_card_says_which_model_to_take(run, page):
     for difference in found.differences.values():
         assert f">{difference.written}</td>" in page
     assert "A difference, in points of error, is" in page
-    assert page.count("<td>baseline</td>") + page.count("<td>recommended, baseline</td>") == 1
+    assert page.count("<td>baseline</td>") + page.count("<td>take, baseline</td>") == 1
 
 
 def test_a_name_that_is_a_script_is_escaped_as_recommendation_and_baseline():

@@ -23,7 +23,7 @@ class Column:
     kind : {"number", "category", "text", "date", "dropped"}
         How the column is encoded; "dropped" columns are not used.
     reason : str
-        Why, in words.
+        Why, or the format, in words; may be empty.
     decimal, thousands : str
         The separators of its numbers.
     date_format : str
@@ -34,8 +34,8 @@ class Column:
     Examples
     --------
     >>> from marginpursuit.tables import Column
-    >>> print(Column("age", "number", "numbers", n_missing=3))
-    age: number, numbers; 3 missing
+    >>> print(Column("age", "number", "decimal ','", ",", n_missing=3))
+    age: number, decimal ','; 3 missing
     """
 
     name: str
@@ -58,8 +58,9 @@ class Column:
             raise ValueError(f"the number of missing cells is {self.n_missing!r}")
 
     def __str__(self) -> str:
+        reason = f", {self.reason}" if self.reason else ""
         missing = f"; {self.n_missing} missing" if self.n_missing else ""
-        return f"{self.name}: {self.kind}, {self.reason}{missing}"
+        return f"{self.name}: {self.kind}{reason}{missing}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,8 @@ def write_report(run: Run, path: Path) -> Path:
 def finish_comparison(run: Run, folder: Path, as_json: bool, hint: str = "") -> None:
     """Write a run and its report, print its results; exit with an error if a method failed.
 
-    The recommendations are printed first, then a table per data set, `hint`, and the report's path.
+    The recommendations are printed first, then `hint` and the path of the report. The table of all
+    methods follows the recommendation of a single data set; those of several are in the report.
     """
     folder.mkdir(parents=True, exist_ok=True)
     saved = run.save(folder / "run.json")
@@ -59,11 +60,23 @@ def _answer(found: list[tuple[SetResult, Recommendation]]) -> dict[str, Any]:
 
 
 def _print_comparison(found: list[tuple[SetResult, Recommendation]]) -> None:
-    """Print the recommendations, then the tables."""
+    """Print the recommendations; of a single data set also the table of all methods."""
+    if len(found) > 1:
+        say(_overall(found), as_json=False)
     for data, recommendation in found:
         say(_recommendation_text(data, recommendation), as_json=False)
-    for data, recommendation in found:
-        _print_table(data, recommendation)
+    if len(found) == 1:
+        _print_table(*found[0])
+
+
+def _overall(
+    found: list[tuple[SetResult, Recommendation]], method: str = "MarginPursuitClassifierCV"
+) -> str:
+    """Count the data sets on which a method is better and worse than the baseline."""
+    verdicts = [part.differences[method].verdict for _, part in found if method in part.differences]
+    counts = [f"{word} on {verdicts.count(word)}" for word in ("better", "no difference", "worse")]
+    baselines = " or ".join(sorted({str(data.baseline) for data, _ in found}))
+    return f"{method} instead of {baselines}: {', '.join(counts)} of {len(found)} tables.\n"
 
 
 def _recommendation_text(data: SetResult, recommendation: Recommendation) -> str:

@@ -198,9 +198,9 @@ class Explanation:
             f"{f' {part.label}' if several else ''})"
             for part in first
         ]
-        subject = "the scores depend" if several else f"the score of {first[0].label} depends"
+        subject = "The scores depend" if several else f"The score of {first[0].label} depends"
         labels = f" {self.n_label_issues} labels look wrong." if self.n_label_issues else ""
-        return f"Why: {subject} most on {', '.join(effects)}.{labels}"
+        return f"{subject} most on {', '.join(effects)}.{labels}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +222,8 @@ class SetResult:
 
     @property
     def why(self) -> str:
-        """What the predictions depend on; without an explanation, a description that tells why."""
-        if self.explanation is not None:
-            return self.explanation.sentence
-        first = self.description.partition(". ")[0]
-        return f"{first.rstrip('.')}." if first.startswith("Why: ") else ""
+        """Why the scores differ, if the description starts with it, and what predictions use."""
+        first = self.description.partition(". ")[0].rstrip(".")
+        told = f"{first}." if first.startswith("Why: ") else ""
+        found = "" if self.explanation is None else self.explanation.sentence
+        return f"{told} {found}".strip() if told else f"Why: {found}" if found else ""

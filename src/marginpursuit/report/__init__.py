@@ -105,7 +105,7 @@ def _mark(result: SetResult, recommendation: Recommendation, method: MethodResul
     """Return the verdict on a method; the baseline and the recommended method are named."""
     difference = recommendation.differences.get(method.name)
     words = [
-        "recommended" if method is recommendation.method else "",
+        "take" if method is recommendation.method else "",
         "baseline" if method.name == result.baseline else "",
         "" if difference is None else difference.verdict,
     ]

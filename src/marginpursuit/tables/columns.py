@@ -197,8 +197,8 @@ def _infer_text(
 
 def _number_reason(decimal: str, thousands: str) -> str:
     if (decimal, thousands) == (".", ""):
-        return "numbers"
-    return f"numbers with decimal {decimal!r}" + (f", thousands {thousands!r}" if thousands else "")
+        return ""
+    return f"decimal {decimal!r}" + (f", thousands {thousands!r}" if thousands else "")
 
 
 def _as_chosen(name: str, kind: Any) -> Column:
@@ -227,11 +227,11 @@ def _infer_typed(name: str, series: Any, kind: str | None) -> Column:
     if kind in ("category", "text", "dropped"):
         return _as_chosen(name, kind)
     if types.is_datetime64_any_dtype(series):
-        return Column(name, "date", "dates")
+        return Column(name, "date", "")
     if types.is_numeric_dtype(series) and not types.is_bool_dtype(series):
         if np.iscomplexobj(series):
             raise TableError(f"column {name!r}: expected real numbers, found {series.dtype}")
-        return Column(name, "number", "numbers")
+        return Column(name, "number", "")
     if types.is_timedelta64_dtype(series):
         return Column(name, "number", "durations in seconds")
     return Column(name, "category", f"{len(text_cells(series).present[0])} values")
