@@ -110,7 +110,7 @@ def _parts() -> tuple[_Part, ...]:
         _Part(
             "messages, 8 % wrong labels",
             "Why: each training row has a bounded influence on the fit, so that wrong labels "
-            "change it little. Generated: short texts of two kinds, of which 8 % have the wrong label.",
+            "change it little. Generated: short texts of two kinds; 8 % have the wrong label.",
             notes,
             labels,
             vectoriser=TableVectoriser(text=("message",)),
