@@ -16,7 +16,8 @@ PROBLEMS = ["binary", "ovr", "joint", "labels"]
 def random_link(rng, margin):
     """A link as a fit returns it: positive slopes, and a threshold within the margins."""
     threshold = float(rng.choice([0.0, rng.uniform(-0.9, 0.9)]) * margin)
-    return FittedLink(margin, 10 ** rng.uniform(-2, 2, size=4) / margin, threshold)
+    smoothing = float(rng.choice([0.0, rng.uniform(0, 0.1)]))
+    return FittedLink(margin, 10 ** rng.uniform(-2, 2, size=4) / margin, threshold, smoothing)
 
 
 def random_model(rng, kind, problem, rho="catoni", classes=None, n_features=4):

@@ -219,8 +219,8 @@ def test_errors_name_what_is_expected():
         run(model, X)
     labels, _ = run(model, X, {**MATRIX, "nocl": True})
     assert_array_equal(classes[labels], model.predict(X))
-    kernel = LDMClassifier(kernel="rbf").fit(X[:100], Y[:100])
-    with pytest.raises(ValueError, match="LDMClassifier with kernel='rbf', which has no coeff"):
+    kernel = MarginPursuitClassifier(kernel="rbf").fit(X, Y)
+    with pytest.raises(ValueError, match="MarginPursuitClassifier with kernel=.rbf., which has"):
         run(kernel, X)
     with pytest.raises(ValueError, match="expected one matrix of 4 columns"):
         run(MarginPursuitClassifier().fit(X, Y), X[:, :3])

@@ -1,10 +1,9 @@
-"""Fitted linear classifiers for other systems: values of JSON, a query in SQL, a file of C.
+"""Fitted linear classifiers for other systems: JSON, a query in SQL, a file of C, a torch module.
 
 All of them contain the scores, the decision and the probabilities of `predict_proba`, by the link
 of the fit. Each function takes a fitted linear classifier of this library, or a Pipeline of one
 after `StandardScaler`, `MinMaxScaler`, `MaxAbsScaler` or `RobustScaler`, which become part of the
-coefficients. For ONNX see :mod:`marginpursuit.onnx`, for PyTorch
-:func:`marginpursuit.interop.to_torch`.
+coefficients. For ONNX see :mod:`marginpursuit.onnx`.
 """
 
 import re
@@ -16,8 +15,9 @@ from marginpursuit.export._c import source
 from marginpursuit.export._json import classifier_of, content_of
 from marginpursuit.export._linear_model import LinearModel
 from marginpursuit.export._sql import DIALECTS, query
+from marginpursuit.losses import MarginLoss
 
-__all__ = ["from_dict", "to_c", "to_dict", "to_sql"]
+__all__ = ["from_dict", "from_torch", "to_c", "to_dict", "to_sql", "to_torch"]
 
 
 def to_dict(model: Any) -> dict[str, Any]:
@@ -27,9 +27,10 @@ def to_dict(model: Any) -> dict[str, Any]:
     score, `intercept`, and `link` or None. Scores are u = x·coef + intercept. The key `kind` of the
     link says which formula gives the probabilities:
 
-    - "piecewise_linear": the softmax of f(u), where :math:`f(u) = a_1 \min(u - l, 0) + a_2
-      \min(\max(u, l), 0) + a_3 \max(\min(u, h), 0) + a_4 \max(u - h, 0)` with `slopes` a and
-      l, h = ∓ `margin` - `threshold`; of two classes, the first has f = 0;
+    - "piecewise_linear": (1 - ε) p + ε/K for K classes, with ε = `smoothing` and p the softmax of
+      f(u), where :math:`f(u) = a_1 \min(u - l, 0) + a_2 \min(\max(u, l), 0) + a_3 \max(\min(u, h),
+      0) + a_4 \max(u - h, 0)` with `slopes` a and l, h = ∓ `margin` - `threshold`; of two
+      classes, the first has f = 0;
     - "logistic": 1/(1 + exp(-(`offset` + `slopes` u))) of each label;
     - "exact" and "exact_joint": the links of :class:`~marginpursuit.losses.MarginLoss` and
       :class:`~marginpursuit.losses.JointLoss`.
@@ -184,3 +185,95 @@ def to_c(model: Any, name: str = "model") -> str:
             f"name must be an identifier of C: letters, digits and _, a letter first; got {name!r}"
         )
     return source(LinearModel.of(model), name)
+
+
+def to_torch(model: Any, *, dtype: Any = None) -> Any:
+    """Return a module of PyTorch with the layers `linear` and `link`.
+
+    Its result are the probabilities of `predict_proba`; `module.linear` returns the scores. Where
+    the model has no probabilities, the result are the scores. Gradients flow through both layers.
+
+    Parameters
+    ----------
+    model : estimator
+        A fitted linear classifier, or a Pipeline of scalers and one.
+    dtype : torch.dtype, optional
+        The type of coefficients, input and result; float64 by default. The link is evaluated in
+        float64.
+
+    Returns
+    -------
+    torch.nn.Sequential
+        The module.
+
+    Examples
+    --------
+    >>> import torch  # doctest: +SKIP
+    >>> from sklearn.datasets import load_iris
+    >>> from marginpursuit import MarginPursuitClassifier
+    >>> from marginpursuit.export import from_torch, to_torch
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = MarginPursuitClassifier().fit(X, y)
+    >>> module = to_torch(model)  # doctest: +SKIP
+    >>> module(torch.from_numpy(X)).shape  # doctest: +SKIP
+    torch.Size([150, 3])
+    >>> bool((from_torch(module).predict(X) == model.predict(X)).all())  # doctest: +SKIP
+    True
+    """
+    return _torch_functions("to_torch").module_of(LinearModel.of(model), dtype)
+
+
+def from_torch(
+    module: Any,
+    *,
+    classes: Sequence[Any] | None = None,
+    margin: float = 1.0,
+    scale: float = 1.0,
+    rho: str = "catoni",
+) -> MarginPursuitClassifier:
+    """Return a fitted classifier from a module of PyTorch.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        A module that `to_torch` returned, which may have been trained since. Or a
+        ``torch.nn.Linear`` with one score for two classes, or one for each class, trained with
+        :func:`marginpursuit.interop.torch_loss`; probabilities are then by the exact link of the
+        loss.
+    classes : sequence, optional
+        The classes in increasing order; by default those of `to_torch`, or 0, 1, ....
+    margin : float, default=1.0
+        The level γ of the loss of a ``torch.nn.Linear``.
+    scale : float, default=1.0
+        Its scale s.
+    rho : str, default="catoni"
+        Its function ρ, a name in :data:`~marginpursuit.losses.RHOS`.
+
+    Returns
+    -------
+    MarginPursuitClassifier
+        The classifier, as `from_dict` returns it.
+
+    Examples
+    --------
+    >>> import torch  # doctest: +SKIP
+    >>> from marginpursuit.export import from_torch
+    >>> layer = torch.nn.Linear(4, 3)  # doctest: +SKIP
+    >>> from_torch(layer, classes=["a", "b", "c"]).classes_.tolist()  # doctest: +SKIP
+    ['a', 'b', 'c']
+    """
+    loss = MarginLoss(margin, scale, 0.0, rho)
+    return classifier_of(content_of(_torch_functions("from_torch").model_of(module, classes, loss)))
+
+
+def _torch_functions(function: str) -> Any:
+    """Return the functions for PyTorch, which import it."""
+    try:
+        from marginpursuit.export import _torch_module
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"{function} needs the package {error.name}, which is not installed. Install the "
+            "extra: pip install marginpursuit[torch]",
+            name=error.name,
+        ) from error
+    return _torch_module

@@ -1,5 +1,6 @@
 """A linear classifier as values of JSON, and back."""
 
+from dataclasses import fields
 from reprlib import repr as short
 from typing import Any
 
@@ -19,6 +20,9 @@ from marginpursuit.losses import JointLoss, MarginLoss
 
 FORMAT, VERSION = "marginpursuit linear model", 1
 
+# The links that consist of numbers, by the name of their formula.
+_RECORDS: dict[str, Any] = {"piecewise_linear": FittedLink, "logistic": LabelLinks}
+
 
 def content_of(model: LinearModel) -> dict[str, Any]:
     """Return a model as numbers, text, lists and dicts."""
@@ -36,25 +40,22 @@ def content_of(model: LinearModel) -> dict[str, Any]:
 
 
 def _link_content(link: Link) -> dict[str, Any]:
-    if isinstance(link, FittedLink):
-        return {
-            "kind": "piecewise_linear",
-            "margin": link.margin,
-            "slopes": link.slopes.tolist(),
-            "threshold": link.threshold,
-        }
-    if isinstance(link, LabelLinks):
-        return {
-            "kind": "logistic",
-            "slopes": link.slopes.tolist(),
-            "thresholds": link.thresholds.tolist(),
-            "offset": link.offset,
-        }
+    for kind, record in _RECORDS.items():
+        if isinstance(link, record):
+            values = {name: getattr(link, name) for name in _fields(record)}
+            return {"kind": kind} | {
+                name: value.tolist() if isinstance(value, np.ndarray) else value
+                for name, value in values.items()
+            }
     assert isinstance(link, ExactLink | ExactLabelLink), type(link)
     if isinstance(link.loss, JointLoss):
         content = {"kind": "exact_joint", "temperature": link.loss.temperature}
         return content | _loss_content(link.loss.loss)
     return {"kind": "exact"} | _loss_content(link.loss)
+
+
+def _fields(record: Any) -> list[str]:
+    return [field.name for field in fields(record)]
 
 
 def _loss_content(loss: MarginLoss) -> dict[str, Any]:
@@ -101,21 +102,22 @@ def _classifier(content: dict[str, Any]) -> MarginPursuitClassifier:
 def _set_link(model: MarginPursuitClassifier, link: dict[str, Any]) -> None:
     """Set the parameters and attributes that `predict_proba` reads."""
     kind = link["kind"]
-    if kind == "piecewise_linear":
-        margin, slopes = float(link["margin"]), np.array(link["slopes"], dtype=np.float64)
-        model.link_ = FittedLink(margin, slopes, float(link["threshold"]))
-        model.set_params(margin=margin, scale=margin, probability="held_out")
-    elif kind == "logistic":
-        slopes, thresholds = (
-            np.array(link[key], dtype=np.float64) for key in ("slopes", "thresholds")
+    if kind in _RECORDS:
+        record = _RECORDS[kind]
+        values = {name: link[name] for name in _fields(record)}
+        model.link_ = record(
+            **{
+                name: np.array(value, dtype=np.float64) if isinstance(value, list) else float(value)
+                for name, value in values.items()
+            }
         )
-        model.link_ = LabelLinks(slopes, thresholds, float(link["offset"]))
-        model.set_params(probability="held_out")
+        margin = getattr(model.link_, "margin", 1.0)
+        model.set_params(margin=margin, scale=margin, probability="held_out")
     elif kind in ("exact", "exact_joint"):
         names = ("rho", "margin", "scale")
         model.set_params(probability="exact", **{name: link[name] for name in names})
         model.multi_class_ = "joint" if kind == "exact_joint" else "ovr"
     else:
-        kinds = ["piecewise_linear", "logistic", "exact", "exact_joint"]
+        kinds = [*_RECORDS, "exact", "exact_joint"]
         raise ValueError(f"its link has the kind {short(kind)}; expected one of {kinds}")
     model.scale_ = float(model.scale)
