@@ -220,7 +220,7 @@ def test_errors_name_what_is_expected():
     labels, _ = run(model, X, {**MATRIX, "nocl": True})
     assert_array_equal(classes[labels], model.predict(X))
     kernel = MarginPursuitClassifier(kernel="rbf").fit(X, Y)
-    with pytest.raises(ValueError, match="MarginPursuitClassifier with kernel=.rbf., which has"):
+    with pytest.raises(ValueError, match="MarginPursuitClassifier with kernel='rbf', which has"):
         run(kernel, X)
     with pytest.raises(ValueError, match="expected one matrix of 4 columns"):
         run(MarginPursuitClassifier().fit(X, Y), X[:, :3])
