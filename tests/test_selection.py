@@ -20,6 +20,7 @@ from searches import (
 )
 from sklearn import config_context
 from sklearn.base import clone
+from sklearn.datasets import load_iris
 from sklearn.metrics import make_scorer, roc_auc_score
 from sklearn.model_selection import (
     GroupKFold,
@@ -348,3 +349,18 @@ def test_units_whose_squares_overflow_or_underflow(unit):
 )
 def test_scikit_learn_check(estimator, check):
     check(estimator)
+
+
+def test_weights_are_repeated_rows_where_folds_keep_copies_together():
+    X, y = load_iris(return_X_y=True)
+    weights = np.random.default_rng(0).integers(0, 4, len(y))
+    rows = np.repeat(np.arange(len(y)), weights)
+    folds = list(StratifiedKFold(3).split(X, y))
+    repeated = [tuple(np.flatnonzero(np.isin(rows, part)) for part in fold) for fold in folds]
+    small = {"scales": (0.3, 1.0), "overconfidences": (0.0,)}
+    weighted = MarginPursuitClassifierCV(cv=folds, **small).fit(X, y, weights)
+    copies = MarginPursuitClassifierCV(cv=repeated, **small).fit(X[rows], y[rows])
+    assert_allclose(list(weighted.best_params_.values()), list(copies.best_params_.values()))
+    scores = (model.cv_results_["mean_test_score"] for model in (weighted, copies))
+    assert_allclose(*scores, rtol=1e-12)
+    assert_allclose(weighted.coef_, copies.coef_, rtol=1e-6)

@@ -66,7 +66,7 @@ class CatoniRiskClassifier(RobustRiskClassifier):
         rows, and a monotone link to the scores that they give the other half, as in
         :class:`MarginPursuitClassifier`; the fit then takes about twice as long. None: there is no
         `predict_proba`. No exact link is offered: the minimiser of this objective over all
-        functions does not determine P(y | x).
+        functions does not determine P(y | x) (docs/methods.md).
     n_threads : int or None, default=None
         The number of threads; by default one for each processor. Results do not depend on it.
     verbose : int, default=0

@@ -319,7 +319,9 @@ class MarginPursuitClassifierCV(ProbabilityMixin, KernelExpansion, CrossValidate
             Class of each sample, or an indicator matrix of 0 and 1, dense or sparse.
         sample_weight : array-like of shape (n_samples,), optional
             Weights >= 0, in the fits and, if the scorer accepts weights, in the scores. With
-            metadata routing, the scorer requests them.
+            metadata routing, the scorer requests them. In the fits a weight of 2 equals two copies
+            of the row. In the search it does not if `cv` is a number: a row is in one fold, while
+            its copies may be in several. Pass folds that keep copies together for equal results.
         **params : dict
             `groups` for the splitter; with metadata routing, what splitter and scorer request.
 
