@@ -12,11 +12,34 @@ from threadpoolctl import ThreadpoolController
 
 _Result = TypeVar("_Result")
 
-_this_thread = local()
+_this_thread = local()  # `stop` is that of the pool of a worker
+
+
+class _StoppedError(BaseException):
+    """Ends a worker whose pool is stopped; no caller waits for its result."""
+
+
+class _Stop:
+    """Whether the workers of a pool are to end before their next item."""
+
+    __slots__ = ("is_set",)
+
+    def __init__(self) -> None:
+        self.is_set = False
+
+    def map(self, function: Callable[..., _Result], *items: Sequence[Any]) -> Iterator[_Result]:
+        """Apply a function to items, one after the other, until the pool is stopped."""
+        for arguments in zip(*items, strict=True):
+            if self.is_set:
+                raise _StoppedError
+            yield function(*arguments)
 
 
 class Threads:
     """A pool of worker threads, started on first use and stopped at the end of a `with` block.
+
+    Where an exception ends the block, as an interrupt does, each worker stops before the next item
+    of a `map`, its own or one that it runs itself.
 
     Parameters
     ----------
@@ -34,12 +57,14 @@ class Threads:
     def __init__(self, n: int = 1) -> None:
         self.n = n
         self._pool: ThreadPoolExecutor | None = None
+        self._stop = _Stop()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         if self._pool is not None:
+            self._stop.is_set = True
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
 
@@ -55,11 +80,15 @@ class Threads:
         Items are dealt out to the threads in turn. With `dynamic` each goes to the next free
         thread, for items of different cost; that takes about 15 µs for each.
         """
-        if self.n == 1 or len(items[0]) < 2 or getattr(_this_thread, "is_worker", False):
+        own_stop: _Stop | None = getattr(_this_thread, "stop", None)
+        if own_stop is not None:
+            return own_stop.map(function, *items)
+        if self.n == 1 or len(items[0]) < 2:
             return map(function, *items)
         if self._pool is None:
+            self._stop = _Stop()
             self._pool = ThreadPoolExecutor(
-                self.n, initializer=setattr, initargs=(_this_thread, "is_worker", True)
+                self.n, initializer=setattr, initargs=(_this_thread, "stop", self._stop)
             )
         if dynamic:
             return self._pool.map(function, *items)
@@ -68,10 +97,17 @@ class Threads:
         futures = []
         for k in range(n):
             own = map(itemgetter(slice(k, None, n)), items)
-            futures.append(self._pool.submit(list, map(function, *own)))
+            futures.append(self._pool.submit(list, self._stop.map(function, *own)))
         for k, future in enumerate(futures):
             results[k::n] = future.result()
         return iter(results)
+
+
+def check_stopped() -> None:
+    """End a worker whose pool is stopped: for long loops in workers that call no `map`."""
+    stop: _Stop | None = getattr(_this_thread, "stop", None)
+    if stop is not None and stop.is_set:
+        raise _StoppedError
 
 
 def usable_threads(n_threads: int | None) -> int:

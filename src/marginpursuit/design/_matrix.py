@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from marginpursuit import _kernels
-from marginpursuit._threads import Threads, single_threaded_blas
+from marginpursuit._threads import Threads, check_stopped, single_threaded_blas
 from marginpursuit._validation import FloatArray
 from marginpursuit.design._base import Design, Standardisation
 
@@ -133,6 +133,7 @@ class MatrixDesign(Design):
             step = min(step, max(min_rows, policy.chunk_elements // max(1, self.n_columns)))
         dtype = self.product_type if n_tasks > 1 else np.float64
         for start in range(first, last, step):
+            check_stopped()
             span = slice(start, min(start + step, last))
             is_all = span.stop - span.start == self.n_rows
             rows = self.matrix if is_all else self.matrix[span]
@@ -208,6 +209,7 @@ class MatrixDesign(Design):
             buffer = np.empty((min(step, last - first), n_columns), dtype=self.product_type)
             product = np.empty(total.shape, dtype=self.product_type)
             for start in range(first, last, step):
+                check_stopped()
                 span: Any = slice(start, min(start + step, last))
                 chunk = buffer[: span.stop - start]
                 span = span if used is None else used[span]
@@ -327,6 +329,7 @@ class MatrixDesign(Design):
         def add(first: int, last: int, total: FloatArray) -> None:
             step = max(self.policy.min_product_rows, self.policy.chunk_elements // self.n_rows)
             for start in range(first, last, step):
+                check_stopped()
                 span = slice(start, min(start + step, last))
                 chunk = (self.matrix[:, span] - mean[span]) * factors[span]
                 total += chunk @ chunk.T

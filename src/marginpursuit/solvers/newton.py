@@ -205,13 +205,12 @@ def _kernel_tasks(
 
 def _run(problem: Problem, tasks: NewtonTasks, points: FloatArray) -> FloatArray:
     """Run the kernel for all tasks, in threads where there is enough work; returns its results."""
-    rows, threads = problem.prepared.rows, problem.prepared.design.threads
-    results = np.zeros((len(points), 4))
-    n_products = len(points) * points.shape[1] ** 2 * len(rows)
-    if threads.n == 1 or n_products < problem.policy.min_newton_thread_products:
-        _kernels.newton(rows, tasks, points, results, 0, len(points))
-        return results
-    n_chunks = min(len(points), 4 * threads.n)
+    rows, threads, policy = problem.prepared.rows, problem.prepared.design.threads, problem.policy
+    results, task_products = np.zeros((len(points), 4)), points.shape[1] ** 2 * len(rows)
+    n_chunks = -(-len(points) * task_products // policy.newton_call_products)
+    if len(points) * task_products >= policy.min_newton_thread_products:
+        n_chunks = max(n_chunks, 4 * threads.n)
+    n_chunks = max(1, min(n_chunks, len(points)))
     edges = np.linspace(0, len(points), n_chunks + 1).astype(int).tolist()
 
     def run(first: int, last: int) -> None:

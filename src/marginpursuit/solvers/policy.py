@@ -52,6 +52,9 @@ class Policy:
     #: of a Hessian, summed over the tasks, from which these are divided among threads.
     certain_decrement: float = 1e-4
     min_newton_thread_products: int = 1 << 22
+    #: Products of an iteration of all tasks in one call of the kernel, which no signal interrupts:
+    #: about 0.1 s.
+    newton_call_products: int = 1 << 26
     #: Rows from which folds of sparse wide data are fitted by dual passes: 2,500 rows of 5 classes
     #: of news20 take 21 s by dual passes and 180 s with the n_rows × n_rows matrix of each fold.
     min_dual_rows: int = 1025
