@@ -1,9 +1,5 @@
 """LDM and ODM: each solver against the articles, against other libraries and against the others."""
 
-import signal
-import subprocess
-import sys
-import time
 import tracemalloc
 
 import numpy as np
@@ -405,43 +401,3 @@ def test_folds_of_a_precomputed_kernel_are_cut_both_ways():
     X, y = normal()
     found = cross_val_score(LDMClassifier(kernel="precomputed"), X @ X.T, y)
     assert_allclose(found, cross_val_score(LDMClassifier(), X, y))
-
-
-INTERRUPTED = """
-import signal
-import numpy as np
-from marginpursuit import {name}
-
-rng = np.random.default_rng(0)
-X = rng.normal(size=({n}, 20))
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it
-print("begun", flush=True)
-try:
-    y = X[:, 0] + rng.normal(size=len(X)) > 0
-    {name}({options}, tol=1e-15, max_iter=10**7, verbose=1).fit(X, y)
-except KeyboardInterrupt:
-    print("interrupted", flush=True)
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no SIGINT for a single process on Windows")
-@pytest.mark.parametrize(
-    ("name", "n", "options"),
-    [("LDMClassifier", 2500, "kernel='rbf'"), ("ODMClassifier", 200_000, "solver='dual'")],
-)
-def test_an_interrupt_ends_a_fit_at_once(name, n, options):
-    code = INTERRUPTED.format(name=name, n=n, options=options)
-    for _ in range(3):  # a busy machine may delay one
-        with subprocess.Popen(
-            [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
-        ) as process:
-            process.stdout.readline()
-            time.sleep(0.5)
-            start = time.monotonic()
-            process.send_signal(signal.SIGINT)
-            last = process.communicate(timeout=60)[0].splitlines()[-1]
-            wait = time.monotonic() - start
-        assert last == "interrupted"
-        if wait < 2.0:
-            break
-    assert wait < 2.0  # a second, and what a busy machine adds

@@ -13,8 +13,9 @@ import pytest
 
 FITS = {
     "one_against_rest": "MarginPursuitClassifier(multi_class='ovr').fit(*classes(60_000, 500))",
-    "joint": "MarginPursuitClassifier().fit(*classes(60_000, 500))",
-    "ldm": "LDMClassifier().fit(*text(100_000))",
+    "ldm": "LDMClassifier().fit(*text(5_000))",
+    "ldm_kernel": "LDMClassifier(kernel='rbf', **long).fit(*dense(2_500, 20))",
+    "odm": "ODMClassifier(solver='dual', **long).fit(*dense(100_000, 20))",
     "dual": "MarginPursuitClassifier(alpha=1e-9, solver='dual').fit(*text(100_000))",
     "search": "MarginPursuitClassifierCV().fit(*classes(100_000, 2))",
     "wide": "MarginPursuitClassifier(solver='gram').fit(*dense(2_000, 16_000))",
@@ -26,9 +27,12 @@ import sys, threading, time, warnings
 import numpy as np
 from scipy import sparse
 from threadpoolctl import threadpool_info
-from marginpursuit import LDMClassifier, MarginPursuitClassifier, MarginPursuitClassifierCV
+from marginpursuit import (
+    LDMClassifier, MarginPursuitClassifier, MarginPursuitClassifierCV, ODMClassifier
+)
 
 rng = np.random.default_rng(0)
+long = {"tol": 1e-15, "max_iter": 10**7}
 
 
 def dense(n_rows, n_columns):

@@ -323,8 +323,13 @@ class MatrixDesign(Design):
             scaled = self.matrix.astype(np.float64).multiply(factors).tocsr()
             cross = scaled @ (mean * factors)
             offset = float(np.sum((mean * factors) ** 2))
-            products = (scaled @ scaled.T).toarray()
-            return np.asarray(products - cross - cross[:, np.newaxis] + offset)
+            products, columns = np.empty((self.n_rows, self.n_rows)), scaled.T.tocsr()
+            step = max(1, self.policy.product_scores // self.n_rows)
+            for start in range(0, self.n_rows, step):
+                span = slice(start, start + step)
+                own = (scaled[span] @ columns).toarray()
+                products[span] = own - cross - cross[span, np.newaxis] + offset
+            return products
 
         def add(first: int, last: int, total: FloatArray) -> None:
             step = max(self.policy.min_product_rows, self.policy.chunk_elements // self.n_rows)
