@@ -45,6 +45,40 @@ def test_label_issues_by_hand():
     assert frame.columns.tolist() == names
 
 
+def test_labels_of_overlapping_classes_are_no_issues():
+    """Labels are drawn from the probabilities: none is wrong."""
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.1, 0.9, 4000)
+    labels = (rng.random(4000) < p).astype(int)
+    proba = np.column_stack([1 - p, p])
+    assert label_issues(labels, proba, [0, 1], max_ratio=1.0).is_label_issue.mean() > 0.15
+    assert label_issues(labels, proba, [0, 1]).is_label_issue.mean() < 0.07
+
+
+def test_twenty_per_cent_of_flipped_labels_are_flagged():
+    rng = np.random.default_rng(0)
+    true = rng.integers(0, 2, 2000)
+    is_wrong = rng.random(2000) < 0.2
+    labels = np.where(is_wrong, 1 - true, true)
+    proba = np.where(true[:, np.newaxis] == [0, 1], 0.8, 0.2)
+    proba += rng.uniform(-0.02, 0.02, 2000)[:, np.newaxis] * [1, -1]
+    found = label_issues(labels, proba, [0, 1])
+    assert found.is_label_issue[is_wrong].mean() > 0.45  # half of the rows are below the mean
+    assert not found.is_label_issue[~is_wrong].any()
+
+
+def test_quality_is_that_of_the_fit_where_it_is_given():
+    labels, proba = np.array(["a", "b"]), np.array([[0.9, 0.1], [0.2, 0.8]])
+    fitted = np.array([[0.3, 0.7], [0.4, 0.6]])
+    found = label_issues(labels, proba, ["a", "b"], fitted_proba=fitted)
+    assert found.label_quality.tolist() == [0.3, 0.6]
+    assert found.predicted_label.tolist() == ["a", "b"]
+    with pytest.raises(ValueError, match="fitted_proba must have a row"):
+        label_issues(labels, proba, ["a", "b"], fitted_proba=fitted[:1])
+    with pytest.raises(ValueError, match="max_ratio"):
+        label_issues(labels, proba, ["a", "b"], max_ratio=2.0)
+
+
 def test_label_issues_refuses_what_does_not_match():
     with pytest.raises(ValueError, match=r"a column for each of 2 classes; got shape \(1, 3\)"):
         label_issues(["a"], [[0.1, 0.2, 0.7]], ["a", "b"])
