@@ -61,6 +61,7 @@ def test_results_list_the_candidates_of_all_steps():
         gamma_components=40,
         search_components=100,
         max_final_candidates=2,
+        min_rows_per_landmark=1,
     )
     results = model.fit(X, y).cv_results_
     gammas, sizes = np.asarray(results["param_gamma"]), results["n_components"]

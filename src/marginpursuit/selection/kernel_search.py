@@ -6,6 +6,8 @@ the same γ share. The search has three steps, and the refit has `n_components` 
 1. every γ of the grid, with few landmarks, every other penalty and one scale;
 2. at the best γ all candidates, with few landmarks;
 3. the best of these, with more landmarks.
+
+The fits of the first two steps have a looser tolerance.
 """
 
 from collections.abc import Callable
@@ -22,8 +24,8 @@ from marginpursuit.selection.candidates import Candidate
 from marginpursuit.selection.policy import SelectionPolicy
 from marginpursuit.selection.search import SearchResult
 
-#: Evaluates candidates on data with kernel features as matrix.
-Evaluate = Callable[[TrainingData, list[Candidate]], SearchResult]
+#: Evaluates candidates on data with kernel features as matrix; the keyword is `is_last`.
+Evaluate = Callable[..., SearchResult]
 
 Params = dict[str, Any]
 
@@ -64,20 +66,25 @@ class KernelSearch:
             is_kept = np.isin(np.arange(len(params)), order[: self.policy.max_final_candidates])
             steps.append(_rows(step, np.flatnonzero(~is_kept)))
             params = [params[k] for k in np.flatnonzero(is_kept)]
-        return _joined([*steps, self._step(params, more)])
+        return _joined([*steps, self._step(params, more, is_last=True)])
 
     def _sizes(self) -> tuple[int, int]:
         """Return the landmarks of the first steps and of the last."""
-        limit = self.model.n_components or self.data.matrix.shape[0]
-        return min(self.policy.gamma_components, limit), min(self.policy.search_components, limit)
+        policy, n_rows = self.policy, int(self.data.matrix.shape[0])
+        few, limit = policy.gamma_components, self.model.n_components or n_rows
+        more = max(few, min(policy.search_components, n_rows // policy.min_rows_per_landmark))
+        return min(few, limit), min(more, limit)
 
-    def _step(self, params: list[Params], n_components: int) -> KernelResult:
+    def _step(
+        self, params: list[Params], n_components: int, *, is_last: bool = False
+    ) -> KernelResult:
         """Evaluate candidates with the same γ."""
         model = replace_parameters(self.model, params[0].get("gamma"), n_components)
         mapped, _ = model._mapped(self.data)
         candidates = [Candidate(*(float(p[name]) for name in Candidate._fields)) for p in params]
         sizes = np.full(len(params), n_components, dtype=np.intp)
-        return KernelResult(params, self.evaluate(mapped, candidates), sizes)
+        result = self.evaluate(mapped, candidates, is_last=is_last)
+        return KernelResult(params, result, sizes)
 
 
 def replace_parameters(

@@ -387,8 +387,11 @@ class MarginPursuitClassifierCV(ProbabilityMixin, KernelExpansion, CrossValidate
             default = default_gammas(data, self.kernel, self._policy)
             gammas = default if self.gammas is None else list(self.gammas)
 
-        def evaluate(mapped: TrainingData, candidates: list[Candidate]) -> SearchResult:
-            return self._search(mapped, folds, to_scorer, candidates).run(candidates)
+        def evaluate(
+            mapped: TrainingData, candidates: list[Candidate], *, is_last: bool
+        ) -> SearchResult:
+            tol = self.tol if is_last else max(self.tol, self._policy.first_tol)
+            return self._search(mapped, folds, to_scorer, candidates, tol).run(candidates)
 
         grid, _ = self._grid(data)
         with np.errstate(all="ignore"):
@@ -428,6 +431,7 @@ class MarginPursuitClassifierCV(ProbabilityMixin, KernelExpansion, CrossValidate
         folds: list[Fold],
         to_scorer: dict[str, Any],
         candidates: list[Candidate],
+        tol: float | None = None,
     ) -> Search:
         policy, unit = self._policy, self.alpha_unit_
         if data.rows is not None and unit == "row":
@@ -453,7 +457,7 @@ class MarginPursuitClassifierCV(ProbabilityMixin, KernelExpansion, CrossValidate
         is_joint = fits_jointly(self.multi_class, data.matrix, data.labels, fits, policy)
         options = SearchOptions(
             replace(fits, is_joint=is_joint),
-            Stopping(self.max_iter, self.tol),
+            Stopping(self.max_iter, self.tol if tol is None else tol),
             self.successive_halving,
             self.rule,
             self.link,
