@@ -226,7 +226,7 @@ ALWAYS_INLINE void apply_loss(loss_state_t *state, const sweep_t *s, ptrdiff_t f
 }
 
 /* The second derivative at a residual, for margins below the level. */
-static double curvature_at(const loss_t *loss, double residual)
+ALWAYS_INLINE double curvature_at(const loss_t *loss, double residual)
 {
     const double ratio = fabs(residual) / loss->scale;
     double factor;
@@ -242,7 +242,8 @@ static double curvature_at(const loss_t *loss, double residual)
 }
 
 /* Writes margins and curvatures of the rows [first, first + n), where wanted, from their scores. */
-static inline void write_rows(const sweep_t *s, ptrdiff_t first, ptrdiff_t n, const double *scores)
+ALWAYS_INLINE void write_rows_inline(const sweep_t *s, ptrdiff_t first, ptrdiff_t n,
+                                     const double *scores)
 {
     for (ptrdiff_t i = 0; i < n; i++) {
         const double margin = s->sign[first + i] * (scores[i] + s->intercept);
@@ -253,6 +254,11 @@ static inline void write_rows(const sweep_t *s, ptrdiff_t first, ptrdiff_t n, co
             s->curvature[first + i] =
                 s->weight[first + i] * above * curvature_at(&s->loss, residual);
     }
+}
+
+OUT_OF_LINE void write_rows(const sweep_t *s, ptrdiff_t first, ptrdiff_t n, const double *scores)
+{
+    write_rows_inline(s, first, n, scores);
 }
 
 ALWAYS_INLINE int wants_rows(const sweep_t *s) { return s->margins || s->curvature; }

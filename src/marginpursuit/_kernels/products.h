@@ -153,94 +153,6 @@ static void NAMED(rows_adjoint)(const matrix_t *m, ptrdiff_t first, ptrdiff_t n,
     NAMED(add)(count, row, f, m->n_columns, sum);
 }
 
-/* Short dense rows, of n <= SHORT vectors, with Catoni's loss: the gradient stays in registers. */
-
-/* A row as vectors; the last ends where the row ends and is 0 where it overlaps the one before. */
-ALWAYS_INLINE void NAMED(load_row)(const int n, const T *x, ptrdiff_t length, vec *row)
-{
-    UNROLL
-    for (int c = 0; c < n - 1; c++) row[c] = LOAD_VECTOR(x + c * LANES);
-    row[n - 1] = keep_last(LOAD_VECTOR(x + length - LANES), length - (n - 1) * LANES);
-}
-
-/* Each row stays in registers from its score to its addition. Memory is read at full speed; the
- * losses of successive rows are evaluated one after the other. */
-ALWAYS_INLINE void NAMED(sweep_by_row)(const int n, const matrix_t *m, ptrdiff_t first,
-                                       ptrdiff_t last, const sweep_t *s, const double *w,
-                                       loss_state_t *state, vec *gradient)
-{
-    const T *x = (const T *)m->data + first * m->stride;
-    for (ptrdiff_t i = first; i < last; i++, x += m->stride) {
-        vec row[SHORT];
-        NAMED(load_row)(n, x, m->n_columns, row);
-        const double score = lane_sum(short_dot(n, row, w));
-        if (wants_rows(s)) write_rows(s, i, 1, &score);
-        const vec sign = splat(s->sign[i]), weight = splat(s->weight[i]);
-        const vec slope = derivative_of(1, state, splat(score), sign, weight, &state->singles);
-        short_add(n, row, slope, gradient);
-    }
-}
-
-/* The loss is taken of GROUP rows at once, and a row is added while the one GROUP rows later is
- * read for its score. For whole groups of rows. */
-ALWAYS_INLINE void NAMED(sweep_by_group)(const int n, const matrix_t *m, ptrdiff_t first,
-                                         ptrdiff_t last, const sweep_t *s, const double *w,
-                                         loss_state_t *state, vec *gradient)
-{
-    const T *x = m->data;
-    ALIGNED double f[GROUP] = {0.0};
-    for (ptrdiff_t i = first; i <= last; i += GROUP) { /* at `last`, only to add */
-        vec part[GROUP], row[SHORT];
-        for (int k = 0; k < GROUP; k++) {
-            if (i < last) {
-                NAMED(load_row)(n, x + (i + k) * m->stride, m->n_columns, row);
-                part[k] = short_dot(n, row, w);
-            }
-            if (f[k] != 0.0) {
-                NAMED(load_row)(n, x + (i + k - GROUP) * m->stride, m->n_columns, row);
-                short_add(n, row, splat(f[k]), gradient);
-            }
-        }
-        if (i == last) break;
-        UNROLL
-        for (int k = 0; k < GROUP; k += LANES) store(f + k, lane_sums(part + k));
-        if (wants_rows(s)) write_rows(s, i, GROUP, f);
-        apply_loss_of(1, state, s, i, GROUP, f);
-    }
-}
-
-ALWAYS_INLINE void NAMED(short_sweep_of)(const int n, const matrix_t *m, ptrdiff_t first,
-                                         ptrdiff_t last, const sweep_t *s, loss_state_t *state,
-                                         double *gradient)
-{
-    const ptrdiff_t end = m->n_columns - LANES;
-    const ptrdiff_t whole = m->n_columns * m->item < LONG_READ ? (last - first) / GROUP * GROUP : 0;
-    ALIGNED double w[SHORT * LANES];
-    vec g[SHORT];
-    UNROLL
-    for (int c = 0; c < n; c++) {
-        store(w + c * LANES, load_f8(s->coef + (c < n - 1 ? c * LANES : end)));
-        g[c] = splat(0.0);
-    }
-    if (whole) NAMED(sweep_by_group)(n, m, first, first + whole, s, w, state, g);
-    NAMED(sweep_by_row)(n, m, first + whole, last, s, w, state, g);
-    UNROLL
-    for (int c = 0; c < n; c++) {
-        double *sum = gradient + (c < n - 1 ? c * LANES : end);
-        store(sum, load_f8(sum) + g[c]);
-    }
-}
-
-static void NAMED(short_sweep)(const matrix_t *m, ptrdiff_t first, ptrdiff_t last,
-                               const sweep_t *s, loss_state_t *state, double *gradient)
-{
-#define VECTORS(n) case n: NAMED(short_sweep_of)(n, m, first, last, s, state, gradient); break;
-    switch ((m->n_columns + LANES - 1) / LANES) {
-        VECTORS(1) VECTORS(2) VECTORS(3) VECTORS(4) VECTORS(5) VECTORS(6) VECTORS(7) VECTORS(8)
-    }
-#undef VECTORS
-}
-
 /* Dense columns (Fortran order). */
 static void NAMED(columns_scores)(const matrix_t *m, ptrdiff_t first, ptrdiff_t n,
                                   const double *coef, double *out)
@@ -508,6 +420,7 @@ static double NAMED(csr_64_square)(const matrix_t *m, ptrdiff_t row)
     return NAMED(csr_square)(1, m, row);
 }
 
+#include "short_rows.h"
 #include "spread.h"
 
 #undef NAME

@@ -3,7 +3,7 @@
  * A sweep (see `sweep`, at the end) processes the rows in tiles: the scores of a tile, then the
  * loss of each row (loss.h), then the adjoint product of the derivatives, for which the tile is still
  * in cache. The products of each layout and element type are in products.h, their vectors in
- * vectors.h. Rows that fit the registers have a sweep of their own in products.h. Stochastic gradient
+ * vectors.h. Rows that fit the registers have a sweep of their own in short_rows.h. Stochastic gradient
  * steps, made of the same products, are in descent.h. Sweeps of several tasks are in tiles.h (dense
  * rows) and task_lanes.h (CSR rows), dual coordinate ascent in dual_pass.h.
  *
@@ -43,10 +43,9 @@ ALWAYS_INLINE ptrdiff_t index_at(int wide, const void *indices, ptrdiff_t k)
 
 ALWAYS_INLINE vec gather(int wide, const double *from, const void *indices, ptrdiff_t k)
 {
-    ALIGNED double lanes[LANES];
-    UNROLL
-    for (int c = 0; c < LANES; c++) lanes[c] = from[index_at(wide, indices, k + c)];
-    return load_f8(lanes);
+#define FROM(c) from[index_at(wide, indices, k + (c))]
+    return LANES_OF(FROM);
+#undef FROM
 }
 
 ALWAYS_INLINE vec short_dot(const int n, const vec *row, const double *w)
@@ -147,9 +146,9 @@ typedef struct {
                     const double *weights, double *sum);
     void (*norms)(const matrix_t *, ptrdiff_t first, ptrdiff_t n, const double *centre,
                   const double *factors, double *out);
-    /* For dense rows, both in one, where the rows are short. */
-    void (*short_sweep)(const matrix_t *, ptrdiff_t first, ptrdiff_t last, const sweep_t *,
-                        loss_state_t *, double *gradient);
+    /* For dense rows, both in one, where the rows are short; returns the first row not swept. */
+    ptrdiff_t (*short_sweep)(const matrix_t *, ptrdiff_t first, ptrdiff_t last, const sweep_t *,
+                             loss_state_t *, double *gradient);
     void (*sweep_tasks)(const matrix_t *, ptrdiff_t n_rows, task_sweep_t *); /* for CSR rows */
     void (*dual_pass)(const matrix_t *, dual_pass_t *);                      /* likewise; doubles in
                                                                               * dense rows have one
@@ -191,10 +190,8 @@ static void sweep(layout_t layout, int type, const matrix_t *m, ptrdiff_t first,
         coef = memcpy(coef_copy, s->coef, (size_t)d * sizeof *coef);
         gradient = memset(gradient_copy, 0, (size_t)d * sizeof *gradient);
     }
-    if (s->loss.kind == CATONI && products->short_sweep && NARROW <= d && d <= SHORT * LANES) {
-        products->short_sweep(m, first, last, s, &state, gradient);
-        first = last;
-    }
+    if (s->loss.kind == CATONI && products->short_sweep && NARROW <= d && d <= SHORT * LANES)
+        first = products->short_sweep(m, first, last, s, &state, gradient);
     for (ptrdiff_t i = first; i < last; i += tile) {
         const ptrdiff_t n = last - i < tile ? last - i : tile;
         products->scores(m, i, n, coef, f);
@@ -207,6 +204,13 @@ static void sweep(layout_t layout, int type, const matrix_t *m, ptrdiff_t first,
         for (ptrdiff_t j = 0; j < d; j++) s->gradient[j] += gradient[j];
 }
 
+static void add_constant(ptrdiff_t n, double constant, double *out)
+{
+    ptrdiff_t k = 0;
+    for (; k + LANES <= n; k += LANES) store(out + k, load_f8(out + k) + splat(constant));
+    for (; k < n; k++) out[k] += constant;
+}
+
 static void scores(layout_t layout, int type, const matrix_t *m, ptrdiff_t first, ptrdiff_t last,
                    const double *coef, double intercept, double *out)
 {
@@ -215,7 +219,7 @@ static void scores(layout_t layout, int type, const matrix_t *m, ptrdiff_t first
     for (ptrdiff_t i = first; i < last; i += tile) {
         const ptrdiff_t n = last - i < tile ? last - i : tile;
         products->scores(m, i, n, coef, out + i);
-        for (ptrdiff_t k = 0; k < n; k++) out[i + k] += intercept;
+        add_constant(n, intercept, out + i);
     }
 }
 

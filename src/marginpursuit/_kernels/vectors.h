@@ -2,7 +2,7 @@
  * one.
  *
  * Every level offers the same: `vec` of LANES doubles, with C's operators; splat; store; a load
- * for each element type, of any alignment; `lane_sum` of a vector and `lane_sums` of LANES vectors
+ * for each element type, of any alignment; LANES_OF(f), the vector of f(0) to f(LANES - 1); `lane_sum` of a vector and `lane_sums` of LANES vectors
  * at once; `keep_last`, which zeroes all but the last n lanes; and lane by lane `smaller` and
  * `larger` (b where one is NaN), `absolute`, `root`, `with_sign` (a with the sign of b) and
  * `where_negative` (x < 0 ? a : b).
@@ -68,6 +68,7 @@ typedef __m512d vec;
 #define LOAD_256(p) _mm256_loadu_si256((const __m256i *)(p))
 #define WIDEN(words) _mm512_cvtepi32_pd(words)
 
+#define LANES_OF(f) ((vec){f(0), f(1), f(2), f(3), f(4), f(5), f(6), f(7)})
 ALWAYS_INLINE vec splat(double a) { return _mm512_set1_pd(a); }
 ALWAYS_INLINE void store(double *p, vec v) { _mm512_storeu_pd(p, v); }
 ALWAYS_INLINE vec load_f8(const double *p) { return _mm512_loadu_pd(p); }
@@ -127,6 +128,7 @@ ALWAYS_INLINE __m128i low_32(const void *p)
 #define LOAD_128(p) _mm_loadu_si128((const __m128i *)(p))
 #define WIDEN(words) _mm256_cvtepi32_pd(words)
 
+#define LANES_OF(f) ((vec){f(0), f(1), f(2), f(3)})
 ALWAYS_INLINE vec splat(double a) { return _mm256_set1_pd(a); }
 ALWAYS_INLINE void store(double *p, vec v) { _mm256_storeu_pd(p, v); }
 ALWAYS_INLINE vec load_f8(const double *p) { return _mm256_loadu_pd(p); }
@@ -182,6 +184,7 @@ typedef int64_t mask __attribute__((vector_size(16)));
 #define LOAD(name, T, VALUE) \
     ALWAYS_INLINE vec load_##name(const T *p) { return (vec){VALUE(p[0]), VALUE(p[1])}; }
 TYPES(LOAD)
+#define LANES_OF(f) ((vec){f(0), f(1)})
 ALWAYS_INLINE vec splat(double a) { return (vec){a, a}; }
 ALWAYS_INLINE void store(double *p, vec v) { memcpy(p, &v, sizeof v); }
 ALWAYS_INLINE vec keep_last(vec v, ptrdiff_t n) { return n == LANES ? v : (vec){0.0, v[1]}; }
@@ -209,6 +212,7 @@ typedef double vec;
 #define LOAD(name, T, VALUE) \
     ALWAYS_INLINE vec load_##name(const T *p) { return VALUE(*p); }
 TYPES(LOAD)
+#define LANES_OF(f) (f(0))
 ALWAYS_INLINE vec splat(double a) { return a; }
 ALWAYS_INLINE void store(double *p, vec v) { *p = v; }
 ALWAYS_INLINE vec keep_last(vec v, ptrdiff_t n) { return (void)n, v; }
