@@ -256,11 +256,6 @@ ALWAYS_INLINE void write_rows_inline(const sweep_t *s, ptrdiff_t first, ptrdiff_
     }
 }
 
-OUT_OF_LINE void write_rows(const sweep_t *s, ptrdiff_t first, ptrdiff_t n, const double *scores)
-{
-    write_rows_inline(s, first, n, scores);
-}
-
 ALWAYS_INLINE int wants_rows(const sweep_t *s) { return s->margins || s->curvature; }
 
 #endif

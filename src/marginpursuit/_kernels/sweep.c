@@ -48,6 +48,11 @@ ALWAYS_INLINE vec gather(int wide, const double *from, const void *indices, ptrd
 #undef FROM
 }
 
+OUT_OF_LINE void write_rows(const sweep_t *s, ptrdiff_t first, ptrdiff_t n, const double *scores)
+{
+    write_rows_inline(s, first, n, scores);
+}
+
 ALWAYS_INLINE vec short_dot(const int n, const vec *row, const double *w)
 {
     vec even = splat(0.0), odd = splat(0.0);
