@@ -1,0 +1,145 @@
+"""Each compiled function while memory runs out: MemoryError, no crash, and no reference is kept.
+
+The kernels allocate nothing themselves; memory is that of Python objects and of buffers of arrays.
+CPython's own test module lets the n-th allocation fail.
+"""
+
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from kernel_cases import compiled, needs_compiled
+
+from marginpursuit._kernels import Descent
+from marginpursuit.losses import MarginLoss
+
+allocations = pytest.importorskip("_testcapi", reason="CPython was built without its test modules")
+pytestmark = [
+    needs_compiled,
+    pytest.mark.skipif(
+        not hasattr(allocations, "set_nomemory"), reason="no failing allocator in this build"
+    ),
+]
+
+N, D, LANES = 12, 16, 8
+MOST_ALLOCATIONS = 400  # of one call; the largest has 60
+
+
+def arrays():
+    rng = np.random.default_rng(0)
+    return SimpleNamespace(
+        loss=MarginLoss(),
+        X=rng.normal(size=(N, D)),
+        small=rng.normal(size=(N, D)).astype(np.float32),
+        data=rng.normal(size=2 * N),
+        indices=np.tile(np.array([1, 3], np.int32), N),
+        indptr=2 * np.arange(N + 1, dtype=np.int32),
+        sign=np.where(np.arange(N) % 2, 1.0, -1.0),
+        weight=np.full(N, 1.0 / N),
+        coef=np.zeros(D),
+        out=np.zeros(N),
+        codes=np.arange(N) % 2,
+        task=np.zeros(LANES, np.intp),
+        zeros=np.zeros(LANES),
+        ones=np.ones(LANES),
+        losses=np.tile(np.array(MarginLoss().kernel_parameters), (LANES, 1)),
+        draws=np.arange(N),
+    )
+
+
+def newton_tasks(a):
+    return SimpleNamespace(
+        losses=a.losses[:1], weights=a.weight[None], penalty=np.ones((1, D)), tol=a.ones[:1],
+        least=a.ones[:1], temperature=a.ones[:1], codes=a.codes[None], fold=a.task[:1],
+        code=a.task[:1], positive=a.task[:1], n_scores=1, n_columns=D, max_iter=5,
+        has_intercept=False, certain=1.0, is_strict=False,
+    )  # fmt: skip
+
+
+def dense(a):
+    return compiled.DenseRows(a.X)
+
+
+def csr(a):
+    return compiled.CsrRows(a.data, a.indices, a.indptr, D)
+
+
+def sweep(handle, a):
+    return handle(a).sweep(0, N, a.loss, a.sign, a.weight, a.coef, 0.0, np.zeros(D), a.out)
+
+
+def sweep_tasks(a):
+    csr(a).sweep_tasks(
+        a.losses, a.codes, a.weight[:, None], a.task, a.task, a.coef, a.coef, np.zeros((LANES, D)),
+        a.zeros, np.zeros((D, 2, LANES)), np.zeros((LANES, D)), np.zeros(LANES), np.zeros(LANES),
+        0, LANES,
+    )  # fmt: skip
+
+
+def dual_pass(a):
+    csr(a).dual_pass(
+        a.losses, np.arange(N), 0, False, a.codes, a.weight, np.ones(N), 1.0, a.task, a.ones,
+        a.ones, np.zeros((N, LANES)), np.zeros((D, LANES)), np.zeros(LANES), np.zeros((3, LANES)),
+    )  # fmt: skip
+
+
+def sweep_tiles(a):
+    compiled.sweep_tiles(
+        a.small, 0, N, a.losses[:4], a.codes, a.weight[None], a.task[:4], a.task[:4],
+        np.zeros((4, D), np.float32), a.zeros[:4], np.zeros((4, D)), np.zeros(4), np.zeros(4),
+    )  # fmt: skip
+
+
+CALLS = {
+    "dense rows": dense,
+    "sweep of dense rows": lambda a: sweep(dense, a),
+    "sweep of CSR rows": lambda a: sweep(csr, a),
+    "scores": lambda a: dense(a).scores(0, N, a.coef, 0.0, a.out),
+    "adjoint": lambda a: csr(a).adjoint(0, N, a.weight, np.zeros(D)),
+    "squares": lambda a: dense(a).squares(0, N, a.coef, a.weight, np.zeros(D)),
+    "norms": lambda a: dense(a).norms(0, N, a.coef, a.coef, a.out),
+    "row_squares": lambda a: csr(a).row_squares(0, N, a.out),
+    "descend": lambda a: dense(a).descend(
+        Descent(a.loss, a.sign, 0.1, 0.1, np.zeros(D), total=np.zeros(D), batch=2), a.draws
+    ),
+    "sweep_tasks": sweep_tasks,
+    "dual_pass": dual_pass,
+    "sweep_tiles": sweep_tiles,
+    "newton": lambda a: compiled.newton(
+        a.X, newton_tasks(a), np.zeros((1, D)), np.zeros((1, 4)), 0, 1
+    ),
+    "csr_gram": lambda a: compiled.csr_gram(
+        a.data, a.indices, a.indptr, a.weight, 0, N, np.zeros((D, D))
+    ),
+    "joint_losses": lambda a: compiled.joint_losses(
+        0, a.losses[:1], 1.0, a.codes, a.weight, a.zeros[:2], np.zeros((2, N)), np.zeros(2)
+    ),
+    "task_losses": lambda a: compiled.task_losses(
+        0, a.losses[:2], a.codes, a.weight[None], a.task[:2], a.task[:2], a.zeros[:2],
+        np.zeros((2, N)), np.zeros(2), np.zeros(2), 0, 2,
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_memory_runs_out_at_any_allocation(name):
+    call, a = CALLS[name], arrays()
+    call(a)
+    before = {key: sys.getrefcount(value) for key, value in vars(a).items()}
+    n_failed = n_succeeded = 0
+    for n in range(MOST_ALLOCATIONS):
+        allocations.set_nomemory(n, n + 1)
+        try:
+            call(a)
+            n_succeeded += 1
+        except MemoryError:
+            n_failed, n_succeeded = n_failed + 1, 0
+        finally:
+            allocations.remove_mem_hooks()
+        if n_succeeded == 20:  # all allocations of the call come before the one that fails
+            break
+    assert n_succeeded == 20
+    assert n_failed > 0
+    assert {key: sys.getrefcount(value) for key, value in vars(a).items()} == before
+    call(a)
