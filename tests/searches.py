@@ -2,6 +2,7 @@
 
 import numpy as np
 from scipy import sparse
+from sklearn import config_context
 from sklearn.datasets import load_breast_cancer, make_classification
 from sklearn.model_selection import GridSearchCV
 
@@ -59,11 +60,12 @@ def with_policy(model, *, solvers=None, **changes):
 
 
 def grid_search(X, y, *, unit, cv, scoring=None, sample_weight=None, groups=None, **options):
-    """Search the same grid with scikit-learn."""
+    """Search the same grid with scikit-learn; sample weights count in fits and in scores."""
+    model = MarginPursuitClassifier.as_published(
+        **{"alpha_unit": unit, "multi_class": "auto", "tol": 1e-9} | options
+    )
     found = GridSearchCV(
-        MarginPursuitClassifier.as_published(
-            **{"alpha_unit": unit, "multi_class": "auto", "tol": 1e-9} | options
-        ),
+        model,
         {
             "alpha": GRID["alphas"],
             "overconfidence": GRID["overconfidences"],
@@ -72,8 +74,12 @@ def grid_search(X, y, *, unit, cv, scoring=None, sample_weight=None, groups=None
         cv=cv,
         scoring=scoring,
     )
-    weights = {} if sample_weight is None else {"sample_weight": sample_weight}
-    return found.fit(X, y, groups=groups, **weights)
+    if sample_weight is None:
+        return found.fit(X, y, groups=groups)
+    # Without metadata routing, scikit-learn 1.6 passes the weights to fits only.
+    with config_context(enable_metadata_routing=True):
+        model.set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
+        return found.fit(X, y, sample_weight=sample_weight)
 
 
 def training_data(X, y, sample_weight=None):
