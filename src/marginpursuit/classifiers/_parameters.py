@@ -18,7 +18,8 @@ of a row at distance r from the centre is therefore multiplied by
 where :math:`\tilde r` is the median of the positive distances and κ the bound: no gradient exceeds
 that of a row at κ times the median distance. Then the weights of each class are rescaled to their
 former total. Without this a class with a larger spread would lose weight, and the intercept would
-shift.
+shift. Where rows are 30 times as far away or more, the variances in the unit of the penalty are
+those of weights that decrease with 1/r²: otherwise these rows would set the unit of every column.
 
 **Scale.** A rule maps the margins of a fit at scale s to a new scale. `ScaleIteration` finds a
 scale that the rule returns unchanged, by a fit at each trial scale.
@@ -196,7 +197,7 @@ def convergence_message(
 
 
 def bounded_weights(
-    design: Design, data: TrainingData, bound: float, *, centred: bool
+    design: Design, data: TrainingData, bound: float, *, centred: bool, max_repetitions: int = 10
 ) -> FloatArray:
     """Return weights with bounded leverage, as a NumPy array that sums to one.
 
@@ -204,7 +205,38 @@ def bounded_weights(
     few non-zeros would give their rows a large norm.
     """
     distances = row_distances(design, data, centred=centred)
-    return within_limit(data, distances, bound * median_distance(distances, data))
+    weights = within_limit(data, distances, bound * median_distance(distances, data))
+    # Rows far away also shift the mean and the deviations by which distances are measured. Each
+    # repetition, with weights that they hardly change, measures more of their distance.
+    for _ in range(0 if design.is_sparse else max_repetitions):
+        spread = spread_weights(to_numpy(data.weights), weights, bound)
+        if spread is None:
+            break
+        nearer = design.standardisation(design.place(spread), centred=centred)
+        distances = row_distances(design, data, centred=centred, standardisation=nearer)
+        limit = bound * median_distance(distances, data)
+        before, weights = weights, within_limit(data, distances, limit)
+        if np.allclose(weights, before, rtol=1e-2, atol=0.0):
+            break
+    return weights
+
+
+def spread_weights(
+    before: FloatArray, bounded: FloatArray, bound: float, min_distance: float = 30.0
+) -> FloatArray | None:
+    """Return weights for the variances of columns that rows far away do not determine, or None.
+
+    A bounded weight decreases with 1/r in the distance r of a row, so that its part of a variance
+    increases with r. Multiplied by the ratio of the weights it is bounded. None unless a row is
+    about `min_distance` times as far as the median and the bound: nearer rows change a variance by
+    a small factor.
+    """
+    is_used = before > 0
+    ratios = np.divide(bounded, before, out=np.zeros_like(bounded), where=is_used)
+    if not np.any(is_used) or min_distance * ratios[is_used].min() > min(1.0, bound) * ratios.max():
+        return None
+    spread = bounded * ratios
+    return np.asarray(spread / spread.sum())
 
 
 def row_distances(

@@ -106,6 +106,8 @@ class Request:
     is_search: bool = False  # whether many candidates are fitted to folds
     #: Where few digits suffice, an order in which the rows may be copied in float32.
     order: NDArray[np.intp] | None = None
+    #: Weights of the variances in the unit of the penalty, (n_rows,); None: those of the folds.
+    spread_weights: Any = None
     policy: Policy = field(default_factory=Policy)
 
     #: Why a solver without joint tasks refuses them.
@@ -358,10 +360,11 @@ def penalty_unit(
 def request_unit(request: Request, standardisation: Standardisation) -> FloatArray:
     """Return the unit of each fold and column of a request, for this standardisation."""
     variance = standardisation.varies[np.newaxis].astype(np.float64)
-    if request.has_folds:
-        variance = request.design.fold_variances(
-            request.weights, standardisation, centred=request.fit_intercept
-        )
+    if request.has_folds or request.spread_weights is not None:
+        is_given = request.spread_weights is not None
+        weights = request.spread_weights[np.newaxis, :] if is_given else request.weights
+        centred = request.fit_intercept
+        variance = request.design.fold_variances(weights, standardisation, centred=centred)
     median = median_square(request) if request.unit == "row" else 1.0
     inverse_deviation = standardisation.inverse_deviation
     return penalty_unit(request.unit, inverse_deviation, variance, median)

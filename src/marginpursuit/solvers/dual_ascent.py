@@ -228,20 +228,25 @@ def _solution(passes: _Passes, results: list[_GroupResult]) -> Solution:
 
 
 def _prepared_dense(request: Request) -> Prepared:
-    """Copy and standardise dense rows."""
+    """Copy dense rows, centred and scaled such that all coefficients have the same penalty."""
     design, (weights, _) = request.design, mean_weights(request)
     assert isinstance(design, MemoryDesign)
     standardisation = design.standardisation(weights, centred=request.fit_intercept)
-    unit = request_unit(request, standardisation)
-    rows = design.scaled_rows(standardisation.mean, standardisation.inverse_deviation)
-    copy, centred = design.with_matrix(np.ascontiguousarray(rows)), request.fit_intercept
+    unit = request_unit(request, standardisation)[0]
+    is_free = (unit > 0) & np.isfinite(unit)
+    largest = float(np.max(unit, where=is_free, initial=0.0)) or 1.0
+    inverse = np.divide(largest, unit, out=np.zeros_like(unit), where=is_free)
+    factors = np.sqrt(inverse) * standardisation.inverse_deviation
+    scaling = Standardisation(standardisation.mean, factors)
+    rows = np.ascontiguousarray(design.scaled_rows(scaling.mean, scaling.inverse_deviation))
+    copy, centred = design.with_matrix(rows), request.fit_intercept
     return Prepared(
         copy,
         Standardisation.identity(design.n_columns),
         centred,
-        np.broadcast_to(unit.max(), unit.shape),  # constant columns are zero in the copy
-        CentredDiagonalPreconditioner(copy, weights, 1.0, float(unit.max()), centred),
-        standardisation,
+        np.full((1, design.n_columns), largest),  # other columns are zero in the copy
+        CentredDiagonalPreconditioner(copy, weights, 1.0, largest, centred),
+        scaling,
     )
 
 
