@@ -335,7 +335,7 @@ def test_reproduce(run):
         (
             ["compare", "bad.csv", "-t", "y"],
             3,
-            "bad.csv: line 3: 1 cells, not 2",
+            "bad.csv: line 3: found 1 cells, expected 2 as in the first line",
         ),
         (["compare", "good.csv", "-t", "z"], 3, "no column 'z'"),
         (["compare", "good.csv"], 2, "--target"),
@@ -343,7 +343,7 @@ def test_reproduce(run):
         (["compare", "good.csv", "-t", "y"], 3, "has 1"),
         (["compare", "one.csv", "-t", "y"], 3, "at least 2 classes"),
         (["compare", "breast_cancer", "-t", "y"], 2, "named data set"),
-        (["fit", "one.csv", "-t", "y", "-o", "m"], 3, "got 1 class"),
+        (["fit", "one.csv", "-t", "y", "-o", "m"], 3, "has the same value in all"),
         (["fit", "good.csv", "-t", "y"], 2, "--output"),
         (["predict", "good.csv", "good.csv"], 4, "good.csv: this is not a model file"),
         (["predict", "absent.model", "good.csv"], 3, "No such file"),

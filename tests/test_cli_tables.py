@@ -103,6 +103,28 @@ def test_a_missing_target_is_guessed(run):
     assert "there is no column 'statu'; there are" in refused.stderr
 
 
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        (["yes"] * 60, "column 'y' has the same value in all 60 rows; expected at least 2 classes"),
+        (range(60), "column 'y' has 60 different values in 60 rows; expected classes"),
+    ],
+)
+@pytest.mark.parametrize("plan", [1.5, "a"])
+def test_targets_that_are_not_classes(cells, message, plan, run):
+    frame = pd.DataFrame({"a": np.sin(np.arange(60.0)), "plan": plan, "y": cells})
+    frame.to_csv("a.csv", index=False)
+    assert message in run("fit", "a.csv", "-t", "y", "-o", "m", code=3).stderr
+
+
+def test_the_folder_of_the_output_is_checked_first(run):
+    fit = ("fit", "customers.csv", "-t", "status", "-o", "absent/m")
+    assert "there is no folder absent." in squeezed(run(*fit, code=2).stderr)
+    assert run("compare", "absent.csv", "-t", "y", code=3).stderr == (
+        "error: absent.csv: No such file or directory\n"
+    )
+
+
 def test_rows_without_a_label_are_left_out(run):
     frame = mixed_table()
     frame.loc[:9, "status"] = ""

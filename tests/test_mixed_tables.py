@@ -28,6 +28,7 @@ from marginpursuit.tables import (  # noqa: E402
     guess_target,
     labels_of,
     read_frame,
+    read_table,
     vectorise,
 )
 
@@ -341,6 +342,17 @@ def test_files_of_all_kinds_hold_the_same_table(tmp_path):
         assert found.y.tolist() == expected.y.tolist()
 
 
+def test_windows_files_and_bars(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_bytes("Stadt|y\nKöln|1\nBonn|0\n".encode("cp1252"))
+    table = read_frame(path)
+    assert table.frame["Stadt"].tolist() == ["Köln", "Bonn"]
+    assert table.notes == ("line 2 is not UTF-8; the file is read as Windows-1252",)
+    assert column_counts(path) == {"Stadt": 2, "y": 2}
+    with pytest.raises(TableError, match="line 2: expected text in UTF-8, found byte 0xf6"):
+        read_table(path, "y")
+
+
 def test_names_are_made_different(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text("a,,a,a (2), b \nx,1,2,3,4\n")
@@ -357,13 +369,14 @@ def test_names_are_made_different(tmp_path):
     ("name", "content", "message"),
     [
         ("a.csv", b"", "the file is empty"),
-        ("a.csv", b"a,b\n1\n", "line 2: 1 cells, not 2"),
-        ("a.csv", b"a,b\n", "expected rows and columns"),
+        ("a.csv", b"a,b\n1\n", "line 2: found 1 cells, expected 2 as in the first line"),
+        ("a.csv", b"a,b\n", "found 0 rows and 2 columns; expected at least one of each"),
         ("a.csv.gz", b"not gzip", "expected a gzip file"),
         ("a.csv.gz", gzip.compress(b"a,b\n1,2\n", mtime=0)[:-9], "expected a gzip file"),
         ("a.xlsx", b"PK\x03\x04 no", "no .xlsx file, or a damaged one"),
         ("a.parquet", b"PAR1 no", "no Parquet file, or a damaged one"),
-        ("a.doc", b"a", "must be one of"),
+        ("a.doc", b"a", "found the suffix '.doc', expected a .csv, .tsv or .txt file"),
+        ("a.csv", b"\x89PNG\0\xff", "line 1: expected text in UTF-8, found byte 0x89"),
     ],
 )
 def test_files_that_are_no_tables(name, content, message, tmp_path):

@@ -111,16 +111,16 @@ def test_columns_are_dropped_or_chosen(tmp_path):
             "line 4, column 'a': expected a finite number, found NaN, a missing value",
         ),
         ("a,y\n1,0\n1e999,1\n", "line 3, column 'a': expected a finite number, found inf"),
-        ("a,y\n1,0\n1,1,1\n", "line 3: 3 cells, not 2"),
+        ("a,y\n1,0\n1,1,1\n", "line 3: found 3 cells, expected 2 as in the first line"),
         ('a,y\n"1\n",0\nx,1\n', "line 4, column 'a'"),
         ('a,y\n"1,0\n', "line 2: a quoted cell has no end. Add the closing quote."),
         ("a,b\n1,0\n", "no column 'y'; there are 'a', 'b'"),
         ("a,a,y\n1,0,1\n", "column 'a' is there 2 times"),
         ("", "the file is empty"),
         ("\n\n", "the file is empty"),
-        ("a,y\n", "no samples"),
-        ("y\n1\n", "no samples, or no columns but the target"),
-        (b"a,y\n1,0\n\xff,1\n", "line 3: expected UTF-8, found byte 0xff"),
+        ("a,y\n", "found 0 rows and 1 columns besides the target"),
+        ("y\n1\n", "found 1 rows and 0 columns besides the target; expected"),
+        (b"a,y\n1,0\n\xff,1\n", "line 3: expected text in UTF-8, found byte 0xff"),
         (b"\x00\x01\x02", "no column"),
     ],
 )
@@ -248,7 +248,7 @@ def test_labels_of_archives(tmp_path):
 
 
 def test_other_files(tmp_path):
-    with pytest.raises(TableError, match=r"must be one of .*got '.xls'"):
+    with pytest.raises(TableError, match=r"found the suffix '.xls', expected a .csv"):
         read_table(write(tmp_path, "x", "a.xls"))
     with pytest.raises(FileNotFoundError):
         read_table(tmp_path / "absent.csv")

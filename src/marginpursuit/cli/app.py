@@ -29,6 +29,7 @@ from marginpursuit.cli.inputs import (
     Scoring,
     Target,
     Text,
+    check_folder,
     completion,
     parse_parameter,
     select_contamination,
@@ -256,6 +257,7 @@ def fit(
     The printed error is cross-validated: the method, including its choice of hyper-parameters, is
     fitted once more without each fold. The saved model is fitted to all rows.
     """
+    check_folder(output)
     if method not in CLASSES:
         raise typer.BadParameter(f"method must be one of {sorted(CLASSES)}; got {method!r}")
     parameters = dict(parse_parameter(text) for text in set_ or [])
@@ -298,6 +300,7 @@ def predict(
 
     Columns are found by name. Further columns are ignored, with a note; missing ones are an error.
     """
+    check_folder(output)
     fitted = load_model(model)
     if probabilities and not hasattr(fitted, "predict_proba"):
         raise typer.BadParameter(f"{type(fitted).__name__} has no probabilities")

@@ -17,6 +17,7 @@ from marginpursuit.tables import (
     Table,
     TableError,
     TableVectoriser,
+    check_classes,
     column_counts,
     guess_target,
     is_identifier,
@@ -70,9 +71,12 @@ class Labelled(NamedTuple):
 
 
 def read_mixed(data: str, max_gigabytes: float) -> RawTable:
-    """Read a file of cells of any kind; show progress."""
+    """Read a file of cells of any kind; show progress and notes."""
     with activity(f"reading {Path(data).name}") as reached:
-        return read_frame(data, max_bytes=int(1e9 * max_gigabytes), progress=reached)
+        raw = read_frame(data, max_bytes=int(1e9 * max_gigabytes), progress=reached)
+    for message in raw.notes:
+        note(message)
+    return raw
 
 
 def read_numbers(
@@ -93,8 +97,8 @@ def read_labelled(
     suffix = Path(data.removesuffix(".gz")).suffix.lower()
     if target is None and suffix != ".npz":
         raise typer.BadParameter(_missing_target(data, max_gigabytes))
-    is_mixed = options.categorical or options.text or options.ids or suffix in (".xlsx", ".txt")
-    if not is_mixed:
+    is_mixed = options.categorical or options.text or options.ids
+    if not is_mixed and suffix not in (".xlsx", ".txt"):
         try:
             return _numeric_table(data, target, options, max_gigabytes)
         except MixedTableError as error:
@@ -148,6 +152,7 @@ def _numeric_table(
     table = read_numbers(data, target, max_gigabytes=max_gigabytes, drop=options.drop or [])
     if table.y is None:
         raise typer.BadParameter("name the array to predict with --target")
+    check_classes(target or "y", len(np.unique(table.y)), len(table.y))
     X, columns = table.X, table.columns
     if isinstance(X, np.ndarray) and table.has_names:
         kept = [
@@ -168,6 +173,7 @@ def _mixed_table(raw: RawTable, target: str, options: ColumnOptions) -> Labelled
         if name not in names:
             raise TableError(f"there is no column {name!r}; there are {', '.join(names[:40])}")
     y, present = labels_of(raw.frame[target])
+    check_classes(target, len(np.unique(y)), len(y))
     vectoriser = TableVectoriser(
         numeric=tuple(options.numeric or ()),
         categorical=tuple(options.categorical or ()),
@@ -177,8 +183,6 @@ def _mixed_table(raw: RawTable, target: str, options: ColumnOptions) -> Labelled
         target=target,
     )
     frame = raw.frame[present].reset_index(drop=True)
-    for message in raw.notes:
-        note(message)
     if not present.all():
         note(f"{(~present).sum()} rows without a value of {target!r} are left out")
     X = frame.drop(columns=target)

@@ -28,6 +28,7 @@ from marginpursuit.cli.inputs import (
     Numeric,
     Target,
     Text,
+    check_folder,
 )
 from marginpursuit.cli.output import data_errors, note, progress, say, show_table
 from marginpursuit.cli.predictions import as_csv, table_step
@@ -124,6 +125,7 @@ def issues(
     Every row is held out once. Its label is suspicious if another class is at least as probable as
     it is on average in the rows of that class (confident learning).
     """
+    check_folder(output)
     options = ColumnOptions(drop, numeric, categorical, text, identifier)
     known = read_labelled(data, target, options, max_gigabytes)
     rows = known.training_rows

@@ -30,6 +30,7 @@ __all__ = [
     "Scoring",
     "Target",
     "Text",
+    "check_folder",
     "completion",
     "load_estimator",
     "parse_parameter",
@@ -37,6 +38,14 @@ __all__ = [
     "select_methods",
     "select_scoring",
 ]
+
+
+def check_folder(output: Path | None) -> None:
+    """Raise an error if the folder of an output file does not exist: before the work."""
+    if output is not None and not output.parent.is_dir():
+        raise typer.BadParameter(
+            f"--output {output}: there is no folder {output.parent}. Create it, or choose another."
+        )
 
 
 def completion(names: Callable[[], Iterable[str]]) -> Any:

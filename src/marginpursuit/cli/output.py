@@ -3,10 +3,11 @@
 import json
 import os
 import unicodedata
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TextIO
 
 import typer
 from rich.console import Console
@@ -68,13 +69,21 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         """Run a command."""
         try:
-            return super().invoke(ctx)
+            with warnings.catch_warnings():
+                warnings.showwarning = _show_warning
+                return super().invoke(ctx)
         except BrokenPipeError:  # the reader closed the pipe
             raise
         except (ModelFileError, RunFileError) as error:
             code, message = Exit.FILE, str(error)
-        except (TableError, DatasetError, _DataError, OSError) as error:
+        except (TableError, DatasetError, _DataError) as error:
             code, message = Exit.DATA, str(error)
+        except OSError as error:
+            known = error.filename is not None and error.strerror is not None
+            code, message = (
+                Exit.DATA,
+                f"{error.filename}: {error.strerror}" if known else str(error),
+            )
         except ModuleNotFoundError as error:
             extra = self.extras.get((error.name or "").partition(".")[0])
             if extra is None:
@@ -87,6 +96,18 @@ class Commands(TyperGroup):
         raise typer.Exit(int(code))
 
 
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Print a warning without the place in the code."""
+    note(f"warning: {message}")
+
+
 class _DataError(ValueError):
     """A method rejected the data."""
 
@@ -97,7 +118,8 @@ def data_errors(name: str) -> Iterator[None]:
     try:
         yield
     except (ValueError, OverflowError) as error:
-        raise _DataError(f"{name}: {error}") from error
+        text = str(error)
+        raise _DataError(text if text.startswith(name) else f"{name}: {text}") from error
 
 
 def say(content: Any, *, as_json: bool) -> None:

@@ -10,7 +10,7 @@ from marginpursuit.tables.columns import is_identifier
 from marginpursuit.tables.errors import MixedTableError, TableError, optional
 from marginpursuit.tables.files import RawTable, column_counts, read_frame
 from marginpursuit.tables.numeric import Table, read_table
-from marginpursuit.tables.target import guess_target, labels_of, read_labels
+from marginpursuit.tables.target import check_classes, guess_target, labels_of, read_labels
 from marginpursuit.tables.vectoriser import TableVectoriser, vectorise
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Table",
     "TableError",
     "TableVectoriser",
+    "check_classes",
     "column_counts",
     "guess_target",
     "is_identifier",

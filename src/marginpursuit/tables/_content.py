@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from marginpursuit._progress_bar import Reached
-from marginpursuit.tables.errors import TableError, optional
+from marginpursuit.tables.errors import MixedTableError, TableError, optional
 
 __all__ = [
     "MAX_BYTES",
@@ -26,6 +26,7 @@ __all__ = [
     "read_content",
     "text_columns",
     "unique_names",
+    "unknown_suffix",
 ]
 
 
@@ -83,25 +84,30 @@ class CsvLines(NamedTuple):
     names: list[str]
     has_names: bool
     rows: Iterator[tuple[int, list[str]]]
+    notes: list[str]  # on the encoding, if it is not UTF-8 or UTF-16
 
 
-def csv_lines(content: bytes, progress: Reached | None = None) -> CsvLines:
-    """Read CSV separated by comma, semicolon or tab; the first line decides which.
+def csv_lines(
+    content: bytes, progress: Reached | None = None, *, may_be_windows: bool = False
+) -> CsvLines:
+    """Read CSV separated by comma, semicolon, tab or bar; the first line decides which.
 
     The first line holds the names unless all its cells are numbers. `progress` gets the number of
-    characters.
+    characters. Text that is not UTF-8 is an error, or Windows-1252.
     """
-    text = _decoded(content)
+    text, notes = _decoded(content, may_be_windows)
     first_line = text[: text.find("\n")] if "\n" in text else text
-    delimiter = max(",;\t", key=first_line.count)
+    delimiter = max(",;\t|", key=first_line.count)
     lines = _lines(text, delimiter, progress)
     first = next(lines, None)
     if first is None:
-        raise TableError("the file is empty")
+        raise TableError("the file is empty. Expected a line of names and lines of cells.")
     _, cells = first
     if all(is_number(cell) for cell in cells):
-        return CsvLines(list(numbered(len(cells))), False, _checked(first, lines, len(cells)))
-    return CsvLines([cell.strip() for cell in cells], True, _checked(None, lines, len(cells)))
+        rows = _checked(first, lines, len(cells))
+        return CsvLines(list(numbered(len(cells))), False, rows, notes)
+    rows = _checked(None, lines, len(cells))
+    return CsvLines([cell.strip() for cell in cells], True, rows, notes)
 
 
 def _lines(text: str, delimiter: str, progress: Reached | None) -> Iterator[tuple[int, list[str]]]:
@@ -137,19 +143,36 @@ def _checked(
         yield first
     for line, row in lines:
         if len(row) != n_cells:
-            raise TableError(f"line {line}: {len(row)} cells, not {n_cells}")
+            raise TableError(
+                f"line {line}: found {len(row)} cells, expected {n_cells} as in the first line. "
+                "Quote cells that contain the separator."
+            )
         yield line, row
 
 
-def _decoded(content: bytes) -> str:
-    """Decode UTF-8, or UTF-16 with a byte order mark."""
+def _decoded(content: bytes, may_be_windows: bool) -> tuple[str, list[str]]:
+    """Decode UTF-8, UTF-16 with a byte order mark, or Windows-1252, with a note on the last."""
     encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
-        return content.decode(encoding)
+        return content.decode(encoding), []
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         byte = content[error.start]
-        raise TableError(f"line {line}: expected UTF-8, found byte {byte:#04x}") from error
+        if may_be_windows and b"\0" not in content:
+            with contextlib.suppress(UnicodeDecodeError):
+                text = content.decode("cp1252")
+                return text, [f"line {line} is not UTF-8; the file is read as Windows-1252"]
+        raise MixedTableError(
+            f"line {line}: expected text in UTF-8, found byte {byte:#04x}. Save the table as UTF-8."
+        ) from error
+
+
+def unknown_suffix(path: Path, suffix: str) -> TableError:
+    """Return the error of a file of another kind."""
+    return TableError(
+        f"{path}: found the suffix {suffix!r}, expected a .csv, .tsv or .txt file (also with .gz), "
+        "or an .xlsx, .parquet or .npz file. Save the table as one of these."
+    )
 
 
 def parquet_content(content: bytes, max_bytes: int = MAX_BYTES) -> Any:

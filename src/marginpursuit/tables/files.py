@@ -19,6 +19,7 @@ from marginpursuit.tables._content import (
     read_content,
     text_columns,
     unique_names,
+    unknown_suffix,
 )
 from marginpursuit.tables._excel import excel_rows
 from marginpursuit.tables.errors import TableError, optional
@@ -43,7 +44,7 @@ class RawTable:
     has_names : bool
         Whether the file names its columns.
     notes : tuple of str
-        The columns that got another name.
+        The columns that got another name, and an encoding other than UTF-8 and UTF-16.
     sha256 : str
         The hash of the file.
     """
@@ -68,9 +69,9 @@ def read_frame(
     Parameters
     ----------
     path : path-like
-        A ``.csv``, ``.tsv`` or ``.txt`` file (separated by comma, semicolon or tab, in UTF-8, or in
-        UTF-16 with a byte order mark), which may be compressed (``.csv.gz``), an ``.xlsx`` file, of
-        which the first sheet is read, or a ``.parquet`` file.
+        A ``.csv``, ``.tsv`` or ``.txt`` file (separated by comma, semicolon, tab or bar; in UTF-8,
+        in UTF-16 with a byte order mark, or in Windows-1252), which may be compressed
+        (``.csv.gz``), an ``.xlsx`` file, of which the first sheet is read, or a ``.parquet`` file.
     max_bytes : int, default=2,000,000,000
         The most bytes of the table after decompression; more are an error. The cells in memory may
         take many times as much.
@@ -110,16 +111,18 @@ def read_frame(
     }
     content, stem, suffix = read_content(path, max_bytes)
     if suffix not in readers:
-        raise TableError(
-            f"{path}: the suffix of the file must be one of {sorted(readers)}; got {suffix!r}"
-        )
+        raise unknown_suffix(path, suffix)
     try:
-        frame, rows, has_names = readers[suffix](content)
+        frame, rows, has_names, encoding_notes = readers[suffix](content)
     except TableError as error:
         raise TableError(f"{path}: {error}") from error.__cause__
     if 0 in frame.shape:
-        raise TableError(f"{path}: expected rows and columns; got {frame.shape}")
+        raise TableError(
+            f"{path}: found {frame.shape[0]} rows and {frame.shape[1]} columns; expected at least "
+            "one of each"
+        )
     names, notes = unique_names([str(name).strip() for name in frame.columns])
+    notes = [*encoding_notes, *notes]
     word = "row" if suffix in (".xlsx", ".parquet") else "line"
     digest = hashlib.sha256(content).hexdigest()
     return RawTable(
@@ -127,25 +130,25 @@ def read_frame(
     )
 
 
-_Parts = tuple[Any, NDArray[np.int64], bool]
+_Parts = tuple[Any, NDArray[np.int64], bool, list[str]]
 
 
 def _csv_frame(content: bytes, progress: Reached | None) -> _Parts:
     pandas = optional("pandas")
-    table = csv_lines(content, progress)
+    table = csv_lines(content, progress, may_be_windows=True)
     lines, rows = [], []
     for line, row in table.rows:
         lines.append(line)
         rows.append(row)
     frame = pandas.DataFrame(rows, columns=table.names, dtype=object)
-    return frame, np.array(lines, dtype=np.int64), table.has_names
+    return frame, np.array(lines, dtype=np.int64), table.has_names, table.notes
 
 
 def _excel_frame(content: bytes, max_bytes: int, progress: Reached | None) -> _Parts:
     pandas = optional("pandas")
     names, rows, first = excel_rows(content, max_bytes, progress)
     frame = pandas.DataFrame(rows, dtype=object).infer_objects().set_axis(names, axis=1)
-    return frame, np.arange(first, first + len(frame)), True
+    return frame, np.arange(first, first + len(frame)), True, []
 
 
 def _parquet_frame(content: bytes, max_bytes: int) -> _Parts:
@@ -158,7 +161,7 @@ def _parquet_frame(content: bytes, max_bytes: int) -> _Parts:
     for place, name in enumerate(frame.columns):
         if name in texts:
             frame.isetitem(place, frame.iloc[:, place].astype(object))
-    return frame, np.arange(len(frame)), True
+    return frame, np.arange(len(frame)), True, []
 
 
 def column_counts(
@@ -195,7 +198,7 @@ def column_counts(
         frame = read_frame(path, max_bytes=max_bytes).frame
         return {name: min(most, int(frame[name].astype(str).nunique())) for name in frame}
     try:
-        table = csv_lines(content)
+        table = csv_lines(content, may_be_windows=True)
         names, _ = unique_names(table.names)
         found: list[set[str]] = [set() for _ in names]
         for _, row in table.rows:

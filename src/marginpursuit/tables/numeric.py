@@ -29,6 +29,7 @@ from marginpursuit.tables._content import (
     numbered,
     parquet_content,
     read_content,
+    unknown_suffix,
 )
 from marginpursuit.tables.errors import MixedTableError, TableError
 from marginpursuit.tables.target import read_labels
@@ -84,10 +85,11 @@ def read_table(
     Parameters
     ----------
     path : path-like
-        A ``.csv`` or ``.tsv`` file (separated by comma, semicolon or tab; the first line holds the
-        names unless all its cells are numbers), a ``.parquet`` file (needs the extra `parquet`), or
-        an ``.npz`` archive with the arrays ``X``, or ``data``, ``indices``, ``indptr`` and
-        ``shape`` of a sparse matrix, and ``y``. A CSV file may be compressed (``.csv.gz``).
+        A ``.csv`` or ``.tsv`` file (separated by comma, semicolon, tab or bar; the first line holds
+        the names unless all its cells are numbers), a ``.parquet`` file (needs the extra
+        `parquet`), or an ``.npz`` archive with the arrays ``X``, or ``data``, ``indices``,
+        ``indptr`` and ``shape`` of a sparse matrix, and ``y``. A CSV file may be compressed
+        (``.csv.gz``).
     target : str, optional
         The name of the column to predict; columns without names are called 1, 2, and so on. In an
         archive, the name of the array, by default ``y``.
@@ -128,9 +130,7 @@ def read_table(
     readers = {".csv": _read_csv, ".tsv": _read_csv, ".parquet": _read_parquet, ".npz": _read_npz}
     content, stem, suffix = read_content(path, max_bytes)
     if suffix not in readers:
-        raise TableError(
-            f"{path}: the suffix of the file must be one of {sorted(readers)}; got {suffix!r}"
-        )
+        raise unknown_suffix(path, suffix)
     try:
         X, y, columns = readers[suffix](
             content, _Selection(target, drop, only, max_bytes, progress)
@@ -138,7 +138,10 @@ def read_table(
     except TableError as error:
         raise type(error)(f"{path}: {error}") from error.__cause__
     if 0 in X.shape:
-        raise TableError(f"{path}: no samples, or no columns but the target: shape {X.shape}")
+        raise TableError(
+            f"{path}: found {X.shape[0]} rows and {X.shape[1]} columns besides the target; "
+            "expected at least one of each"
+        )
     further: tuple[str, ...] = ()
     if only is not None and suffix != ".npz":
         further = tuple(name for name in names_in(content, suffix) if name not in set(columns))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from marginpursuit.tables.columns import text_cells
 from marginpursuit.tables.errors import TableError
 
-__all__ = ["guess_target", "labels_of", "read_labels"]
+__all__ = ["check_classes", "guess_target", "labels_of", "read_labels"]
 
 
 def read_labels(cells: Sequence[str]) -> NDArray[Any]:
@@ -82,12 +82,43 @@ def labels_of(series: Any, max_classes: int = 50) -> tuple[NDArray[Any], NDArray
     if not present.any():
         raise TableError(f"column {series.name!r}: expected classes, found no values")
     n_classes = len(text.present[0])
-    if n_classes > max(max_classes, present.sum() / 10):
-        raise TableError(
-            f"column {series.name!r} has {n_classes} different values in {present.sum()} rows; "
-            "expected classes. Choose another target, or group its values into classes."
-        )
+    if n_classes > 1:
+        check_classes(series.name, n_classes, int(present.sum()), max_classes)
     return read_labels(cells[present].tolist()), present
+
+
+def check_classes(name: Any, n_classes: int, n_rows: int, max_classes: int = 50) -> None:
+    """Raise an error if the values of a column are not classes.
+
+    Parameters
+    ----------
+    name : object
+        The name of the column.
+    n_classes, n_rows : int
+        The number of its different values, and of its rows.
+    max_classes : int, default=50
+        The most classes that may have fewer than ten rows each.
+
+    Examples
+    --------
+    >>> from marginpursuit.tables import check_classes
+    >>> check_classes("paid", 2, 1000)
+    >>> check_classes("price", 900, 1000)
+    Traceback (most recent call last):
+        ...
+    marginpursuit.tables.errors.TableError: column 'price' has 900 different values in 1000 rows; \
+expected classes. Choose another target, or group its values into classes.
+    """
+    if n_classes == 1:
+        raise TableError(
+            f"column {name!r} has the same value in all {n_rows} rows; expected at least 2 "
+            "classes. Choose another target."
+        )
+    if n_classes > max(max_classes, n_rows / 10):
+        raise TableError(
+            f"column {name!r} has {n_classes} different values in {n_rows} rows; expected classes. "
+            "Choose another target, or group its values into classes."
+        )
 
 
 def guess_target(names: Sequence[str], counts: Sequence[int]) -> str | None:
