@@ -113,7 +113,8 @@ def _fits(ours: dict[str, Any], chosen: Any) -> str:
     table_rows = jobs.done(jobs.read(chosen.tuned))
     lines: list[tuple[str, ...]] = []
     for name, model in ours.items():
-        methods = {OURS: _fixed(clone(model))}
+        # The probabilities of a search need no further fits, and those of a single fit are not timed.
+        methods = {OURS: _fixed(clone(model).set_params(probability=None))}
         methods |= {peer: how for peer, how in PEERS.items() if "tuned" not in peer}
         for row in table_rows:
             same = (row["set"], row["contamination"], row["seed"]) == (name, "clean", 0)
