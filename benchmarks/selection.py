@@ -113,7 +113,7 @@ def _fits(ours: dict[str, Any], chosen: Any) -> str:
     table_rows = jobs.done(jobs.read(chosen.tuned))
     lines: list[tuple[str, ...]] = []
     for name, model in ours.items():
-        # The probabilities of a search need no further fits, and those of a single fit are not timed.
+        # One fit without probabilities, which a search has from its folds.
         methods = {OURS: _fixed(clone(model).set_params(probability=None))}
         methods |= {peer: how for peer, how in PEERS.items() if "tuned" not in peer}
         for row in table_rows:
