@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils import estimator_html_repr
 
-from marginpursuit import MarginPursuitClassifier, _kernels
+from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV, _kernels
 
 # --- progress ------------------------------------------------------------------------------------
 
@@ -97,6 +97,42 @@ def test_callbacks_of_scikit_learn_work():
     model = MarginPursuitClassifier().set_callbacks(monitor).fit(X, labels)
     (entry,) = monitor.get_logs().data
     assert entry["accuracy"] == model.score(X, labels)
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+def test_callbacks_of_a_search_are_called_for_each_fit_of_a_fold(kernel):
+    pytest.importorskip("sklearn.callback", reason="callbacks came with scikit-learn 1.9")
+    X, y = (part[:200] for part in CANCER)
+    recorder, weights = Recorder(), np.ones(len(y))
+    search = MarginPursuitClassifierCV(
+        cv=3, alphas=[1e-3, 1e-2], scales=[1.0], overconfidences=[0.0], kernel=kernel, gammas=[0.1]
+    )
+    search.set_callbacks(recorder).fit(X, y, sample_weight=weights)
+    calls = recorder.calls
+    assert (calls[0], calls[-1]) == ("setup", "teardown")
+    assert calls[1][:2] == ("begin", "fit")
+    tasks = [call[:2] for call in calls[2:-2]]
+    assert set(tasks) == {("begin", "fit of a fold"), ("end", "fit of a fold")}
+    assert len(tasks) >= 2 * 6  # two candidates, three folds; more on the rungs of a kernel
+    end = calls[-2]
+    assert end[:2] == ("end", "fit")
+    assert end[2]["sample_weight"] is weights
+    np.testing.assert_array_equal(end[3].predict(X), search.predict(X))
+    recorder.calls.clear()
+    with pytest.raises(ValueError, match="NaN"):
+        search.fit(np.full_like(X, np.nan), y)
+    assert recorder.calls[-1:] in ([], ["teardown"])
+
+
+def test_a_search_inside_a_search_propagates_callbacks():
+    callback = pytest.importorskip("sklearn.callback", reason="since scikit-learn 1.9")
+    pytest.importorskip("rich", reason="ProgressBar needs rich")
+    X, y = (part[:100] for part in CANCER)
+    inner = MarginPursuitClassifierCV(cv=2, alphas=[1e-3], scales=[1.0])
+    outer = GridSearchCV(inner, {"rule": ["best", "one-standard-error"]}, cv=2)
+    with contextlib.redirect_stdout(io.StringIO()):
+        outer.set_callbacks(callback.ProgressBar()).fit(X, y)
+    assert outer.best_score_ > 0.8
 
 
 def test_no_callbacks_before_scikit_learn_1_9():

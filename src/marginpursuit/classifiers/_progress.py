@@ -55,8 +55,12 @@ class Reporter:
                 f"relative gap {progress.gap:.1e}",
                 flush=True,
             )
+        self.finish_task("iteration")
+
+    def finish_task(self, name: str) -> None:
+        """Call the callbacks for one task of the fit, which has ended."""
         if self._context is not None:
-            task = self._context.subcontext(task_name="iteration")
+            task = self._context.subcontext(task_name=name)
             task.call_on_fit_task_begin(estimator=self._estimator, **self._data)
             task.call_on_fit_task_end(estimator=self._estimator, **self._data)
 

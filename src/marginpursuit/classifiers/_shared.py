@@ -31,10 +31,12 @@ from marginpursuit.classifiers._parameters import (
     row_distances,
 )
 from marginpursuit.classifiers._penalty_path import PathFit, penalty_path
+from marginpursuit.classifiers._progress import CallbackSupportMixin, Reporter, with_callbacks
 
 __all__ = [
     "FLAG",
     "Allowed",
+    "CallbackSupportMixin",
     "ExactLabelLink",
     "ExactLink",
     "FittedLink",
@@ -47,6 +49,7 @@ __all__ = [
     "MarginStatistics",
     "PathFit",
     "ProbabilityMixin",
+    "Reporter",
     "TrainingData",
     "balanced_factors",
     "bounded_weights",
@@ -61,4 +64,5 @@ __all__ = [
     "penalty_path",
     "rescaled",
     "row_distances",
+    "with_callbacks",
 ]

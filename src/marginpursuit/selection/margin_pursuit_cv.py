@@ -15,15 +15,18 @@ from marginpursuit.classifiers import MarginPursuitClassifier
 from marginpursuit.classifiers._shared import (
     FLAG,
     Allowed,
+    CallbackSupportMixin,
     KernelExpansion,
     Link,
     ProbabilityMixin,
+    Reporter,
     TrainingData,
     bounded_weights,
     check_parameters,
     numbers,
     one_of,
     rescaled,
+    with_callbacks,
 )
 from marginpursuit.design import Linear, design_for
 from marginpursuit.selection._cross_validated import CrossValidatedClassifier
@@ -38,7 +41,12 @@ from marginpursuit.solvers import FOLD_SOLVERS
 __all__ = ["MarginPursuitClassifierCV"]
 
 
-class MarginPursuitClassifierCV(ProbabilityMixin, KernelExpansion, CrossValidatedClassifier):
+class MarginPursuitClassifierCV(
+    CallbackSupportMixin,  # type: ignore[misc]
+    ProbabilityMixin,
+    KernelExpansion,
+    CrossValidatedClassifier,
+):
     """Margin pursuit with scale, overconfidence and penalty chosen by cross-validation.
 
     All candidates, folds and classes are fitted in the same passes over the data, with one Gram
@@ -305,6 +313,7 @@ class MarginPursuitClassifierCV(ProbabilityMixin, KernelExpansion, CrossValidate
         self.random_state = random_state
         self.verbose = verbose
 
+    @with_callbacks  # type: ignore[untyped-decorator]
     def fit(
         self, X: Any, y: Any, sample_weight: ArrayLike | None = None, **params: Any
     ) -> "MarginPursuitClassifierCV":
@@ -347,28 +356,46 @@ class MarginPursuitClassifierCV(ProbabilityMixin, KernelExpansion, CrossValidate
                 'cv has 1 fold; rule="one-standard-error" needs at least 2 folds. Set rule="best" '
                 "or change cv."
             )
-        if self.kernel != "linear":
-            self._fit_kernel(data, folds, to_scorer)
-            return self
+        report = None
+        if hasattr(self, "_skl_callbacks"):  # set by scikit-learn's set_callbacks
+            metadata = None if sample_weight is None else {"sample_weight": sample_weight}
+            report = Reporter.for_callbacks(self, X=X, y=y, metadata=metadata)
+        if self.kernel == "linear":
+            bounded, start = self._search_linear(data, folds, to_scorer, report)
+            if self.refit:
+                weights = to_device_of(checked.weights, bounded.weights)
+                self._refit(replace(checked, weights=weights), start)
+        else:
+            self._fit_kernel(data, folds, to_scorer, report)
+        if report is not None:
+            report.finish()
+        return self
+
+    def _search_linear(
+        self,
+        data: TrainingData,
+        folds: list[Fold],
+        to_scorer: dict[str, Any],
+        report: Reporter | None,
+    ) -> tuple[TrainingData, Linear | None]:
+        """Choose a candidate; return the data with bounded weights, and the start of the refit."""
         grid, candidates = self._grid(data)
         with np.errstate(all="ignore"):
             try:
                 bounded, n_passes = self._bounded(data)
-                result = self._search(bounded, folds, to_scorer, candidates).run(candidates)
+                search = self._search(bounded, folds, to_scorer, candidates, report)
+                result = search.run(candidates)
             except FloatingPointError as error:
                 if self.alpha_unit_ != "standardised":
                     raise OverflowError(f"the columns of X need another unit: {error}") from error
                 # The scores do not depend on the unit of the columns, but the coefficients do.
                 matrix, _ = rescaled(data.matrix)
                 bounded, n_passes = self._bounded(replace(data, matrix=matrix))
-                result = self._search(bounded, folds, to_scorer, candidates).run(candidates)
-                result = replace(result, start=None)
+                search = self._search(bounded, folds, to_scorer, candidates, report)
+                result = replace(search.run(candidates), start=None)
         self._set_results(grid, result)
         self.n_passes_ += n_passes
-        if self.refit:
-            weights = to_device_of(checked.weights, bounded.weights)
-            self._refit(replace(checked, weights=weights), result.start)
-        return self
+        return bounded, result.start
 
     def _check_parameters(self) -> None:
         check_parameters(self, self._allowed)
@@ -378,7 +405,13 @@ class MarginPursuitClassifierCV(ProbabilityMixin, KernelExpansion, CrossValidate
                 f"kernel={self.kernel!r}. Set alpha_unit to 'auto', 'row', 'common' or 'absolute'."
             )
 
-    def _fit_kernel(self, data: TrainingData, folds: list[Fold], to_scorer: dict[str, Any]) -> None:
+    def _fit_kernel(
+        self,
+        data: TrainingData,
+        folds: list[Fold],
+        to_scorer: dict[str, Any],
+        report: Reporter | None,
+    ) -> None:
         """Choose γ and a candidate, and refit, for a kernel other than "linear"."""
         model = self._estimator(alpha_unit=self.alpha_unit_, leverage_bound=self.leverage_bound)
         model._set_kernel(data)
@@ -391,7 +424,7 @@ class MarginPursuitClassifierCV(ProbabilityMixin, KernelExpansion, CrossValidate
             mapped: TrainingData, candidates: list[Candidate], *, is_last: bool
         ) -> SearchResult:
             tol = self.tol if is_last else max(self.tol, self._policy.first_tol)
-            return self._search(mapped, folds, to_scorer, candidates, tol).run(candidates)
+            return self._search(mapped, folds, to_scorer, candidates, report, tol).run(candidates)
 
         grid, _ = self._grid(data)
         with np.errstate(all="ignore"):
@@ -431,6 +464,7 @@ class MarginPursuitClassifierCV(ProbabilityMixin, KernelExpansion, CrossValidate
         folds: list[Fold],
         to_scorer: dict[str, Any],
         candidates: list[Candidate],
+        report: Reporter | None,
         tol: float | None = None,
     ) -> Search:
         policy, unit = self._policy, self.alpha_unit_
@@ -464,6 +498,7 @@ class MarginPursuitClassifierCV(ProbabilityMixin, KernelExpansion, CrossValidate
             self.random_state,
             is_balanced=isinstance(self.class_weight, str),
             title=type(self).__name__ if self.verbose else None,
+            report=report,
         )
         return Search(data, folds, scorer, options, policy)
 

@@ -16,6 +16,7 @@ from marginpursuit.classifiers._shared import (
     ExactLabelLink,
     FittedLink,
     LabelLinks,
+    Reporter,
     TrainingData,
     balanced_factors,
     exact_probabilities,
@@ -50,6 +51,7 @@ class SearchOptions:
     random_state: Any
     is_balanced: bool  # whether the classes have equal weight in the training rows of each fold
     title: str | None  # of a progress bar; None shows none
+    report: Reporter | None = None  # of callbacks, which it calls after each fit of a fold
 
 
 @dataclass(frozen=True)
@@ -205,6 +207,8 @@ class Search:
                 self._drop(rung, result, index[fit.candidate])
                 n_scored = np.isfinite(result.scores[:, :, 0]).sum()
                 reached(int(n_scored), shape[0] * shape[1])
+                if self._options.report is not None:
+                    self._options.report.finish_task("fit of a fold")
             self._n_passes += fold_fits.n_passes * rung.fraction
         return result
 
