@@ -123,7 +123,8 @@ def issues(
     """Rank the rows whose label is probably wrong, most suspicious first.
 
     Every row is held out once. Its label is suspicious if another class is at least as probable as
-    it is on average in the rows of that class (confident learning).
+    it is on average in the rows of that class (confident learning), and at least 3.3 times as
+    probable as the given label. A suspicious label may be right: check the row.
     """
     check_folder(output)
     options = ColumnOptions(drop, numeric, categorical, text, identifier)
@@ -137,7 +138,9 @@ def issues(
         say(columns, as_json=True)
         return
     n_issues = int(found.is_label_issue.sum())
-    say(f"{known.name}: {n_issues} of {len(known.y)} labels are suspicious", as_json=False)
+    found_by = ": a fit without the row finds another class at least 3.3 times as probable"
+    counts = f"{known.name}: {n_issues} of {len(known.y)} labels are suspicious"
+    say(counts + (found_by if n_issues else ""), as_json=False)
     shown = list(zip(*columns.values(), strict=True))[: min(top, n_issues)]
     header = ("row", "given label", "predicted label", "probability of the given label")
     cells = [(row[0], str(row[3]), str(row[4]), f"{row[2]:.3f}") for row in shown]
