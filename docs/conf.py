@@ -2,6 +2,7 @@
 
 import sys
 from importlib.metadata import version as installed_version
+from importlib.util import find_spec
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
@@ -41,10 +42,14 @@ autodoc_member_order = "groupwise"
 numpydoc_show_class_members = False
 numpydoc_xref_param_type = False
 
+# Examples that need an optional package are shown without their output where it is not installed.
+_packages = {"robust_boosting": "lightgbm", "robust_head": "torch"}
+_not_run = "|".join(name for name, package in _packages.items() if find_spec(package) is None)
+
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
-    "filename_pattern": r"plot_",
+    "filename_pattern": rf"plot_(?!{_not_run})" if _not_run else "plot_",
     "abort_on_example_error": True,
     "remove_config_comments": True,
     "show_memory": False,
