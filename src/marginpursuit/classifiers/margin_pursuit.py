@@ -494,36 +494,19 @@ class MarginPursuitClassifier(
         """Fit checked data at the scale given, or at the fixed point of the scale rule.
 
         The weights of the data include `class_weight`; `leverage_bound` is applied here, except to
-        kernel features, whose weights are bounded. A start of
-        another shape is ignored. `is_stream` is set by `partial_fit`, whose updates are of one
-        class against the rest. Raises a FloatingPointError where squares of the columns are not
-        finite.
+        kernel features, whose weights are bounded already. `is_stream` is set by `partial_fit`,
+        whose updates are of one class against the rest. Raises a FloatingPointError where squares
+        of the columns are not finite.
         """
         scale, n_iter = self._first_scale, 0
         if checkpoint is not None and checkpoint.standing is not None:
             start, scale, n_iter = checkpoint.standing
         with Threads(self._threads) as threads, design_for(data.matrix, threads) as design:
             data, spread = self._with_bounded_leverage(design, data)
-            request, tasks = self._request(design, data, scale, spread, is_stream=is_stream)
-            chosen = plan(request, self.solver)
-            if self.verbose:
-                print(f"[{type(self).__name__}] {chosen}", flush=True)
-            solver = SOLVERS[chosen.solver]
-            prepared = solver.prepare(request)
-            max_steps = steps_before_hessian(request, chosen.solver)
-            problem = Problem(
-                prepared,
-                tasks,
-                np.full(len(tasks), request.least_alpha),
-                _start(
-                    prepared, start, (data.matrix.shape[1], len(tasks) * tasks.columns_per_task)
-                ),
-                min(max_steps or self.max_iter, self.max_iter),
-                self.tol,
-                report,
-                self.random_state,
-                None if checkpoint is None else checkpoint.keep,
+            solver, request, problem = self._pose(
+                *(design, data, spread, start, scale, report, checkpoint), is_stream=is_stream
             )
+            max_steps = steps_before_hessian(request, solver.name)
             problem, fits = self._with_chosen_penalty(
                 problem, design, data, solver.name, is_stream=is_stream
             )
@@ -542,7 +525,7 @@ class MarginPursuitClassifier(
                 iteration.advance()
                 tasks = self._tasks(data, iteration.scale)
                 problem = replace(problem, tasks=tasks, start=solution.linear)
-            coef, intercept = prepared.to_data(solution.linear)
+            coef, intercept = problem.prepared.to_data(solution.linear)
             if self.probability == "held_out":
                 problem = replace(problem, start=solution.linear)
                 fits = fits or half_fits(design, data, problem, solver.name)
@@ -556,6 +539,43 @@ class MarginPursuitClassifier(
         self.margin_location_ = self.margin_statistics_.location
         self.coef_, self.intercept_ = coef.T, intercept - self._label_thresholds
         self._warn_unless_converged(solution, request, data, iteration)
+
+    def _pose(
+        self,
+        design: Design,
+        data: TrainingData,
+        spread: FloatArray | None,
+        start: Linear | None,
+        scale: float,
+        report: Reporter | None,
+        checkpoint: Checkpoint | None,
+        *,
+        is_stream: bool,
+    ) -> tuple[Solver, Request, Problem]:
+        """Return the planned solver, its request, and the problem at a scale; prints the plan.
+
+        A start of another shape than the coefficients is ignored.
+        """
+        request, tasks = self._request(design, data, scale, spread, is_stream=is_stream)
+        chosen = plan(request, self.solver)
+        if self.verbose:
+            print(f"[{type(self).__name__}] {chosen}", flush=True)
+        solver = SOLVERS[chosen.solver]
+        prepared = solver.prepare(request)
+        shape = data.matrix.shape[1], len(tasks) * tasks.columns_per_task
+        max_steps = steps_before_hessian(request, chosen.solver)
+        problem = Problem(
+            prepared,
+            tasks,
+            np.full(len(tasks), request.least_alpha),
+            _start(prepared, start, shape),
+            min(max_steps or self.max_iter, self.max_iter),
+            self.tol,
+            report,
+            self.random_state,
+            None if checkpoint is None else checkpoint.keep,
+        )
+        return solver, request, problem
 
     @property
     def _scale_rule(self) -> Callable[[Any], float] | None:
