@@ -49,10 +49,12 @@ def test_a_fit_reaches_its_tolerance_or_warns(group):
     ("seed", "solver"),
     [
         (10280, "dual"),  # the inner products of nearly collinear rows hide a part of them
+        (2549, "dual"),  # passes end where the loss is linear for most rows, far from the minimum
+        (6786, "gram"),  # inner products of sparse rows with an offset lose digits
         (1188, "gram"),  # two rows share the half of the weights, the median of unit "row"
     ],
 )
-def test_problems_whose_objective_was_wrong(seed, solver):
+def test_problems_that_were_wrong(seed, solver):
     if solver in SOLVERS:
         case = draw(seed, solver)
         gap, has_warned = relative_gap(case)

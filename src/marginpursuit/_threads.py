@@ -12,10 +12,8 @@ from threadpoolctl import ThreadpoolController
 
 _Result = TypeVar("_Result")
 
-_this_thread = local()  # `stop` is that of the pool of a worker
 
-
-class _StoppedError(BaseException):
+class StoppedError(BaseException):
     """Ends a worker whose pool is stopped; no caller waits for its result."""
 
 
@@ -27,12 +25,22 @@ class _Stop:
     def __init__(self) -> None:
         self.is_set = False
 
-    def map(self, function: Callable[..., _Result], *items: Sequence[Any]) -> Iterator[_Result]:
-        """Apply a function to items, one after the other, until the pool is stopped."""
-        for arguments in zip(*items, strict=True):
+    def guard(self, items: Sequence[Any]) -> Iterator[Any]:
+        """Yield items until the pool is stopped."""
+        for item in items:
             if self.is_set:
-                raise _StoppedError
-            yield function(*arguments)
+                raise StoppedError
+            yield item
+
+
+class _ThisThread(local):
+    """The state of a thread. Other threads than workers are never stopped."""
+
+    stop = never = _Stop()
+
+
+#: Long loops that may run in a worker and call no `map` raise a `StoppedError` if `stop.is_set`.
+this_thread = _ThisThread()
 
 
 class Threads:
@@ -80,15 +88,14 @@ class Threads:
         Items are dealt out to the threads in turn. With `dynamic` each goes to the next free
         thread, for items of different cost; that takes about 15 µs for each.
         """
-        own_stop: _Stop | None = getattr(_this_thread, "stop", None)
-        if own_stop is not None:
-            return own_stop.map(function, *items)
+        if this_thread.stop is not this_thread.never:
+            return map(function, this_thread.stop.guard(items[0]), *items[1:])
         if self.n == 1 or len(items[0]) < 2:
             return map(function, *items)
         if self._pool is None:
             self._stop = _Stop()
             self._pool = ThreadPoolExecutor(
-                self.n, initializer=setattr, initargs=(_this_thread, "stop", self._stop)
+                self.n, initializer=setattr, initargs=(this_thread, "stop", self._stop)
             )
         if dynamic:
             return self._pool.map(function, *items)
@@ -96,18 +103,12 @@ class Threads:
         results: list[Any] = [None] * len(items[0])
         futures = []
         for k in range(n):
-            own = map(itemgetter(slice(k, None, n)), items)
-            futures.append(self._pool.submit(list, self._stop.map(function, *own)))
+            first, *others = map(itemgetter(slice(k, None, n)), items)
+            own = map(function, self._stop.guard(first), *others)
+            futures.append(self._pool.submit(list, own))
         for k, future in enumerate(futures):
             results[k::n] = future.result()
         return iter(results)
-
-
-def check_stopped() -> None:
-    """End a worker whose pool is stopped: for long loops in workers that call no `map`."""
-    stop: _Stop | None = getattr(_this_thread, "stop", None)
-    if stop is not None and stop.is_set:
-        raise _StoppedError
 
 
 def usable_threads(n_threads: int | None) -> int:

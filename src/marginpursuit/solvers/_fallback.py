@@ -8,6 +8,9 @@ solver "gram" then continues, where its matrix of columns, or of rows, is small 
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
+
+from marginpursuit.design import Linear
 from marginpursuit.solvers._problem import Problem, Progress, Request, Solution
 from marginpursuit.solvers.gram import GramSolver
 
@@ -37,7 +40,7 @@ def continue_with_hessian(
         return first
     gram = GramSolver()
     prepared = gram.prepare(request)
-    start = prepared.from_data(problem.prepared.to_data(first.linear))
+    start = _reset(problem, first, prepared.from_data(problem.prepared.to_data(first.linear)))
     second = gram.solve(
         replace(
             problem,
@@ -58,6 +61,17 @@ def continue_with_hessian(
         n_iter=first.n_iter + second.n_iter,
         history=first.history + tuple(_later(step, first.n_iter) for step in second.history),
     )
+
+
+def _reset(problem: Problem, first: Solution, start: Linear) -> Linear:
+    """Return a start with zeros for the tasks whose objective is above that of zero scores.
+
+    Far from the minimum most rows are where the loss is linear, and the Gram matrix, a bound on the
+    Hessian, then underestimates the gap.
+    """
+    is_kept = first.value <= problem.tasks.values_at_zero()
+    columns = np.repeat(is_kept, problem.tasks.columns_per_task)
+    return start[0] * columns, start[1] * columns
 
 
 def _later(step: Progress, n_iter: int) -> Progress:

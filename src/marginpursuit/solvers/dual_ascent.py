@@ -22,7 +22,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from marginpursuit._threads import check_stopped
+from marginpursuit._threads import StoppedError, this_thread
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import MemoryDesign, Standardisation
 from marginpursuit.solvers._problem import (
@@ -400,7 +400,8 @@ class _Ascent:
         n_active = len(self.rows)
         radius = np.full(len(self.penalty), np.inf)
         while True:
-            check_stopped()
+            if this_thread.stop.is_set:
+                raise StoppedError
             if self._is_finished(tols, min_tasks):
                 if n_active == len(self.rows) and not evaluates:
                     return

@@ -268,7 +268,7 @@ def _with_truncation(problem: Problem, solution: Solution) -> Solution:
     Outside of the space of the pivot rows the gradient is Σ c_i φ'_i r_i, with rests r of the rows
     whose squared norms sum to at most t = `RowSpace.truncation`. As φ'² ≤ 2φ, its squared norm is
     at most 2 t max(c) F, and by strong convexity the gap at most t max(c) F/α. Where that exceeds
-    the tolerance, the part of the gradient itself is computed, in a pass for each task, and the
+    the tolerance, the part of the gradient itself is computed, in a pass for each task. The
     objective is that of the rows with their rests.
     """
     space = problem.prepared.transform
@@ -277,10 +277,10 @@ def _with_truncation(problem: Problem, solution: Solution) -> Solution:
     largest = space.truncation * float(to_numpy(problem.tasks.weights).max())
     hidden = solution.value * largest / np.maximum(problem.alphas, largest)  # at most F: F* ≥ 0
     unit = problem.relative_to(solution.value)
-    if np.any(hidden > problem.tol * unit):
+    if np.any(hidden > 1e-9 * unit):  # else the objective is exact up to rounding
         solution = replace(solution, value=_data_value(problem, solution, space))
-        if not isinstance(problem.tasks, JointTasks):
-            hidden = np.minimum(hidden, _gap_outside(problem, solution, space))
+    if np.any(hidden > problem.tol * unit) and not isinstance(problem.tasks, JointTasks):
+        hidden = np.minimum(hidden, _gap_outside(problem, solution, space))
     gap = np.maximum(solution.gap, hidden / unit)
     is_hidden = solution.status is Status.CONVERGED and np.any(gap > problem.tol)
     status = Status.ROUNDING if is_hidden else solution.status
