@@ -332,8 +332,10 @@ def _split_keys(design: Design, problem: Problem) -> tuple[FloatArray, FloatArra
     standardisation = prepared.standardisation
     if prepared.design is not design:
         standardisation = Standardisation.identity(design.n_columns)
-        if isinstance(prepared.transform, Standardisation) and not design.is_sparse:
-            standardisation = prepared.transform
+        # With a kernel the transform is that of its features, and the design that of the rows.
+        transform = prepared.transform if not design.is_sparse else None
+        if isinstance(transform, Standardisation) and len(transform.mean) == design.n_columns:
+            standardisation = transform
         elif not design.is_sparse:
             weights, centred = problem.tasks.weights[0, :], prepared.fit_intercept
             standardisation = design.standardisation(weights, centred=centred)
