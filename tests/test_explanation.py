@@ -225,7 +225,7 @@ def test_commands_on_numbers(data, tmp_path):
     assert command("fit", path, *options, "-o", fitted, "--bootstrap", 1, code=2)
     done = command("explain", file, path, "-t", "kind", "--bootstrap", 5)
     assert "standard error of 5 bootstrap fits" in done.stdout
-    assert "row 6 " in done.stdout
+    assert "line 7 " in done.stdout
     answer = json.loads(
         command("explain", file, path, "-t", "kind", "--bootstrap", 5, "--json").stdout
     )
@@ -233,12 +233,12 @@ def test_commands_on_numbers(data, tmp_path):
     assert answer["coefficients"][0]["feature"] == "u"
     done = command("issues", path, "-t", "kind", "--folds", 3, "-o", tmp_path / "i.csv")
     assert "of 150 labels are suspicious" in done.stdout
-    assert "row 6 " in done.stdout
+    assert "line 7 " in done.stdout
     header, first = (tmp_path / "i.csv").read_text().splitlines()[:2]
     assert header == "row,is_label_issue,label_quality,given_label,predicted_label"
-    assert first.startswith("row 6,True,")
+    assert first.startswith("line 7,True,")
     ranked = json.loads(command("issues", path, "-t", "kind", "--folds", 3, "--json").stdout)
-    assert ranked["row"][0] == "row 6"
+    assert ranked["row"][0] == "line 7"
     path.write_text("\n".join(lines).replace(",a", ",z"))
     assert "the class 'z'" in command("explain", file, path, "-t", "kind", code=3).stderr
 

@@ -30,6 +30,7 @@ __all__ = [
     "ColumnOptions",
     "Labelled",
     "is_data_set",
+    "line_names",
     "read_labelled",
     "read_mixed",
     "read_numbers",
@@ -164,7 +165,8 @@ def _numeric_table(
             note(f"dropped, as a different integer in each row: {', '.join(dropped)}. "
                  "Keep a column with --numeric.")  # fmt: skip
             X, columns = X[:, kept], tuple(name for name in columns if name not in dropped)
-    return Labelled(table.name, X, table.y, table.sha256, columns if table.has_names else None)
+    names = columns if table.has_names else None
+    return Labelled(table.name, X, table.y, table.sha256, names, rows=line_names(table))
 
 
 def _mixed_table(raw: RawTable, target: str, options: ColumnOptions) -> Labelled:
@@ -199,6 +201,11 @@ def _mixed_table(raw: RawTable, target: str, options: ColumnOptions) -> Labelled
         vectoriser=vectoriser,
         rows=row_names(raw, frame, present, options.ids or ()),
     )
+
+
+def line_names(table: Table) -> tuple[str, ...] | None:
+    """Return the line of each row of a CSV file; None for other files."""
+    return None if table.lines is None else tuple(f"line {number}" for number in table.lines)
 
 
 def row_names(raw: RawTable, frame: Any, present: NDArray[Any], ids: Any) -> tuple[str, ...]:

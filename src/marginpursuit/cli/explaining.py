@@ -13,6 +13,7 @@ from marginpursuit._files import write_atomically
 from marginpursuit.cli.data import (
     ColumnOptions,
     is_data_set,
+    line_names,
     read_labelled,
     read_mixed,
     read_numbers,
@@ -178,7 +179,7 @@ def _training_rows(
         table = read_numbers(data, target, max_gigabytes=max_gigabytes, only=only)
         if table.y is None:
             raise typer.BadParameter("name the column that the model predicts with --target")
-        rows = TrainingRows(table.X, table.y)
+        rows = TrainingRows(table.X, table.y, names=line_names(table))
     unknown = np.setdiff1d(rows.y.astype(str), classifier.classes_.astype(str))
     if len(unknown):
         raise TableError(

@@ -198,7 +198,7 @@ class Explanation:
             f"{f' {part.label}' if several else ''})"
             for part in first
         ]
-        subject = "The scores depend" if several else f"The score of {first[0].label} depends"
+        subject = "the scores depend" if several else f"the score of {first[0].label} depends"
         labels = f" {self.n_label_issues} labels look wrong." if self.n_label_issues else ""
         return f"{subject} most on {', '.join(effects)}.{labels}"
 
@@ -224,6 +224,7 @@ class SetResult:
     def why(self) -> str:
         """Why the scores differ, if the description starts with it, and what predictions use."""
         first = self.description.partition(". ")[0].rstrip(".")
-        told = f"{first}." if first.startswith("Why: ") else ""
-        found = "" if self.explanation is None else self.explanation.sentence
-        return f"{told} {found}".strip() if told else f"Why: {found}" if found else ""
+        told = first.removeprefix("Why: ") if first.startswith("Why: ") else ""
+        found = "" if self.explanation is None else self.explanation.sentence.rstrip(".")
+        reasons = "; ".join(filter(None, (told, found)))
+        return f"Why: {reasons}." if reasons else ""

@@ -59,11 +59,12 @@ def _date_parts(name: str, pipeline: Any) -> list[Feature]:
     """Return the features of a date; time in seconds is described in years."""
     parts = pipeline[0].extracted_features_
     year = 365.25 * 24 * 3600.0
-    titles = [f"{name}: {'years' if part == 'total_seconds' else part}" for part in parts]
+    names = ["time in years" if part == "total_seconds" else part for part in parts]
+    titles = [f"{name}: {part}" for part in names]
     found = _standardised(titles, [name] * len(parts), pipeline)
     return [
         replace(feature, scale=feature.scale / year)
-        if feature.name == f"{name}: years"
+        if feature.name == f"{name}: time in years"
         else feature
         for feature in found
     ]

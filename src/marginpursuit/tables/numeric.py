@@ -56,6 +56,8 @@ class Table:
         The hash of the file.
     further : tuple of str
         Columns of the file that were not asked for by `only`.
+    lines : sequence of int or None
+        The line of each row in a CSV file.
     """
 
     name: str
@@ -64,6 +66,7 @@ class Table:
     columns: tuple[str, ...]
     sha256: str
     further: tuple[str, ...] = ()
+    lines: Sequence[int] | None = None
 
     @property
     def has_names(self) -> bool:
@@ -132,7 +135,7 @@ def read_table(
     if suffix not in readers:
         raise unknown_suffix(path, suffix)
     try:
-        X, y, columns = readers[suffix](
+        X, y, columns, lines = readers[suffix](
             content, _Selection(target, drop, only, max_bytes, progress)
         )
     except TableError as error:
@@ -145,10 +148,10 @@ def read_table(
     further: tuple[str, ...] = ()
     if only is not None and suffix != ".npz":
         further = tuple(name for name in names_in(content, suffix) if name not in set(columns))
-    return Table(stem, X, y, columns, hashlib.sha256(content).hexdigest(), further)
+    return Table(stem, X, y, columns, hashlib.sha256(content).hexdigest(), further, lines)
 
 
-_Parts = tuple[Any, NDArray[Any] | None, tuple[str, ...]]
+_Parts = tuple[Any, NDArray[Any] | None, tuple[str, ...], Sequence[int] | None]
 
 
 class _Selection(NamedTuple):
@@ -181,7 +184,7 @@ def _read_csv(content: bytes, selection: _Selection) -> _Parts:
     cells = _Cells(lines.names, columns, selection.target)
     for line, row in lines.rows:
         cells.append(row, line)
-    return *cells.table(), columns
+    return *cells.table(), columns, cells.lines
 
 
 class _Cells:
@@ -195,11 +198,11 @@ class _Cells:
         self._target_place = None if target is None else places[target]
         self._numbers = array("d")
         self._labels: list[str] = []
-        self._lines = array("q")
+        self.lines = array("q")
 
     def append(self, row: list[str], line: int) -> None:
         """Add the cells of one line."""
-        self._lines.append(line)
+        self.lines.append(line)
         if self._target_place is not None:
             self._labels.append(row[self._target_place].strip())
         cells = [row[place] for place in self._places]
@@ -214,10 +217,10 @@ class _Cells:
     def table(self) -> tuple[FloatArray, NDArray[Any] | None]:
         """Return X and y."""
         X = np.frombuffer(self._numbers, dtype=np.float64)
-        X = X.reshape(len(self._lines), len(self._columns))
-        _refuse_not_finite(X, self._columns, "line", self._lines)
+        X = X.reshape(len(self.lines), len(self._columns))
+        _refuse_not_finite(X, self._columns, "line", self.lines)
         if "" in self._labels:
-            line = self._lines[self._labels.index("")]
+            line = self.lines[self._labels.index("")]
             raise MixedTableError(f"line {line}, column {self._target!r}: the target is missing")
         return X, None if self._target is None else read_labels(self._labels)
 
@@ -246,7 +249,8 @@ def _read_parquet(content: bytes, selection: _Selection) -> _Parts:
             )
     X = np.column_stack([values.astype(np.float64) for values in arrays or [np.empty((0, 0))]])
     _refuse_not_finite(X, columns, "row", range(len(X)))
-    return X, None if selection.target is None else _target(frame[selection.target]), columns
+    y = None if selection.target is None else _target(frame[selection.target])
+    return X, y, columns, None
 
 
 def _target(column: Any) -> NDArray[Any]:
@@ -280,7 +284,7 @@ def _read_npz(content: bytes, selection: _Selection) -> _Parts:
     y = _archived_labels(name, arrays[name]) if name in arrays else None
     if y is not None and y.shape != (X.shape[0],):
         raise TableError(f"{name} must have a label for each of {X.shape[0]} rows; got {y.shape}")
-    return X, y, columns
+    return X, y, columns, None
 
 
 def _archived_labels(name: str, y: NDArray[Any]) -> NDArray[Any]:
