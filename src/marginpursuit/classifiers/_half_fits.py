@@ -58,9 +58,11 @@ class HalfFitPolicy:
     #: Coefficients of all classes up to which there is a choice: six fits of as many take 250 MB.
     max_coefficients: int = 1 << 18
 
-    #: Scores of a row, over all half fits, from which these read a float32 copy of the rows, and
-    #: the margins for which float32 holds the scores.
+    #: Scores of a row, over all half fits, from which these read a float32 copy of the rows, the
+    #: least relative suboptimality there, and the margins for which float32 holds the scores. On
+    #: news20_minilm 1e-4 takes 20 % less time than 1e-5, and the test log-loss changes by 0.01 %.
     min_float32_scores: int = 8
+    float32_tol: float = 1e-4
     float32_margins: tuple[float, float] = (1e-20, 1e20)
 
     def half_fit_tol(self, factors: tuple[float, ...]) -> float:
@@ -247,7 +249,7 @@ def half_fits(
     # would have a larger one.
     for k in reversed(range(len(factors))):
         part = _of_factor(copy, k, len(factors), start)
-        solution = fold_solver.solve_folds(part, posed.tol[: len(part.tasks)])
+        solution = fold_solver.solve_folds(part, np.full(len(part.tasks), part.tol))
         found[:0] = replace(posed, factors=factors[k : k + 1]).results(solution, data)
         start = solution.linear
         if found[0].log_loss > (1.0 + policy.min_gain) * min(fit.log_loss for fit in found):
@@ -398,4 +400,5 @@ def _float32_problem(problem: Problem, policy: HalfFitPolicy) -> Problem:
         ranges=ranges,
     )
     own = replace(prepared, design=copy, standardisation=identity, order=order)
-    return replace(problem, prepared=own, tasks=own_tasks)
+    tol = max(problem.tol, policy.float32_tol)
+    return replace(problem, prepared=own, tasks=own_tasks, tol=tol)
