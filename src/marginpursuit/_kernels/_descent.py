@@ -9,7 +9,7 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.losses import Loss
 
 
-@dataclass(slots=True)
+@dataclass
 class Descent:
     r"""A stochastic (sub)gradient descent: its parameters and its state.
 
