@@ -152,7 +152,8 @@ class _HalfProblem:
         min_classes = 1 if isinstance(data.labels, LabelSets) else 2
         max_rows = link_rows(policy.max_link_rows, len(data.labels.positive_classes))
         rows = design if data.rows is None else design_for(data.rows, design.threads)
-        keys, min_rows = _split_keys(rows, problem), policy.min_distinct_rows
+        has_kernel, min_rows = data.rows is not None, policy.min_distinct_rows
+        keys = _split_keys(rows, problem, has_kernel=has_kernel)
         halves = Halves.of(keys, codes, weights, min_rows, min_classes)
         if halves is None:
             return None
@@ -324,19 +325,20 @@ def penalty_factors(
     return policy.factors
 
 
-def _split_keys(design: Design, problem: Problem) -> tuple[FloatArray, FloatArray]:
+def _split_keys(
+    design: Design, problem: Problem, *, has_kernel: bool
+) -> tuple[FloatArray, FloatArray]:
     """Return norms and a random projection of the rows as they came, equal for equal rows.
 
     The columns of dense rows are standardised. Solvers of sparse or wide rows may have replaced the
-    columns, so these are not used.
+    columns, so these are not used. With a kernel the columns of the problem are its features.
     """
     prepared = problem.prepared
     standardisation = prepared.standardisation
     if prepared.design is not design:
         standardisation = Standardisation.identity(design.n_columns)
-        # With a kernel the transform is that of its features, and the design that of the rows.
-        transform = prepared.transform if not design.is_sparse else None
-        if isinstance(transform, Standardisation) and len(transform.mean) == design.n_columns:
+        transform = None if design.is_sparse or has_kernel else prepared.transform
+        if isinstance(transform, Standardisation):
             standardisation = transform
         elif not design.is_sparse:
             weights, centred = problem.tasks.weights[0, :], prepared.fit_intercept
