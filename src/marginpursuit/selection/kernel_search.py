@@ -5,7 +5,8 @@ the same γ share. The search has three steps, and the refit has `n_components` 
 
 1. every γ of the grid, with few landmarks, every other penalty and one scale;
 2. at the best γ all candidates, with few landmarks;
-3. the best of these, with more landmarks.
+3. the best of these, with more landmarks, and for each that with the next smaller penalty: fewer
+   landmarks suit larger penalties.
 
 The fits of the first two steps have a looser tolerance.
 """
@@ -23,6 +24,7 @@ from marginpursuit.classifiers._shared import KernelPolicy, TrainingData, landma
 from marginpursuit.selection.candidates import Candidate
 from marginpursuit.selection.policy import SelectionPolicy
 from marginpursuit.selection.search import SearchResult
+from marginpursuit.selection.successive_halving import with_smaller_penalties
 
 #: Evaluates candidates on data with kernel features as matrix; the keyword is `is_last`.
 Evaluate = Callable[..., SearchResult]
@@ -51,10 +53,9 @@ class KernelSearch:
     def run(self, gammas: list[float]) -> KernelResult:
         """Choose γ, if the kernel has one, and a candidate."""
         few, more = self._sizes()
-        candidates = [Candidate(**params) for params in self.grid]
         steps = []
         if len(gammas) > 1:
-            coarse = [self.grid[k] for k in coarse_candidates(candidates)]
+            coarse = [self.grid[k] for k in coarse_candidates(_candidates(self.grid))]
             steps = [self._step([p | {"gamma": g} for p in coarse], few) for g in gammas]
             best = int(np.argmax([_best_mean(step.result) for step in steps]))
             gammas = [gammas[best]]
@@ -63,17 +64,16 @@ class KernelSearch:
         if few < more and len(params) > self.policy.max_final_candidates:
             step = self._step(params, few)
             order = np.argsort(-step.result.scores.mean(axis=1), kind="stable")
-            is_kept = np.isin(np.arange(len(params)), order[: self.policy.max_final_candidates])
-            steps.append(_rows(step, np.flatnonzero(~is_kept)))
-            params = [params[k] for k in np.flatnonzero(is_kept)]
+            best_few = order[: self.policy.max_final_candidates]
+            kept = with_smaller_penalties(_candidates(params), best_few)
+            steps.append(_rows(step, np.setdiff1d(np.arange(len(params)), kept)))
+            params = [params[k] for k in kept]
         return _joined([*steps, self._step(params, more, is_last=True)])
 
     def _sizes(self) -> tuple[int, int]:
         """Return the landmarks of the first steps and of the last."""
-        policy, n_rows = self.policy, int(self.data.matrix.shape[0])
-        few, limit = policy.gamma_components, self.model.n_components or n_rows
-        more = max(few, min(policy.search_components, n_rows // policy.min_rows_per_landmark))
-        return min(few, limit), min(more, limit)
+        limit = self.model.n_components or int(self.data.matrix.shape[0])
+        return min(self.policy.gamma_components, limit), min(self.policy.search_components, limit)
 
     def _step(
         self, params: list[Params], n_components: int, *, is_last: bool = False
@@ -81,7 +81,7 @@ class KernelSearch:
         """Evaluate candidates with the same γ."""
         model = replace_parameters(self.model, params[0].get("gamma"), n_components)
         mapped, _ = model._mapped(self.data)
-        candidates = [Candidate(*(float(p[name]) for name in Candidate._fields)) for p in params]
+        candidates = _candidates(params)
         sizes = np.full(len(params), n_components, dtype=np.intp)
         result = self.evaluate(mapped, candidates, is_last=is_last)
         return KernelResult(params, result, sizes)
@@ -93,6 +93,10 @@ def replace_parameters(
     """Return an unfitted copy with other values of γ and the number of landmarks."""
     changes = {"n_components": n_components, **({} if gamma is None else {"gamma": gamma})}
     return MarginPursuitClassifier(**(model.get_params() | changes))
+
+
+def _candidates(params: list[Params]) -> list[Candidate]:
+    return [Candidate(*(float(p[name]) for name in Candidate._fields)) for p in params]
 
 
 def _best_mean(result: SearchResult) -> float:

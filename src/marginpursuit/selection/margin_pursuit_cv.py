@@ -82,7 +82,8 @@ class MarginPursuitClassifierCV(
         0.3, 1 and 3 times 2/m for "rbf", with m the median of the squared distances between rows,
         and times 1/m for the others, with m the median of the squared norms. They are compared
         first, with 250 landmarks, every other penalty and the scale closest to 1. At the best γ all
-        candidates are compared with 250 landmarks, and the best eight with 1,000.
+        candidates are compared with 250 landmarks, and the best five, with the next smaller penalty
+        of each, with 1,000.
     degree : int, default=3
         The degree of the kernel "poly".
     coef0 : float, default=0.0

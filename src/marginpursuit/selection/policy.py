@@ -30,15 +30,15 @@ class SelectionPolicy:
     sparse_overconfidences: tuple[float, ...] = (0.0,)
 
     # With a kernel: factors of γ around its default, penalties times n, landmarks of the first
-    # steps and of the last, rows for each of the latter, candidates of the last step, and the
-    # tolerance of the first ones. With these, seed 101, a search of digits takes half the processor
-    # time of one whose steps all have `tol`, and finds the same test error.
+    # steps and of the last, candidates of the last step, and the tolerance of the first ones. With
+    # this tolerance, seed 101, a search of digits takes half the processor time and finds the same
+    # test error. With a third of the rows as landmarks of the last step it chooses ten times the
+    # penalty, and the test error is 2 % instead of 1.6 %.
     gamma_factors: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0)
     kernel_alphas: tuple[float, ...] = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003)
     gamma_components: int = 250
     search_components: int = 1000
-    min_rows_per_landmark: int = 3
-    max_final_candidates: int = 8
+    max_final_candidates: int = 5
     first_tol: float = 1e-2
 
     # Successive halving: the ratio of the rows of two rungs, and the number of rungs with the full
