@@ -3,7 +3,7 @@
 `make fuzz` runs this file for some minutes; `tests/test_damaged_files.py` runs a smaller number of
 cases. A case is determined by its seed and its number, which a failure prints:
 
-    python tests/fuzz_model_files.py --seed 1 --cases 1000000 --seconds 300
+    python tests/fuzz_model_files.py --seed 1 --cases 1000000 --seconds 1200
     python tests/fuzz_model_files.py --seed 1 --first 4711 --cases 1
 """
 
@@ -13,11 +13,14 @@ import io
 import json
 import tempfile
 import time
+import warnings
 import zipfile
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from copy import deepcopy
 from functools import cache
 from importlib.util import find_spec
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -202,7 +205,7 @@ def _place(document: Any, rng: np.random.Generator) -> tuple[Any, Any]:
 
 def _edit_model(content: bytes, rng: np.random.Generator) -> bytes:
     """Edit the header and some arrays, and correct the hashes."""
-    members = _members(content)
+    members = dict(_intact_members(content))
     header = json.loads(members["header.json"])
     if rng.random() < 0.3:
         number, array = rng.integers(len(header["arrays"])), ARRAYS[rng.integers(len(ARRAYS))]
@@ -235,6 +238,12 @@ def _edit_run(content: bytes, rng: np.random.Generator) -> bytes:
     return json.dumps(_edit_json(json.loads(content), rng)).encode()
 
 
+@cache
+def _intact_members(content: bytes) -> dict[str, bytes]:
+    """Return the members of an intact file, of which there are few."""
+    return _members(content)
+
+
 def _members(content: bytes) -> dict[str, bytes]:
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         return {name: archive.read(name) for name in archive.namelist()}
@@ -260,21 +269,35 @@ def _npy(array: Any) -> bytes:
     return _npy_of(next(number for number, known in enumerate(ARRAYS) if known is array))
 
 
-def main() -> None:
+def run_cases(seed: int, numbers: range, end: float) -> int:
+    """Run cases until a time of the monotonic clock; return their number."""
+    warnings.simplefilter("ignore")
+    for done, number in enumerate(numbers):
+        if time.monotonic() >= end:
+            return done
+        run_case(seed, number)
+    return len(numbers)
+
+
+def main(chunk: int = 2000) -> None:
     """Run cases until their number or the time is reached; print the seed first."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--cases", type=int, default=1_000_000)
-    parser.add_argument("--seconds", type=float, default=300.0)
+    parser.add_argument("--seconds", type=float, default=1200.0)
     options = parser.parse_args()
     print(f"seed {options.seed}", flush=True)
-    end = time.monotonic() + options.seconds
-    number = options.first
-    while number < options.first + options.cases and time.monotonic() < end:
-        run_case(options.seed, number)
-        number += 1
-    print(f"{number - options.first} damaged files: each read or refused")
+    end, last = time.monotonic() + options.seconds, options.first + options.cases
+    samples()  # forked processes have the same files
+    with ProcessPoolExecutor(mp_context=get_context("fork")) as pool:
+        starts = range(options.first, last, chunk)
+        runs = [
+            pool.submit(run_cases, options.seed, range(start, min(start + chunk, last)), end)
+            for start in starts
+        ]
+        done = sum(run.result() for run in runs)
+    print(f"{done} damaged files: each read or refused")
 
 
 if __name__ == "__main__":
