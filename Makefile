@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find src -type f -not -name '*.pyc') pyproject.toml meson.build
 
-.PHONY: demo test coverage lint docs bench fuzz clean
+.PHONY: demo test coverage lint docs bench fuzz sanitize cross clean
 
 demo: $(VENV)/demo
 	$(BIN)/marginpursuit demo --output out
@@ -39,6 +39,18 @@ FUZZ_SECONDS ?= 1200
 fuzz: $(VENV)/installed
 	$(BIN)/python -W ignore tests/fuzz_model_files.py --seconds $(FUZZ_SECONDS)
 	MARGINPURSUIT_PROBLEMS=10000 $(BIN)/python -m pytest -q tests/test_convergence_property.py
+
+# The kernels in a C program, under sanitizers; minutes, since instrumented kernels compile slowly.
+sanitize:
+	bash tests/harness/run.sh address
+	bash tests/harness/run.sh thread
+
+# The same with other compilers and for other processors; needs clang, aarch64-linux-gnu-gcc with
+# qemu-user, and x86_64-w64-mingw32-gcc.
+cross:
+	bash tests/harness/run.sh clang
+	bash tests/harness/run.sh aarch64
+	bash tests/harness/run.sh windows
 
 clean:
 	rm -rf $(VENV) build out .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache

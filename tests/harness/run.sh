@@ -1,0 +1,57 @@
+#!/usr/bin/env bash
+# Compiles the kernels and their C harness for one target, with warnings as errors, and runs it.
+#
+# usage: run.sh address|thread|clang|aarch64|windows|plain
+#
+# address: AddressSanitizer, LeakSanitizer and UndefinedBehaviorSanitizer. thread: ThreadSanitizer,
+# four threads. aarch64 needs aarch64-linux-gnu-gcc and qemu-aarch64; windows needs
+# x86_64-w64-mingw32-gcc and runs under wine where it is installed.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+target=${1:-plain}
+kernels=src/marginpursuit/_kernels
+out=build/harness-$target
+mkdir -p "$out"
+
+compiler=${CC:-gcc} optimise=-O1 sanitize=() libraries=(-lm) arguments=() runner=()
+is_x86=$([ "$(uname -m)" = x86_64 ] && echo 1 || echo 0)
+case $target in
+  plain) optimise=-O3 ;;
+  address) sanitize=(-g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=all) ;;
+  thread) sanitize=(-g -fsanitize=thread) arguments=(4) ;;
+  clang) compiler=clang optimise=-O2 ;;
+  aarch64) compiler=aarch64-linux-gnu-gcc optimise=-O2 is_x86=0 libraries+=(-static)
+    runner=(qemu-aarch64) ;;
+  windows) compiler=x86_64-w64-mingw32-gcc optimise=-O2 is_x86=1 libraries+=(-static) ;;
+  *) echo "run.sh: expected address, thread, clang, aarch64, windows or plain; got '$target'" >&2; exit 2 ;;
+esac
+command -v "$compiler" >/dev/null || { echo "run.sh: $compiler is not installed" >&2; exit 3; }
+
+flags=(-std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -ffp-contract=fast -fno-math-errno "$optimise"
+  ${sanitize[@]+"${sanitize[@]}"} "-I$kernels")
+levels=(baseline)
+if [ "$is_x86" = 1 ]; then
+  flags+=(-DMARGINPURSUIT_X86)
+  levels+=(avx2 avx512)
+fi
+avx2=(-mavx2 -mfma -mf16c)
+objects=()
+for level in "${levels[@]}"; do
+  simd=()
+  [ "$level" = baseline ] || simd=("${avx2[@]}")
+  [ "$level" != avx512 ] || simd+=(-mavx512f -mavx512bw -mavx512dq -mavx512vl)
+  for file in sweep newton; do
+    object=$out/$file-$level.o
+    "$compiler" "${flags[@]}" ${simd[@]+"${simd[@]}"} "-DLEVEL=$level" -c "$kernels/$file.c" -o "$object"
+    objects+=("$object")
+  done
+done
+"$compiler" "${flags[@]}" tests/harness/kernels.c "$kernels/levels.c" "${objects[@]}" \
+  "${libraries[@]}" $([ "$target" = windows ] || echo -lpthread) -o "$out/kernels"
+
+echo "$target: $("$compiler" --version | head -1)"
+if [ "$target" = windows ]; then
+  command -v wine >/dev/null || { echo "compiled; not run: wine is not installed"; exit 0; }
+  runner=(wine)
+fi
+${runner[@]+"${runner[@]}"} "$out/kernels" ${arguments[@]+"${arguments[@]}"}
