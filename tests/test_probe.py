@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.metrics import balanced_accuracy_score, top_k_accuracy_score
@@ -148,6 +149,14 @@ def test_arrays_on_a_device(parts):
     assert_allclose(result.validation_accuracies, here.validation_accuracies, atol=0.01)
     with pytest.raises(TypeError, match="put both on the same device"):
         probe(*there[0], validation=parts[1], alphas=ALPHAS)
+
+
+@pytest.mark.parametrize("kind", [sparse.csr_array, sparse.coo_matrix])
+def test_sparse_rows(parts, kind):
+    (X, y), validation, _ = parts
+    result = probe(kind(X), y, validation=(kind(validation[0]), validation[1]), shots=[8])
+    assert result.table["top_1"][0] > 0.6
+    assert result.table["top_1"][1] > 0.85
 
 
 def test_data_frames(parts):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from marginpursuit._namespaces import is_device_array, to_numpy
 from marginpursuit._probe_choice import Choice, FittedProbe, Labelled, accuracies
@@ -220,7 +221,9 @@ def _labels(name: str, y: Any) -> NDArray[Any]:
 
 def _checked_rows(name: str, X: Any, labels: NDArray[Any]) -> Any:
     """Return features as an array or matrix; refuse other shapes than a row for each label."""
-    rows = X if hasattr(X, "dtype") else np.asarray(X)  # a list or a data frame
+    rows: Any = X if hasattr(X, "dtype") else np.asarray(X)  # a list or a data frame
+    if sparse.issparse(rows):
+        rows = sparse.csr_array(rows)  # other formats have no rows to take
     if len(rows.shape) != 2 or rows.shape[0] != len(labels):
         raise ValueError(
             f"{name} has shape {tuple(rows.shape)}; expected ({len(labels)}, n_features): one row "
