@@ -32,6 +32,13 @@ def test_margins_of_two_classes():
     np.testing.assert_allclose(display.location, model.margin_location_[0], rtol=1e-12)
 
 
+def test_margins_of_several_labels():
+    scores = np.array([[1.0, -2.0], [3.0, 4.0]])
+    assert_allclose(margins_of([[1, 0], [0, 1]], scores, [0, 1]), [[1.0, 2.0], [-3.0, 4.0]])
+    with pytest.raises(ValueError, match="an indicator matrix has values of 0 and 1"):
+        margins_of([[1, 2], [0, 1]], scores, [0, 1])
+
+
 def test_margins_of_several_classes():
     X, y = load_iris(return_X_y=True)
     names = np.array(["a", "b", "c"])[y]

@@ -120,17 +120,17 @@ def margins_of(y_true: ArrayLike, scores: ArrayLike, classes: ArrayLike) -> Floa
 
     Parameters
     ----------
-    y_true : array-like of shape (n_samples,)
-        Classes of the samples.
+    y_true : array-like of shape (n_samples,) or (n_samples, n_labels)
+        Classes of the samples, or an indicator matrix of 0 and 1.
     scores : array-like of shape (n_samples,) or (n_samples, n_classes)
         Scores h(x), as `decision_function` returns them.
     classes : array-like of shape (n_classes,)
-        The classes, in the order of the scores.
+        The classes, in the order of the scores; with an indicator matrix, the labels.
 
     Returns
     -------
     ndarray
-        The scores of the true class, and the negative scores of the others.
+        The scores of the true class or labels, and the negative scores of the others.
 
     Examples
     --------
@@ -139,12 +139,17 @@ def margins_of(y_true: ArrayLike, scores: ArrayLike, classes: ArrayLike) -> Floa
     array([-0.5,  2. ])
     """
     values, labels, names = real("scores", scores), np.asarray(y_true), np.asarray(classes)
-    unknown = np.setdiff1d(labels, names)
+    is_indicator = labels.ndim == 2
+    unknown = np.setdiff1d(labels, [0, 1] if is_indicator else names)
     if len(unknown):
         raise ValueError(
-            f"y_true has labels that are not in classes: {unknown.tolist()}. Add them to classes."
+            f"y_true has labels that are not in classes: {unknown.tolist()}. Add them to classes; "
+            "an indicator matrix has values of 0 and 1."
         )
-    is_true = labels == names[1] if values.ndim == 1 else labels[:, np.newaxis] == names
+    if is_indicator:
+        is_true = labels == 1
+    else:
+        is_true = labels == names[1] if values.ndim == 1 else labels[:, np.newaxis] == names
     if values.shape != is_true.shape:
         raise ValueError(
             f"scores has shape {values.shape}; expected {is_true.shape} for {len(names)} classes. "
