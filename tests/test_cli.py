@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
@@ -440,6 +441,14 @@ def program(*arguments, **options):
         timeout=120,
         **options,
     )
+
+
+def test_the_module_is_the_program(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["marginpursuit", "--version"])
+    with pytest.raises(SystemExit) as done:
+        runpy.run_module("marginpursuit", run_name="__main__")
+    assert done.value.code == 0
+    assert capsys.readouterr().out.startswith("marginpursuit ")
 
 
 def test_the_program_itself(tmp_path):

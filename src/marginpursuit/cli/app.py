@@ -106,7 +106,7 @@ def compare_command(
     method: Annotated[
         list[str] | None,
         typer.Option(
-            help="A method to compare; by default all.",
+            help="A method to compare; may be repeated. By default all.",
             autocompletion=completion(lambda: list(methods())),
         ),
     ] = None,

@@ -77,19 +77,26 @@ Target = Annotated[
     ),
 ]
 Drop = Annotated[
-    list[str] | None, typer.Option("--drop", metavar="COLUMN", help="A column to ignore.")
+    list[str] | None,
+    typer.Option("--drop", metavar="COLUMN", help="A column to ignore; may be repeated."),
 ]
 Numeric = Annotated[
     list[str] | None,
-    typer.Option("--numeric", metavar="COLUMN", help="A column to read as numbers."),
+    typer.Option(
+        "--numeric", metavar="COLUMN", help="A column to read as numbers; may be repeated."
+    ),
 ]
 Categorical = Annotated[
     list[str] | None,
-    typer.Option("--categorical", metavar="COLUMN", help="A column to read as categories."),
+    typer.Option(
+        "--categorical", metavar="COLUMN", help="A column of categories; may be repeated."
+    ),
 ]
 Text = Annotated[
     list[str] | None,
-    typer.Option("--text", metavar="COLUMN", help="A column to read as free text (TF-IDF)."),
+    typer.Option(
+        "--text", metavar="COLUMN", help="A column of free text (TF-IDF); may be repeated."
+    ),
 ]
 Identifier = Annotated[
     list[str] | None,
@@ -112,7 +119,8 @@ Add = Annotated[
     list[str] | None,
     typer.Option(
         metavar="MODULE:ESTIMATOR",
-        help="A further estimator, as package.module:Estimator. Its module is imported.",
+        help="A further estimator, as package.module:Estimator; may be repeated. Its module is "
+        "imported.",
     ),
 ]
 Baseline = Annotated[

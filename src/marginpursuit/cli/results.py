@@ -104,10 +104,10 @@ def _print_table(data: SetResult, recommendation: Recommendation) -> None:
     scoring = recommendation.scoring
     differences = f"; differences in {scoring.unit} to {data.baseline}"
     say(f"\n{data.name}{differences if recommendation.differences else ''}", as_json=False)
-    header = ("method", "", scoring.quantity, "95 % interval", "difference", "verdict", "log-loss",
-              "seconds")  # fmt: skip
+    header = ["method", "", scoring.quantity, "95 % interval", "difference", "verdict"]
+    also_loss = [] if scoring.name == "neg_log_loss" else ["log-loss"]
     rows = [_row(recommendation, method) for method in recommendation.ranking]
-    show_table(header, rows, n_texts=2)
+    show_table([*header, *also_loss, "seconds"], rows, n_texts=2)
 
 
 def finish_tables(run: Run, folder: Path | None, as_json: bool) -> None:
@@ -153,6 +153,7 @@ def _as_dict(
 def _row(recommendation: Recommendation, method: MethodResult) -> tuple[str, ...]:
     difference = recommendation.differences.get(method.name)
     score = method.score(recommendation.scoring.name)
+    loss = "" if method.log_loss is None else f"{method.log_loss:.3f}"
     return (
         method.name,
         "take" if method is recommendation.method else "",
@@ -160,6 +161,6 @@ def _row(recommendation: Recommendation, method: MethodResult) -> tuple[str, ...
         recommendation.interval(method),
         "" if difference is None else difference.written,
         "" if difference is None else difference.verdict,
-        "" if method.log_loss is None else f"{method.log_loss:.3f}",
+        *([] if recommendation.scoring.name == "neg_log_loss" else [loss]),
         f"{method.seconds:.4f}",
     )
