@@ -10,14 +10,24 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from marginpursuit._kernels import Descent
+from marginpursuit._model_encoding import CLASSES
+from marginpursuit.bounds.dual import LeaveOneOutBound
 from marginpursuit.classifiers import MarginPursuitClassifier
+from marginpursuit.classifiers._shared import (
+    FittedLink,
+    LabelLinks,
+    MarginStatistics,
+    TrainingData,
+)
 from marginpursuit.export._c import source
 from marginpursuit.export._json import classifier_of, content_of
 from marginpursuit.export._linear_model import LinearModel
 from marginpursuit.export._sql import DIALECTS, query
-from marginpursuit.losses import MarginLoss
+from marginpursuit.losses import HingeLoss, MarginLoss
+from marginpursuit.tasks import Labels
 
-__all__ = ["from_dict", "from_torch", "to_c", "to_dict", "to_sql", "to_torch"]
+__all__ = ["from_dict", "from_torch", "to_c", "to_dict", "to_sql", "to_torch", "trusted_types"]
 
 
 def to_dict(model: Any) -> dict[str, Any]:
@@ -264,6 +274,30 @@ def from_torch(
     """
     loss = MarginLoss(margin, scale, 0.0, rho)
     return classifier_of(content_of(_torch_functions("from_torch").model_of(module, classes, loss)))
+
+
+def trusted_types() -> list[str]:
+    """Return the names of the classes of this library that a fitted classifier may contain.
+
+    ``skops.io.load(file, trusted=trusted_types())`` and the parameter `skops_trusted_types` of
+    mlflow accept them. A scorer of scikit-learn in a search is not among them: pass the names that
+    ``skops.io.get_untrusted_types`` returns, after a look at each.
+
+    Returns
+    -------
+    list of str
+        Names with their modules.
+
+    Examples
+    --------
+    >>> from marginpursuit.export import trusted_types
+    >>> "marginpursuit.classifiers.margin_pursuit.MarginPursuitClassifier" in trusted_types()
+    True
+    """
+    records = (FittedLink, LabelLinks, MarginStatistics, LeaveOneOutBound)
+    streams = (TrainingData, Labels, Descent, HingeLoss)  # the state of `partial_fit`
+    kinds: list[type] = [*CLASSES.values(), *records, *streams]
+    return sorted(f"{kind.__module__}.{kind.__qualname__}" for kind in kinds)
 
 
 def _torch_functions(function: str) -> Any:
