@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find src -type f -not -name '*.pyc') pyproject.toml meson.build
 
-.PHONY: demo test coverage lint docs bench fuzz sanitize cross clean
+.PHONY: demo test coverage lint docs pages bench fuzz sanitize cross clean
 
 demo: $(VENV)/demo
 	$(BIN)/marginpursuit demo --output out
@@ -29,6 +29,10 @@ lint: $(VENV)/installed
 docs: $(VENV)/docs
 	$(BIN)/codespell --config .codespellrc
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going -b html docs out/site
+
+# Every page in a browser at 390 and 1400 px: width, images, errors of the console. Needs chromedriver.
+pages: $(VENV)/docs
+	$(BIN)/python docs/check_pages.py out/site
 
 bench: $(VENV)/installed
 	$(BIN)/python benchmarks/run.py

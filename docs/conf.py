@@ -66,6 +66,7 @@ html_css_files = ["site.css"]
 html_title = f"marginpursuit {release}"
 html_copy_source = False
 html_show_sourcelink = False
+html_context = {"default_mode": "auto"}
 html_theme_options = {
     "github_url": "https://github.com/marginpursuit/marginpursuit",
     "navbar_align": "left",
