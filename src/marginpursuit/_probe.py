@@ -222,8 +222,8 @@ def _labels(name: str, y: Any) -> NDArray[Any]:
 def _checked_rows(name: str, X: Any, labels: NDArray[Any]) -> Any:
     """Return features as an array or matrix; refuse other shapes than a row for each label."""
     rows: Any = X if hasattr(X, "dtype") else np.asarray(X)  # a list or a data frame
-    if sparse.issparse(rows):
-        rows = sparse.csr_array(rows)  # other formats have no rows to take
+    is_sparse = sparse.issparse(rows)
+    rows = rows.tocsr() if is_sparse else rows  # other formats have no rows to take
     if len(rows.shape) != 2 or rows.shape[0] != len(labels):
         raise ValueError(
             f"{name} has shape {tuple(rows.shape)}; expected ({len(labels)}, n_features): one row "
