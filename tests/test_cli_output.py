@@ -4,12 +4,14 @@ import csv
 
 import numpy as np
 import pytest
+from scipy import sparse
 from sklearn.datasets import load_iris
 from typer.testing import CliRunner
 
 from marginpursuit import MarginPursuitClassifier, save_model
 from marginpursuit.cli.app import app
-from marginpursuit.cli.output import csv_cell, printable
+from marginpursuit.cli.output import activity, csv_cell, printable
+from marginpursuit.cli.predictions import NewRows, predicted_columns
 
 
 @pytest.mark.parametrize(
@@ -62,3 +64,27 @@ def test_file_names_do_not_reach_the_terminal_raw(tmp_path):
     assert result.exit_code != 0
     assert "\x1b[2J" not in result.output
     assert r"\x1b[2J" in result.output
+
+
+def test_activity_shows_label_and_bar_on_a_terminal(monkeypatch, capsys):
+    with activity("reading a.csv") as reached:
+        reached(1, 2)
+    assert capsys.readouterr().err == ""  # not a terminal
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    with activity("reading a.csv") as reached:
+        reached(1, None)
+        reached(1, 2)
+    assert "reading a.csv" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("as_sparse", [False, True])
+def test_predictions_in_chunks_are_those_of_all_rows(as_sparse):
+    X, y = load_iris(return_X_y=True)
+    model = MarginPursuitClassifier().fit(X, y)
+    rows = NewRows(sparse.csr_array(X) if as_sparse else X, {"id": list("a" * len(y))})
+    done = []
+    found = predicted_columns(model, rows, True, lambda *amounts: done.append(amounts), chunk=40)
+    assert list(found) == ["id", "prediction", *(f"probability of {k}" for k in range(3))]
+    assert found["prediction"] == model.predict(X).tolist()
+    np.testing.assert_allclose(found["probability of 1"], model.predict_proba(X)[:, 1])
+    assert done == [(40, 150), (80, 150), (120, 150), (150, 150)]

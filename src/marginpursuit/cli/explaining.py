@@ -113,7 +113,7 @@ def issues(
     text: Text = None,
     identifier: Identifier = None,
     folds: Annotated[int, typer.Option(min=2, help="Folds; every row is held out once.")] = 5,
-    top: Top = 20,
+    top: Annotated[int, typer.Option(min=1, help="Suspicious rows to print.")] = 20,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", metavar="FILE", help="Write all rows to a CSV file."),
