@@ -126,8 +126,11 @@ class CrossValidatedClassifier(LinearClassifier):
         y = strata = data.labels.strata
         cv, fewest = _checked_pairs(self.cv), 2  # classes in the training rows of a fold
         if isinstance(data.labels, LabelSets):
-            y, fewest = data.labels.indicator().astype(np.int64), 1
-            cv = label_splitter(data.labels, int(cv)) if isinstance(cv, Integral) else cv
+            fewest = 1
+            if isinstance(cv, Integral):
+                cv = label_splitter(data.labels, int(cv))
+            else:
+                y = data.labels.indicator().astype(np.int8)
         splitter = check_cv(cv, y, classifier=True)
         in_memory = isinstance(data.matrix, np.ndarray) or sparse.issparse(data.matrix)
         rows = data.matrix if in_memory else np.broadcast_to(0.0, tuple(data.matrix.shape))
