@@ -171,10 +171,23 @@ def test_features_have_the_kernel_as_inner_products():
     policy = KernelPolicy(block_elements=100)  # several blocks
     gram = rbf_kernel(X, gamma=2.0)
     some = np.arange(0, 60, 2)
-    found = KernelMap.of(lambda a, b: gram[np.ix_(a, b)], 60, some, policy)
+    found = KernelMap.of(lambda a, b, dtype=float: gram[np.ix_(a, b)], 60, some, policy)
     assert set(found.landmarks) <= set(some)
     projected = gram[:, some] @ np.linalg.pinv(gram[np.ix_(some, some)]) @ gram[some]
     assert_allclose(found.features @ found.features.T, projected, atol=1e-6)
+
+
+@pytest.mark.parametrize("kernel", ["rbf", "poly"])
+def test_many_features_are_in_single_precision(kernel):
+    X, y = moons(400)
+    options = {"kernel": kernel, "coef0": 1.0, "n_components": 30, "alpha": 1e-3, "gamma": 2.0}
+    double = MarginPursuitClassifier(**options).fit(100.0 + X if kernel == "rbf" else X, y)
+    single = MarginPursuitClassifier(**options)
+    single._kernel_policy = KernelPolicy(max_double_elements=1, block_elements=1000)
+    single.fit(100.0 + X if kernel == "rbf" else X, y)
+    rows = 100.0 + X if kernel == "rbf" else X
+    assert_allclose(single.decision_function(rows), double.decision_function(rows), atol=0.02)
+    assert_allclose(single.objective_, double.objective_, rtol=1e-3)
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "poly"])

@@ -18,22 +18,28 @@ others, up to rounding, and are left out: repeated rows, or rows beyond the rank
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpstrf
 from sklearn.utils import gen_batches
 
-from marginpursuit._threads import single_threaded_blas
+from marginpursuit._threads import Threads, single_threaded_blas, usable_threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import TrainingData
 from marginpursuit.classifiers._held_out import row_projections
 from marginpursuit.classifiers._kernel_expansion import KernelExpansion, refuse_unusable
 from marginpursuit.classifiers._parameters import median_distance, within_limit
+from marginpursuit.solvers import Policy
+
+#: Returns the kernel values of the rows with the first and those with the second indices, in
+#: float64 or in the dtype given.
+Kernel = Callable[..., NDArray[Any]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +60,14 @@ class KernelPolicy:
     #: Pivots below this multiple of the largest kernel value K(x, x) are zero. The features of a
     #: row are then exact to 1e-5, and coefficients of the expansion lose five digits.
     rank_tolerance: float = 1e-10
+    #: Thresholds of the solvers. A preconditioner and a start from 30 rows for each feature: a fit
+    #: to 1,000 features of 200,000 rows of cov takes 4 s of processor time instead of 9 s.
+    solvers: Policy = field(
+        default_factory=partial(Policy, gram_rows_per_column=30, max_start_rows_per_column=30)
+    )
+    #: Features up to which they are in float64: 1 GiB. More are in float32, where four digits of
+    #: them are exact.
+    max_double_elements: int = 1 << 27
     #: Kernel values that are computed at a time: 32 MiB.
     block_elements: int = 1 << 22
     #: Rows whose kernel with each other is computed for the values K(x, x).
@@ -78,10 +92,11 @@ class KernelMap:
     @classmethod
     def of(
         cls,
-        kernel: Callable[[NDArray[np.intp], NDArray[np.intp]], FloatArray],
+        kernel: Kernel,
         n_rows: int,
         candidates: NDArray[np.intp],
         policy: KernelPolicy,
+        threads: Threads | None = None,
     ) -> "KernelMap":
         """Factorise the kernel matrix of the candidates and compute the features of all rows.
 
@@ -92,6 +107,7 @@ class KernelMap:
         ValueError
             If the kernel matrix is not symmetric or not positive semidefinite.
         """
+        threads = Threads() if threads is None else threads
         gram = kernel(candidates, candidates)
         refuse_unusable(gram)
         probe = np.random.default_rng(0).standard_normal(len(gram))
@@ -102,32 +118,57 @@ class KernelMap:
         rank, order = max(int(rank), 1), order - 1
         lower = np.tril(factor)[:, :rank]
         _refuse_indefinite(lower, product[order], probe[order], tol)
-        features = np.empty((n_rows, rank))
+        is_large = n_rows * rank > policy.max_double_elements
+        features = np.empty((n_rows, rank), dtype=np.float32 if is_large else np.float64)
         features[candidates[order]] = lower
         found = cls(candidates[order[:rank]], np.asfortranarray(lower[:rank]), features)
-        found._fill(kernel, np.setdiff1d(np.arange(n_rows), candidates), policy)
+        others = np.setdiff1d(np.arange(n_rows), candidates)
+        step = max(1, policy.block_elements // rank)
+        blocks = [others[first : first + step] for first in range(0, len(others), step)]
+        inverse = solve_triangular(found.lower, np.eye(rank), lower=True).astype(features.dtype)
+        list(threads.map(partial(found._fill, kernel, inverse), blocks))
         return found
 
     def _fill(
         self,
-        kernel: Callable[[NDArray[np.intp], NDArray[np.intp]], FloatArray],
+        kernel: Kernel,
+        inverse: NDArray[Any],
         rows: NDArray[np.intp],
-        policy: KernelPolicy,
+        n_parts: int = 8,
     ) -> None:
-        """Compute the features of rows that are not landmarks."""
-        step = max(1, policy.block_elements // len(self.landmarks))
-        for first in range(0, len(rows), step):
-            some = rows[first : first + step]
-            values = kernel(some, self.landmarks)
-            self.features[some] = solve_triangular(
-                self.lower, values.T, lower=True, overwrite_b=True, check_finite=False
-            ).T
+        """Compute the features of some rows that are not landmarks, as products with L⁻¹.
+
+        Products release the lock of the interpreter, which triangular solves hold. L⁻¹ is lower
+        triangular: eight groups of its rows take 9/16 of the products.
+        """
+        values = kernel(rows, self.landmarks, inverse.dtype)
+        found = np.empty_like(values)
+        edges = np.linspace(0, len(inverse), n_parts + 1).astype(np.intp)
+        for first, last in pairwise(edges):
+            np.matmul(values[:, :last], inverse[first:last, :last].T, out=found[:, first:last])
+        self.features[rows] = found
 
     def expansion(self, coef: FloatArray) -> FloatArray:
         """Return the coefficients of all training rows, (n_rows, n_problems), for those of z."""
         combined = np.zeros((len(self.features), coef.shape[1]))
         combined[self.landmarks] = solve_triangular(self.lower, coef, trans="T", lower=True)
         return combined / self.divisor
+
+
+def _single_rbf(rows: NDArray[Any], others: NDArray[Any], gamma: float) -> NDArray[np.float32]:
+    """Return exp(-γ‖x - x'‖²) in float32, from differences to the mean of the other rows.
+
+    For 54 columns it takes a fifth of the processor time of float64. The error is about 1e-6 where
+    γ‖x‖² is about one.
+    """
+    centre = others.mean(axis=0, dtype=np.float64)
+    scale = np.sqrt(gamma)
+    first, second = ((scale * (part - centre)).astype(np.float32) for part in (rows, others))
+    values = np.asarray(first @ (2.0 * second).T)
+    values -= np.einsum("ij,ij->i", first, first)[:, np.newaxis]
+    values -= np.einsum("ij,ij->i", second, second)
+    np.minimum(values, 0.0, out=values)
+    return np.asarray(np.exp(values, out=values))
 
 
 def _refuse_indefinite(
@@ -152,6 +193,7 @@ class MappedKernelClassifier(KernelExpansion):
 
     kernel: Any
     n_components: int | None
+    n_threads: int | None
     alpha_unit: str
     leverage_bound: float | None
     intercept_: FloatArray
@@ -178,9 +220,9 @@ class MappedKernelClassifier(KernelExpansion):
         kernel = partial(self._kernel_of_rows, matrix, divisor)
         if candidates is None:
             candidates = landmarks(data, self.n_components, policy)
-        with single_threaded_blas():
+        with single_threaded_blas(), Threads(usable_threads(self.n_threads)) as threads:
             try:
-                kernel_map = KernelMap.of(kernel, matrix.shape[0], candidates, policy)
+                kernel_map = KernelMap.of(kernel, matrix.shape[0], candidates, policy, threads)
             except FloatingPointError as error:
                 raise ValueError(
                     f"kernel={self.kernel!r} must be positive semidefinite on X: {error}. Choose "
@@ -201,14 +243,22 @@ class MappedKernelClassifier(KernelExpansion):
         return np.concatenate(values)
 
     def _kernel_of_rows(
-        self, matrix: Any, divisor: float, first: NDArray[np.intp], second: NDArray[np.intp]
-    ) -> FloatArray:
+        self,
+        matrix: Any,
+        divisor: float,
+        first: NDArray[np.intp],
+        second: NDArray[np.intp],
+        dtype: DTypeLike = np.float64,
+    ) -> NDArray[Any]:
         """Return the kernel between training rows, given by their indices, over a divisor."""
+        is_rbf = isinstance(self.kernel, str) and self.kernel == "rbf"
+        if is_rbf and dtype == np.float32 and isinstance(matrix, np.ndarray):
+            return _single_rbf(matrix[first], matrix[second], self.gamma_)
         if self._is_precomputed:
             values = self._kernel_matrix(matrix[first][:, second], None)
         else:
             values = self._kernel_matrix(matrix[first], matrix[second])
-        return values if divisor == 1.0 else values / divisor
+        return (values if divisor == 1.0 else values / divisor).astype(dtype, copy=False)
 
     def _keep_mapped(self, kernel_map: KernelMap, data: TrainingData) -> None:
         """Replace the coefficients of the features by those of the expansion."""

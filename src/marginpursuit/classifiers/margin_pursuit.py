@@ -574,6 +574,7 @@ class MarginPursuitClassifier(
             report,
             self.random_state,
             None if checkpoint is None else checkpoint.keep,
+            policy=request.policy,
         )
         return solver, request, problem
 
@@ -616,6 +617,8 @@ class MarginPursuitClassifier(
             n_problems=n_problems,
             spread_weights=None if spread is None else design.place(spread),
         )
+        if data.rows is not None:
+            request = replace(request, policy=self._kernel_policy.solvers)
         is_joint = not is_stream and self._is_joint(request, data.labels)
         self.multi_class_ = "joint" if is_joint else "ovr"
         tasks = self._tasks(data, scale)

@@ -31,9 +31,9 @@ class SelectionPolicy:
 
     # With a kernel: factors of γ around its default, penalties times n, landmarks of the first
     # steps and of the last, candidates of the last step, and the tolerance of the first ones. With
-    # this tolerance, seed 101, a search of digits takes half the processor time and finds the same
-    # test error. With a third of the rows as landmarks of the last step it chooses ten times the
-    # penalty, and the test error is 2 % instead of 1.6 %.
+    # this tolerance the first steps of a search of digits (seed 101) take 3.7 s of processor time
+    # instead of 9.6 s, and find the same test error. With a third of the rows as landmarks of the
+    # last step it chooses ten times the penalty.
     gamma_factors: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0, 3.0)
     kernel_alphas: tuple[float, ...] = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01, 0.003)
     gamma_components: int = 250
