@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find src -type f -not -name '*.pyc') pyproject.toml meson.build
 
-.PHONY: demo test coverage lint docs pages bench fuzz sanitize cross clean
+.PHONY: demo test coverage lint docs pages bench fuzz soak sanitize cross clean
 
 demo: $(VENV)/demo
 	$(BIN)/marginpursuit demo --output out
@@ -55,6 +55,12 @@ cross:
 	bash tests/harness/run.sh clang
 	bash tests/harness/run.sh aarch64
 	bash tests/harness/run.sh windows
+
+# Fits, searches, updates and files with faults (killed workers, full disk, signals, little memory) for
+# SOAK_MINUTES, and at least one episode of each kind; prints the seeds.
+SOAK_MINUTES ?= 60
+soak: $(VENV)/installed
+	$(BIN)/python tests/soak.py --minutes $(SOAK_MINUTES)
 
 clean:
 	rm -rf $(VENV) build out .coverage .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
