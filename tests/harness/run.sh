@@ -51,7 +51,8 @@ done
 
 echo "$target: $("$compiler" --version | head -1)"
 if [ "$target" = windows ]; then
-  command -v wine >/dev/null || { echo "compiled; not run: wine is not installed"; exit 0; }
-  runner=(wine)
+  wine=$(command -v wine || command -v wine64 || ls /usr/lib/wine/wine64 2>/dev/null || true)
+  [ -n "$wine" ] || { echo "compiled; not run: wine is not installed"; exit 0; }
+  runner=(env WINEDEBUG=-all "$wine")
 fi
 ${runner[@]+"${runner[@]}"} "$out/kernels" ${arguments[@]+"${arguments[@]}"}
