@@ -258,6 +258,10 @@ def test_names_of_columns_are_checked():
         to_sql(model, "t", features=list("abcd"), keep=["Prediction"])
     with pytest.raises(ValueError, match="null character"):
         to_sql(model, "t\0", features=list("abcd"))
+    many = random_model(np.random.default_rng(0), "none", "binary", n_features=1)
+    many.coef_, many.intercept_, many.classes_ = np.ones((101, 1)), np.ones(101), np.arange(101)
+    with pytest.raises(ValueError, match="got 101 classes; expected at most 100"):
+        to_sql(many, "t", features=["a"])
     qualified = to_sql(model, ("a", 'b"c'), features=list("abcd"), keep=["step1"])
     assert 'FROM "a"."b""c")' in qualified
     assert "step_0_0" in qualified

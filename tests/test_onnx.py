@@ -9,6 +9,7 @@ from random_models import random_model, random_models, random_rows
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_iris, make_multilabel_classification
 from sklearn.ensemble import RandomForestClassifier, VotingClassifier
+from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -20,7 +21,7 @@ from marginpursuit import (
 
 onnxruntime = pytest.importorskip("onnxruntime")
 skl2onnx = pytest.importorskip("skl2onnx")
-importlib.import_module("marginpursuit.onnx")
+to_onnx = importlib.import_module("marginpursuit.onnx").to_onnx
 
 X, Y = load_iris(return_X_y=True)
 TEXT = np.array(["setosa", "versicolor é", "virginica"])
@@ -224,3 +225,14 @@ def test_errors_name_what_is_expected():
         run(kernel, X)
     with pytest.raises(ValueError, match="expected one matrix of 4 columns"):
         run(MarginPursuitClassifier().fit(X, Y), X[:, :3])
+    with pytest.raises(NotFittedError):
+        to_onnx(MarginPursuitClassifier())
+    with pytest.raises(ValueError, match="dtype must be float64 or float32"):
+        to_onnx(MarginPursuitClassifier().fit(X, Y), dtype=np.int64)
+
+
+def test_graphs_have_no_unused_constants():
+    for model in random_models(0):
+        graph = to_onnx(model).graph
+        used = {name for node in graph.node for name in node.input}
+        assert {constant.name for constant in graph.initializer} <= used

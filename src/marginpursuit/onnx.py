@@ -44,6 +44,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.utils.validation import check_is_fitted
 
 try:
     from onnx import TensorProto
@@ -126,6 +127,7 @@ def to_onnx(model: Any, *, dtype: Any = np.float64) -> Any:
     types = {np.dtype(np.float64): DoubleTensorType, np.dtype(np.float32): FloatTensorType}
     if np.dtype(dtype) not in types:
         raise ValueError(f"dtype must be float64 or float32; got {dtype!r}")
+    check_is_fitted(model)
     kind = types[np.dtype(dtype)]([None, model.n_features_in_])
     return convert_sklearn(
         model, initial_types=[("X", kind)], options={id(model): {"zipmap": False}}
@@ -246,11 +248,17 @@ class _Graph:
         """Add the operations of a link; return the name of the last result."""
         names = {id(found[0]): scores}
         for expression in found[1:]:
-            inputs = [
-                names[id(part)] if isinstance(part, Expression) else self.constant(part)
-                for part in expression.arguments
-            ]
-            names[id(expression)] = self._operation(expression, inputs)
+            if expression.operation == "column":
+                source, column = expression.arguments
+                columns = self.constant(np.array([column]))
+                found_name = self.node("Gather", names[id(source)], columns, axis=1)
+            else:
+                inputs = [
+                    names[id(part)] if isinstance(part, Expression) else self.constant(part)
+                    for part in expression.arguments
+                ]
+                found_name = self._operation(expression, inputs)
+            names[id(expression)] = found_name
         return names[id(found[-1])]
 
     def _operation(self, expression: Expression, inputs: list[str]) -> str:
@@ -261,9 +269,6 @@ class _Graph:
             return self.node("Cast", *inputs, to=_TYPES[expression.dtype])
         if operation == "full_like":
             return self.node("Expand", inputs[1], self.node("Shape", inputs[0]))
-        if operation == "column":
-            columns = self.constant(np.array([expression.arguments[1]]))
-            return self.node("Gather", inputs[0], columns, axis=1)
         if operation == "concat":
             return self.node("Concat", *inputs, axis=1)
         if operation == "argmax":

@@ -60,8 +60,17 @@ def query(
     features: Sequence[str],
     keep: Sequence[str],
     dialect: Dialect,
+    max_classes: int = 100,
 ) -> str:
-    """Return a SELECT statement of the kept columns, the prediction, scores and probabilities."""
+    """Return a SELECT statement of the kept columns, the prediction, scores and probabilities.
+
+    The comparisons of all scores with each other grow with the square of the classes.
+    """
+    if len(model.classes) > max_classes:
+        raise ValueError(
+            f"got {len(model.classes)} classes; expected at most {max_classes} in a query. Export "
+            "the model to ONNX or C."
+        )
     prefix = "step"
     while any(name.lower().startswith(prefix) for name in keep):
         prefix += "_"
