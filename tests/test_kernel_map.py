@@ -11,7 +11,12 @@ from sklearn.datasets import load_iris, make_blobs, make_moons
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.model_selection import GridSearchCV
 
-from marginpursuit import MarginPursuitClassifier, load_model, save_model
+from marginpursuit import (
+    MarginPursuitClassifier,
+    MarginPursuitClassifierCV,
+    load_model,
+    save_model,
+)
 from marginpursuit.blocks import Blocks
 from marginpursuit.classifiers._kernel_map import KernelMap, KernelPolicy, landmarks
 from marginpursuit.losses import MarginLoss
@@ -291,6 +296,24 @@ def test_unusable_kernels_are_refused(options, rows, message):
     X, y = moons()
     with pytest.raises(ValueError, match=message):
         MarginPursuitClassifier(**options).fit(X if rows is None else rows, y)
+
+
+@pytest.mark.parametrize("estimator", [MarginPursuitClassifier, MarginPursuitClassifierCV])
+@pytest.mark.parametrize(("kernel", "value"), [("rbf", 1.0), ("poly", 0.0)])
+def test_equal_rows_have_the_score_of_the_intercept(kernel, value, estimator):
+    X, y = np.full((60, 2), value), np.arange(60) % 3 == 0
+    model = estimator(kernel=kernel).fit(X, y)
+    assert_array_equal(model.predict(X), np.zeros(60, dtype=bool))
+    # The linear fit has nothing but an intercept either.
+    expected = estimator().fit(X, y).predict_proba(X)
+    assert_allclose(model.predict_proba(X), expected, atol=1e-2)
+
+
+@pytest.mark.parametrize("estimator", [MarginPursuitClassifier, MarginPursuitClassifierCV])
+def test_rows_beyond_the_largest_float_are_refused(estimator):
+    X, y = moons()
+    with pytest.raises(OverflowError, match="another unit"):
+        estimator(kernel="rbf").fit(1e200 * X, y)
 
 
 def test_predictions_check_the_columns():

@@ -71,15 +71,16 @@ class KernelExpansion(LinearClassifier):
         matrix = self._read(X, reset=False)
         self._refuse_blocks(matrix)
         self._refuse_missing(matrix)
-        scores = np.empty((matrix.shape[0], len(self.dual_coef_)))
-        step = max(1, self._block_elements // max(1, len(self.support_)))
-        for span in gen_batches(len(scores), step):
+        scores = np.tile(self.intercept_, (matrix.shape[0], 1))
+        n_support = len(self.support_)  # none where all rows are equal
+        step = max(1, self._block_elements // max(1, n_support))
+        for span in gen_batches(len(scores), step) if n_support else ():
             rows = matrix[span]
             if self._is_precomputed:
                 values = _floats(rows[:, self.support_])
             else:
                 values = self._kernel_matrix(rows, self.support_vectors_)
-            scores[span] = values @ self.dual_coef_.T + self.intercept_
+            scores[span] += values @ self.dual_coef_.T
         if not np.all(np.isfinite(scores)):
             raise OverflowError(
                 "X is too large for this fit: scores exceed the largest float. Pass samples in the "

@@ -121,7 +121,9 @@ class KernelMap:
         is_large = n_rows * rank > policy.max_double_elements
         features = np.empty((n_rows, rank), dtype=np.float32 if is_large else np.float64)
         features[candidates[order]] = lower
-        found = cls(candidates[order[:rank]], np.asfortranarray(lower[:rank]), features)
+        # A kernel that is zero has one feature, which is zero, and no coefficient.
+        square = lower[:rank] if lower.any() else np.eye(1)
+        found = cls(candidates[order[:rank]], np.asfortranarray(square), features)
         others = np.setdiff1d(np.arange(n_rows), candidates)
         step = max(1, policy.block_elements // rank)
         blocks = [others[first : first + step] for first in range(0, len(others), step)]

@@ -472,7 +472,7 @@ class MarginPursuitClassifier(
                     self._fit_mapped(data, report, checkpoint)
             except FloatingPointError as error:
                 if not is_linear:
-                    raise OverflowError(f"kernel values need another unit: {error}") from error
+                    raise OverflowError(f"the columns of X need another unit: {error}") from error
                 # A start in the given unit does not apply to rescaled columns.
                 with self._rescaled(data) as rescaled:
                     self._fit(rescaled, None, report, checkpoint)

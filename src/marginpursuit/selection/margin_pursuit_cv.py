@@ -415,11 +415,12 @@ class MarginPursuitClassifierCV(
     ) -> None:
         """Choose γ and a candidate, and refit, for a kernel other than "linear"."""
         model = self._estimator(alpha_unit=self.alpha_unit_, leverage_bound=self.leverage_bound)
-        model._set_kernel(data)
         gammas: list[float] = []
-        if isinstance(self.kernel, str) and self.kernel != "precomputed":
-            default = default_gammas(data, self.kernel, self._policy)
-            gammas = default if self.gammas is None else list(self.gammas)
+        with np.errstate(all="ignore"):  # the kernel values are checked instead
+            model._set_kernel(data)
+            if isinstance(self.kernel, str) and self.kernel != "precomputed":
+                default = default_gammas(data, self.kernel, self._policy)
+                gammas = default if self.gammas is None else list(self.gammas)
 
         def evaluate(
             mapped: TrainingData, candidates: list[Candidate], *, is_last: bool
