@@ -4,7 +4,7 @@
     python benchmarks/robust_peers.py [--sets spambase] [--rows 300] [--seeds 2]
 
 skwdro minimises the largest logistic loss over distributions within a Wasserstein radius ρ of the
-sample. A fit to 300 rows takes a minute, so that this is a table of its own, at default parameters
+sample. A fit to 300 rows takes 20 s, so that this is a table of its own, at default parameters
 and with the radii given, and not a column of `contamination.py`.
 """
 
