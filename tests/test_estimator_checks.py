@@ -51,6 +51,7 @@ DEFAULTS = [
 SETTINGS = [
     *(MarginPursuitClassifier.as_published(**setting) for setting in PURSUIT),
     *(MarginPursuitClassifier(**setting, alpha=0.01, tol=1e-10) for setting in KERNELS),
+    MarginPursuitClassifierCV(kernel="rbf", alphas=[0.01], scales=[1.0], cv=2, tol=1e-6),
     *(PegasosClassifier(**setting) for setting in PEGASOS),
     # The duality gap bounds the square of the error in the scores.
     *(LDMClassifier(tol=1e-13, random_state=0, **setting) for setting in MACHINES),

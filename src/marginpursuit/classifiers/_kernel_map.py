@@ -272,16 +272,20 @@ class MappedKernelClassifier(KernelExpansion):
 def landmarks(
     data: TrainingData, n_components: int | None, policy: KernelPolicy
 ) -> NDArray[np.intp]:
-    """Choose rows of positive weight: all, or a systematic sample along a random direction.
+    """Choose the landmarks: all rows of positive weight, or a systematic sample of them."""
+    used = np.flatnonzero(data.weights > 0)
+    size = policy.n_landmarks(len(used), n_components)
+    return used if size == len(used) else systematic_sample(data, size)
+
+
+def systematic_sample(data: TrainingData, size: int) -> NDArray[np.intp]:
+    """Return distinct rows of positive weight, along a random direction; all if there are fewer.
 
     The rows are sorted by a random projection with a fixed seed, of equal ones one is kept, and
     rows at equal distances in this order are chosen. The choice depends on the content of the rows
     alone: neither their order nor repetitions change it.
     """
     used = np.flatnonzero(data.weights > 0)
-    size = policy.n_landmarks(len(used), n_components)
-    if size == len(used):
-        return used
     keys = row_projections(data)[used].astype(np.float32)
     order = np.argsort(keys, kind="stable")
     is_new = np.append(True, np.diff(keys[order]) != 0)

@@ -9,7 +9,7 @@ from marginpursuit.classifiers._base import LinearClassifier, ProbabilityMixin
 from marginpursuit.classifiers._finite import rescaled
 from marginpursuit.classifiers._input import TrainingData, balanced_factors, check_weights
 from marginpursuit.classifiers._kernel_expansion import KernelExpansion
-from marginpursuit.classifiers._kernel_map import KernelMap, KernelPolicy, landmarks
+from marginpursuit.classifiers._kernel_map import systematic_sample
 from marginpursuit.classifiers._label_links import LabelLinks
 from marginpursuit.classifiers._lazy import lazy_on_dask
 from marginpursuit.classifiers._link import (
@@ -41,8 +41,6 @@ __all__ = [
     "ExactLink",
     "FittedLink",
     "KernelExpansion",
-    "KernelMap",
-    "KernelPolicy",
     "LabelLinks",
     "LinearClassifier",
     "Link",
@@ -56,7 +54,6 @@ __all__ = [
     "check_parameters",
     "check_weights",
     "exact_probabilities",
-    "landmarks",
     "lazy_on_dask",
     "median_distance",
     "numbers",
@@ -64,5 +61,6 @@ __all__ = [
     "penalty_path",
     "rescaled",
     "row_distances",
+    "systematic_sample",
     "with_callbacks",
 ]

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import euclidean_distances
 
 from marginpursuit.classifiers import MarginPursuitClassifier
-from marginpursuit.classifiers._shared import KernelPolicy, TrainingData, landmarks
+from marginpursuit.classifiers._shared import TrainingData, systematic_sample
 from marginpursuit.selection.candidates import Candidate
 from marginpursuit.selection.policy import SelectionPolicy
 from marginpursuit.selection.search import SearchResult
@@ -138,7 +138,7 @@ def default_gammas(
     kernels, with m the median of the squared norms. For independent columns of unit variance both
     are 1/d, which is "scale".
     """
-    some = landmarks(data, n_rows, KernelPolicy())
+    some = systematic_sample(data, n_rows)
     rows = data.matrix[some].astype(np.float64)
     is_rbf = isinstance(kernel, str) and kernel == "rbf"
     if is_rbf:
