@@ -168,7 +168,8 @@ def generate(app: Any, config: Any) -> None:
     drawing = "\n![The parts of the package and their imports](layers.svg)\n"
     contributing = contributing.replace("\n## Additions", f"{drawing}\n## Additions", 1)
     write_if_changed(DOCS / "contributing" / "index.md", contributing)
-    pages = {f"docs/{page.name}": page.name for page in DOCS.glob("*.md")}
+    paths = [page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")]
+    pages = {f"docs/{path}": path for path in paths}
     changelog = copy_page(ROOT / "CHANGELOG.md", pages)
     write_if_changed(DOCS / "changelog.md", changelog)
 
