@@ -1,6 +1,6 @@
 """Mutation testing of the mathematics: change one operator or number, and see whether a test fails.
 
-    python tests/mutation.py [--sample 20] [--seed 0] [losses location calibration bounds solvers]
+    python tests/mutation.py [--sample 20] [--seed 0] [losses bounds model_files ...]
 
 Every mutant runs in a forked process, with the tests that belong to its file, until the first
 failure or the time limit, which counts as a failure. Survivors are printed; some are equivalent to
@@ -37,6 +37,11 @@ GROUPS = {
         "bounds/projection.py": ["test_bounds_projection.py"],
         "bounds/robust_risk.py": ["test_bounds_catoni_risk.py"],
         "bounds/dual.py": ["test_bounds_leave_one_out.py"],
+    },
+    "model_files": {
+        "model_files.py": ["test_model_files.py", "test_damaged_files.py"],
+        "_model_encoding.py": ["test_model_files.py", "test_damaged_files.py"],
+        "classifiers/_checkpoint.py": ["test_checkpoint.py"],
     },
     "solvers": {
         "solvers/steepest.py": ["test_algorithm_1.py", "test_solvers.py::TestAlgorithm1"],
