@@ -360,7 +360,7 @@ def test_no_terminal_no_home_no_utf8_no_matplotlib(tmp_path):
     [
         np.array(["2026-01-01", "NaT"], "datetime64[D]"),
         np.array([1, "NaT"], "timedelta64[s]"),
-        np.array([np.datetime64("2026-01-01"), np.datetime64("NaT")], dtype=object),
+        np.array([np.datetime64("2026-01-01"), np.datetime64("NaT", "D")], dtype=object),
         [np.timedelta64(1, "s"), np.timedelta64("NaT", "s")],
     ],
     ids=["dates", "durations", "objects", "list"],
