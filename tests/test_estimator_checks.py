@@ -65,8 +65,8 @@ SETTINGS = [
 ]
 
 
-# Some checks fit classes of a single sample, which is warned of; those of scikit-learn 1.6 also classes
-# of fewer samples than there are folds.
+# Some checks fit classes of a single sample, which is warned of; those of scikit-learn 1.6 also
+# classes of fewer samples than there are folds.
 @pytest.mark.filterwarnings("ignore:a single sample:UserWarning")
 @pytest.mark.filterwarnings("ignore:The least populated class in y:UserWarning")
 @parametrize_with_checks(DEFAULTS)
