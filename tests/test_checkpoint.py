@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 
+import fuzz_model_files as fuzz
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -15,7 +16,7 @@ from sklearn.datasets import load_breast_cancer, load_digits
 
 from marginpursuit import MarginPursuitClassifier
 from marginpursuit.blocks import Blocks
-from marginpursuit.classifiers._checkpoint import _row_hashes, data_digests
+from marginpursuit.classifiers._checkpoint import Checkpoint, _row_hashes, data_digests
 
 SETTINGS = {"scale": 0.5, "overconfidence": 0.5, "tol": 1e-10}
 
@@ -165,6 +166,7 @@ def test_only_a_path_is_a_checkpoint():
 
 SLOW_FIT = """
 import sys, time
+import fuzz_model_files as fuzz
 import numpy as np
 from sklearn.datasets import load_breast_cancer
 from marginpursuit import MarginPursuitClassifier
@@ -199,3 +201,14 @@ def test_a_process_that_is_killed_leaves_a_whole_checkpoint(path):
     )
     assert_allclose(rest.objective_, whole.objective_, rtol=1e-9)
     assert rest.n_passes_ < whole.n_passes_
+
+
+@pytest.mark.parametrize(("scale", "n_iter"), [(0.5, 1), (0.5, 0), (0.0, 1), (np.inf, 1)])
+def test_the_first_iterate_is_a_standing_and_none_before(path, scale, n_iter):
+    parts = {"coef": np.ones((4, 3)), "intercept": np.ones(3), "scale": scale, "n_iter": n_iter}
+    path.write_bytes(fuzz.checkpoint_of(**parts))
+    if n_iter == 1 and 0 < scale < np.inf:
+        assert Checkpoint(path, fuzz.IDENTITY).standing.n_iter == 1
+    else:
+        with pytest.raises(ValueError, match=f"scale {scale} after {n_iter} iterations"):
+            Checkpoint(path, fuzz.IDENTITY)
