@@ -110,6 +110,14 @@ def test_moments(case):
     assert_allclose(design.mean_square(weights), weights @ np.square(rows).sum(axis=1))
 
 
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
+def test_rows_without_weight_do_not_count_for_an_underflow(kind):
+    weights = np.array([0.5, 0.5, 0.0])
+    assert design_for(kind([[0.0], [0.0], [3.0]])).mean_square(weights) == 0.0
+    with pytest.raises(FloatingPointError, match="no finite mean square"):
+        design_for(kind([[1e-200], [0.0], [3.0]])).mean_square(weights)
+
+
 def test_models_are_translated_both_ways(case):
     matrix, rows, _, weights = case
     design = design_for(matrix)

@@ -221,3 +221,17 @@ class TestDenseRows:
                     *(np.zeros(3, dtype=np.intp), many, many, 0.0, np.zeros(1, dtype=np.intp)),
                     *(one, one, np.zeros((3, 1)), np.zeros((2, 1)), np.zeros(1), np.zeros((3, 1))),
                 )
+
+
+@pytest.mark.parametrize("unit", ["absolute", "common", "row"])
+def test_rows_without_weight_do_not_count_for_an_underflow(unit):
+    weights = np.array([[0.5, 0.5, 0.0]])
+
+    def prepare(first):
+        design = design_for(sparse.csr_matrix([[first], [0.0], [3.0]]))
+        request = Request(design, weights, (MarginLoss(1.0, 1.0, 0.0),), unit, 0.1, True)
+        return SOLVERS["dual"].prepare(request)
+
+    assert prepare(0.0).unit[0, 0] == 1.0
+    with pytest.raises(FloatingPointError, match="no finite mean square"):
+        prepare(1e-200)

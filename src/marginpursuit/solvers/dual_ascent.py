@@ -259,8 +259,10 @@ def _units(request: Request) -> FloatArray:
     assert isinstance(design, MemoryDesign)
     squares = design.row_squares()
     means = weights @ squares
-    has_rows = bool(means.any()) or design.n_stored == 0 or not design.matrix.data.any()
-    if not (has_rows and np.all(np.isfinite(means))):
+    # A mean of zero is that of zero rows, or of squares that underflow. Rows without weight count
+    # for neither.
+    underflows = not means.any() and design.matrix[np.any(weights > 0, axis=0)].count_nonzero() > 0
+    if underflows or not np.all(np.isfinite(means)):
         raise FloatingPointError("the rows have no finite mean square")
     if request.unit == "absolute":
         return np.ones(len(weights))
