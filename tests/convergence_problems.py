@@ -100,8 +100,11 @@ class Objective:
         weights = np.ones(n) if case.weights is None else case.weights
         self.c = np.asarray(weights, dtype=WIDE) / np.asarray(weights, dtype=WIDE).sum()
         self.mean = self.c @ self.X if p["fit_intercept"] else np.zeros(d, dtype=WIDE)
-        self.variance = self.c @ (self.X - self.mean) ** 2
-        self.varies = self.variance > 0
+        # A column that has one value in all rows with weight is constant. Its computed mean may
+        # differ from that value by rounding, and its computed variance is then above zero.
+        used = self.X[self.c > 0]
+        self.varies = np.any(used != (used[0] if p["fit_intercept"] else 0), axis=0)
+        self.variance = np.where(self.varies, self.c @ (self.X - self.mean) ** 2, 0)
         self.deviation = np.sqrt(np.where(self.varies, self.variance, 1))
         self.codes = np.unique(case.y, return_inverse=True)[1]
         self.n_classes = int(self.codes.max()) + 1
