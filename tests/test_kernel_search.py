@@ -147,6 +147,28 @@ def test_copies_and_files(fitted, tmp_path):
     assert clone(fitted).get_params() == fitted.get_params()
 
 
+def test_landmarks_far_from_the_rows_of_a_subsample():
+    # K(x, x') of a far row is about 1e-195 for the next ones and zero for others. All rows are
+    # landmarks. A rung with a quarter of the rows lacks some landmarks and has their neighbours.
+    X, y = circles(400)
+    far = np.arange(0, 400, 20)
+    X[far] = 30.0 * np.arange(1, 21)[:, np.newaxis] + X[far]
+    model = MarginPursuitClassifierCV(kernel="rbf", gammas=[0.25], **SMALL)
+    model._policy = SelectionPolicy(min_rung_rows=50, min_rows_per_column=0)
+    model.fit(X, y)
+    near = np.setdiff1d(np.arange(400), far)
+    assert model.score(X[near], y[near]) > 0.9
+
+
+def test_squares_of_kernel_values_that_underflow_are_refused():
+    X, y = circles()
+    values = 1e-300 * rbf_kernel(X, gamma=2.0)
+    for estimator in (MarginPursuitClassifier(), MarginPursuitClassifierCV(**SMALL)):
+        estimator.set_params(kernel="precomputed", alpha_unit="absolute")
+        with pytest.raises(OverflowError, match="need another unit"):
+            estimator.fit(values, y)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

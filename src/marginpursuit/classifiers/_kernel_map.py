@@ -12,6 +12,9 @@ the features is the expansion :math:`\sum_j c_j K(s_j, x)` with :math:`L^\top c 
 
 The factorisation has pivots. Landmarks whose pivot is below the rank tolerance are combinations of
 others, up to rounding, and are left out: repeated rows, or rows beyond the rank of a polynomial.
+Features below the rounding error of the largest are zero. Without this the feature of a landmark
+far from all other rows is about 1e-200 in those rows, and its squares underflow in a subsample
+without the landmark.
 
 .. [1] C. K. I. Williams, M. Seeger, "Using the Nyström method to speed up kernel machines",
    NIPS 2000.
@@ -112,7 +115,8 @@ class KernelMap:
         refuse_unusable(gram)
         probe = np.random.default_rng(0).standard_normal(len(gram))
         product = gram @ probe
-        tol = policy.rank_tolerance * float(gram.diagonal().max())
+        largest = float(gram.diagonal().max())  # of K(x, x)
+        tol = policy.rank_tolerance * largest
         # The matrix is symmetric: its transpose is in the order of LAPACK.
         factor, order, rank, _ = dpstrf(gram.T, tol=tol, lower=1, overwrite_a=1)
         rank, order = max(int(rank), 1), order - 1
@@ -129,6 +133,8 @@ class KernelMap:
         blocks = [others[first : first + step] for first in range(0, len(others), step)]
         inverse = solve_triangular(found.lower, np.eye(rank), lower=True).astype(features.dtype)
         list(threads.map(partial(found._fill, kernel, inverse), blocks))
+        if not is_large:  # squares of float32 features do not underflow in float64
+            _clear_negligible(features, np.sqrt(max(largest, 0.0)), step)
         return found
 
     def _fill(
@@ -171,6 +177,14 @@ def _single_rbf(rows: NDArray[Any], others: NDArray[Any], gamma: float) -> NDArr
     values -= np.einsum("ij,ij->i", second, second)
     np.minimum(values, 0.0, out=values)
     return np.asarray(np.exp(values, out=values))
+
+
+def _clear_negligible(features: FloatArray, largest: float, step: int) -> None:
+    """Set features below the rounding error of the largest to zero, in blocks of rows."""
+    negligible = float(np.finfo(np.float64).eps) * largest
+    for span in gen_batches(len(features), step):
+        block = features[span]
+        block[np.abs(block) < negligible] = 0.0
 
 
 def _refuse_indefinite(

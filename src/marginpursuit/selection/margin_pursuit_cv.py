@@ -429,11 +429,14 @@ class MarginPursuitClassifierCV(
             return self._search(mapped, folds, to_scorer, candidates, report, tol).run(candidates)
 
         grid, _ = self._grid(data)
-        with np.errstate(all="ignore"):
-            found = KernelSearch(model, data, grid, evaluate, self._policy).run(gammas)
-        self._set_results(found.params, found.result, found.n_components)
-        if self.refit:
-            self._refit(data, None)
+        try:
+            with np.errstate(all="ignore"):
+                found = KernelSearch(model, data, grid, evaluate, self._policy).run(gammas)
+            self._set_results(found.params, found.result, found.n_components)
+            if self.refit:
+                self._refit(data, None)
+        except FloatingPointError as error:
+            raise OverflowError(f"the columns of X need another unit: {error}") from error
 
     def _fitted_link(self) -> Link:
         return self.best_estimator_._fitted_link() if self.link == "exact" else self.link_
