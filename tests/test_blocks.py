@@ -55,7 +55,7 @@ def test_fit_equals_the_fit_in_memory(dtype, edges):
         ours.decision_function(blocks), ours.decision_function(X), rtol=1e-13, atol=1e-14
     )
     assert_array_equal(ours.predict(blocks), ours.predict(X))
-    assert_allclose(ours.predict_proba(blocks), ours.predict_proba(X), rtol=1e-12)
+    assert_allclose(ours.predict_proba(blocks), ours.predict_proba(X), rtol=1e-12, atol=1e-14)
 
 
 @pytest.mark.parametrize(

@@ -311,8 +311,22 @@ class TestRowsFarAway:
         assert spread_weights(weights, bounded, 1.0) is None
 
     def test_the_weights_of_variances_decrease_with_the_square_of_the_distance(self):
-        before, bounded = np.full(4, 0.25), np.array([1.0, 1.0, 1e-2, 1e-3])
-        found = spread_weights(before, bounded / bounded.sum(), 1.0)
-        assert_allclose(found / found[0], [1.0, 1.0, 1e-4, 1e-6])
+        bounded = np.array([*[1.0] * 6, 1e-2, 1e-3])
+        found = spread_weights(np.full(8, 0.125), bounded / bounded.sum(), 1.0)
+        assert_allclose(found / found[0], [*[1.0] * 6, 1e-4, 1e-6])
+        many = np.array([*[1.0] * 6, *[1e-3] * 3])  # a third of the rows are no outliers
+        assert spread_weights(np.full(9, 1 / 9), many / many.sum(), 1.0) is None
         equal = np.array([0.5, 0.5, 0.0])
         assert spread_weights(equal, equal, 1.0) is None
+
+
+@pytest.mark.parametrize("density", [0.05, 0.2, 0.48, 0.9])
+def test_a_column_of_mostly_zeros_has_no_rows_far_away(density):
+    """The mean is about zero, so that rows of zeros are near, and all others many times as far."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 2, 200)
+    x = rng.normal(size=200) + 0.5 * y
+    x = np.where(rng.random(200) < density, x - x.mean(), 0.0)[:, np.newaxis]
+    model = MarginPursuitClassifier().fit(x, y)
+    assert np.all(np.isfinite(model.coef_))
+    assert model.coef_[0, 0] > 0

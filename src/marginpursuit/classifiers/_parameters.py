@@ -205,35 +205,46 @@ def bounded_weights(
     few non-zeros would give their rows a large norm.
     """
     distances = row_distances(design, data, centred=centred)
-    weights = within_limit(data, distances, bound * median_distance(distances, data))
+    first = weights = within_limit(data, distances, bound * median_distance(distances, data))
+    if design.is_sparse:
+        return first
     # Rows far away also shift the mean and the deviations by which distances are measured. Each
     # repetition, with weights that they hardly change, measures more of their distance.
-    for _ in range(0 if design.is_sparse else max_repetitions):
+    for _ in range(max_repetitions):
         spread = spread_weights(to_numpy(data.weights), weights, bound)
         if spread is None:
-            break
-        nearer = design.standardisation(design.place(spread), centred=centred)
+            return weights
+        try:
+            nearer = design.standardisation(design.place(spread), centred=centred)
+        except FloatingPointError:
+            return first
         distances = row_distances(design, data, centred=centred, standardisation=nearer)
         limit = bound * median_distance(distances, data)
         before, weights = weights, within_limit(data, distances, limit)
         if np.allclose(weights, before, rtol=1e-2, atol=0.0):
-            break
-    return weights
+            return weights
+    return first  # as where most rows are equal: their deviation converges to zero
 
 
 def spread_weights(
-    before: FloatArray, bounded: FloatArray, bound: float, min_distance: float = 30.0
+    before: FloatArray,
+    bounded: FloatArray,
+    bound: float,
+    min_distance: float = 30.0,
+    max_fraction: float = 0.25,
 ) -> FloatArray | None:
     """Return weights for the variances of columns that rows far away do not determine, or None.
 
     A bounded weight decreases with 1/r in the distance r of a row, so that its part of a variance
     increases with r. Multiplied by the ratio of the weights it is bounded. None unless a row is
     about `min_distance` times as far as the median and the bound: nearer rows change a variance by
-    a small factor.
+    a small factor. None also where more than `max_fraction` of the weight is as far: a column
+    whose values are zero in most rows, and about zero in the mean, has no outliers.
     """
     is_used = before > 0
     ratios = np.divide(bounded, before, out=np.zeros_like(bounded), where=is_used)
-    if not np.any(is_used) or min_distance * ratios[is_used].min() > min(1.0, bound) * ratios.max():
+    is_far = is_used & (min_distance * ratios <= min(1.0, bound) * ratios.max())
+    if not 0 < before[is_far].sum() <= max_fraction * before.sum():
         return None
     spread = bounded * ratios
     return np.asarray(spread / spread.sum())
