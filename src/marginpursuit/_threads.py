@@ -7,6 +7,7 @@ from functools import cache
 from operator import itemgetter
 from threading import RLock, get_ident, local
 from typing import Any, Self, TypeVar
+from weakref import WeakSet
 
 from threadpoolctl import ThreadpoolController
 
@@ -130,11 +131,12 @@ def usable_threads(n_threads: int | None) -> int:
 class _ProcessLimit:
     """The holders of a limit on BLAS libraries whose thread count is set for the whole process.
 
-    The first holder saves the counts and sets them to one; the last one restores them.
+    The first holder saves the counts and sets them to one; the last one restores them, and empties
+    `saved`. A holder that is gone without a release does not count.
     """
 
     def __init__(self) -> None:
-        self.holders: set[int] = set()
+        self.holders: WeakSet[single_threaded_blas] = WeakSet()
         self.saved: list[tuple[Callable[[int], None], int]] = []
         self.renew_lock()
 
@@ -173,7 +175,7 @@ class single_threaded_blas:  # noqa: N801, as contextlib.suppress
     Starting BLAS threads costs more than a small product, and a hundred times more where other
     programs keep the processors busy. Contexts may be nested, and entered in several threads. Each
     step can be repeated: an interrupt within `__enter__` or `__exit__` leaves the release to
-    `__del__`.
+    `__del__`, and one within `__del__` to the next context that ends.
     """
 
     def __init__(self) -> None:
@@ -187,11 +189,9 @@ class single_threaded_blas:  # noqa: N801, as contextlib.suppress
             library.set_num_threads(1)
         limit = _process_limit
         with limit.lock:
-            if not limit.holders:
-                limit.saved = []
-                for library, set_count in shared:
-                    limit.saved.append((set_count, library.num_threads))
-            limit.holders.add(id(self))
+            if not limit.saved:
+                limit.saved = [(set_count, library.num_threads) for library, set_count in shared]
+            limit.holders.add(self)
             if len(limit.holders) == 1:
                 for _, set_count in shared:
                     set_count(1)
@@ -199,10 +199,11 @@ class single_threaded_blas:  # noqa: N801, as contextlib.suppress
     def __exit__(self, *exc_info: object) -> None:
         limit = _process_limit
         with limit.lock:
-            if limit.holders == {id(self)}:
+            limit.holders.discard(self)
+            if not limit.holders:
                 for set_count, n_threads in limit.saved:
                     set_count(n_threads)
-            limit.holders.discard(id(self))
+                limit.saved = []
         if self._thread == get_ident():
             for library, n_threads in self._own:
                 library.set_num_threads(n_threads)
