@@ -166,7 +166,6 @@ def test_only_a_path_is_a_checkpoint():
 
 SLOW_FIT = """
 import sys, time
-import fuzz_model_files as fuzz
 import numpy as np
 from sklearn.datasets import load_breast_cancer
 from marginpursuit import MarginPursuitClassifier
