@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 
 from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
 from marginpursuit._namespaces import is_device_array, to_device_of, to_numpy
-from marginpursuit.classifiers._input import encode_labels
+from marginpursuit.classifiers._labels import encode_labels
 from marginpursuit.classifiers._link import exact_probabilities
 from marginpursuit.classifiers._margins import ArrayMargins, Margins
 from marginpursuit.classifiers._parameters import SCALE_RULES

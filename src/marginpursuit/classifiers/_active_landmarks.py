@@ -17,7 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import TrainingData
+from marginpursuit.losses import JointLoss
 
 
 def first_landmarks(model: Any, data: TrainingData) -> NDArray[np.intp] | None:
@@ -37,7 +39,7 @@ def first_landmarks(model: Any, data: TrainingData) -> NDArray[np.intp] | None:
             setattr(rough, name, getattr(model, name))
     mapped, _ = rough._mapped(data)
     rough._fit(mapped)
-    return _within(rough, mapped, rough._least_margins(mapped) < policy.active_level)
+    return _within(rough, mapped, _least_margins(rough, mapped) < policy.active_level)
 
 
 def next_landmarks(
@@ -50,7 +52,7 @@ def next_landmarks(
     """
     if landmarks is None or len(landmarks) == np.count_nonzero(mapped.weights):
         return None
-    margins = model._least_margins(mapped)
+    margins = _least_margins(model, mapped)
     is_landmark = np.zeros(len(margins), dtype=bool)
     is_landmark[landmarks] = True
     if not np.any((margins < 1.0 - np.sqrt(model.tol)) & ~is_landmark & (mapped.weights > 0)):
@@ -64,3 +66,14 @@ def _within(model: Any, data: TrainingData, is_active: NDArray[np.bool_]) -> NDA
     active = used[is_active[used]]
     is_few = len(active) <= model._kernel_policy.max_active_fraction * len(used)
     return active if is_few and len(active) else used
+
+
+def _least_margins(model: Any, data: TrainingData) -> FloatArray:
+    """Return the least margin of each row by the last fit, over the problems, in levels."""
+    scores = data.matrix @ model.coef_.T + (model.intercept_ + model._label_thresholds)
+    if model.multi_class_ == "joint":
+        loss = JointLoss.at_level(model._loss(model.scale_))
+        return np.asarray(loss.margins(scores, data.labels.codes) / model.margin)
+    problems = data.labels.positive_classes
+    margins = [data.labels.sign(k) * own for k, own in zip(problems, scores.T, strict=True)]
+    return np.asarray(np.min(margins, axis=0) / model.margin)

@@ -39,7 +39,8 @@ import numpy as np
 from marginpursuit._namespaces import namespace, to_numpy
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._block_margins import block_margins
-from marginpursuit.classifiers._input import TrainingData, class_totals
+from marginpursuit.classifiers._input import TrainingData
+from marginpursuit.classifiers._labels import class_totals
 from marginpursuit.classifiers._margins import ArrayMargins, Margins, MarginTiles
 from marginpursuit.design import BlockDesign, Design, Linear, Standardisation
 from marginpursuit.location import confidence_scale, variance_scale
@@ -236,10 +237,10 @@ def spread_weights(
     """Return weights for the variances of columns that rows far away do not determine, or None.
 
     A bounded weight decreases with 1/r in the distance r of a row, so that its part of a variance
-    increases with r. Multiplied by the ratio of the weights it is bounded. None unless a row is
-    about `min_distance` times as far as the median and the bound: nearer rows change a variance by
-    a small factor. None also where more than `max_fraction` of the weight is as far: a column
-    whose values are zero in most rows, and about zero in the mean, has no outliers.
+    increases with r. Multiplied by the ratio of the weights it is bounded. None unless some row has
+    a distance of about `min_distance` medians, times the bound: smaller distances change a variance
+    by a small factor. None also where such rows have more than `max_fraction` of the weight: a
+    column whose values are zero in most rows, and about zero in the mean, has no outliers.
     """
     is_used = before > 0
     ratios = np.divide(bounded, before, out=np.zeros_like(bounded), where=is_used)

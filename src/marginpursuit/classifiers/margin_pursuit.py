@@ -676,16 +676,6 @@ class MarginPursuitClassifier(
                 break
         self._keep_mapped(kernel_map, mapped)
 
-    def _least_margins(self, data: TrainingData) -> FloatArray:
-        """Return the least margin of each row by the last fit, over the problems, in levels."""
-        scores = data.matrix @ self.coef_.T + (self.intercept_ + self._label_thresholds)
-        if self.multi_class_ == "joint":
-            loss = JointLoss.at_level(self._loss(self.scale_))
-            return np.asarray(loss.margins(scores, data.labels.codes)) / self.margin
-        problems = data.labels.positive_classes
-        margins = [data.labels.sign(k) * own for k, own in zip(problems, scores.T, strict=True)]
-        return np.asarray(np.min(margins, axis=0)) / self.margin
-
     def _fit_held(self, data: TrainingData) -> None:
         self._fit(data, report=Reporter(self) if self.verbose else None, is_stream=True)
 

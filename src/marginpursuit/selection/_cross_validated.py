@@ -163,7 +163,7 @@ class CrossValidatedClassifier(LinearClassifier):
 def label_splitter(labels: Labels, n_folds: int) -> PredefinedSplit:
     """Return a splitter that deals the rows to folds in the order of their label sets.
 
-    Rows with the same labels are in different folds, as far as there are folds, whatever the order
+    Rows with the same labels are dealt to the folds in turn, whatever the order
     of the rows. scikit-learn's folds of several labels are ranges of rows.
     """
     if not 2 <= n_folds <= labels.n_rows:

@@ -1,0 +1,153 @@
+"""Labels and weights of a fit: checks, classes, indices of classes, and totals of weights."""
+
+from reprlib import repr as short
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from sklearn.utils.multiclass import is_multilabel
+
+from marginpursuit._namespaces import (
+    dtype_name,
+    is_array_api,
+    is_device_array,
+    namespace,
+    to_device_of,
+    to_host,
+    to_numpy,
+)
+from marginpursuit._validation import FloatArray, between, scalar
+from marginpursuit.blocks import is_dask
+
+
+def is_indicator(y: Any) -> bool:
+    """Whether y has several columns of at most two values, as an indicator matrix has."""
+    if isinstance(y, np.ndarray) and y.ndim == 1:
+        return False
+    return not is_dask(y) and not is_device_array(y) and bool(is_multilabel(y))
+
+
+def checked_indicator(y: Any) -> Any:
+    """Return an indicator matrix of 0 and 1, dense or sparse by column; refuse other values."""
+    if isinstance(y, np.ma.MaskedArray):
+        raise ValueError("y must not be a masked array: its mask would be ignored")
+    is_sparse = sparse.issparse(y)
+    matrix: Any = sparse.csc_matrix(y) if is_sparse else np.asarray(y)
+    values = np.unique(matrix.data if is_sparse else matrix)
+    if not np.all((values == 0) | (values == 1)):
+        raise ValueError(
+            f"y with several columns must be an indicator matrix of 0 and 1; got the values "
+            f"{short(values.tolist())}. For one class a sample, pass y of shape (n_samples,)."
+        )
+    return matrix
+
+
+def refuse_mixed(name: str, y: Any) -> None:
+    """Refuse masked labels, and labels that mix text with other types."""
+    if isinstance(y, np.ma.MaskedArray):
+        raise ValueError(f"{name} must not be a masked array: its mask would be ignored")
+    labels = y if isinstance(y, list | tuple) else np.asarray(y)
+    if _has_missing_time(labels):
+        raise ValueError(f"{name} must not have missing labels; got NaT")
+    if isinstance(labels, np.ndarray) and (labels.dtype != object or labels.ndim == 0):
+        return
+    texts = [isinstance(label, str) for label in labels]
+    if any(texts) and not all(texts):
+        other = labels[texts.index(False)]
+        if other is None or (isinstance(other, float) and np.isnan(other)):
+            raise ValueError(f"{name} must not have missing labels; got {other} among text")
+        raise TypeError(
+            f"{name} must not have mixed label types; got str and {type(other).__name__}"
+        )
+
+
+def _has_missing_time(labels: Any) -> bool:
+    """Whether labels contain NaT, which NumPy would count as a class."""
+    if isinstance(labels, np.ndarray) and (labels.dtype != object or labels.ndim == 0):
+        return labels.dtype.kind in "mM" and bool(np.any(np.isnat(labels)))
+    times = ("NaTType", "datetime64", "timedelta64")  # of pandas and NumPy
+    return any(type(label).__name__ in times and label != label for label in labels)
+
+
+def encode_labels(matrix: Any, target: Any) -> tuple[NDArray[Any], Any]:
+    """Return the classes in ascending order, and the index of each label, next to the matrix."""
+    if is_array_api(target):
+        xp, is_bool = namespace(target), dtype_name(target) == "bool"
+        classes, codes = _encode_on_device(xp, xp.astype(target, xp.uint8) if is_bool else target)
+        classes = classes.astype(bool) if is_bool else classes
+    else:
+        # np.unique(target, return_inverse=True) can take 100 times as long as the binary search.
+        classes = np.unique(target)
+        codes = np.searchsorted(classes, target)
+    if not is_array_api(matrix):
+        return classes, codes
+    xp = namespace(matrix)
+    return classes, to_device_of(matrix, codes, xp.uint8 if len(classes) <= 256 else xp.int32)
+
+
+def _encode_on_device(xp: Any, labels: Any, max_range: int = 16) -> tuple[NDArray[Any], Any]:
+    """Encode labels with the functions of their library.
+
+    Integers that span fewer than `max_range` values are compared with each of these values; all
+    other labels are sorted, which takes longer.
+    """
+    if dtype_name(labels) in ("uint8", "int8", "int16", "int32", "int64"):
+        low, high = int(xp.min(labels)), int(xp.max(labels))
+        if high - low < max_range:
+            seen = xp.stack([xp.any(labels == label) for label in range(low, high + 1)])
+            classes = np.arange(low, high + 1).astype(dtype_name(labels))[to_numpy(seen)]
+            if len(classes) == high - low + 1:
+                return classes, labels - low
+            return classes, xp.searchsorted(to_device_of(labels, classes), labels)
+    found = xp.sort(xp.unique_values(labels), axis=0)
+    return to_numpy(found), xp.searchsorted(found, labels)
+
+
+def class_totals(codes: Any, weights: Any, n_classes: int) -> FloatArray:
+    """Return the sum of the weights of each class."""
+    if isinstance(codes, np.ndarray):
+        return np.bincount(codes, weights, n_classes).astype(np.float64, copy=False)
+    xp = namespace(codes)
+    weights = xp.astype(weights, xp.float64)
+    totals = [xp.sum(xp.where(codes == k, weights, 0.0)) for k in range(n_classes)]
+    return to_numpy(xp.stack(totals))
+
+
+def balanced_factors(codes: Any, weights: Any, n_classes: int) -> FloatArray:
+    """Return a factor for each class that gives all classes in `codes` the same total weight."""
+    totals = class_totals(codes, weights, n_classes)
+    mean = totals.sum() / np.count_nonzero(totals)
+    return np.asarray(np.divide(mean, totals, out=np.ones_like(totals), where=totals > 0))
+
+
+def class_factor(label: Any, factor: Any) -> float:
+    """Return a factor of `class_weight` as a float; refuse other values than numbers >= 0."""
+    name = f"class_weight[{label!r}]"
+    return scalar(name, between(name, factor, 0.0, 1e300))  # a sum of larger factors may overflow
+
+
+def equal_weights(codes: Any) -> Any:
+    """Return equal weights that sum to one; on a device, as a view of a single number."""
+    n_rows = codes.shape[0]
+    if not is_array_api(codes):
+        return np.full(n_rows, 1.0 / n_rows)
+    xp = namespace(codes)
+    return xp.broadcast_to(to_device_of(codes, 1.0 / n_rows, xp.float64), (n_rows,))
+
+
+def check_weights(sample_weight: ArrayLike | None, n_rows: int) -> FloatArray:
+    """Return one weight a row, finite, non-negative and not all zero."""
+    if sample_weight is None:
+        return np.ones(n_rows)
+    sample_weight = to_host(sample_weight)
+    weights = between("sample_weight", sample_weight, 0.0, float(np.finfo(np.float64).max))
+    if weights.ndim == 0:
+        weights = np.full(n_rows, weights)
+    if weights.shape != (n_rows,):
+        raise ValueError(
+            f"sample_weight must have shape {(n_rows,)}, one weight a sample; got {weights.shape}"
+        )
+    if not np.any(weights):
+        raise ValueError("Sample weights must contain at least one non-zero number.")
+    return weights
