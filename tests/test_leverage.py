@@ -41,7 +41,7 @@ def weights_by_hand(distances, y, weights, bound):
 def found(X, y, weights, bound, *, centred=True):
     data = TrainingData(X, Labels(y, y.max() + 1), weights, float(len(y)))
     with design_for(X) as design:
-        return bounded_weights(design, data, bound, centred=centred)
+        return bounded_weights(design, data, bound, centred=centred).loss
 
 
 def heavy_tailed(seed=0, n_classes=2):

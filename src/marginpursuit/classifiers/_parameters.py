@@ -197,34 +197,46 @@ def convergence_message(
     )
 
 
+class RowWeights(NamedTuple):
+    """Weights of rows with bounded leverage, each a NumPy array that sums to one.
+
+    `variances` are for the variances of columns in the unit of the penalty; None for those of the
+    loss.
+    """
+
+    loss: FloatArray
+    variances: FloatArray | None
+
+
 def bounded_weights(
     design: Design, data: TrainingData, bound: float, *, centred: bool, max_repetitions: int = 10
-) -> FloatArray:
-    """Return weights with bounded leverage, as a NumPy array that sums to one.
+) -> RowWeights:
+    """Return weights with bounded leverage.
 
     Distances are norms of standardised rows. Sparse rows are measured as they are: a column with
-    few non-zeros would give their rows a large norm.
+    few non-zeros would give their rows a large norm. Their unit is a median, which rows far away
+    do not change.
     """
     distances = row_distances(design, data, centred=centred)
     first = weights = within_limit(data, distances, bound * median_distance(distances, data))
     if design.is_sparse:
-        return first
+        return RowWeights(first, None)
     # Rows far away also shift the mean and the deviations by which distances are measured. Each
     # repetition, with weights that they hardly change, measures more of their distance.
     for _ in range(max_repetitions):
         spread = spread_weights(to_numpy(data.weights), weights, bound)
         if spread is None:
-            return weights
+            return RowWeights(weights, None)
         try:
             nearer = design.standardisation(design.place(spread), centred=centred)
         except FloatingPointError:
-            return first
+            break
         distances = row_distances(design, data, centred=centred, standardisation=nearer)
         limit = bound * median_distance(distances, data)
         before, weights = weights, within_limit(data, distances, limit)
         if np.allclose(weights, before, rtol=1e-2, atol=0.0):
-            return weights
-    return first  # as where most rows are equal: their deviation converges to zero
+            return RowWeights(weights, spread_weights(to_numpy(data.weights), weights, bound))
+    return RowWeights(first, None)  # where most rows are equal their deviation converges to zero
 
 
 def spread_weights(
@@ -329,6 +341,11 @@ def training_margins(
     return MarginTiles.of(of, n_problems, tile)
 
 
+def first_scale(scale: float | str, margin: float) -> float:
+    """Return the scale of the first fit: the number given, or the starting point of a rule."""
+    return SMOOTH_LINK_SCALE * float(margin) if isinstance(scale, str) else float(scale)
+
+
 class ScaleIteration:
     """Fixed-point iteration for the scale: Wegstein's method on its logarithm.
 
@@ -341,15 +358,10 @@ class ScaleIteration:
     """
 
     def __init__(
-        self,
-        rule: Callable[[Margins], float] | None,
-        scale: float,
-        *,
-        rtol: float = 0.02,
-        max_fits: int = 10,
+        self, parameter: float | str, scale: float, *, rtol: float = 0.02, max_fits: int = 10
     ) -> None:
-        """Begin at a scale; without a rule, that scale is the fixed point."""
-        self._rule = rule
+        """Begin at a scale; the fixed point where the parameter `scale` is a number."""
+        self._rule = SCALE_RULES[parameter] if isinstance(parameter, str) else None
         self._rtol = rtol
         self._fits_left = max_fits
         self._last: tuple[float, float] | None = None  # scale and target of the fit before

@@ -68,11 +68,12 @@ def penalty_path(
         Threads(usable_threads(model.n_threads)) as threads,
         _fast_design(data.matrix, threads) as design,
     ):
+        spread = None
         if model.leverage_bound is not None:
             bound = float(model.leverage_bound)
-            weights = bounded_weights(design, data, bound, centred=model.fit_intercept)
+            weights, spread = bounded_weights(design, data, bound, centred=model.fit_intercept)
             data = replace(data, weights=design.place(weights))
-        request, tasks = least._request(design, data, float(model.scale), is_stream=False)
+        request, tasks = least._request(design, data, float(model.scale), spread, is_stream=False)
         solver = FOLD_SOLVERS[plan(request, model.solver).solver]
         prepared = solver.prepare(request)
         start = prepared.zeros(len(tasks) * tasks.columns_per_task)

@@ -1,7 +1,6 @@
 """The classifier with a margin loss: a convex fit to convergence in a few passes over the data."""
 
 import os
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -32,17 +31,16 @@ from marginpursuit.classifiers._parameters import (
     LEVERAGE_BOUND,
     RANDOM_STATE,
     SCALE_RULES,
-    SMOOTH_LINK_SCALE,
     Allowed,
     ScaleIteration,
     bounded_weights,
     check_parameters,
     convergence_message,
+    first_scale,
     number,
     one_of,
     penalty,
     penalty_unit,
-    spread_weights,
     training_margins,
     whole,
 )
@@ -498,11 +496,15 @@ class MarginPursuitClassifier(
         whose updates are of one class against the rest. Raises a FloatingPointError where squares
         of the columns are not finite.
         """
-        scale, n_iter = self._first_scale, 0
+        scale, n_iter = first_scale(self.scale, self.margin), 0
         if checkpoint is not None and checkpoint.standing is not None:
             start, scale, n_iter = checkpoint.standing
         with Threads(self._threads) as threads, design_for(data.matrix, threads) as design:
-            data, spread = self._with_bounded_leverage(design, data)
+            spread = None
+            if self.leverage_bound is not None and data.rows is None:
+                bound = float(self.leverage_bound)
+                weights, spread = bounded_weights(design, data, bound, centred=self.fit_intercept)
+                data = replace(data, weights=design.place(weights))
             solver, request, problem = self._pose(
                 *(design, data, spread, start, scale, report, checkpoint), is_stream=is_stream
             )
@@ -510,7 +512,7 @@ class MarginPursuitClassifier(
             problem, fits = self._with_chosen_penalty(
                 problem, design, data, solver.name, is_stream=is_stream
             )
-            iteration = ScaleIteration(self._scale_rule, scale)
+            iteration = ScaleIteration(self.scale, scale)
             while True:
                 if self._solves_both(solver, fits):
                     solution, fits = solve_with_half_fits(design, data, problem, solver)
@@ -578,26 +580,6 @@ class MarginPursuitClassifier(
         )
         return solver, request, problem
 
-    @property
-    def _scale_rule(self) -> Callable[[Any], float] | None:
-        """The rule that sets the scale; None where the scale is a number."""
-        return SCALE_RULES[self.scale] if isinstance(self.scale, str) else None
-
-    def _with_bounded_leverage(
-        self, design: Design, data: TrainingData
-    ) -> tuple[TrainingData, FloatArray | None]:
-        """Apply `leverage_bound`; return also weights of variances, or None for the same.
-
-        Those are needed where rows are far away, except for sparse rows: their unit is a median.
-        """
-        if self.leverage_bound is None or data.rows is not None:
-            return data, None
-        bound = float(self.leverage_bound)
-        weights = bounded_weights(design, data, bound, centred=self.fit_intercept)
-        spread = spread_weights(to_numpy(data.weights), weights, bound)
-        bounded = replace(data, weights=design.place(weights))
-        return bounded, None if data.is_sparse else spread
-
     def _request(
         self,
         design: Design,
@@ -608,7 +590,10 @@ class MarginPursuitClassifier(
         is_stream: bool,
     ) -> tuple[Request, Tasks]:
         """Return the request to a solver and the tasks at a scale; sets `multi_class_`."""
-        alpha, unit = self._penalty(data.n_samples), self._penalty_unit(is_sparse=data.is_sparse)
+        alpha, unit = (
+            self._penalty(data.n_samples),
+            self._penalty_unit(is_sparse=data.is_sparse),
+        )
         losses = (self._loss(scale),)
         weights = data.weights[np.newaxis, :]
         n_problems = len(data.labels.positive_classes)
@@ -683,7 +668,7 @@ class MarginPursuitClassifier(
         check_parameters(self, self._allowed)
         # Below this ratio the loss is s·|γ - m| up to rounding, and so is its decrease.
         min_ratio = 1e-5
-        if self._first_scale < min_ratio * self.margin:
+        if first_scale(self.scale, self.margin) < min_ratio * self.margin:
             raise ValueError(
                 f"scale must be at least {min_ratio:g} times the margin, {self.margin!r}; got "
                 f"{self.scale!r}"
@@ -698,13 +683,6 @@ class MarginPursuitClassifier(
                 "multi_class='joint' needs overconfidence=0, where it is convex; got "
                 f"{self.overconfidence!r}. Set multi_class='ovr' to fit one class against the rest."
             )
-
-    @property
-    def _first_scale(self) -> float:
-        """The scale given; the starting point of a rule."""
-        if isinstance(self.scale, str):
-            return SMOOTH_LINK_SCALE * float(self.margin)
-        return float(self.scale)
 
     def _loss(self, scale: float) -> MarginLoss:
         return MarginLoss(self.margin, scale, self.overconfidence, self.rho)

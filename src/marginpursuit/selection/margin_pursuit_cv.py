@@ -557,7 +557,7 @@ class MarginPursuitClassifierCV(
             design_for(data.matrix, threads) as design,
         ):
             bound = float(self.leverage_bound)
-            weights = bounded_weights(design, data, bound, centred=self.fit_intercept)
+            weights = bounded_weights(design, data, bound, centred=self.fit_intercept).loss
             return replace(data, weights=weights), design.n_passes
 
     def _refit(self, data: TrainingData, start: Linear | None) -> None:
