@@ -1,4 +1,4 @@
-"""The best intercept under the hinge loss: brute force over corners, and Pegasos that searches."""
+"""The best intercept under the hinge loss: brute force over kinks, and Pegasos that searches."""
 
 from fractions import Fraction
 
@@ -36,11 +36,11 @@ def value(b, scores, sign, weights, penalty):
     return sum(hinge) + penalty * b * b / 2
 
 
-def by_corners(scores, sign, weights):
-    """Return the least and the greatest corner at which the loss is least."""
-    corners = [y - h for h, y, c in zip(scores, sign, weights, strict=True) if c > 0]
-    values = [value(b, scores, sign, weights, 0) for b in corners]
-    found = [b for b, v in zip(corners, values, strict=True) if v == min(values)]
+def by_kinks(scores, sign, weights):
+    """Return the least and the greatest kink at which the loss is least."""
+    kinks = [y - h for h, y, c in zip(scores, sign, weights, strict=True) if c > 0]
+    values = [value(b, scores, sign, weights, 0) for b in kinks]
+    found = [b for b, v in zip(kinks, values, strict=True) if v == min(values)]
     return min(found), max(found)
 
 
@@ -51,12 +51,12 @@ SAMPLES = st.lists(
 
 class TestBestIntercept:
     @given(SAMPLES)
-    def test_without_penalty_it_is_in_the_middle_of_the_best_corners(self, samples):
+    def test_without_penalty_it_is_in_the_middle_of_the_best_kinks(self, samples):
         """Many ties, and often one class only; all numbers are fractions of four."""
         scores, sign, weights = (np.array(column, float) for column in zip(*samples, strict=True))
         scores /= 4
         exact = [[Fraction(x) for x in column.tolist()] for column in (scores, sign, weights)]
-        low, high = by_corners(*exact)
+        low, high = by_kinks(*exact)
         assert best_intercept(scores, sign, weights) == (low + high) / 2
 
     @given(SAMPLES, st.sampled_from([0.01, 0.3, 1.0, 20.0]))

@@ -56,7 +56,7 @@ def test_derivatives_equal_high_precision(loss, oracle):
         np.testing.assert_allclose(ours(points), wanted, rtol=1e-9, atol=1e-290)
 
 
-def test_the_corner_of_the_projection_loss():
+def test_the_kink_of_the_projection_loss():
     loss = ProjectionLoss(alpha=3.0, beta=2.0)
     assert loss.value(0.0) == 1.0
     assert loss.derivative(0.0) == 0.0

@@ -463,7 +463,7 @@ def test_blocks_of_a_small_table_are_fitted_to_their_rows_alone(solver):
     found = block @ np.maximum(0, 1 - copied.margins) + copied.penalty
     peer = SVC(kernel="linear", C=1 / (20 * 1e-3), tol=1e-10).fit(Z[block > 0], y[block > 0])
     expected = objective(np.append(peer.coef_[0], peer.intercept_))
-    assert -1e-7 < found - expected < 5.5e-5  # the corner of the hinge is rounded
+    assert -1e-7 < found - expected < 5.5e-5  # the kink of the hinge is rounded
 
 
 def test_many_blocks_of_a_small_table_have_the_accuracy_of_their_peers():

@@ -175,18 +175,19 @@ def estimate_constants(
     axes, values = axes[:, spanned], values[spanned]
     inputs = rows @ axes  # coordinates in the space that the rows span
     level = positive_number("margin", margin)
+    given = None if radius is None else positive_number("radius", radius)
     if scale is None:
         fit = level * np.linalg.solve(inputs.T @ inputs, inputs.T @ labels)
-        reach = float(np.linalg.norm(fit)) if radius is None else radius
-        chosen = _best_scale(inputs, norms, level, labels * (inputs @ fit), reach)
+        fit_radius = float(np.linalg.norm(fit)) if given is None else given
+        chosen = _best_scale(inputs, norms, level, labels * (inputs @ fit), fit_radius)
     else:
         chosen = positive_number("scale", scale)
     loss = MarginLoss(level, chosen)
     coef = _minimiser(inputs, labels, loss, values)
     margins = labels * (inputs @ coef)
     distance = float(np.linalg.norm(coef))
-    reach = distance if radius is None else positive_number("radius", radius)
-    kappa = _least_curvature(inputs, norms, level, margins, reach, chosen)
+    ball = distance if given is None else given
+    kappa = _least_curvature(inputs, norms, level, margins, ball, chosen)
     residuals = margins - margins.mean()
     failures = _failures(n, rows.shape[1], inputs.shape[1], norms, kappa)
     for failure in failures:
@@ -201,8 +202,8 @@ def estimate_constants(
         input_bound=float(norms.max()),
         strong_convexity=kappa,
         sub_gaussian=_sub_gaussian_constant(inputs, labels, margins, loss),
-        diameter=2.0 * reach,
-        initial_distance=min(distance, reach),
+        diameter=2.0 * ball,
+        initial_distance=min(distance, ball),
         variance=float(np.mean(residuals**2)),
         absolute_third=float(np.mean(np.abs(residuals) ** 3)),
         third=float(np.mean(residuals**3)),

@@ -43,7 +43,7 @@ class CatoniRiskClassifier(RobustRiskClassifier):
         The influence function ψ: that of the paper, constant beyond √2 s, or Catoni's widest, which
         grows logarithmically (:func:`~marginpursuit.losses.wide_influence`).
     loss : {"hinge", "logistic"}, default="hinge"
-        The loss. The corner of the hinge is rounded over a ten-thousandth of the margin.
+        The loss. The kink of the hinge is rounded over a ten-thousandth of the margin.
     alpha : float or "auto", default="auto"
         The penalty α >= 0 of the squared coefficients; or "auto", 1/n for the coefficients of
         standardised columns, with n the sum of the weights. It is the default of other libraries

@@ -26,7 +26,7 @@ class MedianOfMeansClassifier(RobustRiskClassifier):
     contain none of fewer than K/2 outliers. The objective, in coefficients w and intercept b, is
     the mean of that estimate over partitions, plus α‖w‖²/2. Each iteration draws 50 new partitions
     and averages over all of them. With one block it is plain risk minimisation: logistic
-    regression, or a support vector machine up to the rounded corner of its hinge, which changes
+    regression, or a support vector machine up to the rounded kink of its hinge, which changes
     coefficients by about one part in 10,000. Several classes are fitted one against the rest.
 
     Parameters
@@ -37,7 +37,7 @@ class MedianOfMeansClassifier(RobustRiskClassifier):
         whose scores, while coefficients are small, are outlying: more than four standard deviations
         (from the quartiles) off the median. Wrong labels alone are not outlying.
     loss : {"hinge", "logistic"}, default="logistic"
-        The loss. The corner of the hinge is rounded over a ten-thousandth of the margin.
+        The loss. The kink of the hinge is rounded over a ten-thousandth of the margin.
     alpha : float or "auto", default="auto"
         The penalty α >= 0 of the squared coefficients; or "auto", 1/n for the coefficients of
         standardised columns, with n the sum of the weights. It is the default of other libraries
@@ -79,7 +79,7 @@ class MedianOfMeansClassifier(RobustRiskClassifier):
         samples, about 0 for outliers.
     objective_ : float
         The objective at the end, summed over the problems of several classes. With the hinge it is
-        that of the rounded corner, at most 5.4e-5 below the hinge's for each problem.
+        that of the rounded kink, at most 5.4e-5 below the hinge's for each problem.
     n_iter_ : int
         The number of iterations; the maximum over classes.
     status_ : str

@@ -190,11 +190,11 @@ class ConjugateHinge(HingeLoss):
     influence_bound = 1.0
 
     def curvature(self, margin: Any) -> Any:
-        """Return the second derivative at the corner, which is infinite."""
+        """Return the second derivative at the kink, which is infinite."""
         return np.full_like(margin, np.inf)
 
     def influence_inverse(self, dual: FloatArray) -> FloatArray:
-        """Return the residual 0 of the corner."""
+        """Return the residual 0 of the kink."""
         return np.zeros_like(dual)
 
     def conjugate(self, dual: FloatArray) -> FloatArray:

@@ -25,7 +25,7 @@ def solve_newton(problem: Problem) -> Solution:
 
 
 def solve_hinge(problem: Problem) -> Solution:
-    """Minimise the risk of a hinge with a rounded corner by an active-set method.
+    """Minimise the risk of a hinge with a rounded kink by an active-set method.
 
     The problem is prepared by the solver "gram", for a `MarginLoss` without overconfidence. The
     closer the start to the minimiser, the fewer rows become active.

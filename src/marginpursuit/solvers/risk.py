@@ -38,7 +38,7 @@ class RiskLoss:
 
 
 def rounded_hinge(width: float = 1e-4) -> RiskLoss:
-    """Return the hinge with its corner rounded over a multiple of `width`.
+    """Return the hinge with its kink rounded over a multiple of `width`.
 
     The rounded hinge is below the hinge by at most 0.54 `width`.
     """

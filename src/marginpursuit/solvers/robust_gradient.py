@@ -173,8 +173,10 @@ def geometric_median(points: FloatArray, tol: float = 1e-12, max_iter: int = 100
         target = inverse @ points[apart] / inverse.sum()
         n_equal = np.count_nonzero(~apart)
         if n_equal:
-            pull = float(np.linalg.norm(inverse @ (points[apart] - current)))
-            target = current + max(0.0, 1.0 - n_equal / max(pull, 1e-300)) * (target - current)
+            gradient_norm = float(np.linalg.norm(inverse @ (points[apart] - current)))
+            target = current + max(0.0, 1.0 - n_equal / max(gradient_norm, 1e-300)) * (
+                target - current
+            )
         step = float(np.linalg.norm(target - current))
         current = target
         if step <= tol * spread:
