@@ -60,6 +60,21 @@ def test_reaches_the_minimum(case):
                 assert value - minimum <= 1000 * tol * unit
 
 
+def test_newton_steps_below_rounding_are_not_taken():
+    """Along dependent columns, such a step made coefficients of 1e8 out of rounding errors."""
+    X, y = DATA["deficient"]()
+    rng = np.random.default_rng(9)
+    rows, columns = rng.permutation(len(y)), rng.permutation(X.shape[1])
+    X, y = np.ascontiguousarray(X[rows][:, columns]), y[rows]
+    loss, options = MarginLoss(1.0, 0.3, 0.3), {"alpha": 0.0, "fit_intercept": False}
+    problem = make(X, y, loss, "gram", tol=1e-10, max_iter=700, **options)
+    solution = SOLVERS["gram"].solve(problem)
+    assert solution.status is Status.CONVERGED
+    assert abs(solution.linear[0]).max() < 1.0
+    (_, minimum), *_ = minima("deficient", 0.3, 0.3, 0.0, False, False)
+    assert_allclose(solution.value, minimum, rtol=1e-10)
+
+
 @pytest.mark.parametrize("data", ["deficient", "heavy_tailed", "separable"])
 def test_the_reference_agrees_with_scipy(data):
     (objective, minimum), *_ = minima(data, 0.3, 0.3, 1e-4, False, True)

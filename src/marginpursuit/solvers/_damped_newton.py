@@ -156,7 +156,14 @@ class DampedNewton:
         self.decrement = -0.5 * self._slope
 
     def step(self) -> None:
-        """Minimise along the direction."""
+        """Minimise along the direction.
+
+        Where the predicted decrease is below the rounding error of the objective, the direction is
+        that of rounding errors. Along dependent columns it may be long without a change of scores.
+        """
+        if self.decrement <= np.finfo(np.float64).eps * self.value:
+            self.stalled = True
+            return
         line = TaskLine(self._task, self.point, self._scores, self._direction, self._score_change)
         size = exact_step(line, self._slope)
         self.point = self.point + size * self._direction

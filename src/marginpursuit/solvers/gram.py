@@ -248,11 +248,12 @@ def _solve_joint(problem: Problem) -> Solution:
 
     The Gram matrix is far from the Hessian of a joint task, and the first small estimates of the
     gap may be wrong: five in a row must meet the tolerance. Small problems, whose passes take less
-    time than the steps between them, are solved up to rounding.
+    time than the steps between them, are solved up to rounding, unless products are in float32: the
+    correction pairs of its rounding errors would make the last estimates of the gap too large.
     """
     policy, design = problem.policy, problem.prepared.design
     n_products = design.n_stored * len(problem.start[1])
-    is_small = n_products <= policy.max_exact_joint_products
+    is_small = n_products <= policy.max_exact_joint_products and design.rounding <= Design.rounding
     tol = policy.exact_joint_tol if is_small else problem.tol
     if _runs_on_device(problem):
         return minimise_on_device(problem)
