@@ -121,7 +121,9 @@ class TestThreshold:
         rows = rng.permutation(scores.size)[:-50]
         weights = rng.random(scores.size) if weighted else None
         metadata = {"sample_weight": weights} if weighted else {}
-        ours = self.scorer(codes, margin * THRESHOLDS, **metadata)(scores[rows, None], rows, None)
+        ours = self.scorer(codes, margin * THRESHOLDS, **metadata)(
+            scores[rows, None, None], rows, [None]
+        )[0]
         chosen = None if weights is None else weights[rows]
         expected = [
             self.accuracy(scores[rows], codes[rows], k, margin, chosen)

@@ -45,7 +45,7 @@ def test_metrics_equal_those_of_scikit_learn(name, n_classes, weighted):
     )
     estimator = PrecomputedScores(classes, scores, link.probabilities)
     expected = scorer(estimator, rows, classes[codes], **weights)
-    assert_allclose(ours(scores, rows, link.probabilities), expected, rtol=1e-12)
+    assert_allclose(ours(scores[:, None], rows, [link.probabilities]), expected, rtol=1e-12)
 
 
 def test_other_options_are_left_to_scikit_learn():
@@ -57,7 +57,7 @@ def test_other_options_are_left_to_scikit_learn():
         get_scorer("accuracy"), None, Labels(codes, 3), np.arange(3), {}, np.zeros(1), 7
     )
     expected = np.mean(scores[rows].argmax(axis=1) == codes[rows])
-    assert_allclose(ours(scores[rows], rows, link.probabilities), expected)
+    assert_allclose(ours(scores[rows, None], rows, [link.probabilities]), expected)
 
 
 class TestMinimiser:

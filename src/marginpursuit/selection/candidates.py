@@ -68,13 +68,13 @@ class FitOptions:
     alpha_factor: float = 1.0  # by which penalties are multiplied, to fit a subsample
 
 
-class FoldFit(NamedTuple):
-    """The fit of a candidate to a fold, and the scores h(x) of the rows that the fold holds out.
+class FoldBatch(NamedTuple):
+    """The fits of some candidates to a fold, and the scores h(x) of the rows that it holds out.
 
-    On a subsample `linear` is None where it would take work to compute.
+    `linear` has the columns of all candidates; it is None on a subsample.
     """
 
-    candidate: Candidate
+    candidates: list[Candidate]
     fold: int
     linear: Linear | None  # in the coordinates of the data
-    scores: FloatArray  # (n_test, n_problems)
+    scores: FloatArray  # (n_test, n_candidates, n_problems)

@@ -27,7 +27,7 @@ import numpy as np
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Linear
 from marginpursuit.losses import JointLoss, MarginLoss
-from marginpursuit.selection.candidates import Candidate, FoldFit, Path, Stopping
+from marginpursuit.selection.candidates import Candidate, FoldBatch, Path, Stopping
 from marginpursuit.selection.fold_groups import FitPlan, FoldData, FoldGroup, prepare_groups
 from marginpursuit.solvers import Prepared, Problem, Solution, minimise
 from marginpursuit.tasks import JointTasks, LabelSets, LabelTasks, Tasks
@@ -67,7 +67,7 @@ class FoldFits:
 
     def held_out(
         self, candidates: Collection[Candidate], scales: Sequence[float]
-    ) -> Iterator[FoldFit]:
+    ) -> Iterator[FoldBatch]:
         """Fit every candidate to every fold and yield the scores of the held-out rows.
 
         `scales` are those of the grid, along which fits are warm-started.
@@ -248,32 +248,29 @@ class FoldFits:
 
     def _scored(
         self, group: FoldGroup, members: list[FoldPath], scale: float, fits: Fits
-    ) -> Iterator[FoldFit]:
+    ) -> Iterator[FoldBatch]:
         """Yield the scores of the held-out rows, in one pass for as many fits as memory permits."""
-        if not members:
-            return
-        coef, intercept = group.to_reader(_joined([fits[member] for member in members]))
         max_rows = max(1, int(group.tests.sum(axis=1).max()))
         size = self._plan.n_that_fit(self._n_problems * max_rows)
-        slices = self._task_slices(len(members))
         for first in range(0, len(members), size):
-            some = list(zip(members, slices, strict=True))[first : first + size]
-            tasks = slice(some[0][1].start, some[-1][1].stop)
-            fold = np.repeat([member.fold for member, _ in some], self._n_problems)
-            scores = group.reader.held_out_scores(
-                coef[:, tasks], intercept[tasks], group.tests, fold
-            )
+            some = members[first : first + size]
+            linear = _joined([fits[member] for member in some])
+            coef, intercept = group.to_reader(linear)
+            fold = np.repeat([member.fold for member in some], self._n_problems)
+            scores = group.reader.held_out_scores(coef, intercept, group.tests, fold)
             self.n_passes += self._passes_per_scoring
-            # The scores of a fold have the columns of its own tasks, in their order.
-            columns = [iter(slices) for _ in group.folds]
-            for member, own in some:
-                held_out = np.ascontiguousarray(scores[member.fold][:, next(columns[member.fold])])
-                linear: Linear | None = (coef[:, own], intercept[own])
-                if not group.reads_data:
-                    linear = group.prepared.to_data(fits[member]) if self._plan.is_final else None
-                yield FoldFit(
-                    Candidate(*member.path, scale), group.folds[member.fold], linear, held_out
-                )
+            if not group.reads_data and self._plan.is_final:
+                coef, intercept = group.prepared.to_data(linear)
+            for k, (number, held_out) in enumerate(zip(group.folds, scores, strict=True)):
+                candidates = [Candidate(*m.path, scale) for m in some if m.fold == k]
+                if candidates:
+                    own = fold == k
+                    yield FoldBatch(
+                        candidates,
+                        number,
+                        (coef[:, own], intercept[own]) if self._plan.is_final else None,
+                        held_out.reshape(len(held_out), len(candidates), self._n_problems),
+                    )
 
     def _task_slices(self, n_members: int) -> list[slice]:
         """Return the tasks of each member of a batch."""

@@ -9,12 +9,13 @@ chance. The accuracy at a threshold is therefore a mean over the adjacent ones, 
 weights (`SelectionPolicy.smoothing`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 
@@ -77,27 +78,47 @@ class HeldOutScorer:
     metadata: dict[str, Any]  # arguments of the scorer; those with an entry per row are indexed
     thresholds: FloatArray  # equidistant; [0] unless there are two classes and no scorer
     smoothing: int  # half width of the triangular weights over thresholds
+    max_elements: int = 1 << 20  # scores that are counted at a time: temporary arrays of 8 MiB
 
-    def __call__(self, scores: FloatArray, rows: NDArray[np.intp], link: Link) -> FloatArray:
-        """Return the value of the scorer at each threshold, for scores of these rows."""
+    def __call__(
+        self, scores: FloatArray, rows: NDArray[np.intp], links: Sequence[Link]
+    ) -> FloatArray:
+        """Return the values of the scorer for these rows, of shape (n_candidates, n_thresholds).
+
+        `scores` has shape (n_rows, n_candidates, n_problems), and each candidate has a link.
+        """
         metadata = {
             name: value[rows] if np.shape(value)[:1] == (self.labels.n_rows,) else value
             for name, value in self.metadata.items()
         }
         labels = self.labels.take(rows)
+        if self.scorer is None and not isinstance(labels, LabelSets):
+            return self._accuracy(scores, labels.codes, metadata.get("sample_weight"))
+        own = [np.ascontiguousarray(scores[:, k]) for k in range(len(links))]
+        given = zip(own, links, strict=True)
+        values = [self._value(part, labels, rows, link, metadata) for part, link in given]
+        return np.array(values)[:, np.newaxis]
+
+    def _value(
+        self,
+        scores: FloatArray,
+        labels: Labels,
+        rows: NDArray[np.intp],
+        link: Link,
+        metadata: dict[str, Any],
+    ) -> float:
+        """Return the value of the scorer for one candidate."""
         if isinstance(labels, LabelSets):
-            return np.array([self._of_labels(scores, labels.indicator(), rows, link, metadata)])
+            return self._of_labels(scores, labels.indicator(), rows, link, metadata)
         codes = labels.codes
-        if self.scorer is None:
-            return self._accuracy(scores, codes, metadata.get("sample_weight"))
         fast = fast_metric(self.scorer, len(self.classes))
         has_all = np.bincount(codes, minlength=len(self.classes)).all()
         if fast is not None and has_all and metadata.keys() <= {"sample_weight"}:
             response, sign, metric = fast
             value = metric(codes, _response(response, scores, link), metadata.get("sample_weight"))
-            return np.array([sign * value])
+            return sign * value
         estimator = PrecomputedScores(self.classes, scores, link)
-        return np.array([self._called(estimator, rows, self.classes[codes], metadata)])
+        return self._called(estimator, rows, self.classes[codes], metadata)
 
     def _called(
         self, estimator: Any, rows: NDArray[np.intp], y_true: Any, metadata: dict[str, Any]
@@ -155,11 +176,16 @@ class HeldOutScorer:
         return found, self.thresholds[best]
 
     def _accuracy(self, scores: FloatArray, codes: NDArray[np.intp], weights: Any) -> FloatArray:
+        """Return accuracies of shape (n_candidates, n_thresholds), few candidates at a time."""
+        step = max(1, self.max_elements // max(1, scores[:, 0].size))
+        parts = [scores[:, k : k + step] for k in range(0, scores.shape[1], step)]
         if len(self.thresholds) > 1:
-            return _smoothed_accuracy(
-                self.thresholds, scores[:, 0], codes, weights, smoothing=self.smoothing
-            )
-        return np.array([np.average(_predicted(scores) == codes, weights=weights)])
+            given = codes, weights, self.thresholds, self.smoothing
+            return np.concatenate([_smoothed_accuracy(part[:, :, 0], *given) for part in parts])
+        correct = [_predicted(part) == codes[:, np.newaxis] for part in parts]
+        return np.concatenate([np.average(x, axis=0, weights=weights) for x in correct])[
+            :, np.newaxis
+        ]
 
 
 def search_results(
@@ -204,32 +230,33 @@ def takes_weights(scorer: Any) -> bool:
 
 
 def _smoothed_accuracy(
-    thresholds: FloatArray,
     scores: FloatArray,
     codes: NDArray[np.intp],
     weights: Any,
-    *,
+    thresholds: FloatArray,
     smoothing: int,
 ) -> FloatArray:
     """Return the accuracy at each threshold, averaged with triangular weights over adjacent ones.
 
-    A row of the second class is correct at the thresholds below its score, a row of the first at
-    the others.
+    `scores` has shape (n_rows, n_candidates), the result (n_candidates, n_thresholds). A row of the
+    second class is correct at the thresholds below its score, a row of the first at the others.
     """
     kernel = np.convolve(np.ones(smoothing), np.ones(smoothing)) / smoothing**2
-    step = np.ptp(thresholds) / (len(thresholds) - 1)
+    n_thresholds, n_candidates = len(thresholds) + len(kernel) - 1, scores.shape[1]
+    step = (thresholds[-1] - thresholds[0]) / (len(thresholds) - 1)
     first = round(thresholds[0] / step) - len(kernel) // 2
-    n_thresholds = len(thresholds) + len(kernel) - 1
     # Rounding precedes the shift by `first`, which would make scores close to zero equal to zero.
     # A score that is NaN exceeds no threshold.
     index = np.fmin(np.fmax(np.ceil(scores / step), first), first + n_thresholds)
-    n_below = index.astype(np.intp) - first
+    n_bins = n_thresholds + 1
+    bins = index.astype(np.intp) - first + n_bins * np.arange(n_candidates)
     signed = (2.0 * codes - 1.0) * (1.0 if weights is None else weights)
-    lost = np.cumsum(np.bincount(n_below, signed, n_thresholds)[:n_thresholds])
+    sums = np.bincount(bins.ravel(), np.repeat(signed, n_candidates), n_bins * n_candidates)
+    lost = np.cumsum(sums.reshape(n_candidates, n_bins)[:, :-1], axis=1)
     total = len(codes) if weights is None else weights.sum()
     n_second = codes.sum() if weights is None else codes @ weights
     accuracy = (n_second - lost) / total
-    return np.convolve(accuracy, kernel, "valid")
+    return np.asarray(sliding_window_view(accuracy, len(kernel), axis=1) @ kernel)
 
 
 def _response(method: str, scores: FloatArray, link: Link) -> NDArray[Any]:
@@ -240,7 +267,7 @@ def _response(method: str, scores: FloatArray, link: Link) -> NDArray[Any]:
 
 
 def _predicted(scores: FloatArray) -> NDArray[np.intp]:
-    """Return the codes of the predicted classes, for scores of shape (n_rows, n_problems)."""
-    if scores.shape[1] == 1:
-        return (scores[:, 0] > 0).astype(np.intp)
-    return np.asarray(scores.argmax(axis=1))
+    """Return the codes of the predicted classes, for scores of shape (..., n_problems)."""
+    if scores.shape[-1] == 1:
+        return (scores[..., 0] > 0).astype(np.intp)
+    return np.asarray(scores.argmax(axis=-1))

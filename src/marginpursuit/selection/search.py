@@ -23,7 +23,7 @@ from marginpursuit.classifiers._shared import (
 )
 from marginpursuit.design import Linear
 from marginpursuit.losses import JointLoss, MarginLoss
-from marginpursuit.selection.candidates import Candidate, FitOptions, Fold, FoldFit, Stopping
+from marginpursuit.selection.candidates import Candidate, FitOptions, Fold, FoldBatch, Stopping
 from marginpursuit.selection.fold_fits import FoldFits
 from marginpursuit.selection.fold_groups import FitPlan, FoldData
 from marginpursuit.selection.policy import SelectionPolicy
@@ -77,7 +77,12 @@ class _Kept:
 
     #: By fold: scores / margin of the rows in `_RungResult.rows`, in float32.
     held_out: dict[int, FloatArray] = field(default_factory=dict)
-    sum: Linear | None = None  # of the fits to all folds; None if it is not kept
+    fits: list[Linear] = field(default_factory=list)  # to all folds, or none
+
+    def detach(self) -> None:
+        """Copy arrays that are parts of those of a batch, which has other candidates too."""
+        self.held_out = {fold: scores.copy() for fold, scores in self.held_out.items()}
+        self.fits = [(coef.copy(), intercept.copy()) for coef, intercept in self.fits]
 
 
 @dataclass
@@ -201,14 +206,16 @@ class Search:
         )
         label = f"{len(candidates)} candidates on {self._n_rows(rung)} rows"
         with self._progress_bar(label) as reached, FoldFits(data, plan) as fold_fits:
-            for fit in fold_fits.held_out(index, scales):
-                self._keep(rung, fit, result, index[fit.candidate])
-                self._score(rung, fit, result, index[fit.candidate])
-                self._drop(rung, result, index[fit.candidate])
+            for batch in fold_fits.held_out(index, scales):
+                own = [index[candidate] for candidate in batch.candidates]
+                self._keep(rung, batch, result, own)
+                self._score(rung, batch, result, own)
+                self._drop(rung, result)
                 n_scored = np.isfinite(result.scores[:, :, 0]).sum()
                 reached(int(n_scored), shape[0] * shape[1])
                 if self._options.report is not None:
-                    self._options.report.finish_task("fit of a fold")
+                    for _ in own:
+                        self._options.report.finish_task("fit of a fold")
             self._n_passes += fold_fits.n_passes * rung.fraction
         return result
 
@@ -225,61 +232,74 @@ class Search:
         step = max(1, -(-n_rows // max(1, max_rows)))
         return [tests[fold][::step] for fold in range(len(self._folds))], step
 
-    def _keep(self, rung: Rung, fit: FoldFit, result: _RungResult, index: int) -> None:
-        """Keep the scores of a fit if a link needs them, and those of the last rung."""
+    def _keep(self, rung: Rung, batch: FoldBatch, result: _RungResult, indices: list[int]) -> None:
+        """Keep the scores of fits if a link needs them, and those of the last rung."""
         if not (rung.is_full or self._needs_link):
             return
-        own = result.kept.setdefault(index, _Kept())
-        for fold, held_out in rung.held_out[fit.fold]:
+        kept = [result.kept.setdefault(index, _Kept()) for index in indices]
+        for fold, held_out in rung.held_out[batch.fold]:
             # In units of the margin, since float32 may not hold the scores.
-            scaled = fit.scores[held_out][:: result.step] / self._options.fits.margin
-            own.held_out[fold] = scaled.astype(np.float32)
-        n_columns, n_classes = self._data.matrix.shape[1], self._data.labels.n_classes
-        n_bytes = 8 * n_columns * n_classes * len(result.scores)
-        if rung.is_full and fit.linear is not None and n_bytes <= self._policy.max_start_bytes:
-            coef, intercept = (0.0, 0.0) if own.sum is None else own.sum
-            own.sum = coef + fit.linear[0], intercept + fit.linear[1]
+            scaled = batch.scores[held_out][:: result.step] / self._options.fits.margin
+            for own, its_scores in zip(kept, scaled.astype(np.float32).swapaxes(0, 1), strict=True):
+                own.held_out[fold] = its_scores
+        if batch.linear is None:
+            return
+        coef, intercept = batch.linear
+        if coef.nbytes * len(result.scores) * len(self._folds) > (
+            self._policy.max_start_bytes * len(indices)
+        ):
+            return
+        n_problems = len(intercept) // len(indices)
+        for k, own in enumerate(kept):
+            columns = slice(k * n_problems, (k + 1) * n_problems)
+            own.fits.append((coef[:, columns], intercept[columns]))
 
-    def _score(self, rung: Rung, fit: FoldFit, result: _RungResult, index: int) -> None:
-        """Score a fit on the folds that it holds out.
+    def _score(self, rung: Rung, batch: FoldBatch, result: _RungResult, indices: list[int]) -> None:
+        """Score fits on the folds that they hold out.
 
-        If the scorer needs a fitted link, all folds are scored once the candidate has fits of all:
+        If the scorer needs a fitted link, all folds are scored once a candidate has fits of all:
         the link is fitted to the held-out scores of all folds, as that of the chosen candidate is.
         """
-        scores, test = result.scores[index], rung.fits[fit.fold].test
         if not self._needs_link:
-            exact = partial(self._exact_probabilities, fit.candidate)
-            for fold, own in rung.held_out[fit.fold]:
-                scores[fold] = self._scorer(fit.scores[own], rung.rows[test[own]], exact)
+            test = rung.fits[batch.fold].test
+            exact = [partial(self._exact_probabilities, own) for own in batch.candidates]
+            for fold, own in rung.held_out[batch.fold]:
+                values = self._scorer(batch.scores[own], rung.rows[test[own]], exact)
+                result.scores[indices, fold] = values
             return
-        kept = result.kept[index]
-        if len(kept.held_out) == len(self._folds):
-            max_rows = self._policy.max_scoring_link_rows
-            fit_link = partial(self._fitted_link, rung, result.rows, kept, max_rows=max_rows)
-            link, thresholds = _LazyLink(fit_link), np.zeros(1)
-            if isinstance(rung.scored.labels, LabelSets):
-                thresholds = link.fitted.thresholds
-            for fold, rows in enumerate(result.rows):
-                own_scores = self._options.fits.margin * kept.held_out[fold].astype(np.float64)
-                scores[fold] = self._scorer(own_scores - thresholds, rung.rows[rows], link)
+        for index in indices:
+            if len(result.kept[index].held_out) == len(self._folds):
+                self._score_by_link(rung, result, index)
 
-    def _drop(self, rung: Rung, result: _RungResult, index: int) -> None:
+    def _score_by_link(self, rung: Rung, result: _RungResult, index: int) -> None:
+        """Score the fits of a candidate to all folds, with a link fitted to their scores."""
+        kept, max_rows = result.kept[index], self._policy.max_scoring_link_rows
+        fit_link = partial(self._fitted_link, rung, result.rows, kept, max_rows=max_rows)
+        link, thresholds = _LazyLink(fit_link), np.zeros(1)
+        if isinstance(rung.scored.labels, LabelSets):
+            thresholds = link.fitted.thresholds
+        for fold, rows in enumerate(result.rows):
+            own = self._options.fits.margin * kept.held_out[fold].astype(np.float64)
+            shifted = (own - thresholds)[:, np.newaxis]
+            result.scores[index, fold] = self._scorer(shifted, rung.rows[rows], [link])[0]
+
+    def _drop(self, rung: Rung, result: _RungResult) -> None:
         """Drop what is kept of candidates that have been scored and cannot be chosen.
 
         The rule "one-standard-error" may choose any of the last rung.
         """
         n_folds, kept = len(self._folds), result.kept
-        if index not in kept or len(kept[index].held_out) < n_folds:
-            return
         complete = sorted(k for k, own in kept.items() if len(own.held_out) == n_folds)
         if not rung.is_full:
-            del kept[index]
-        elif self._options.rule == "best":
+            for k in complete:
+                del kept[k]
+        elif self._options.rule == "best" and len(complete) > 1:
             scores, _ = self._scorer.at_best_thresholds(result.scores[complete])
             best = complete[int(np.argmax(scores.mean(axis=1)))]
             for k in complete:
                 if k != best:
                     del kept[k]
+            kept[best].detach()
 
     @property
     def _needs_link(self) -> bool:
@@ -360,10 +380,10 @@ class Search:
 
     def _start(self, kept: _Kept) -> Linear | None:
         """Return the mean of the fold fits of a candidate, if they were kept."""
-        if kept.sum is None:
+        if not kept.fits:
             return None
-        coef, intercept = kept.sum
-        return coef / len(self._folds), intercept / len(self._folds)
+        coefs, intercepts = zip(*kept.fits, strict=True)
+        return np.mean(coefs, axis=0), np.mean(intercepts, axis=0)
 
     def _choose(self, candidates: list[Candidate], scores: FloatArray) -> int:
         means = scores.mean(axis=1)
