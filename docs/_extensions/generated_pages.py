@@ -11,21 +11,32 @@ DOCS = Path(__file__).parent.parent
 ROOT = DOCS.parent
 PACKAGE = ROOT / "src" / "marginpursuit"
 
-# Public modules in the order of the API page, with the sentence that introduces each.
+# Public modules in the order of the API page: what each contains, and the pages of the guide that
+# explain it.
 MODULES = {
-    "marginpursuit": "Estimators and model files.",
-    "marginpursuit.inspection": "Displays, in the style of scikit-learn.",
-    "marginpursuit.losses": "Loss functions.",
-    "marginpursuit.location": "Catoni's location estimate and the rules for the scale.",
-    "marginpursuit.calibration": "From scores to probabilities, and from risk to error.",
-    "marginpursuit.bounds": "Risk bounds.",
-    "marginpursuit.blocks": "Data larger than memory, and Dask.",
-    "marginpursuit.solvers": "Solvers, and the plan that chooses among them.",
-    "marginpursuit.datasets": "Named data sets, splits and contamination.",
-    "marginpursuit.tables": "Tables from files.",
-    "marginpursuit.experiments": "The experiments of the paper.",
-    "marginpursuit.interop": "The loss for other learners.",
-    "marginpursuit.export": "Fitted linear models as JSON, SQL and C.",
+    "marginpursuit": ("Estimators and model files", "/start/which_estimator /guide/parameters"),
+    "marginpursuit.inspection": (
+        "Displays in the style of scikit-learn, leverage, label issues",
+        "/guide/margins /tutorials/outliers",
+    ),
+    "marginpursuit.tables": ("Tables from files, and mixed tables as matrices", "/tables"),
+    "marginpursuit.blocks": ("Data larger than memory, and Dask", "/scaling /tutorials/large_data"),
+    "marginpursuit.export": ("Fitted linear models as JSON, SQL and C", "/tutorials/production"),
+    "marginpursuit.onnx": ("Fitted linear models as ONNX graphs", "/tutorials/production"),
+    "marginpursuit.interop": ("The loss for other learners", "/tutorials/other_learners"),
+    "marginpursuit.datasets": ("Named data sets, splits and contamination", "/reproduction"),
+    "marginpursuit.losses": ("Loss functions", "/guide/margins"),
+    "marginpursuit.solvers": ("Solvers, and the plan that chooses among them", "/guide/solvers"),
+    "marginpursuit.calibration": (
+        "From scores to probabilities, and from risk to error",
+        "/guide/probabilities",
+    ),
+    "marginpursuit.location": (
+        "Catoni's location estimate and the rules for the scale",
+        "/guide/parameters",
+    ),
+    "marginpursuit.bounds": ("Risk bounds", "/bounds"),
+    "marginpursuit.experiments": ("The experiments of the paper", "/reproduction"),
 }
 
 
@@ -43,40 +54,64 @@ def public_names(module_name: str) -> list[str]:
     return [name for name in names if type(getattr(module, name)).__name__ != "module"]
 
 
-def api_page() -> str:
-    """Return the page that lists every public name."""
-    lines = ["# API reference", "", "Every public name, with its parameters and an example.", ""]
-    for name, sentence in MODULES.items():
-        names = public_names(name)
-        lines += [f"## {name}", "", sentence, "", "```{eval-rst}", f".. module:: {name}", ""]
-        lines += [".. autosummary::", "   :toctree: generated", "   :nosignatures:", ""]
-        lines += [f"   {public}" for public in names]
-        lines += ["```", ""]
-    return "\n".join(lines)
+def is_installed(module_name: str) -> bool:
+    """Return whether a module can be imported: the ONNX converters need an optional package."""
+    try:
+        importlib.import_module(module_name)
+    except ModuleNotFoundError:
+        return False
+    return True
+
+
+def api_pages() -> dict[str, str]:
+    """Return the page of each module and their index, by name."""
+    modules = {name: entry for name, entry in MODULES.items() if is_installed(name)}
+    index = ["# API reference", "", "Every public name, with its parameters and an example.", ""]
+    index += ["| module | content |", "|---|---|"]
+    index += [f"| [`{name}`]({name}.md) | {text} |" for name, (text, _) in modules.items()]
+    index += ["", "```{toctree}", ":hidden:", "", *modules, "```", ""]
+    return {"index": "\n".join(index)} | {name: module_page(name) for name in modules}
+
+
+def module_page(name: str) -> str:
+    """Return the page that lists the public names of a module."""
+    text, guide = MODULES[name]
+    links = ", ".join(f"{{doc}}`{page}`" for page in guide.split())
+    lines = [f"# {name}", "", f"{text}. User guide: {links}.", "", "```{eval-rst}"]
+    names = public_names(name)
+    if names:
+        lines += [f".. module:: {name}", "", ".. autosummary::", "   :toctree: generated"]
+        lines += ["   :nosignatures:", "", *(f"   {public}" for public in names)]
+    else:
+        lines += [f".. automodule:: {name}"]
+    return "\n".join([*lines, "```", ""])
+
+
+def titles_of(text: str) -> list[str]:
+    """Return the headings of the sections of a result file."""
+    fence = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+    return re.findall(r"^## (.+)$", fence.sub("", text), re.MULTILINE)
 
 
 def benchmark_pages() -> dict[str, str]:
-    """Return the pages of the results, by name; the newest first in the index."""
-    results = sorted((ROOT / "benchmarks" / "results").glob("*.md"), reverse=True)
-    pages = {}
+    """Return the pages of the results, by name, and their index."""
+    results = sorted(
+        (ROOT / "benchmarks" / "results").glob("*.md"), key=lambda path: path.stem[11:]
+    )
+    pages, table = {}, ["| results | measured | sections |", "|---|---|---|"]
     for path in results:
         text = path.read_text()
-        date, _, subject = path.stem[:10], path.stem[10:11], path.stem[11:].replace("-", ", ")
+        date, subject = path.stem[:10], path.stem[11:].replace("-", " ").capitalize()
+        sections = titles_of(text)
+        shown = "; ".join(sections[:3]) + (f" and {len(sections) - 3} more" * (len(sections) > 3))
         body = re.sub(r"\A# .*\n", "", text)
-        pages[path.stem] = f"# {subject.capitalize()}\n\nMeasured on {date}.\n\n{body.lstrip()}"
+        pages[path.stem] = f"# {subject}\n\nMeasured on {date}.\n\n{body.lstrip()}"
+        table.append(f"| [{subject}]({path.name}) | {date} | {shown} |")
     readme = re.sub(r"\A# .*\n", "", (ROOT / "benchmarks" / "README.md").read_text())
-    index = [
-        "# Benchmarks",
-        "",
-        readme.strip(),
-        "",
-        "## Results",
-        "",
-        "```{toctree}",
-        ":maxdepth: 1",
-        "",
-    ]
-    pages["index"] = "\n".join([*index, *(path.stem for path in results), "```", ""])
+    introduction, programs = readme.strip().split("\n\n", 1)
+    tree = ["```{toctree}", ":hidden:", "", *(path.stem for path in results), "```"]
+    parts = ["# Benchmarks", introduction, "## Results", "\n".join(table), "## Programs", programs]
+    pages["index"] = "\n\n".join([*parts, "\n".join(tree)]) + "\n"
     return pages
 
 
@@ -100,40 +135,60 @@ def imports() -> set[tuple[str, str]]:
     return edges
 
 
+def reduced(edges: set[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Return the imports that no chain of other imports implies (the transitive reduction)."""
+    below: dict[str, set[str]] = {}
+    for importer, imported in edges:
+        below.setdefault(importer, set()).add(imported)
+
+    def reached(start: str) -> set[str]:
+        found: set[str] = set()
+        waiting = [start]
+        while waiting:
+            for name in below.get(waiting.pop(), set()) - found:
+                found.add(name)
+                waiting.append(name)
+        return found
+
+    implied = {name: set().union(*map(reached, below[name])) for name in below}
+    return {(upper, lower) for upper, lower in edges if lower not in implied[upper]}
+
+
 def layer_drawing() -> str:
-    """Return an SVG drawing of the layers; a line is an import of a lower layer by a higher one."""
-    rows = layers()
-    height, width, box = 54, 760, 150
-    centre: dict[str, tuple[float, float]] = {}
+    """Return an SVG drawing of the layers; a line is an import that no chain of others implies."""
+    rows, width, height, size = layers(), 900, 58, 7.4
+    box: dict[str, tuple[float, float, float]] = {}  # centre and width
     for i, row in enumerate(rows):
-        for j, name in enumerate(row):
-            centre[name] = (width * (j + 1) / (len(row) + 1), 30 + i * height)
+        widths = [size * len(name) + 18 for name in row]
+        gap = (width - sum(widths)) / (len(row) + 1)
+        left = gap
+        for name, wide in zip(row, widths, strict=True):
+            box[name] = (left + wide / 2, 26 + i * height, wide)
+            left += wide + gap
     lines = []
-    for importer, imported in sorted(imports()):
-        if importer in centre and imported in centre:
-            (x1, y1), (x2, y2) = centre[importer], centre[imported]
-            bend = (x1 + x2) / 2 + (60 + 8 * (y2 - y1) / height) * (-1 if hash_of(importer) else 1)
-            curve = (
-                f"M{x1:.0f} {y1 + 14:.0f} Q{bend:.0f} {(y1 + y2) / 2:.0f} {x2:.0f} {y2 - 14:.0f}"
+    for importer, imported in sorted(reduced(imports())):
+        if importer in box and imported in box:
+            (x1, y1, _), (x2, y2, _) = box[importer], box[imported]
+            skipped = (y2 - y1) / height - 1
+            # A line over several layers bends to the side, past the boxes between.
+            bend = (x1 + x2) / 2 + (1 if x1 + x2 >= width else -1) * 70 * min(skipped, 5)
+            lines.append(
+                f'<path d="M{x1:.0f} {y1 + 13:.0f} C{bend:.0f} {y1 + 40:.0f} {bend:.0f}'
+                f' {y2 - 40:.0f} {x2:.0f} {y2 - 13:.0f}" fill="none" stroke="#4a6fa5"'
+                ' stroke-opacity="0.55" stroke-width="1.2"/>'
             )
-            lines.append(f'<path d="{curve}" fill="none" stroke="#8894a8" stroke-opacity="0.45"/>')
     boxes = [
-        f'<rect x="{x - box / 2:.0f}" y="{y - 14:.0f}" width="{box}" height="28" rx="5"'
-        ' fill="#eef3fb" stroke="#4a6fa5"/>'
+        f'<rect x="{x - wide / 2:.0f}" y="{y - 13:.0f}" width="{wide:.0f}" height="26" rx="5"'
+        f' fill="{"#f4f4f4" if name.startswith("_") else "#e3ecf9"}" stroke="#4a6fa5"/>'
         f'<text x="{x:.0f}" y="{y + 4:.0f}" text-anchor="middle" fill="#1c2733">{name}</text>'
-        for name, (x, y) in centre.items()
+        for name, (x, y, wide) in box.items()
     ]
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height * len(rows) + 20}"'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height * len(rows)}"'
         ' font-family="sans-serif" font-size="13"><rect width="100%" height="100%" fill="#ffffff"/>'
         + "".join([*lines, *boxes])
         + "</svg>\n"
     )
-
-
-def hash_of(name: str) -> int:
-    """Return 0 or 1, the same in every run: the side to which the lines of a part bend."""
-    return sum(name.encode()) % 2
 
 
 def copy_page(source: Path, links: dict[str, str]) -> str:
@@ -147,25 +202,39 @@ def copy_page(source: Path, links: dict[str, str]) -> str:
 def site_links(app: Any, docname: str, source: list[str]) -> None:
     """Rewrite links from pages of the repository to files that the site has under another name."""
     depth = "../" * docname.count("/")
+    readme = (ROOT / "README.md").read_text()
+    why = re.search(r"^## Why.*?(?=^## )", readme, re.MULTILINE | re.DOTALL)
+    text = source[0].replace("<!-- README: Why -->", why[0].replace("](docs/", "](") if why else "")
     text = re.sub(
         r"\]\((?:\.\./)*benchmarks/(?:results/?|README\.md)\)",
         f"]({depth}benchmark_results/index.md)",
-        source[0],
+        text,
     )
     text = re.sub(
         r"\]\((?:\.\./)*benchmarks/results/([^)]+)\)", rf"]({depth}benchmark_results/\1)", text
     )
+    # A number and its standard error stay on one line of a table.
+    text = re.sub(
+        r"^\|.*$",
+        lambda line: line[0].replace(" ± ", "\N{NO-BREAK SPACE}±\N{NO-BREAK SPACE}"),
+        text,
+        flags=re.MULTILINE,
+    )
+    # A doctest ends with an empty line, which the page does not need.
+    text = re.sub(r"(^```python\n(?:(?!```).*\n)*?)\n```$", r"\1```", text, flags=re.MULTILINE)
     source[0] = text.replace("](../README.md)", f"]({depth}index.md)")
 
 
 def generate(app: Any, config: Any) -> None:
     """Write all generated pages."""
-    write_if_changed(DOCS / "api" / "index.md", api_page())
+    for name, text in api_pages().items():
+        write_if_changed(DOCS / "api" / f"{name}.md", text)
     for name, text in benchmark_pages().items():
         write_if_changed(DOCS / "benchmark_results" / f"{name}.md", text)
     write_if_changed(DOCS / "contributing" / "layers.svg", layer_drawing())
     contributing = copy_page(ROOT / "CONTRIBUTING.md", {"docs/glossary.md": "../glossary.md"})
-    drawing = "\n![The parts of the package and their imports](layers.svg)\n"
+    drawing = "\n![The parts of the package and their imports](layers.svg)\n\nA line is an import"
+    drawing += " that no chain of other imports implies; parts with a grey box are private.\n"
     contributing = contributing.replace("\n## Additions", f"{drawing}\n## Additions", 1)
     write_if_changed(DOCS / "contributing" / "index.md", contributing)
     paths = [page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")]

@@ -24,7 +24,7 @@ class PlainText(TextTranslator):
 def twin(app: Any, docname: str) -> str:
     """Return the source of a Markdown page, and plain text of any other."""
     source = Path(app.env.doc2path(docname))
-    if source.suffix == ".md" and docname != "api/index":
+    if source.suffix == ".md" and not docname.startswith("api/marginpursuit"):
         return source.read_text()
     document = app.env.get_and_resolve_doctree(docname, app.builder)
     text = PlainText(document, app.builder)
@@ -32,24 +32,35 @@ def twin(app: Any, docname: str) -> str:
     return str(text.body)
 
 
+SECTIONS = {
+    "start": "Start",
+    "tutorials": "Tutorials",
+    "guide": "User guide",
+    "": "Reference",
+    "gallery": "Gallery",
+    "benchmark_results": "Benchmarks",
+    "contributing": "Contributing",
+    "paper": "The paper",
+    "api": "API",
+}
+
+
 def write_twins(app: Any, exception: Exception | None) -> None:
     """Write the twins and the index after a successful build of the HTML pages."""
     if exception is not None or app.builder.format != "html":
         return
     out = Path(app.outdir)
-    lines = [f"# {app.config.project} {app.config.release}", ""]
-    lines += [
-        "> Robust linear classifiers for Python with scikit-learn's interface.",
-        "",
-        "## Pages",
-        "",
-    ]
+    pages: dict[str, list[str]] = {section: [] for section in SECTIONS}
     for docname in sorted(app.env.found_docs):
         path = out / f"{docname}.md"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(twin(app, docname))
-        title = app.env.titles[docname].astext()
-        lines.append(f"- [{title}]({docname}.md)")
+        section = docname.split("/")[0] if "/" in docname else ""
+        pages[section].append(f"- [{app.env.titles[docname].astext()}]({docname}.md)")
+    lines = [f"# {app.config.project} {app.config.release}", ""]
+    lines += ["> Robust linear classifiers for Python with scikit-learn's interface."]
+    for section, title in SECTIONS.items():
+        lines += ["", f"## {title}", "", *pages[section]]
     (out / "llms.txt").write_text("\n".join(lines) + "\n")
 
 
