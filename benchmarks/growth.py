@@ -123,16 +123,16 @@ def measure(part: str, size: int, method: str, n_threads: int) -> Point:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         MarginPursuitClassifier(n_threads=1).fit(*dense(60, 3))
-        before = _resident(reset_peak=True)
+        before = resident(reset_peak=True)
         start = time.perf_counter()
         make().fit(X, y)
         seconds = time.perf_counter() - start
     stored = X.nbytes if isinstance(X, np.ndarray) else X.data.nbytes + X.indices.nbytes
-    peak = max(0, _resident() - before)
+    peak = max(0, resident() - before)
     return {"seconds": seconds, "peak_bytes": peak, "data_bytes": stored}
 
 
-def _resident(*, reset_peak: bool = False) -> int:
+def resident(*, reset_peak: bool = False) -> int:
     """Return the peak of resident memory in bytes; Linux can reset it to the present value."""
     import resource
 

@@ -34,7 +34,7 @@ SHAPES = {
 }
 
 
-def both(values, weights=None, scale=1.0, n_blocks=4, **options):
+def both(values, weights=None, scale=1.0, n_blocks=4, n_passes=1, **options):
     """The margins of scores, in memory and from blocks."""
     values = values.reshape(len(values), -1)
     n_rows, n_problems = values.shape
@@ -48,7 +48,7 @@ def both(values, weights=None, scale=1.0, n_blocks=4, **options):
     with design_for(blocks) as design:
         identity = Standardisation.identity(n_problems)
         found = block_margins(design, identity, linear, labels, weights, 123.0, loss, **options)
-        assert design.n_passes == 1
+        assert design.n_passes == n_passes
     return Margins.from_scores(values.copy(), labels, weights, 123.0, loss.margin), found
 
 
@@ -70,6 +70,13 @@ def assert_same(whole, found, scale, rtol=1e-12):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_statistics_are_those_of_all_margins(shape, scale):
     assert_same(*both(SHAPES[shape], scale=scale, n_blocks=min(4, len(SHAPES[shape]))), scale)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_margins_of_many_classes_are_kept_in_tiles(weighted):
+    values = RNG.normal(size=(600, 7))
+    weights = RNG.exponential(size=600) if weighted else None
+    assert_same(*both(values, weights, n_passes=4, max_margins=1250), 1.0)
 
 
 @pytest.mark.parametrize("shape", ["normal", "heavy tails", "ties"])
@@ -111,7 +118,7 @@ def test_what_leaves_a_block_hardly_grows_with_its_rows():
         values = np.random.default_rng(1).normal(1.0, 0.8, (n_rows, 1))
         codes = np.ones(n_rows, dtype=np.intp)
         margins = partial(_block_margins._margins_against_rest, np.array([1]))
-        held = _block_margins._sorted_margins(margins, values, codes)
+        held = _block_margins._sorted_margins(margins, [(slice(None), values)], codes)
         sizes.append(len(pickle.dumps(_block_margins._cells(held, None, 18))))
     assert sizes[1] < 2.5 * sizes[0] < 150_000
 

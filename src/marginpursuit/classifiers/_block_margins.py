@@ -13,7 +13,7 @@ cells and finally into single values. The statistics of the resulting weighted s
 equal those of all margins up to rounding.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginpursuit._validation import FloatArray
+from marginpursuit.blocks import BlockResults
 from marginpursuit.classifiers._margins import QUANTILES, Margins
 from marginpursuit.design import BlockDesign, Linear, Standardisation
 from marginpursuit.location import catoni_location
@@ -44,28 +45,61 @@ def block_margins(
     first_bits: int = 18,
     more_bits: int = 8,
     max_values: int = 1 << 15,
+    max_margins: int = 1 << 25,
 ) -> Margins:
     """Return margins whose statistics at the scale of the loss are those of all rows.
 
-    One pass over the data. `first_bits` is the number of leading bits that the floats of a cell
-    share: sign, exponent and six bits of the mantissa. Each refinement adds `more_bits`. At most
-    `max_values` unresolved margins are returned value by value.
+    One pass over the data for each tile of binary problems with at most `max_margins` margins,
+    which are kept until the tile is finished; a joint loss has one margin per row. `first_bits` is
+    the number of leading bits that the floats of a cell share: sign, exponent and six bits of the
+    mantissa. Each refinement adds `more_bits`. At most `max_values` unresolved margins of a tile
+    are returned value by value.
     """
     is_equal = bool(weights.min() == weights.max())
     vectors = (labels.codes,) if is_equal else (labels.codes, weights)
-    margins: Callable[..., FloatArray] = partial(_margins_against_rest, labels.positive_classes)
+    samples = list[Margins]()
+    for (coef, intercept), margins in _tiles(design, linear, labels, loss, max_margins):
+        make = partial(_sorted_margins, margins)
+        results = design.persist_scores(make, coef, intercept, standardisation, *vectors)
+        found = _resolved_cells(results, loss, first_bits, more_bits, max_values)
+        samples += [replace(cells.sample(loss.margin), count=count) for cells in found]
+    first = samples[0]
+    return BlockMargins(first.values, first.weights, count, loss.margin, tuple(samples))
+
+
+def _tiles(
+    design: BlockDesign,
+    linear: Linear,
+    labels: Labels,
+    loss: MarginLoss | JointLoss,
+    max_margins: int,
+) -> Iterator[tuple[Linear, Callable[..., FloatArray]]]:
+    """Yield the coefficients of some problems, and the function of their margins."""
     if isinstance(loss, JointLoss):
-        margins = partial(_joint_margins, loss)
-    make = partial(_sorted_margins, margins)
-    results = design.persist_scores(make, *linear, standardisation, *vectors)
-    bits = first_bits
+        yield linear, partial(_joint_margins, loss)
+        return
+    n_problems, size = len(linear[1]), max(1, max_margins // design.n_rows)
+    for first in range(0, n_problems, size):
+        tile = slice(first, min(first + size, n_problems))
+        positive = labels.positive_classes[tile]
+        yield (linear[0][:, tile], linear[1][tile]), partial(_margins_against_rest, positive)
+
+
+def _resolved_cells(
+    results: BlockResults,
+    loss: MarginLoss | JointLoss,
+    bits: int,
+    more_bits: int,
+    max_values: int,
+) -> "Sequence[_Cells]":
+    """Return the cells of each problem, refined until they determine every statistic."""
     found: Sequence[_Cells] = results.total(partial(_cells, within=None, bits=bits))
     while True:
         unresolved = [cells.unresolved(loss) for cells in found]
         pairs = list(zip(found, unresolved, strict=True))
         n_values = sum(cells.size[which].sum() for cells, which in pairs)
         if not n_values:
-            break
+            return found
         bits = min(bits + more_bits, 64)
         within = [(cells.first[which], cells.last[which]) for cells, which in pairs]
         finer = results.total(
@@ -74,8 +108,6 @@ def block_margins(
         found = [
             cells.but(which) + refined for (cells, which), refined in zip(pairs, finer, strict=True)
         ]
-    samples = tuple(replace(cells.sample(loss.margin), count=count) for cells in found)
-    return BlockMargins(samples[0].values, samples[0].weights, count, loss.margin, samples)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,12 +217,15 @@ def _joint_margins(
 
 def _sorted_margins(
     margins_of: Callable[..., FloatArray],
-    scores: FloatArray,
+    chunks: Iterable[tuple[slice, FloatArray]],
     codes: NDArray[np.integer[Any]],
     weights: FloatArray | None = None,
 ) -> tuple[FloatArray, FloatArray | None]:
-    """Return the margins of a block, in ascending order for each problem, and their weights."""
-    margins = margins_of(scores, codes)
+    """Return the margins of a block, in ascending order for each problem, and their weights.
+
+    `chunks` are the scores of some rows of the block at a time.
+    """
+    margins = np.concatenate([margins_of(scores, codes[span]) for span, scores in chunks], axis=1)
     if weights is None:
         margins.sort(axis=1)
         return margins, None

@@ -3,7 +3,7 @@
 The results of blocks are added in order, so that no result depends on when a block arrives.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -63,7 +63,11 @@ class BlockDesign(Design):
         standardisation: Standardisation,
         *vectors: NDArray[Any],
     ) -> BlockResults:
-        """Compute a function of the scores and vectors of each block in one pass, and keep it."""
+        """Compute a function of each block in one pass, and keep its result.
+
+        The function is called with pairs of a slice of the block and the scores of these rows, and
+        with the vectors of the block.
+        """
         self.n_passes += 1
         linear = standardisation.to_data((coef, intercept))
         return self._blocks.persist(
@@ -190,4 +194,7 @@ def _map_scores(
     design: MemoryDesign,
     *vectors: NDArray[Any],
 ) -> Any:
-    return function(design._scores(coef, intercept), *vectors)
+    chunks: Iterable[tuple[slice, FloatArray]] = design._score_chunks(coef, intercept)
+    if len(intercept) == 1:  # by all threads
+        chunks = [(slice(None), design._scores(coef, intercept))]
+    return function(chunks, *vectors)
