@@ -88,3 +88,10 @@ def test_squares_of_sparse_columns_with_zeros_and_weights():
     mean = rng.normal(size=6) + 1e6 * (np.arange(6) == 4)
     found = design_for(sparse.csr_matrix(X), None)._squares(weights, mean)
     np.testing.assert_allclose(found, weights @ (X - mean) ** 2, rtol=1e-12)
+
+
+@pytest.mark.parametrize("solver", ["auto", "newton", "gram", "lbfgs", "steepest", "dual"])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_rows_of_zeros_have_zero_coefficients(solver, fit_intercept):
+    model = MarginPursuitClassifier(solver=solver, fit_intercept=fit_intercept)
+    assert not model.fit(np.zeros((10, 3)), np.arange(10) % 2).coef_.any()

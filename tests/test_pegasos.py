@@ -1,6 +1,7 @@
 """Pegasos against its steps written out, the exact support vector machine, and its own theory."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.optimize import minimize
 from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.preprocessing import scale
 from sklearn.svm import SVC, LinearSVC
@@ -370,3 +372,17 @@ class TestInput:
             PegasosClassifier(alpha=1e-300, random_state=0).fit(1e200 * X, y)
         with pytest.raises(OverflowError, match="X is too large for this kernel"):
             PegasosClassifier(kernel="poly", gamma=1.0, max_iter=50).fit(1e200 * X, y)
+
+
+@pytest.mark.parametrize("options", [{}, {"search_intercept": "inner"}, {"average": True}])
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
+def test_columns_far_from_zero_warn(options, kind):
+    """Their fit predicts the majority; so do steps that end above the objective at zero."""
+    X, y = CANCER
+    weights = np.arange(len(y)) % 3
+    model = PegasosClassifier(max_iter=2000, random_state=0, **options)
+    with pytest.warns(ConvergenceWarning, match="above 1, that of zero coefficients. Standardise"):
+        model.fit(kind(X + 1e8), y, sample_weight=weights)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        PegasosClassifier(alpha=0.01, max_iter=2000, random_state=0, **options).fit(kind(X), y)

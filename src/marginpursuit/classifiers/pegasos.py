@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.metaestimators import available_if
 
 from marginpursuit._kernels import Descent
@@ -13,6 +14,7 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import TrainingData
 from marginpursuit.classifiers._held_out import PROBABILITY
 from marginpursuit.classifiers._kernel_expansion import KernelClassifier
+from marginpursuit.classifiers._link import thinning
 from marginpursuit.classifiers._parameters import (
     CLASS_WEIGHT,
     FLAG,
@@ -23,7 +25,8 @@ from marginpursuit.classifiers._parameters import (
     number,
     whole,
 )
-from marginpursuit.design import Linear, MemoryDesign
+from marginpursuit.classifiers._progress import warn
+from marginpursuit.design import Linear, MemoryDesign, take_rows
 from marginpursuit.losses import HingeLoss
 from marginpursuit.solvers import Status
 from marginpursuit.solvers.intercept_search import InterceptSearch
@@ -284,6 +287,7 @@ class PegasosClassifier(KernelClassifier):
                 self._begin(data, n_columns, () if checkpoints is None else checkpoints)
                 coef, self.intercept_ = self._descend(data, self.max_iter, self.tol)
                 self.coef_ = coef.T
+                self._warn_if_above_zero(data)
             else:
                 self._set_kernel(data)
                 self._begin(data, n_rows)
@@ -294,6 +298,28 @@ class PegasosClassifier(KernelClassifier):
             self._keep_path(checkpoints)
         self._fit_link(data)
         return self
+
+    def _warn_if_above_zero(self, data: TrainingData, max_rows: int = 10_000) -> None:
+        """Warn where the objective exceeds 1, that of zero coefficients, on some of the rows.
+
+        The steps of rows of length r are bounded by r/(α t): columns far from zero need more steps
+        than were taken.
+        """
+        used = np.flatnonzero(data.weights > 0)
+        rows = used[:: thinning(len(used), max_rows)]
+        labels, weights = data.labels.take(rows), data.weights[rows]
+        sign = np.column_stack([labels.sign(positive) for positive in labels.positive_classes])
+        with MemoryDesign(take_rows(data.matrix, rows)) as design:
+            losses = HingeLoss().value(sign * design.scores(self.coef_.T, self.intercept_))
+        square = np.sum(self.coef_**2, axis=1) + self.penalise_intercept * self.intercept_**2
+        objective = weights @ losses / weights.sum() + 0.5 * self.alpha * square
+        if np.max(objective) > 1.0:
+            warn(
+                f"{type(self).__name__} took all steps that were asked for, and its objective, "
+                f"{np.max(objective):.3g}, is above 1, that of zero coefficients. Standardise the "
+                "columns of X, or set a larger max_iter or alpha.",
+                ConvergenceWarning,
+            )
 
     def _keep_path(self, checkpoints: NDArray[np.intp]) -> None:
         """Set `coef_path_` and `intercept_path_`."""

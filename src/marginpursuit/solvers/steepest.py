@@ -119,7 +119,8 @@ class SteepestDescentSolver:
         tasks = np.arange(len(problem.tasks))
         points = problem.join(*problem.start)
         inverse = problem.precondition(np.ones_like(points), tasks)
-        limit = 2.0 * float(inverse.max())  # the entries of constant columns are zero
+        # The entries of constant columns are zero; where all are constant, any step is admissible.
+        limit = 2.0 * (float(inverse.max()) or 1.0)
         size = 0.5 * limit if step is None else step
         if not 0.0 < size < limit:
             raise ValueError(
