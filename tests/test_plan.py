@@ -96,8 +96,8 @@ def test_the_table_of_single_fits_of_sparse_rows(n_rows, n_columns, unit, penalt
 WIDE_FITS = [
     # rows, columns, penalty times rows, overconfidence, binary problems, solver
     (400, 784, 0.3, 0.0, 1, "dual"),
-    (400, 200, 0.3, 0.0, 1, "dual"),
-    (401, 200, 0.3, 0.0, 1, "gram"),  # more rows than 2 per column
+    (3200, 200, 0.3, 0.0, 1, "dual"),
+    (3201, 200, 0.3, 0.0, 1, "gram"),  # more rows than 16 per column
     (400, 784, 0.0099, 0.0, 1, "gram"),  # too many passes
     (400, 784, 0.3, 0.1, 1, "gram"),  # no row can be skipped
     (400, 784, 0.3, 0.0, 3, "gram"),  # several classes have a joint loss

@@ -70,7 +70,7 @@ def plan(request: Request, solver: str = "auto") -> Plan:
         128 coefficients of a task, fewer than 32 binary
         problems
         other dense rows of one binary problem with            dual
-        overconfidence 0, at most 2 rows per column and
+        overconfidence 0, at most 16 rows per column and
         2**24 elements
         at most 2048 columns                                   gram
         at most 4096 rows, fewer than columns                  gram, in the space of the rows
