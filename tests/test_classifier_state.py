@@ -17,6 +17,7 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from marginpursuit import MarginPursuitClassifier
+from marginpursuit.classifiers._margins import Margins, MarginStatisticsMixin
 
 # --- starts, stops and state ---------------------------------------------------------------------
 
@@ -191,3 +192,31 @@ def test_copies_are_bit_equal(tmp_path):
     again = clone(fitted)
     assert not hasattr(again, "coef_")
     np.testing.assert_array_equal(again.fit(X, y).coef_, fitted.coef_)
+
+
+def test_statistics_of_the_margins_are_computed_when_they_are_read():
+    """A pickle holds them instead of the margins, and another fit has its own."""
+    X, y = noisy()
+    model, other = (MarginPursuitClassifier().fit(X, y) for _ in range(2))
+    assert "margin_statistics_" not in vars(model)
+    copy = pickle.loads(pickle.dumps(model))
+    assert "_margins" not in vars(copy)
+    np.testing.assert_array_equal(copy.margin_location_, other.margin_location_)
+    np.testing.assert_array_equal(other.margin_location_, other.margin_statistics_.location)
+    location = other.margin_location_
+    assert not np.allclose(other.fit(X[:50], y[:50]).margin_location_, location)
+    assert not hasattr(MarginPursuitClassifier(), "margin_statistics_")
+
+
+def test_margins_that_take_much_memory_are_not_kept():
+    """Their statistics are those of margins that are kept."""
+
+    class LargeMargins(Margins):
+        is_small = False
+
+    parts = np.linspace(-1.0, 2.0, 90)[:, np.newaxis], np.full(90, 1 / 90), 90.0, 1.0
+    large, small = MarginStatisticsMixin(), MarginStatisticsMixin()
+    large._keep_margins(LargeMargins(*parts), 1.0)
+    small._keep_margins(Margins(*parts), 1.0)
+    assert "_margins" not in vars(large)
+    np.testing.assert_allclose(large.margin_location_, small.margin_location_, rtol=1e-12)

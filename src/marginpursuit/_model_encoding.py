@@ -9,6 +9,7 @@ kernel expansions of sparse rows ``csr``. Every value of a file is checked befor
 
 import re
 from collections.abc import Callable, Mapping
+from functools import cached_property
 from itertools import repeat
 from typing import Any
 
@@ -66,7 +67,7 @@ def encode_model(model: Any, arrays: list[NDArray[Any]]) -> dict[str, Any]:
         except UnsupportedValueError as error:
             raise ModelFileError(f"the parameter {key!r} does not fit in a file: {error}") from None
     fitted = {}
-    for key, value in vars(model).items():
+    for key, value in model.__getstate__().items():
         if _is_fitted_name(key) and key not in model._not_in_files:
             n_arrays = len(arrays)
             try:
@@ -332,7 +333,9 @@ def decode_model(about: Any, arrays: list[NDArray[Any]]) -> Any:
         setattr(model, key, decode(value, arrays))
     _check_parameters(model)
     for key, value in fitted.items():
-        if not _is_fitted_name(key) or hasattr(type(model), key):
+        of_class = getattr(type(model), key, None)  # a method, or computed when first read
+        is_free = of_class is None or isinstance(of_class, cached_property)
+        if not (_is_fitted_name(key) and is_free):
             raise ModelFileError(f"{key!r} is not a fitted attribute of {name}")
         setattr(model, key, decode(value, arrays))
     _check_attributes(model)

@@ -132,7 +132,9 @@ class StreamingClassifier(LinearClassifier):
                 policy=self._stream_policy,
             )
             # These attributes describe the stored rows only.
-            del self._held, self.objective_, self.margin_location_, self.margin_statistics_
+            names = ("objective_", "_margins", "margin_location_", "margin_statistics_")
+            for name in ("_held", *names):
+                self.__dict__.pop(name, None)
 
     def _update_stream(self, data: TrainingData) -> None:
         stream, name = self._stream, self._penalty_unit(is_sparse=self._stream.is_sparse)

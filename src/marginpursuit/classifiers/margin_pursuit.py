@@ -24,6 +24,7 @@ from marginpursuit.classifiers._half_fits import (
 from marginpursuit.classifiers._kernel_map import MappedKernelClassifier
 from marginpursuit.classifiers._label_links import LabelLinks
 from marginpursuit.classifiers._link import ExactLabelLink, ExactLink, Link
+from marginpursuit.classifiers._margins import MarginStatisticsMixin
 from marginpursuit.classifiers._parameters import (
     CLASS_WEIGHT,
     FLAG,
@@ -73,6 +74,7 @@ __all__ = ["MarginPursuitClassifier"]
 class MarginPursuitClassifier(
     CallbackSupportMixin,  # type: ignore[misc]
     ProbabilityMixin,
+    MarginStatisticsMixin,
     MappedKernelClassifier,
     StreamingClassifier,
 ):
@@ -303,6 +305,7 @@ class MarginPursuitClassifier(
     _accepts_blocks = True
     _accepts_device_arrays = True
     _accepts_label_sets = True
+    _private_state = (*StreamingClassifier._private_state, "_margins")
 
     _allowed: ClassVar[dict[str, Allowed]] = {
         "margin": number("in [1e-100, 1e+100]", lambda x: 1e-100 <= x <= 1e100),  # γ² is a float
@@ -532,13 +535,12 @@ class MarginPursuitClassifier(
                 problem = replace(problem, start=solution.linear)
                 fits = fits or half_fits(design, data, problem, solver.name)
                 self.link_ = fits[0].link if fits else None
-            self.margin_statistics_ = margins.statistics(iteration.scale)
+            self._keep_margins(margins, iteration.scale)
             self.alpha_ = float(problem.alphas[0])
             self.n_passes_ = design.n_passes
         self.n_iter_ = n_iter
         self.scale_ = iteration.scale
         self.objective_ = float(solution.value.sum())
-        self.margin_location_ = self.margin_statistics_.location
         self.coef_, self.intercept_ = coef.T, intercept - self._label_thresholds
         self._warn_unless_converged(solution, request, data, iteration)
 
