@@ -67,7 +67,8 @@ def encode_model(model: Any, arrays: list[NDArray[Any]]) -> dict[str, Any]:
         except UnsupportedValueError as error:
             raise ModelFileError(f"the parameter {key!r} does not fit in a file: {error}") from None
     fitted = {}
-    for key, value in model.__getstate__().items():
+    state: Any = model.__getstate__()  # computes what is computed when first read
+    for key, value in state.items():
         if _is_fitted_name(key) and key not in model._not_in_files:
             n_arrays = len(arrays)
             try:

@@ -20,6 +20,7 @@ slopes of the link are the mean of the prior.
 """
 
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -92,37 +93,39 @@ class Halves:
     ) -> "Halves | None":
         """Split the rows; None unless `min_classes` have enough distinct rows to be scored.
 
-        `keys` are numbers for each row by which the rows of a class are ordered, in float32; a key
-        decides where all keys before it are equal.
+        `keys` are one or two numbers for each row by which the rows of a class are ordered, in
+        float32; the second decides where the first are equal.
         """
-        used = np.flatnonzero(weights > 0)
-        columns: list[NDArray[Any]] = [codes[used], *(key[used].astype(np.float32) for key in keys)]
-        order = np.lexsort(columns[::-1])
-        is_new = np.zeros(len(used), dtype=bool)
-        is_new[:1] = True
-        for column in columns:
-            is_new[1:] |= column[order][1:] != column[order][:-1]
-        place = np.empty(len(used), dtype=np.intp)  # of each row among the distinct ones
-        place[order] = np.cumsum(is_new) - 1
-        code = columns[0][order][is_new]
-        n_distinct = np.bincount(code)
+        key = _ordered_bits(keys[0])
+        if len(keys) > 1:
+            key = key << 32 | _ordered_bits(keys[1])
+        order = np.argsort(key)  # of one unsigned integer for both keys: a third of a lexsort
+        order = order[weights[order] > 0]
+        order = order[np.argsort(codes[order].astype(np.min_scalar_type(codes.max())), kind="stable")]
+        key, code = key[order], codes[order]
+        is_new = np.ones(len(order), dtype=bool)
+        is_new[1:] = (key[1:] != key[:-1]) | (code[1:] != code[:-1])
+        n_distinct = np.bincount(code[is_new])
         is_split = n_distinct >= min_distinct_rows
         if np.count_nonzero(is_split) < min_classes:
             return None
-        first = np.concatenate([[0], np.cumsum(n_distinct)[:-1]])
-        # 0, 1, 1, 0 and so on: both halves have about the same mean of the first key.
-        half = (np.arange(len(code)) - first[code] + 1) // 2 % 2
+        # The number of a distinct row among those of its class, from one on. Halves 0, 1, 1, 0 and
+        # so on have about the same mean of the first key.
+        number = np.cumsum(is_new) - (np.cumsum(n_distinct) - n_distinct)[code]
+        is_second, is_whole = number // 2 % 2 == 1, ~is_split[code]
         fitted = np.zeros((2, len(weights)))
         held_out = np.zeros((2, len(weights)), dtype=bool)
-        for number in range(2):
-            held_out[number, used] = (is_split[code] & (half != number))[place]
-            fitted[number, used] = np.where(is_split[code], half == number, 0.5)[place]
+        for half, is_own in enumerate((~is_second, is_second)):
+            held_out[half, order] = ~(is_own | is_whole)
+            fitted[half, order] = np.where(is_whole, 0.5, is_own)
         fitted *= weights
         fitted /= fitted.sum(axis=1, keepdims=True)
         return cls(fitted, held_out)
 
     def thinned(self, step: int) -> "Halves":
         """Return the same fits, with one of `step` held-out rows, in the order of the rows."""
+        if step == 1:
+            return self
         rows = np.flatnonzero(self.held_out.any(axis=0))
         kept = np.zeros_like(self.held_out)
         kept[:, rows[::step]] = self.held_out[:, rows[::step]]
@@ -178,20 +181,22 @@ class _HalfProblem:
         # Columns of the scores: those of both halves for the first factor, then for the next.
         n_scores = intercept.size // (2 * n_factors)
         half = np.tile(np.repeat([0, 1], n_scores), n_factors)
-        parts = prepared.design.held_out_scores(coef, intercept, self.halves.held_out, half)
-        by_factor = [np.split(part, n_factors, axis=1) for part in parts]
-        scores = [np.concatenate(both) for both in zip(*by_factor, strict=True)]
-        rows = [np.flatnonzero(held_out) for held_out in self.halves.held_out]
-        order = np.argsort(np.concatenate(rows))  # the order of the rows, however they are split
-        kept = np.concatenate(rows)[order]
+        held_out = self.halves.held_out
+        parts = prepared.design.held_out_scores(coef, intercept, held_out, half)
+        kept = np.flatnonzero(held_out[0] | held_out[1])  # one half holds out each of these rows
+        is_first = held_out[0, kept]
+        scores = np.empty((len(kept), n_factors * n_scores))
+        scores[is_first], scores[~is_first] = parts
         counts = self.step * data.n_samples * to_numpy(data.weights)[kept]
         labels, margin = data.on_host().labels.take(kept), self.problem.tasks.losses[0].margin
+        # The mean of both halves, for each factor.
+        both = [x.reshape(*x.shape[:-1], n_factors, 2, n_scores) for x in solution.linear]
+        coefs, intercepts = (0.5 * (x[..., 0, :] + x[..., 1, :]) for x in both)
         found = []
         for k, factor in enumerate(self.factors):
-            link, log_loss = _link_of(scores[k][order], labels, counts, margin, self.max_link_rows)
-            both = [x.reshape(*x.shape[:-1], n_factors, 2, n_scores) for x in solution.linear]
-            mean = (both[0][:, k].mean(axis=1), both[1][k].mean(axis=0))
-            found.append(HalfFits(factor, link, log_loss, mean))
+            own = scores[:, k * n_scores : (k + 1) * n_scores]
+            link, log_loss = _link_of(own, labels, counts, margin, self.max_link_rows)
+            found.append(HalfFits(factor, link, log_loss, (coefs[:, k], intercepts[k])))
         return found
 
 
@@ -347,10 +352,23 @@ def _split_keys(
         elif not design.is_sparse:
             weights, centred = problem.tasks.weights[0, :], prepared.fit_intercept
             standardisation = design.standardisation(weights, centred=centred)
-    normal = np.random.default_rng(0).standard_normal((design.n_columns, 1))
+    normal = _random_direction(design.n_columns)[:, np.newaxis]
     projection: Any = design.scores(normal, np.zeros(1), standardisation)
     norms = np.asarray(to_numpy(design.row_norms(standardisation)), dtype=np.float64)
     return norms, np.asarray(to_numpy(projection), dtype=np.float64)[:, 0]
+
+
+@lru_cache(maxsize=2)
+def _random_direction(n_columns: int) -> FloatArray:
+    """Return the direction of the projections, which is the same in every fit."""
+    return np.random.default_rng(0).standard_normal(n_columns)
+
+
+def _ordered_bits(values: FloatArray) -> NDArray[np.uint64]:
+    """Return integers of 32 bits in the order of the values as float32; those of ±0 are equal."""
+    bits = (values.astype(np.float32) + np.float32(0.0)).view(np.uint32)
+    sign = np.uint32(1 << 31)
+    return np.where(bits & sign, ~bits, bits | sign).astype(np.uint64)
 
 
 def _half_problem(

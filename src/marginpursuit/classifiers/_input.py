@@ -64,6 +64,8 @@ class TrainingData:
 
         Whole weights count as repetitions, and weights that sum to one as the rows they belong to.
         """
+        if isinstance(self.weights, np.ndarray):
+            return max(self.count, float(np.count_nonzero(self.weights)))
         xp = namespace(self.weights)
         return max(self.count, float(xp.sum(xp.astype(self.weights > 0, xp.float64))))
 
@@ -74,6 +76,8 @@ class TrainingData:
 
     def on_host(self) -> "TrainingData":
         """Return a copy with labels and weights as NumPy arrays; the matrix is not moved."""
+        if isinstance(self.weights, np.ndarray):
+            return self
         codes = to_numpy(self.labels.codes).astype(np.intp, copy=False)
         labels = replace(self.labels, codes=codes)
         return replace(self, labels=labels, weights=to_numpy(self.weights))

@@ -77,13 +77,28 @@ def encode_labels(matrix: Any, target: Any) -> tuple[NDArray[Any], Any]:
         classes, codes = _encode_on_device(xp, xp.astype(target, xp.uint8) if is_bool else target)
         classes = classes.astype(bool) if is_bool else classes
     else:
-        # np.unique(target, return_inverse=True) can take 100 times as long as the binary search.
-        classes = np.unique(target)
-        codes = np.searchsorted(classes, target)
+        classes, codes = _encode_in_numpy(target)
     if not is_array_api(matrix):
         return classes, codes
     xp = namespace(matrix)
     return classes, to_device_of(matrix, codes, xp.uint8 if len(classes) <= 256 else xp.int32)
+
+
+def _encode_in_numpy(
+    labels: NDArray[Any], max_range: int = 1 << 10
+) -> tuple[NDArray[Any], NDArray[np.intp]]:
+    """Encode labels of NumPy. Integers that span few values are counted, all others sorted."""
+    if labels.dtype.kind == "i":
+        low = int(labels.min())
+        if int(labels.max()) - low < max_range:
+            offsets = (labels.astype(np.int64) - low).astype(np.intp, copy=False)
+            is_class = np.bincount(offsets) > 0
+            classes = (np.flatnonzero(is_class) + low).astype(labels.dtype)
+            codes = offsets if len(classes) == len(is_class) else np.cumsum(is_class)[offsets] - 1
+            return classes, codes
+    # np.unique(labels, return_inverse=True) can take 100 times as long as the binary search.
+    classes = np.unique(labels)
+    return classes, np.searchsorted(classes, labels)
 
 
 def _encode_on_device(xp: Any, labels: Any, max_range: int = 16) -> tuple[NDArray[Any], Any]:

@@ -8,6 +8,7 @@ exactly. Sums are float64.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
+from math import ceil, floor
 from typing import Any, ClassVar
 
 import numpy as np
@@ -111,7 +112,7 @@ class Margins:
         """
         if self._equal_weights:
             ranks = _ranks(levels, len(self.values))
-            ordered = np.partition(self.values, np.unique(ranks), axis=0)
+            ordered = np.partition(self.values, sorted(set(ranks.flat)), axis=0)
             return np.asarray(ordered[ranks].mean(axis=0))
         return np.asarray(0.5 * self.quantile_ends(levels).sum(axis=0))
 
@@ -363,6 +364,7 @@ def _ranks(levels: tuple[float, ...], n: int) -> NDArray[np.int64]:
 
     The shape is (2, n_levels). The two differ where the level times n is a whole number.
     """
-    rank, rounding = n * np.array(levels), Margins.rounding
-    low, high = np.ceil(rank * (1.0 - rounding)) - 1, np.floor(rank * (1.0 + rounding))
-    return np.asarray(np.clip([low, high], 0, n - 1), dtype=np.int64)
+    rounding = Margins.rounding
+    low = [ceil(n * level * (1.0 - rounding)) - 1 for level in levels]
+    high = [floor(n * level * (1.0 + rounding)) for level in levels]
+    return np.array([[min(max(rank, 0), n - 1) for rank in ends] for ends in (low, high)])

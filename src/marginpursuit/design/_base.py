@@ -342,15 +342,15 @@ class Design(ABC):
         # A deviation below the rounding error of the mean is that of a constant column.
         summation = self.n_rows * float(np.finfo(np.float64).eps)
         is_constant = variance <= (max(summation, self.value_rounding) * mean) ** 2
-        constant, varying = np.flatnonzero(is_constant), variance[~is_constant]
-        largest = self._largest(constant) if len(constant) else np.zeros(0)
-        underflows = np.any((largest > 0) & (largest < self.smallest_magnitude))
-        underflows |= np.any(varying < self.smallest_magnitude**2)
-        if underflows or not np.all(variance < self.largest_variance):
+        underflows = False
+        if is_constant.any():
+            largest = self._largest(np.flatnonzero(is_constant))
+            underflows = bool(np.any((largest > 0) & (largest < self.smallest_magnitude)))
+        varying = np.where(is_constant, 1.0, variance)
+        is_finite = variance.max() < self.largest_variance  # false for NaN
+        if underflows or not (is_finite and varying.min() >= self.smallest_magnitude**2):
             raise FloatingPointError("the squares of the columns lose digits")
-        inverse_deviation = np.zeros(self.n_columns)
-        inverse_deviation[~is_constant] = 1.0 / np.sqrt(varying)
-        return Standardisation(mean, inverse_deviation)
+        return Standardisation(mean, np.where(is_constant, 0.0, 1.0 / np.sqrt(varying)))
 
     def _scores(self, coef: FloatArray, intercept: FloatArray) -> FloatArray:
         """Return x·coef + intercept for every row and task."""

@@ -119,16 +119,17 @@ class MemoryDesign(MatrixDesign):
         return sweep_for(self, tasks)(self, coef, intercept, tasks)
 
     def _scores(self, coef: FloatArray, intercept: FloatArray) -> FloatArray:
-        if len(intercept) > 1:
+        if len(intercept) > self.policy.max_scored_tasks:
             return super()._scores(coef, intercept)
-        out, column = np.empty(self.n_rows), np.ascontiguousarray(coef[:, 0])
+        out, columns = np.empty((len(intercept), self.n_rows)), np.ascontiguousarray(coef.T)
 
         def run(block: Block) -> None:
             _, first, last = block
-            self.kernels.scores(first, last, column, float(intercept[0]), out)
+            for column, offset, scores in zip(columns, intercept, out, strict=True):
+                self.kernels.scores(first, last, column, offset, scores)
 
         list(self.threads.map(run, self.blocks))
-        return out[:, np.newaxis]
+        return out.T
 
     def _score_chunks(
         self, coef: FloatArray, intercept: FloatArray
@@ -139,12 +140,13 @@ class MemoryDesign(MatrixDesign):
     def _held_out_scores(
         self, coef: FloatArray, intercept: FloatArray, held_out: Flags, fold: NDArray[np.intp]
     ) -> list[FloatArray]:
-        if self.is_sparse and np.array_equal(fold, np.arange(len(held_out))):
-            # A product with all rows costs less than a copy of some of them.
-            return [
-                self._scores(coef[:, [k]], intercept[[k]])[held_out[k]] for k in range(len(fold))
-            ]
         own = [fold == k for k in range(len(held_out))]
+        if np.bincount(fold).max() <= self.policy.max_scored_tasks:
+            # Products with all rows cost less than a copy of some of them.
+            return [
+                self._scores(coef[:, tasks], intercept[tasks])[flags]
+                for flags, tasks in zip(held_out, own, strict=True)
+            ]
         coefs = [coef if tasks.all() else coef[:, tasks] for tasks in own]
         chunks: list[list[list[FloatArray]]] = [[[] for _ in own] for _ in self.blocks]
 

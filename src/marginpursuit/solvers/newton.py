@@ -156,7 +156,8 @@ def _newton(
     is_silent = problem.report is None and problem.keep is None
     for max_iter in [problem.max_iter] if is_silent else range(problem.max_iter + 1):
         points = start.copy()
-        results = _run(problem, replace(tasks, max_iter=max_iter), points)
+        own = tasks if max_iter == tasks.max_iter else replace(tasks, max_iter=max_iter)
+        results = _run(problem, own, points)
         n_iter = int(results[:, 2].max())
         if history and n_iter < max_iter:
             break
@@ -177,10 +178,11 @@ def _kernel_tasks(
     problem: Problem, tol: FloatArray, certain: float, is_strict: bool
 ) -> NewtonTasks:
     prepared, tasks = problem.prepared, problem.tasks
-    is_fixed = np.isinf(prepared.unit) | ~prepared.standardisation.varies
-    penalty = np.where(is_fixed[tasks.fold], np.inf, problem.penalty)
-    if prepared.fit_intercept:
-        penalty = np.hstack([penalty, np.zeros((len(penalty), 1))])
+    n_columns = prepared.design.n_columns
+    unit = np.where(prepared.standardisation.varies, prepared.unit, np.inf)
+    penalty = np.zeros((len(tasks), n_columns + prepared.fit_intercept))
+    np.multiply(problem.alphas[:, np.newaxis], unit[tasks.fold], out=penalty[:, :n_columns])
+    penalty[np.isnan(penalty)] = np.inf  # α = 0 times an infinite unit
     codes, code, positive = tasks.code_table()
     losses = np.array([_margin_loss(loss).kernel_parameters for loss in tasks.losses], dtype=float)
     return NewtonTasks(
@@ -211,7 +213,7 @@ def _run(problem: Problem, tasks: NewtonTasks, points: FloatArray) -> FloatArray
     if len(points) * task_products >= policy.min_newton_thread_products:
         n_chunks = max(n_chunks, 4 * threads.n)
     n_chunks = max(1, min(n_chunks, len(points)))
-    edges = np.linspace(0, len(points), n_chunks + 1).astype(int).tolist()
+    edges = [len(points) * k // n_chunks for k in range(n_chunks + 1)]
 
     def run(first: int, last: int) -> None:
         _kernels.newton(rows, tasks, points, results, first, last)
