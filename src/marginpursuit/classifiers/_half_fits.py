@@ -101,7 +101,9 @@ class Halves:
             key = key << 32 | _ordered_bits(keys[1])
         order = np.argsort(key)  # of one unsigned integer for both keys: a third of a lexsort
         order = order[weights[order] > 0]
-        order = order[np.argsort(codes[order].astype(np.min_scalar_type(codes.max())), kind="stable")]
+        order = order[
+            np.argsort(codes[order].astype(np.min_scalar_type(codes.max())), kind="stable")
+        ]
         key, code = key[order], codes[order]
         is_new = np.ones(len(order), dtype=bool)
         is_new[1:] = (key[1:] != key[:-1]) | (code[1:] != code[:-1])
