@@ -337,10 +337,11 @@ class TestDualPass:
 
     @each_level
     @pytest.mark.parametrize("n_tasks", [1, 8])
-    def test_rows_far_above_the_level_are_shrunk(self, level, n_tasks):
+    @pytest.mark.parametrize("is_frozen", [False, True])
+    def test_rows_far_above_the_level_are_shrunk(self, level, n_tasks, is_frozen):
         rng = np.random.default_rng(6)
         matrix = random_matrix(rng, 60, 20, "f8")
-        given = self.arguments(rng, matrix)
+        given = self.arguments(rng, matrix) | {"is_frozen": is_frozen}
         given["losses"][:, 3] = 0.0
         given["residual"], given["radius"] = np.zeros((60, 8)), np.full(8, 0.1)
         given["intercept"], given["positive"] = np.full(8, 3.0), np.ones(8, int)

@@ -10,8 +10,7 @@
  */
 
 enum {
-    AHEAD = 4,           /* draws between the prefetch of a row and its use */
-    MOST_PREFETCH = 1024 /* bytes of a row; hardware prefetchers fetch the rest */
+    AHEAD = 4, /* draws between the prefetch of a row and its use */
 };
 
 /* Bounds of the scale and of its inverse. The sum of all w loses log10 of the bound in digits. */
@@ -23,20 +22,6 @@ typedef struct {
     double square; /* of the norm of w, with b where that is penalised; only kept for a ball */
     double sum;    /* of the scales since `lag` was zero */
 } state_t;
-
-static void prefetch_span(const char *p, ptrdiff_t bytes)
-{
-    if (bytes > MOST_PREFETCH) bytes = MOST_PREFETCH;
-    for (ptrdiff_t k = 0; k < bytes; k += 64) PREFETCH(p + k);
-}
-
-static void prefetch_csr_row(const int wide, const matrix_t *m, ptrdiff_t row)
-{
-    const ptrdiff_t first = index_at(wide, m->indptr, row);
-    const ptrdiff_t stored = index_at(wide, m->indptr, row + 1) - first, index = wide ? 8 : 4;
-    prefetch_span((const char *)m->data + first * m->item, stored * m->item);
-    prefetch_span((const char *)m->indices + first * index, stored * index);
-}
 
 /* Prefetches the rows of later draws. */
 static void prefetch(layout_t layout, const matrix_t *m, const double *sign, const ptrdiff_t *draws,

@@ -131,20 +131,19 @@ ALWAYS_INLINE vec dual_step(const dual_pass_t *pass, dual_state_t *state, ptrdif
     /* The penalty is half the sum of dual variable times margin, without the intercept. */
     loss->rows.value += value + splat(0.5) * dual * y * score;
     state->gap += value - stored_value + dual * (before - residual);
-    if (pass->is_frozen) {
-        state->balance += y * dual;
-        return splat(0.0);
+    vec new_dual = dual, change = splat(0.0);
+    if (!pass->is_frozen) {
+        const vec curvature = square * state->inverse_penalty, target = residual + curvature * dual;
+        const vec q = curvature * where_negative(target, weight * loss->above, weight);
+        const vec size = absolute(target) / loss->scale;
+        const int is_cubic = loss->kind == CATONI;
+        const vec u = is_cubic ? catoni_root(q, size) : monotone_root(loss->kind, q, size);
+        *stored = with_sign(loss->scale * u, target);
+        new_dual = influence(loss, *stored, weight, &unused);
+        change = y * (new_dual - dual) * state->inverse_penalty;
+        loss->intercept += splat(pass->constant) * change;
     }
-    const vec curvature = square * state->inverse_penalty, target = residual + curvature * dual;
-    const vec q = curvature * where_negative(target, weight * loss->above, weight);
-    const vec size = absolute(target) / loss->scale;
-    const vec u = loss->kind == CATONI ? catoni_root(q, size) : monotone_root(loss->kind, q, size);
-    const vec after = with_sign(loss->scale * u, target);
-    const vec new_dual = influence(loss, after, weight, &unused);
-    const vec change = y * (new_dual - dual) * state->inverse_penalty;
     state->balance += y * new_dual;
-    loss->intercept += splat(pass->constant) * change;
-    *stored = after;
     /* Positive where a dual variable is not zero, however small it is. */
     const vec is_zero = -absolute(dual) - absolute(new_dual);
     *slack = where_negative(is_zero, splat(1.0), residual + state->radius * root(square));
@@ -208,32 +207,41 @@ static void finish_dual(const dual_state_t *state, dual_pass_t *pass)
     }
 }
 
-/* The step of one row; returns whether the row stays active. */
-typedef int (*dual_row_t)(const matrix_t *, const dual_pass_t *, dual_state_t *, ptrdiff_t row);
+enum {
+    ROWS_AHEAD = 2, /* rows between the prefetch of a row and its step */
+};
 
-/* A pass over the active rows, in random order. */
+/* The step of the first of ROWS_AHEAD + 1 rows; returns whether it stays active. */
+typedef int (*dual_row_t)(const matrix_t *, const dual_pass_t *, dual_state_t *,
+                          const ptrdiff_t *rows);
+
+/* A pass over the active rows, in random order unless it is frozen. The rows that stay active are
+ * moved to the front. */
 ALWAYS_INLINE void visit_rows(const dual_row_t visit, const matrix_t *m, dual_pass_t *pass)
 {
     dual_state_t state[LANE_VECTORS];
     start_dual(pass, state);
     if (!pass->is_frozen) shuffle(pass->rows, pass->n_active, pass->seed);
-    for (ptrdiff_t at = 0; at < pass->n_active;) {
-        const ptrdiff_t row = pass->rows[at];
-        if (visit(m, pass, state, row) || pass->is_frozen) {
-            at++;
-        } else {
-            pass->rows[at] = pass->rows[--pass->n_active];
-            pass->rows[pass->n_active] = row;
-        }
+    const ptrdiff_t n = pass->n_active;
+    pass->n_active = 0;
+    for (ptrdiff_t at = 0; at < n; at++) {
+        ptrdiff_t rows[ROWS_AHEAD + 1];
+        for (ptrdiff_t k = 0; k <= ROWS_AHEAD; k++)
+            rows[k] = pass->rows[at + k < n ? at + k : n - 1];
+        if (!visit(m, pass, state, rows)) continue;
+        pass->rows[at] = pass->rows[pass->n_active];
+        pass->rows[pass->n_active++] = rows[0];
     }
     finish_dual(state, pass);
 }
 
 /* The step of a dense row of doubles, of one task. */
 static int dense_dual_row(const matrix_t *m, const dual_pass_t *pass, dual_state_t *state,
-                          ptrdiff_t row)
+                          const ptrdiff_t *rows)
 {
+    const ptrdiff_t row = rows[0], n_bytes = m->n_columns * (ptrdiff_t)sizeof(double);
     const double *x = (const double *)m->data + row * m->stride;
+    prefetch_span((const char *)((const double *)m->data + rows[ROWS_AHEAD] * m->stride), n_bytes);
     const double score = inner_product(m->n_columns, x, pass->coef);
     int keeps;
     const double change = dual_single(pass, state, row, score, &keeps);

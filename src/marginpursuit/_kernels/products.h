@@ -323,13 +323,16 @@ ALWAYS_INLINE double NAMED(csr_score)(const int wide, const matrix_t *m, const d
     return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-/* The step of dual coordinate ascent for one row, of one task or one lane per task. */
+/* The step of dual coordinate ascent for the first of some rows, of one task or one lane per task.
+ * Of the last, the elements are prefetched; of the second, the coefficients of many lanes. */
 ALWAYS_INLINE int NAMED(csr_dual_row)(const int wide, const int is_single, const matrix_t *m,
-                                      const dual_pass_t *pass, dual_state_t *state, ptrdiff_t row)
+                                      const dual_pass_t *pass, dual_state_t *state,
+                                      const ptrdiff_t *rows)
 {
     const T *x = m->data;
-    const ptrdiff_t first = index_at(wide, m->indptr, row);
+    const ptrdiff_t row = rows[0], first = index_at(wide, m->indptr, row);
     const ptrdiff_t last = index_at(wide, m->indptr, row + 1);
+    prefetch_csr_row(wide, m, rows[ROWS_AHEAD]);
     int keeps;
     if (is_single) {
         const double score = NAMED(csr_score)(wide, m, pass->coef, first, last);
@@ -339,6 +342,10 @@ ALWAYS_INLINE int NAMED(csr_dual_row)(const int wide, const int is_single, const
                 pass->coef[index_at(wide, m->indices, k)] += change * VALUE(x[k]);
     } else {
         vec scores[LANE_VECTORS];
+        const ptrdiff_t next = index_at(wide, m->indptr, rows[1]);
+        const ptrdiff_t stored = index_at(wide, m->indptr, rows[1] + 1) - next;
+        for (ptrdiff_t k = 0; k < stored && k < COLUMNS_AHEAD; k++)
+            PREFETCH(pass->coef + index_at(wide, m->indices, next + k) * TASK_LANES);
         NAMED(lane_scores)(wide, m, pass->coef, TASK_LANES, first, last, last, scores);
         if (dual_lanes(pass, state, row, scores, &keeps))
             NAMED(lane_add)(wide, m, pass->coef, TASK_LANES, first, last, scores);
@@ -348,9 +355,9 @@ ALWAYS_INLINE int NAMED(csr_dual_row)(const int wide, const int is_single, const
 
 #define DUAL_ROW(name, wide, is_single)                                                            \
     static int NAMED(name)(const matrix_t *m, const dual_pass_t *pass, dual_state_t *state,        \
-                           ptrdiff_t row)                                                          \
+                           const ptrdiff_t *rows)                                                  \
     {                                                                                              \
-        return NAMED(csr_dual_row)(wide, is_single, m, pass, state, row);                          \
+        return NAMED(csr_dual_row)(wide, is_single, m, pass, state, rows);                         \
     }
 DUAL_ROW(csr_32_dual_lanes, 0, 0)
 DUAL_ROW(csr_64_dual_lanes, 1, 0)

@@ -36,6 +36,10 @@ enum {
     CSR_ROWS = 16,        /* rows of a CSR tile */
 };
 
+enum {
+    MOST_PREFETCH = 1024, /* bytes of a row in random order; hardware prefetchers fetch the rest */
+};
+
 ALWAYS_INLINE ptrdiff_t index_at(int wide, const void *indices, ptrdiff_t k)
 {
     return wide ? (ptrdiff_t)((const int64_t *)indices)[k] : ((const int32_t *)indices)[k];
@@ -46,6 +50,20 @@ ALWAYS_INLINE vec gather(int wide, const double *from, const void *indices, ptrd
 #define FROM(c) from[index_at(wide, indices, k + (c))]
     return LANES_OF(FROM);
 #undef FROM
+}
+
+static void prefetch_span(const char *p, ptrdiff_t bytes)
+{
+    if (bytes > MOST_PREFETCH) bytes = MOST_PREFETCH;
+    for (ptrdiff_t k = 0; k < bytes; k += 64) PREFETCH(p + k);
+}
+
+static void prefetch_csr_row(const int wide, const matrix_t *m, ptrdiff_t row)
+{
+    const ptrdiff_t first = index_at(wide, m->indptr, row);
+    const ptrdiff_t stored = index_at(wide, m->indptr, row + 1) - first, index = wide ? 8 : 4;
+    prefetch_span((const char *)m->data + first * m->item, stored * m->item);
+    prefetch_span((const char *)m->indices + first * index, stored * index);
 }
 
 OUT_OF_LINE void write_rows(const sweep_t *s, ptrdiff_t first, ptrdiff_t n, const double *scores)

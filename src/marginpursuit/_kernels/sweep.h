@@ -179,7 +179,8 @@ typedef struct {
     ptrdiff_t n_active;         /* in-out: their number */
     ptrdiff_t n_lanes;          /* 1 or TASK_LANES */
     uint64_t seed;              /* of the order of the rows */
-    int is_frozen;              /* evaluate value, gap and balance without taking steps */
+    int is_frozen;              /* evaluate value, gap, balance and which rows are active, without
+                                 * taking steps */
     const ptrdiff_t *codes;     /* the class or labels of each row */
     const double *weight;       /* sample weights, one per row, positive */
     const double *square;       /* of the norm of each row, the constant included */

@@ -41,6 +41,9 @@ class HalfFitPolicy:
     """Thresholds of the half fits."""
 
     tol: float = 1e-3  # relative suboptimality of a half fit
+    #: The same of sparse rows, in the dual: against 1e-4, the test log-losses of reuters and news20
+    #: (1,500 and all rows, seeds 101 and 102) change by less than 0.7 %, and by 0.1 % in the mean.
+    dual_tol: float = 3e-2
     max_iter: int = 100
     min_distinct_rows: int = 4  # of a class, so that each half has two
     max_link_rows: int = 1 << 14  # held-out rows to which the four slopes are fitted
@@ -286,7 +289,10 @@ def solve_with_half_fits(
 ) -> tuple[Solution, list[HalfFits]]:
     """Solve a problem and its half fits in the same threads, by a `ConcurrentSolver`."""
     assert isinstance(solver, ConcurrentSolver)
-    posed = _HalfProblem.pose(design, data, problem, (1.0,), HalfFitPolicy())
+    policy = HalfFitPolicy()
+    if data.is_sparse:
+        policy = replace(policy, tol=policy.dual_tol)
+    posed = _HalfProblem.pose(design, data, problem, (1.0,), policy)
     if posed is None:
         return solver.solve(problem), _without_halves(data, problem)
     solution, halves = solver.solve_both(problem, posed.problem, posed.tol)

@@ -48,11 +48,12 @@ class Standardisation:
 
     mean: FloatArray  # (n_columns,)
     inverse_deviation: FloatArray  # (n_columns,)
+    is_identity: bool = False
 
     @classmethod
     def identity(cls, n_columns: int) -> "Standardisation":
         """Return the standardisation that leaves columns as they are."""
-        return cls(np.zeros(n_columns), np.ones(n_columns))
+        return cls(np.zeros(n_columns), np.ones(n_columns), is_identity=True)
 
     @property
     def varies(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -67,12 +68,16 @@ class Standardisation:
 
     def to_data(self, linear: Linear) -> Linear:
         """Translate a model for standardised rows to one for the rows as they are."""
+        if self.is_identity:
+            return linear
         coef, intercept = linear
         raw_coef = (coef.T * self.inverse_deviation).T
         return raw_coef, intercept - self.mean @ raw_coef
 
     def from_data(self, linear: Linear) -> Linear:
         """Invert `to_data`; coefficients of constant columns become zero."""
+        if self.is_identity:
+            return linear
         coef, intercept = linear
         return (coef.T * self.deviation).T, intercept + self.mean @ coef
 

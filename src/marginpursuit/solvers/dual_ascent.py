@@ -176,10 +176,11 @@ def _run_group(passes: _Passes, group: NDArray[np.intp]) -> _GroupResult:
         ascent.run(tols, passes.evaluates)
     else:
         shared_tols = np.maximum(tols, policy.shared_dual_gap)
-        ascent.run(shared_tols, passes.evaluates, policy.min_shared_dual_tasks)
+        ascent.run(shared_tols, False, policy.min_shared_dual_tasks)
     n_passes = ascent.n_passes
     coef, intercept, value, gap = ascent.coef, ascent.intercept, ascent.value, ascent.gap
-    for k in np.flatnonzero(gap[:n] > tols).tolist() if n > 1 else ():
+    is_unfinished = (gap[:n] > tols) | passes.evaluates
+    for k in np.flatnonzero(is_unfinished).tolist() if n > 1 else ():
         alone = ascent.alone(k)
         alone.run(tols[[k]], passes.evaluates)
         coef[:, [k]], intercept[[k]] = alone.coef, alone.intercept
@@ -318,6 +319,7 @@ class _Ascent:
     intercept: FloatArray
     sums: FloatArray  # (3, n_lanes), value, gap and balance of the last pass
     gap: FloatArray  # relative
+    radius: FloatArray  # by which the score of a row may change, per norm of the row
     n_passes: int = 0
 
     @classmethod
@@ -346,7 +348,7 @@ class _Ascent:
             constant,
             rows,
             *(np.zeros((design.n_rows, size)), np.zeros((design.n_columns, size))),
-            *(np.zeros(size), np.zeros((3, size)), np.full(size, np.inf)),
+            *(np.zeros(size), np.zeros((3, size)), *np.full((2, size), np.inf)),
         )
 
     def at_penalty(self, problem: Problem, task: int) -> "_Ascent":
@@ -365,6 +367,7 @@ class _Ascent:
             intercept=self.intercept.copy(),
             sums=np.zeros_like(self.sums),
             gap=np.full_like(self.gap, np.inf),
+            radius=np.full_like(self.gap, np.inf),
             n_passes=0,
         )
 
@@ -384,6 +387,7 @@ class _Ascent:
             intercept=self.intercept[own],
             sums=np.ascontiguousarray(self.sums[:, own]),
             gap=self.gap[own],
+            radius=self.radius[own],
         )
 
     @property
@@ -392,32 +396,30 @@ class _Ascent:
         return np.asarray(self.sums[0])
 
     def run(self, tols: FloatArray, evaluates: bool, min_tasks: int = 1) -> None:
-        """Pass over the rows while the gaps of `min_tasks` tasks exceed their tolerances.
+        """Pass over the active rows while the gaps of `min_tasks` tasks exceed their tolerances.
 
         The gap of a pass has terms at coefficients that change during the pass, and none of rows
-        that are not active. Before the end the gap of all rows is evaluated, always or, unless
-        `evaluates`, after a pass that skips rows. Where it is larger than the tolerance, all rows
-        are active again.
+        that are not active. With `evaluates`, the gap of all rows is evaluated before the end.
+        Where it is larger than the tolerance, rows that contribute to it are active again.
         """
         n_active = len(self.rows)
-        radius = np.full(len(self.penalty), np.inf)
         while True:
             if this_thread.stop.is_set:
                 raise StoppedError
             if self._is_finished(tols, min_tasks):
-                if n_active == len(self.rows) and not evaluates:
+                if not evaluates:
                     return
-                self._pass(self.rows, radius, is_frozen=True)
+                n_active = self._pass(self.rows, is_frozen=True)
                 if self._is_finished(tols, min_tasks):
                     return
-                n_active, radius = len(self.rows), np.full_like(radius, np.inf)
             self.intercept += self.constant * self.sums[2] / self.penalty
-            n_active = self._pass(self.rows[:n_active], radius)
+            n_active = self._pass(self.rows[:n_active])
             self.n_passes += 1
-            # The minimiser is in the ball of this radius around the coefficients, since the
-            # objective is p-strongly convex in them.
-            ball = np.sqrt(2.0 * np.maximum(self.gap, 0.0) * self._scale / self.penalty)
-            radius = self.shrinking * ball
+            # The minimiser is in the ball with radius √(2 gap/p), gap absolute, around the
+            # coefficients, since the objective is p-strongly convex in them. The radius of
+            # shrinking decreases faster, with gap^(3/4).
+            relative = np.maximum(self.gap, 0.0) ** 0.75
+            self.radius = self.shrinking * relative * np.sqrt(2.0 * self._scale / self.penalty)
 
     def _is_finished(self, tols: FloatArray, min_tasks: int) -> bool:
         n_unfinished = np.count_nonzero(self.gap[: len(tols)] > tols)
@@ -428,11 +430,11 @@ class _Ascent:
         """What the gap is relative to."""
         return np.maximum(self.value, self.least)
 
-    def _pass(self, rows: NDArray[np.intp], radius: FloatArray, *, is_frozen: bool = False) -> int:
-        """Visit rows; return how many of them stay active."""
+    def _pass(self, rows: NDArray[np.intp], *, is_frozen: bool = False) -> int:
+        """Visit rows; return how many of them stay active. A frozen pass takes no steps."""
         n_active = self.design.dual_pass(
             *(self.losses, rows, self.n_passes, is_frozen, self.codes, self.weights),
-            *(self.squares, self.constant, self.positive, self.penalty, radius),
+            *(self.squares, self.constant, self.positive, self.penalty, self.radius),
             *(self.residual, self.coef, self.intercept, self.sums),
         )
         # The violated constraint is the derivative in the intercept, whose distance to its
