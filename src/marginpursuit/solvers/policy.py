@@ -147,8 +147,8 @@ class Policy:
     #: A search on reuters takes 4.0 s of processor time; with passes shared to the end, 11 s.
     min_shared_dual_tasks: int = 4
     shared_dual_gap: float = 1e-3
-    #: Radius of shrinking, in units of (relative gap)^(1/4) times that of the ball that contains the
-    #: minimiser. The ball is safe but large. Seven problems of reuters and news20 (seed 101) take the
-    #: time of 9.6 full passes to 1e-6 in the geometric mean, and 10.7 without the gap in the unit.
-    #: With 0.01 rows are shrunk by mistake in five of them: 11.4 passes.
+    #: Radius of shrinking, in units of (relative gap)^(1/4) times that of the ball that contains
+    #: the minimiser. The ball is safe but large. Seven problems of reuters and news20 (seed 101)
+    #: take the time of 9.6 full passes to 1e-6 in the geometric mean; in units of the ball alone,
+    #: 10.7. With 0.01 rows are shrunk by mistake in five of them: 11.4 passes.
     dual_shrinking: float = 0.03
