@@ -335,6 +335,44 @@ def test_blocks_are_refused():
         MarginPursuitClassifier(kernel="rbf").fit(X, y).predict(blocks)
 
 
+@pytest.mark.parametrize("kernel", ["rbf", "precomputed"])
+def test_warm_start_continues_from_the_scores_of_the_previous_fit(kernel):
+    X, y = moons(200)
+    rows = rbf_kernel(X, gamma=2.0) if kernel == "precomputed" else X
+    options = {"gamma": 2.0, "alpha": 1e-4, "solver": "lbfgs", "probability": None}
+    cold = MarginPursuitClassifier(kernel=kernel, **options).fit(rows, y)
+    warm = MarginPursuitClassifier(kernel=kernel, warm_start=True, **options).fit(rows, y)
+    assert warm.n_iter_ == cold.n_iter_
+    warm.fit(rows, y)
+    assert warm.n_iter_ < 0.5 * cold.n_iter_
+    assert_allclose(warm.decision_function(rows), cold.decision_function(rows), atol=2e-2)
+
+
+def test_warm_start_of_other_data_classes_and_kernels():
+    X, y = moons(200)
+    model = MarginPursuitClassifier(kernel="rbf", warm_start=True, alpha=1e-3, gamma=50.0)
+    model.fit(X, y)
+    changes = (
+        ({}, X[:, :1], y),
+        ({}, X, y + (X[:, 0] > 1)),
+        ({"gamma": 0.01}, X, y),  # the scores of γ = 50 have a large norm here
+        ({"kernel": "linear"}, X, y),
+        ({"kernel": "poly", "gamma": 1.0}, X, y),
+    )
+    for options, rows, labels in changes:
+        model.set_params(**options).fit(rows, labels)
+        cold = clone(model).set_params(warm_start=False).fit(rows, labels)
+        assert_allclose(model.objective_, cold.objective_, rtol=1e-5)
+
+
+def test_default_penalty():
+    X, y = moons(60)
+    model = MarginPursuitClassifier(kernel="rbf", solver="lbfgs").fit(X, y)
+    assert_allclose(model.alpha_, 0.1 / 60)
+    chosen = MarginPursuitClassifier(kernel="rbf").fit(X, y)  # the solver is "gram"
+    assert np.any(np.isclose(60 * chosen.alpha_, [0.1, 1 / 3, 1.0]))
+
+
 def test_checkpoint_of_a_kernel_fit_is_removed(tmp_path):
     X, y = moons()
     path = tmp_path / "fit.npz"

@@ -16,8 +16,7 @@ from marginpursuit import (
     load_model,
     save_model,
 )
-from marginpursuit.selection.candidates import Candidate
-from marginpursuit.selection.kernel_search import coarse_candidates, default_gammas
+from marginpursuit.selection.kernel_search import KernelSearch, default_gammas
 from marginpursuit.selection.policy import SelectionPolicy
 
 SMALL = {"alphas": [0.01, 0.001], "scales": [1.0], "cv": 3}
@@ -52,10 +51,10 @@ def test_refit_is_the_single_fit_of_the_chosen_candidate(fitted):
     assert_allclose(fitted.best_estimator_.decision_function(X), scores, atol=1e-12)
 
 
-def test_results_list_the_candidates_of_all_steps():
+def test_results_list_the_candidates_of_both_steps():
     X, y = circles()
     alphas = [0.1, 0.03, 0.01, 0.003, 0.001]
-    model = MarginPursuitClassifierCV(kernel="rbf", alphas=alphas, scales=[1.0], cv=3)
+    model = MarginPursuitClassifierCV(kernel="rbf", alphas=alphas, cv=3)
     model._policy = SelectionPolicy(
         gamma_factors=(0.1, 1.0, 10.0),
         gamma_components=40,
@@ -65,16 +64,53 @@ def test_results_list_the_candidates_of_all_steps():
     results = model.fit(X, y).cv_results_
     gammas, sizes = np.asarray(results["param_gamma"]), results["n_components"]
     is_best = gammas == model.best_params_["gamma"]
-    # Every other penalty at two values of gamma; all penalties at the best. The best of them and
-    # the next smaller penalty have more landmarks.
+    # The best candidate and the next smaller penalty, if there is one, have more landmarks.
     assert len(np.unique(gammas)) == 3
-    assert sizes[~is_best].tolist() == 6 * [40]
+    assert sizes[~is_best].tolist() == 10 * [40]
     assert sizes[is_best].tolist() in ([40, 40, 40, 100, 100], [40, 40, 40, 40, 100])
     assert results["rank_test_score"][model.best_index_] == 1
     assert set(results["rank_test_score"][sizes == 100]) <= {1, 2}
     assert results["params"][model.best_index_] == model.best_params_
     tried = {(p["gamma"], p["alpha"]) for p in results["params"]}
-    assert len(tried) == len(gammas) == 11
+    assert len(tried) == len(gammas) == 15
+    assert set(results["param_scale"]) == {1.0}
+
+
+@pytest.mark.parametrize(("n_classes", "expected"), [(2, 100), (3, 60), (5, 40)])
+def test_several_classes_have_fewer_landmarks(n_classes, expected):
+    X, _ = circles()
+    policy = SelectionPolicy(
+        gamma_components=40, search_components=100, max_search_coefficients=180
+    )
+    model = MarginPursuitClassifier(kernel="rbf")
+    data = model._check_training(X, np.arange(150) % n_classes, None)
+    assert KernelSearch(model, data, [], print, policy)._sizes() == (40, expected)
+
+
+def test_one_candidate_has_one_step():
+    X, y = circles()
+    model = MarginPursuitClassifierCV(kernel="rbf", gammas=[2.0], alphas=[0.01], cv=3)
+    results = model.fit(X, y).cv_results_
+    assert results["n_components"].tolist() == [150]
+
+
+def test_refit_starts_at_the_fold_fits(monkeypatch):
+    X, y = circles()
+    starts = []
+    fit = MarginPursuitClassifier._fit
+
+    def record(self, data, start=None, *rest, **options):
+        starts.append(start)
+        fit(self, data, start, *rest, **options)
+
+    monkeypatch.setattr(MarginPursuitClassifier, "_fit", record)
+    model = MarginPursuitClassifierCV(kernel="rbf", **SMALL).fit(X, y)
+    ((coef, intercept),) = starts
+    # The mean of the fits to two thirds of the rows is close to the fit to all.
+    mapped, _ = model.best_estimator_._mapped(model.best_estimator_._check_training(X, y, None))
+    started = (mapped.matrix @ coef)[:, 0] + intercept
+    scores = model.best_estimator_.decision_function(X)
+    assert np.corrcoef(started, scores)[0, 1] > 0.95
 
 
 def test_gamma_is_the_one_with_the_best_score():
@@ -101,12 +137,6 @@ def test_default_gammas_do_not_change_with_outliers():
     data = model._check_training(wide, np.arange(400) % 2, None)
     for kernel in ("rbf", "poly"):
         assert_allclose(default_gammas(data, kernel, policy)[3], 1 / 50, rtol=0.1)
-
-
-def test_coarse_candidates():
-    grid = [Candidate(a, t, s) for a in (3, 1, 0.3) for t in (0.0, 1.0) for s in (0.3, 1.0, 30)]
-    found = [grid[k] for k in coarse_candidates(grid)]
-    assert found == [Candidate(3, 0.0, 1.0), Candidate(0.3, 0.0, 1.0)]
 
 
 @pytest.mark.parametrize("kernel", ["poly", "precomputed", "function"])

@@ -19,40 +19,50 @@ from numpy.typing import NDArray
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import TrainingData
+from marginpursuit.classifiers._kernel_map import RowScores
 from marginpursuit.losses import JointLoss
+from marginpursuit.tasks import LabelSets
 
 
-def first_landmarks(model: Any, data: TrainingData) -> NDArray[np.intp] | None:
-    """Return the active rows of a fit with few landmarks; None where all rows are to be landmarks.
+def first_landmarks(
+    model: Any, data: TrainingData, start: RowScores | None
+) -> tuple[NDArray[np.intp] | None, RowScores | None]:
+    """Return the landmarks of the first fit, and the scores at which it starts.
 
-    `model` is a `MappedKernelClassifier` with the parameters of a fit to `data`.
+    The landmarks are the active rows at the given scores, or at those of a fit with few landmarks.
+    They are None where all rows are to be landmarks. `model` is a `MappedKernelClassifier` with the
+    parameters of a fit to `data`.
     """
     policy, n_rows = model._kernel_policy, int(np.count_nonzero(data.weights))
     is_exact = policy.n_landmarks(n_rows, model.n_components) == n_rows
     if not (is_exact and model.overconfidence == 0 and n_rows >= policy.min_active_rows):
-        return None
-    changes = {"n_components": policy.n_components, "tol": max(model.tol, policy.first_tol)}
-    changes |= {"probability": None, "checkpoint": None, "verbose": 0}
-    rough = type(model)(**(model.get_params(deep=False) | changes))
-    for name in ("classes_", "multilabel_", "n_features_in_", "feature_names_in_"):
-        if hasattr(model, name):
-            setattr(rough, name, getattr(model, name))
-    mapped, _ = rough._mapped(data)
-    rough._fit(mapped)
-    return _within(rough, mapped, _least_margins(rough, mapped) < policy.active_level)
+        return None, start
+    if start is None:
+        changes = {"n_components": policy.n_components, "tol": max(model.tol, policy.first_tol)}
+        changes |= {"probability": None, "checkpoint": None, "verbose": 0}
+        rough = type(model)(**(model.get_params(deep=False) | changes))
+        for name in ("classes_", "multilabel_", "n_features_in_", "feature_names_in_"):
+            if hasattr(model, name):
+                setattr(rough, name, getattr(model, name))
+        mapped, _ = rough._mapped(data)
+        rough._fit(mapped)
+        start = row_scores(rough, mapped)
+    margins = _least_margins(model, data, start)
+    return _within(model, data, margins < policy.active_level), start
 
 
 def next_landmarks(
-    model: Any, mapped: TrainingData, landmarks: NDArray[np.intp] | None
+    model: Any, mapped: TrainingData, landmarks: NDArray[np.intp] | None, scores: RowScores
 ) -> NDArray[np.intp] | None:
     """Return the landmarks of another fit, or None where this fit is exact.
 
-    `model` has been fitted to the features of these landmarks. At a relative suboptimality `tol`
-    margins are known to about √tol: rows that are less than that below the level are not active.
+    `model` has been fitted to the features of these landmarks and gives these scores. At a relative
+    suboptimality `tol` margins are known to about √tol: rows that are less than that below the
+    level are not active.
     """
     if landmarks is None or len(landmarks) == np.count_nonzero(mapped.weights):
         return None
-    margins = _least_margins(model, mapped)
+    margins = _least_margins(model, mapped, scores)
     is_landmark = np.zeros(len(margins), dtype=bool)
     is_landmark[landmarks] = True
     if not np.any((margins < 1.0 - np.sqrt(model.tol)) & ~is_landmark & (mapped.weights > 0)):
@@ -68,12 +78,18 @@ def _within(model: Any, data: TrainingData, is_active: NDArray[np.bool_]) -> NDA
     return active if is_few and len(active) else used
 
 
-def _least_margins(model: Any, data: TrainingData) -> FloatArray:
-    """Return the least margin of each row by the last fit, over the problems, in levels."""
-    scores = data.matrix @ model.coef_.T + (model.intercept_ + model._label_thresholds)
-    if model.multi_class_ == "joint":
-        loss = JointLoss.at_level(model._loss(model.scale_))
-        return np.asarray(loss.margins(scores, data.labels.codes) / model.margin)
-    problems = data.labels.positive_classes
-    margins = [data.labels.sign(k) * own for k, own in zip(problems, scores.T, strict=True)]
+def row_scores(model: Any, data: TrainingData) -> RowScores:
+    """Return the scores of the rows by a model that has been fitted to their features."""
+    return RowScores(data.matrix @ model.coef_.T, model.intercept_ + model._label_thresholds)
+
+
+def _least_margins(model: Any, data: TrainingData, at: RowScores) -> FloatArray:
+    """Return the least margin of each row over the problems, in levels."""
+    scores, labels = at.scores + at.intercept, data.labels
+    is_joint = getattr(model, "multi_class_", model.multi_class) != "ovr" and scores.shape[1] > 1
+    if is_joint and not isinstance(labels, LabelSets):
+        loss = JointLoss.at_level(model._loss(model.margin))  # margins do not depend on the scale
+        return np.asarray(loss.margins(scores, labels.codes) / model.margin)
+    problems = labels.positive_classes
+    margins = [labels.sign(k) * own for k, own in zip(problems, scores.T, strict=True)]
     return np.asarray(np.min(margins, axis=0) / model.margin)

@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -38,6 +38,7 @@ from marginpursuit.classifiers._base import TrainingData
 from marginpursuit.classifiers._held_out import row_projections
 from marginpursuit.classifiers._kernel_expansion import KernelExpansion, refuse_unusable
 from marginpursuit.classifiers._parameters import median_distance, within_limit
+from marginpursuit.design import Linear
 from marginpursuit.solvers import Policy
 
 #: Returns the kernel values of the rows with the first and those with the second indices, in
@@ -47,8 +48,10 @@ Kernel = Callable[..., NDArray[Any]]
 
 @dataclass(frozen=True, slots=True)
 class KernelPolicy:
-    """Sizes and tolerances of kernel features."""
+    """Penalty, sizes and tolerances of kernel features."""
 
+    #: The penalty "auto", times n (`benchmarks/kernel_defaults.py`).
+    penalty: float = 0.1
     #: Rows up to which all are landmarks where `n_components` is None, and landmarks beyond. The
     #: kernel matrix of 10,000 rows takes 800 MB.
     max_exact_rows: int = 10_000
@@ -81,6 +84,13 @@ class KernelPolicy:
         if n_components is None:
             return n_rows if n_rows <= self.max_exact_rows else self.n_components
         return min(n_rows, n_components)
+
+
+class RowScores(NamedTuple):
+    """Scores of all training rows, at which a fit starts."""
+
+    scores: FloatArray  # (n_rows, n_problems), without the intercept
+    intercept: FloatArray  # (n_problems,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +140,11 @@ class KernelMap:
         found = cls(candidates[order[:rank]], np.asfortranarray(square), features)
         others = np.setdiff1d(np.arange(n_rows), candidates)
         step = max(1, policy.block_elements // rank)
-        blocks = [others[first : first + step] for first in range(0, len(others), step)]
-        inverse = solve_triangular(found.lower, np.eye(rank), lower=True).astype(features.dtype)
-        list(threads.map(partial(found._fill, kernel, inverse), blocks))
+        if len(others):
+            blocks = [others[first : first + step] for first in range(0, len(others), step)]
+            inverse = solve_triangular(found.lower, np.eye(rank), lower=True)
+            fill = partial(found._fill, kernel, inverse.astype(features.dtype))
+            list(threads.map(fill, blocks))
         if not is_large:  # squares of float32 features do not underflow in float64
             _clear_negligible(features, np.sqrt(max(largest, 0.0)), step)
         return found
@@ -155,6 +167,14 @@ class KernelMap:
         for first, last in pairwise(edges):
             np.matmul(values[:, :last], inverse[first:last, :last].T, out=found[:, first:last])
         self.features[rows] = found
+
+    def start(self, given: RowScores) -> Linear:
+        """Return the features' coefficients with the given scores at the landmarks.
+
+        Of all functions with these scores it is the one of least norm.
+        """
+        scores = given.scores[self.landmarks]
+        return solve_triangular(self.lower, scores, lower=True), given.intercept
 
     def expansion(self, coef: FloatArray) -> FloatArray:
         """Return the coefficients of all training rows, (n_rows, n_problems), for those of z."""

@@ -1,6 +1,7 @@
 """The classifier with a margin loss: a convex fit to convergence in a few passes over the data."""
 
 import os
+from copy import copy
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, ClassVar
@@ -12,7 +13,11 @@ from sklearn.exceptions import ConvergenceWarning
 from marginpursuit._namespaces import to_host, to_numpy
 from marginpursuit._threads import Threads, usable_threads
 from marginpursuit._validation import FloatArray
-from marginpursuit.classifiers._active_landmarks import first_landmarks, next_landmarks
+from marginpursuit.classifiers._active_landmarks import (
+    first_landmarks,
+    next_landmarks,
+    row_scores,
+)
 from marginpursuit.classifiers._base import ProbabilityMixin, TrainingData
 from marginpursuit.classifiers._checkpoint import Checkpoint, data_digests
 from marginpursuit.classifiers._half_fits import (
@@ -22,7 +27,7 @@ from marginpursuit.classifiers._half_fits import (
     penalty_factors,
     solve_with_half_fits,
 )
-from marginpursuit.classifiers._kernel_map import MappedKernelClassifier
+from marginpursuit.classifiers._kernel_map import KernelMap, MappedKernelClassifier, RowScores
 from marginpursuit.classifiers._label_links import LabelLinks
 from marginpursuit.classifiers._link import ExactLabelLink, ExactLink, Link
 from marginpursuit.classifiers._margins import MarginStatisticsMixin
@@ -146,7 +151,8 @@ class MarginPursuitClassifier(
         sample weights, or the number of rows with positive weight if that is larger. With fewer
         than 32 rows per column, the solver "newton" or "gram" (or "dual" for dense rows) and a
         number as `scale`, it is the least of 0.3/n, 1/n and 3/n for which the held-out log-loss of
-        two half fits (see `probability`) is at most 0.5 % above the lowest of the three.
+        two half fits (see `probability`) is at most 0.5 % above the lowest of the three. With a
+        kernel all these are a third as large, from 0.1/n on.
         "negligible" is 1e-6 for the coefficients of standardised columns, whatever `alpha_unit` is;
         it determines only coefficients that the data leave undetermined.
     kernel : {"linear", "rbf", "poly", "sigmoid", "precomputed"} or callable, default="linear"
@@ -231,7 +237,7 @@ class MarginPursuitClassifier(
     class_weight : dict, "balanced" or None, default=None
         Weights of the classes; "balanced" gives all classes the same total weight.
     warm_start : bool, default=False
-        Whether to start from the coefficients of the previous fit; with a kernel it has no effect.
+        Whether to start from the coefficients of the previous fit; with a kernel, from its scores.
     n_threads : int or None, default=None
         The number of threads; None uses one for each processor. Results do not depend on it.
     random_state : int, RandomState instance or None, default=None
@@ -448,10 +454,9 @@ class MarginPursuitClassifier(
             The fitted estimator.
         """
         self._check_parameters()
-        warm = self.warm_start and hasattr(self, "coef_")
-        start = (self.coef_.T, self.intercept_) if warm else None
-        self._reset()
         is_linear = self.kernel == "linear"
+        previous = copy(self) if self.warm_start else None
+        self._reset()
         if not is_linear:
             X, y = to_host(X), to_host(y)
         data = self._check_training(X, y, sample_weight)
@@ -468,9 +473,11 @@ class MarginPursuitClassifier(
         with np.errstate(all="ignore"):  # the results are checked instead
             try:
                 if is_linear:
+                    start = None if previous is None else previous._coefficients()
                     self._fit(data, start, report, checkpoint)
                 else:
-                    self._fit_mapped(data, report, checkpoint)
+                    scores = None if previous is None else previous._scores_of(data.matrix)
+                    self._fit_mapped(data, scores, report, checkpoint)
             except FloatingPointError as error:
                 if not is_linear:
                     raise OverflowError(f"the columns of X need another unit: {error}") from error
@@ -650,18 +657,49 @@ class MarginPursuitClassifier(
     def _fit_mapped(
         self,
         data: TrainingData,
+        start: RowScores | None = None,
         report: Reporter | None = None,
         checkpoint: Checkpoint | None = None,
     ) -> None:
         """Fit checked data with a kernel, exactly or with `n_components` landmarks."""
-        landmarks = first_landmarks(self, data)
+        landmarks, start = first_landmarks(self, data, start)
         while True:
             mapped, kernel_map = self._mapped(data, landmarks)
-            self._fit(mapped, None, report, checkpoint)
-            landmarks = next_landmarks(self, mapped, landmarks)
+            linear = None if start is None else self._mapped_start(kernel_map, start, data)
+            self._fit(mapped, linear, report, checkpoint)
+            start = row_scores(self, mapped)
+            landmarks = next_landmarks(self, mapped, landmarks, start)
             if landmarks is None:
                 break
         self._keep_mapped(kernel_map, mapped)
+
+    def _coefficients(self) -> Linear | None:
+        """Return the coefficients of a linear fit, or None if there is none."""
+        return (self.coef_.T, self.intercept_) if hasattr(self, "coef_") else None
+
+    def _scores_of(self, matrix: Any) -> RowScores | None:
+        """Return the scores of rows by a fit with a kernel, or None if there is none for them."""
+        is_fitted = hasattr(self, "dual_coef_") and self.n_features_in_ == matrix.shape[1]
+        if not is_fitted:
+            return None
+        scores = np.reshape(self._expansion_scores(matrix), (matrix.shape[0], -1))
+        return RowScores(scores - self.intercept_, self.intercept_)
+
+    def _mapped_start(
+        self, kernel_map: KernelMap, given: RowScores, data: TrainingData
+    ) -> Linear | None:
+        """Return the start with the given scores, unless its penalty exceeds the loss at zero.
+
+        That loss is at most γ²/2 per problem. Scores of a fit with another kernel may have a large
+        norm in the feature space of this one.
+        """
+        if given.scores.shape[1] != len(data.labels.positive_classes):
+            return None
+        coef, intercept = kernel_map.start(given)
+        squared_norm = float(np.einsum("ij,ij->", coef, coef))
+        limit = float(self.margin) ** 2 * coef.shape[1]
+        is_small = self._penalty(data.n_samples) * squared_norm <= limit
+        return (coef, intercept) if is_small else None
 
     def _fit_held(self, data: TrainingData) -> None:
         self._fit(data, report=Reporter(self) if self.verbose else None, is_stream=True)
@@ -750,6 +788,8 @@ class MarginPursuitClassifier(
         return [f"{name}={getattr(self, name)!r}" for name, value in depends.items() if value]
 
     def _penalty(self, n_samples: float) -> float:
+        if self.kernel != "linear" and isinstance(self.alpha, str) and self.alpha == "auto":
+            return self._kernel_policy.penalty / n_samples
         return penalty(self.alpha, n_samples)
 
     def _penalty_unit(self, *, is_sparse: bool) -> str:

@@ -1,14 +1,11 @@
-"""The search with a kernel: the factor γ of the kernel first, then the other hyper-parameters.
+"""The search with a kernel: the factor γ of the kernel and the other hyper-parameters.
 
 A kernel is a matrix of features (`classifiers/_kernel_map.py`), which all candidates and folds with
-the same γ share. The search has three steps, and the refit has `n_components` landmarks:
+the same γ share. The search has two steps, and the refit has `n_components` landmarks:
 
-1. every γ of the grid, with few landmarks, every other penalty and one scale;
-2. at the best γ all candidates, with few landmarks;
-3. the best of these, with more landmarks, and for each that with the next smaller penalty: fewer
-   landmarks suit larger penalties.
-
-The fits of the first two steps have a looser tolerance.
+1. all candidates at every γ of the grid, with few landmarks and a loose tolerance;
+2. the best of these, with more landmarks, and for each that with the next smaller penalty: fewer
+   landmarks suit larger penalties. They have the γ of the best of the first step.
 """
 
 from collections.abc import Callable
@@ -20,7 +17,7 @@ from numpy.typing import NDArray
 from sklearn.metrics import euclidean_distances
 
 from marginpursuit.classifiers import MarginPursuitClassifier
-from marginpursuit.classifiers._shared import TrainingData, systematic_sample
+from marginpursuit.classifiers._shared import RowScores, TrainingData, systematic_sample
 from marginpursuit.selection.candidates import Candidate
 from marginpursuit.selection.policy import SelectionPolicy
 from marginpursuit.selection.search import SearchResult
@@ -38,6 +35,7 @@ class KernelResult(NamedTuple):
     params: list[Params]
     result: SearchResult  # of all steps; `best` is an index into `params`
     n_components: NDArray[np.intp]  # (n_candidates,), landmarks with which each was evaluated
+    start: RowScores | None = None  # scores of the chosen fold fits, at which the refit starts
 
 
 @dataclass(frozen=True)
@@ -53,27 +51,25 @@ class KernelSearch:
     def run(self, gammas: list[float]) -> KernelResult:
         """Choose γ, if the kernel has one, and a candidate."""
         few, more = self._sizes()
-        steps = []
-        if len(gammas) > 1:
-            coarse = [self.grid[k] for k in coarse_candidates(_candidates(self.grid))]
-            steps = [self._step([p | {"gamma": g} for p in coarse], few) for g in gammas]
-            best = int(np.argmax([_best_mean(step.result) for step in steps]))
-            gammas = [gammas[best]]
-            del steps[best]  # the next step evaluates these candidates too
-        params = [p | {"gamma": g} for p in self.grid for g in gammas] if gammas else self.grid
-        if few < more and len(params) > self.policy.max_final_candidates:
-            step = self._step(params, few)
-            order = np.argsort(-step.result.scores.mean(axis=1), kind="stable")
-            best_few = order[: self.policy.max_final_candidates]
-            kept = with_smaller_penalties(_candidates(params), best_few)
-            steps.append(_rows(step, np.setdiff1d(np.arange(len(params)), kept)))
-            params = [params[k] for k in kept]
-        return _joined([*steps, self._step(params, more, is_last=True)])
+        grids = [[p | {"gamma": g} for p in self.grid] for g in gammas] or [self.grid]
+        n_candidates, n_final = len(grids) * len(self.grid), self.policy.max_final_candidates
+        if n_candidates == 1 or (few == more and len(grids) == 1):
+            return self._step(grids[0], more, is_last=True)
+        steps = [self._step(grid, few) for grid in grids]
+        best = steps.pop(int(np.argmax([_best_mean(step.result) for step in steps])))
+        order = np.argsort(-best.result.scores.mean(axis=1), kind="stable")
+        kept = with_smaller_penalties(_candidates(best.params), order[:n_final])
+        others = np.setdiff1d(np.arange(len(best.params)), kept)
+        last = self._step([best.params[k] for k in kept], more, is_last=True)
+        return _joined([*steps, _rows(best, others), last])
 
     def _sizes(self) -> tuple[int, int]:
         """Return the landmarks of the first steps and of the last."""
+        policy, n_problems = self.policy, len(self.data.labels.positive_classes)
         limit = self.model.n_components or int(self.data.matrix.shape[0])
-        return min(self.policy.gamma_components, limit), min(self.policy.search_components, limit)
+        more = min(policy.search_components, policy.max_search_coefficients // n_problems)
+        few = policy.gamma_components
+        return min(few, limit), min(max(few, more), limit)
 
     def _step(
         self, params: list[Params], n_components: int, *, is_last: bool = False
@@ -84,7 +80,11 @@ class KernelSearch:
         candidates = _candidates(params)
         sizes = np.full(len(params), n_components, dtype=np.intp)
         result = self.evaluate(mapped, candidates, is_last=is_last)
-        return KernelResult(params, result, sizes)
+        start = None
+        if is_last and result.start is not None:
+            coef, intercept = result.start
+            start = RowScores(mapped.matrix @ coef, intercept)
+        return KernelResult(params, result, sizes, start)
 
 
 def replace_parameters(
@@ -126,7 +126,8 @@ def _joined(steps: list[KernelResult]) -> KernelResult:
         best=len(params) - len(steps[-1].params) + last.best,
         n_passes=sum(result.n_passes for result in results),
     )
-    return KernelResult(params, joined, np.concatenate([step.n_components for step in steps]))
+    sizes = np.concatenate([step.n_components for step in steps])
+    return KernelResult(params, joined, sizes, steps[-1].start)
 
 
 def default_gammas(
@@ -148,12 +149,3 @@ def default_gammas(
     positive = squares[squares > 0]
     unit = (2.0 if is_rbf else 1.0) / float(np.median(positive)) if len(positive) else 1.0
     return [factor * unit for factor in policy.gamma_factors]
-
-
-def coarse_candidates(candidates: list[Candidate]) -> list[int]:
-    """Return the candidates by which γ is chosen: every other penalty, the scale closest to one."""
-    alphas = sorted({candidate.alpha for candidate in candidates}, reverse=True)[::2]
-    scale = min({c.scale for c in candidates}, key=lambda value: abs(np.log(value)))
-    overconfidence = candidates[0].overconfidence
-    paths = {(alpha, overconfidence, scale) for alpha in alphas}
-    return [k for k, candidate in enumerate(candidates) if candidate in paths]

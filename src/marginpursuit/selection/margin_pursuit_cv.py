@@ -20,6 +20,7 @@ from marginpursuit.classifiers._shared import (
     Link,
     ProbabilityMixin,
     Reporter,
+    RowScores,
     TrainingData,
     bounded_weights,
     check_parameters,
@@ -65,8 +66,9 @@ class MarginPursuitClassifierCV(
 
     Parameters
     ----------
-    scales : sequence of float, default=(0.1, 0.3, 1.0, 3.0)
-        Scales s to choose from. Results depend on the ratio of scale and margin.
+    scales : sequence of float, optional
+        Scales s to choose from; by default 0.1, 0.3, 1 and 3, and with a kernel 1. Results depend
+        on the ratio of scale and margin.
     overconfidences : sequence of float, optional
         Weights τ of the loss above the margin level to choose from; by default 0 and 1 for dense
         data, and 0 for sparse data, where 1 takes several times as long and is rarely better.
@@ -79,11 +81,10 @@ class MarginPursuitClassifierCV(
         The kernel, as in :class:`MarginPursuitClassifier`.
     gammas : sequence of float, optional
         Factors γ of the kernels "rbf", "poly" and "sigmoid" to choose from; by default 0.03, 0.1,
-        0.3, 1 and 3 times 2/m for "rbf", with m the median of the squared distances between rows,
-        and times 1/m for the others, with m the median of the squared norms. They are compared
-        first, with 250 landmarks, every other penalty and the scale closest to 1. At the best γ all
-        candidates are compared with 250 landmarks, and the best five, with the next smaller penalty
-        of each, with 1,000.
+        0.3 and 1 times 2/m for "rbf", with m the median of the squared distances between rows, and
+        times 1/m for the others, with m the median of the squared norms. All candidates are
+        compared at every γ with 250 landmarks; then the best two, with the next smaller penalty of
+        each, with 1,000 (or 5,000 over the number of classes, if that is less).
     degree : int, default=3
         The degree of the kernel "poly".
     coef0 : float, default=0.0
@@ -240,7 +241,9 @@ class MarginPursuitClassifierCV(
         or name in ("class_weight", "n_threads", "random_state", "verbose", "multi_class")
         or name in ("kernel", "degree", "coef0", "n_components")
     } | {
-        "scales": numbers("that are positive and finite", np.nextafter(0, 1), np.finfo(float).max),
+        "scales": numbers(
+            "that are positive and finite", np.nextafter(0, 1), np.finfo(float).max
+        ).or_none(),
         "overconfidences": numbers("in [0, 1]", 0.0, 1.0).or_none(),
         "alphas": numbers("that are finite and >= 0", 0.0, np.finfo(float).max).or_none(),
         "gammas": numbers("that are positive and finite", np.nextafter(0, 1), 1e300).or_none(),
@@ -256,7 +259,7 @@ class MarginPursuitClassifierCV(
     def __init__(
         self,
         *,
-        scales: Iterable[float] = (0.1, 0.3, 1.0, 3.0),
+        scales: Iterable[float] | None = None,
         overconfidences: Iterable[float] | None = None,
         alphas: Iterable[float] | None = None,
         kernel: Any = "linear",
@@ -425,8 +428,11 @@ class MarginPursuitClassifierCV(
         def evaluate(
             mapped: TrainingData, candidates: list[Candidate], *, is_last: bool
         ) -> SearchResult:
-            tol = self.tol if is_last else max(self.tol, self._policy.first_tol)
-            return self._search(mapped, folds, to_scorer, candidates, report, tol).run(candidates)
+            policy, own = self._policy, Stopping(self.max_iter, self.tol)
+            earlier = policy.kernel_last_stopping if is_last else policy.kernel_first_stopping
+            stopping = own.loosened(earlier)
+            search = self._search(mapped, folds, to_scorer, candidates, report, stopping)
+            return search.run(candidates)
 
         grid, _ = self._grid(data)
         try:
@@ -434,7 +440,7 @@ class MarginPursuitClassifierCV(
                 found = KernelSearch(model, data, grid, evaluate, self._policy).run(gammas)
             self._set_results(found.params, found.result, found.n_components)
             if self.refit:
-                self._refit(data, None)
+                self._refit(data, None, found.start)
         except FloatingPointError as error:
             raise OverflowError(f"the columns of X need another unit: {error}") from error
 
@@ -459,7 +465,10 @@ class MarginPursuitClassifierCV(
         if overconfidences is None:
             has_one = data.is_sparse or not is_linear
             overconfidences = self._policy.overconfidences(is_sparse=has_one)
-        grid = product(alphas, overconfidences, self.scales)
+        scales = self.scales
+        if scales is None:
+            scales = self._policy.scales if is_linear else self._policy.kernel_scales
+        grid = product(alphas, overconfidences, scales)
         params = [dict(zip(Candidate._fields, values, strict=True)) for values in grid]
         return params, [Candidate(*map(float, values.values())) for values in params]
 
@@ -470,7 +479,7 @@ class MarginPursuitClassifierCV(
         to_scorer: dict[str, Any],
         candidates: list[Candidate],
         report: Reporter | None,
-        tol: float | None = None,
+        stopping: Stopping | None = None,
     ) -> Search:
         policy, unit = self._policy, self.alpha_unit_
         if data.rows is not None and unit == "row":
@@ -496,7 +505,7 @@ class MarginPursuitClassifierCV(
         is_joint = fits_jointly(self.multi_class, data.matrix, data.labels, fits, policy)
         options = SearchOptions(
             replace(fits, is_joint=is_joint),
-            Stopping(self.max_iter, self.tol if tol is None else tol),
+            stopping or Stopping(self.max_iter, self.tol),
             self.successive_halving,
             self.rule,
             self.link,
@@ -560,7 +569,9 @@ class MarginPursuitClassifierCV(
             weights = bounded_weights(design, data, bound, centred=self.fit_intercept).loss
             return replace(data, weights=weights), design.n_passes
 
-    def _refit(self, data: TrainingData, start: Linear | None) -> None:
+    def _refit(
+        self, data: TrainingData, start: Linear | None, scores: RowScores | None = None
+    ) -> None:
         """Fit the chosen candidate to checked data, whose weights include classes and the bound."""
         begin = perf_counter()
         model = self._estimator(
@@ -573,7 +584,7 @@ class MarginPursuitClassifierCV(
         own = {"class_weight": self.class_weight, "leverage_bound": self.leverage_bound}
         with np.errstate(all="ignore"):  # the results are checked instead
             if self.kernel != "linear":
-                model.set_params(**own)._fit_mapped(data)
+                model.set_params(**own)._fit_mapped(data, scores)
             else:
                 try:
                     model._fit(data, start)
