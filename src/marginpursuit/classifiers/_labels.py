@@ -23,8 +23,11 @@ from marginpursuit.blocks import is_dask
 
 def is_indicator(y: Any) -> bool:
     """Whether y has several columns of at most two values, as an indicator matrix has."""
-    if isinstance(y, np.ndarray) and y.ndim == 1:
-        return False
+    if isinstance(y, np.ndarray):
+        if y.ndim == 1:
+            return False
+        if y.ndim == 2 and y.shape[1] > 1 and y.dtype.kind in "biuf" and _is_binary(y):
+            return True  # scikit-learn's test sorts all values
     return not is_dask(y) and not is_device_array(y) and bool(is_multilabel(y))
 
 
@@ -34,13 +37,19 @@ def checked_indicator(y: Any) -> Any:
         raise ValueError("y must not be a masked array: its mask would be ignored")
     is_sparse = sparse.issparse(y)
     matrix: Any = sparse.csc_matrix(y) if is_sparse else np.asarray(y)
-    values = np.unique(matrix.data if is_sparse else matrix)
-    if not np.all((values == 0) | (values == 1)):
+    values = matrix.data if is_sparse else matrix
+    if not _is_binary(values):
+        values = np.unique(values)
         raise ValueError(
             f"y with several columns must be an indicator matrix of 0 and 1; got the values "
             f"{short(values.tolist())}. For one class a sample, pass y of shape (n_samples,)."
         )
     return matrix
+
+
+def _is_binary(values: NDArray[Any]) -> bool:
+    """Whether all values are 0 or 1."""
+    return bool(np.all((values == 0) | (values == 1)))
 
 
 def refuse_mixed(name: str, y: Any) -> None:

@@ -23,6 +23,7 @@ from marginpursuit.classifiers._checkpoint import Checkpoint, data_digests
 from marginpursuit.classifiers._half_fits import (
     HalfFits,
     chosen_fits,
+    few_labels,
     half_fits,
     penalty_factors,
     solve_with_half_fits,
@@ -643,14 +644,17 @@ class MarginPursuitClassifier(
 
         Returns the problem at the penalty that `chosen_fits` selects by held-out log-loss, and a
         list of its half fits; otherwise the same problem and an empty list. A start of zero is
-        replaced by the mean of the half fits.
+        replaced by the mean of the half fits. Of many labels some choose, without either.
         """
         is_fixed = self.alpha != "auto" or isinstance(self.scale, str) or is_stream
         factors = () if is_fixed else penalty_factors(data, problem, solver)
-        fits = half_fits(design, data, problem, solver, factors) if factors else []
+        part = few_labels(data, problem) if factors else (data, problem)
+        fits = half_fits(design, *part, solver, factors) if factors else []
         if not fits:
             return problem, []
         best = chosen_fits(fits)
+        if part[1] is not problem:
+            return replace(problem, alphas=best.factor * problem.alphas), []
         start = problem.start if problem.start[0].any() else best.linear
         return replace(problem, alphas=best.factor * problem.alphas, start=start), [best]
 

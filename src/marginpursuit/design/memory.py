@@ -107,6 +107,8 @@ class MemoryDesign(MatrixDesign):
         if sweep is sweep_csr:  # its kernel standardises while it copies coefficients
             mean, factors = standardisation.mean, standardisation.inverse_deviation
             return sweep_csr(self, coef, intercept, tasks, mean, factors)
+        if standardisation.is_identity:
+            return sweep(self, coef, intercept, tasks)
         raw = sweep(self, *standardisation.to_data((coef, intercept)), tasks)
         return Sweep(raw.value, standardisation.gradient(raw.gradient, raw.slope), raw.slope)
 
@@ -205,24 +207,43 @@ def sweep_by_products(
 ) -> Sweep:
     """Sweep dense rows by two matrix products a chunk, with the losses in between."""
     n_tasks, n_columns = len(tasks), rows.n_columns
-    parameters = tasks.loss_parameters
     coef_rows = np.ascontiguousarray(coef.T, dtype=rows.product_type)
 
     def add(first: int, last: int, total: FloatArray) -> None:
         for start, stop, used in tasks.used_ranges(first, last):
-            for some, codes, positive in tasks.by_codes(used):
-                own = parameters[some], codes, tasks.weights, positive, tasks.fold[some]
-                columns, offset, n = coef_rows[some], intercept[some], len(some)
-                gradient, (value, slope) = np.zeros((n, n_columns)), np.zeros((2, n))
-                for span, chunk in rows.chunks(start, stop, n_tasks):
-                    scores = np.ascontiguousarray(columns @ chunk.T, dtype=np.float64)
-                    _kernels.task_losses(*(span.start, *own, offset, scores, value, slope, 0, n))
-                    gradient += scores.astype(rows.product_type, copy=False) @ chunk
-                total[some] += np.column_stack([gradient, value, slope])
+            groups = list(tasks.by_codes(used))
+            which = _as_slice(np.concatenate([own for own, _, _ in groups]))
+            own = tasks.loss_parameters[which], tasks.weights, tasks.fold[which]
+            positive = np.concatenate([positive for _, _, positive in groups])
+            columns, offset, sums = coef_rows[which], intercept[which], total[which]
+            value, slope = np.zeros((2, len(offset)))
+            for span, chunk in rows.chunks(start, stop, n_tasks):
+                scores = np.ascontiguousarray(columns @ chunk.T, dtype=np.float64)
+                begin = 0
+                for some, codes, _ in groups:
+                    end = begin + len(some)
+                    parameters, weights, fold = own
+                    _kernels.task_losses(
+                        *(span.start, parameters, codes, weights, positive, fold, offset),
+                        *(scores, value, slope, begin, end),
+                    )
+                    begin = end
+                sums[:, :n_columns] += scores.astype(rows.product_type, copy=False) @ chunk
+            sums[:, n_columns] += value
+            sums[:, n_columns + 1] += slope
+            if not isinstance(which, slice):  # then the sums are a copy
+                total[which] = sums
 
     total = rows.sum_blocks((n_tasks, n_columns + 2), rows.n_rows, add)
     value, slope = np.ascontiguousarray(total[:, n_columns:].T)
     return Sweep(value, total[:, :n_columns].T, slope)
+
+
+def _as_slice(which: NDArray[np.intp]) -> slice | NDArray[np.intp]:
+    """Return indices of consecutive tasks as a slice, which selects without a copy."""
+    first, last = int(which[0]), int(which[-1])
+    is_range = last - first == len(which) - 1 and bool(np.all(np.diff(which) == 1))
+    return slice(first, last + 1) if is_range else which
 
 
 def sweep_tiles(rows: MatrixDesign, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:

@@ -194,10 +194,17 @@ class Problem:
         sweep = self.prepared.design.sweep(
             coef, intercept, self.tasks.take(tasks), self.prepared.standardisation
         )
-        shrinkage = coef * self._of_columns(self.penalty[tasks]).T
-        penalty = 0.5 * np.sum(coef * shrinkage, axis=0)
-        value = sweep.value + np.sum(penalty.reshape(len(tasks), -1), axis=1)
-        return value, self.project(self.join(sweep.gradient + shrinkage, sweep.slope), tasks)
+        penalty = self.penalty if len(tasks) == len(self.tasks) else self.penalty[tasks]
+        gradients, weights = np.empty_like(points), coef.T
+        of_columns = self._columns(gradients)
+        of_coef = of_columns[:, : weights.shape[1]]
+        np.multiply(weights, self._of_columns(penalty), out=of_coef)
+        squares = 0.5 * np.einsum("kj,kj->k", weights, of_coef)
+        of_coef += sweep.gradient.T
+        if self.prepared.fit_intercept:
+            of_columns[:, -1] = sweep.slope
+        value = sweep.value + np.sum(squares.reshape(len(tasks), -1), axis=1)
+        return value, self.project(gradients, tasks)
 
     def with_rows(self, rows: Rows, *, threads: Threads | None = None) -> "Problem":
         """Return the problem restricted to some rows, in memory; others have no weight."""

@@ -26,6 +26,7 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.design import ArrayDesign, Design, Linear, Standardisation, take_rows
 from marginpursuit.solvers._active_set import SMOOTH
 from marginpursuit.solvers._device_lbfgs import minimise_on_device
+from marginpursuit.solvers._many_tasks import solve_many_tasks
 from marginpursuit.solvers._problem import (
     Prepared,
     Problem,
@@ -210,6 +211,8 @@ class GramSolver:
         if isinstance(problem.tasks, JointTasks):
             return _with_truncation(problem, _solve_joint(problem))
         plan = plan_gram(problem)
+        if len(problem.tasks) >= problem.policy.lbfgs.many_tasks:
+            return _with_truncation(problem, solve_many_tasks(problem, plan.n_confirmations))
         if plan.fits_subsample:
             from_subsample = _fit_subsample(problem)
             if from_subsample is not None:
