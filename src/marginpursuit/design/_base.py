@@ -56,11 +56,6 @@ class Standardisation:
         return cls(np.zeros(n_columns), np.ones(n_columns), is_identity=True)
 
     @property
-    def is_identity(self) -> bool:
-        """Whether all columns are left as they are."""
-        return not self.mean.any() and bool(np.all(self.inverse_deviation == 1.0))
-
-    @property
     def varies(self) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """Which columns are not constant."""
         return self.inverse_deviation > 0

@@ -107,8 +107,6 @@ class MemoryDesign(MatrixDesign):
         if sweep is sweep_csr:  # its kernel standardises while it copies coefficients
             mean, factors = standardisation.mean, standardisation.inverse_deviation
             return sweep_csr(self, coef, intercept, tasks, mean, factors)
-        if standardisation.is_identity:
-            return sweep(self, coef, intercept, tasks)
         raw = sweep(self, *standardisation.to_data((coef, intercept)), tasks)
         return Sweep(raw.value, standardisation.gradient(raw.gradient, raw.slope), raw.slope)
 
