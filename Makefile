@@ -44,10 +44,12 @@ fuzz: $(VENV)/installed
 	$(BIN)/python -W ignore tests/fuzz_model_files.py --seconds $(FUZZ_SECONDS)
 	MARGINPURSUIT_PROBLEMS=10000 $(BIN)/python -m pytest -q tests/test_convergence_property.py
 
-# The kernels in a C program, under sanitizers; minutes, since instrumented kernels compile slowly.
-sanitize:
+# The kernels in a C program, and called from Python, under sanitizers; minutes, since instrumented
+# kernels compile slowly.
+sanitize: $(VENV)/installed
 	bash tests/harness/run.sh address
 	bash tests/harness/run.sh thread
+	bash tests/harness/python.sh $(BIN)/python
 
 # The same with other compilers and for other processors; needs clang, aarch64-linux-gnu-gcc with
 # qemu-user, and x86_64-w64-mingw32-gcc.

@@ -1,6 +1,6 @@
 """Mutation testing of the mathematics: change one operator or number, and see whether a test fails.
 
-    python tests/mutation.py [--sample 20] [--seed 0] [losses bounds model_files ...]
+    python tests/mutation.py [--sample 20] [--seed 0] [--part 0/1] [losses bounds model_files ...]
 
 Every mutant runs in a forked process, with the tests that belong to its file, until the first
 failure or the time limit, which counts as a failure. Survivors are printed; some are equivalent to
@@ -41,6 +41,7 @@ GROUPS = {
     "model_files": {
         "model_files.py": ["test_model_files.py", "test_damaged_files.py"],
         "_model_encoding.py": ["test_model_files.py", "test_damaged_files.py"],
+        "_model_checks.py": ["test_model_files.py", "test_damaged_files.py"],
         "classifiers/_checkpoint.py": ["test_checkpoint.py"],
     },
     "solvers": {
@@ -129,7 +130,9 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=20, help="mutants of each file")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=int, default=120, help="limit for the tests of a mutant")
+    parser.add_argument("--part", default="0/1", help="k/n: every n-th mutant from number k on")
     chosen = parser.parse_args()
+    part, n_parts = map(int, chosen.part.split("/"))
     sys.path.insert(0, str(ROOT / "tests"))
     __import__("mpmath")
     __import__("scipy.stats")
@@ -144,7 +147,7 @@ def main() -> None:
             count = len(sites(tree))
             sample = sorted(
                 random.Random(chosen.seed).sample(range(count), min(count, chosen.sample))
-            )
+            )[part::n_parts]
             alive = []
             for index in sample:
                 mutant, words = mutate(tree, index)

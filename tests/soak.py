@@ -36,7 +36,7 @@ from marginpursuit import (
     save_model,
 )
 
-#: Seconds after which an episode counts as hanging.
+#: Seconds after which an episode counts as hanging, by default.
 LIMIT = 180
 
 
@@ -229,6 +229,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32)
     parser.add_argument("--episode", choices=sorted(EPISODES))
+    parser.add_argument("--limit", type=float, default=LIMIT, help="seconds; more under load")
     options = parser.parse_args()
     if options.episode:
         warnings.simplefilter("ignore")
@@ -244,7 +245,7 @@ def main() -> None:
     while time.monotonic() < end or number < len(EPISODES):
         name = list(EPISODES)[number % len(EPISODES)]
         seed, start = generator.randrange(2**32), time.monotonic()
-        wrong = run_episode(name, seed, LIMIT)
+        wrong = run_episode(name, seed, options.limit)
         print(f"{name} --seed {seed}: {time.monotonic() - start:.1f} s {wrong or 'ok'}", flush=True)
         failures, number = failures + bool(wrong), number + 1
     print(f"{number} episodes, {failures} failed", flush=True)

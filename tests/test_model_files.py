@@ -14,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from marginpursuit import (
     MarginPursuitClassifier,
@@ -147,6 +149,16 @@ def test_equal_models_make_equal_files(tmp_path):
         for name in "ab"
     ]
     assert files[0] == files[1]
+
+
+def test_version_and_times_of_a_file(tmp_path):
+    """Readers of version 1 read classifiers; those of version 2 also pipelines."""
+    model = MarginPursuitClassifier()
+    for kept, version in ((model, 1), (make_pipeline(StandardScaler(), model), 2)):
+        path = save_model(kept.fit(X, Y), tmp_path / "a.model")
+        with zipfile.ZipFile(path) as archive:
+            assert json.loads(archive.read("header.json"))["version"] == version
+            assert {entry.date_time for entry in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
 
 
 @pytest.mark.parametrize(

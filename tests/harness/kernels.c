@@ -5,8 +5,9 @@
  * a cross compiler. It prints "N passed, N failed" and returns 1 if a check failed.
  *
  * With more than one thread (an argument, POSIX only) all threads sweep disjoint spans of the same rows,
- * for ThreadSanitizer.
+ * and call the other kernels on all of them, for ThreadSanitizer.
  */
+#include "link.h"
 #include "sweep.h"
 
 #include <float.h>
@@ -23,7 +24,7 @@ enum { F8, F4, F2, I1, U1, I2, U2, I4, U4, I8 };
 enum { MOST_THREADS = 8 };
 
 static const ptrdiff_t item_of[N_TYPES] = {8, 4, 2, 1, 1, 2, 2, 4, 4, 8};
-static int passed, failed;
+static _Atomic int passed, failed;
 
 static void *take(size_t size)
 {
@@ -52,7 +53,7 @@ static int is_near(double a, double b, double size)
     return fabs(a - b) <= 1e-11 * (1.0 + size);
 }
 
-static uint64_t random_state = 1;
+static _Thread_local uint64_t random_state = 1;
 
 static uint64_t random_bits(void)
 {
@@ -205,6 +206,8 @@ static loss_t loss_of_kind(loss_kind_t kind)
     return (loss_t){kind, kind == LOGISTIC ? 0.0 : 1.1, kind == LOGISTIC ? 1.0 : 0.7, is_two_sided};
 }
 
+#include "exact.h"
+
 static void check_sweep(const problem_t *p, loss_kind_t kind, ptrdiff_t first, ptrdiff_t last)
 {
     double *gradient = doubles(p->d), *truth = doubles(p->d), *size = doubles(p->d);
@@ -221,6 +224,8 @@ static void check_sweep(const problem_t *p, loss_kind_t kind, ptrdiff_t first, p
         const double factor = -p->sign[i] * p->weight[i] * influence;
         slope += factor;
         if (s.margins) is_right &= is_near(margins[i], margin, 10.0);
+        if (s.curvature && kind != HINGE)
+            is_right &= is_curvature(&s.loss, s.loss.margin - margin, curvature[i] / p->weight[i]);
         for (ptrdiff_t j = 0; j < p->d; j++) {
             truth[j] += factor * p->plain[i * p->d + j];
             size[j] += fabs(factor * p->plain[i * p->d + j]);
@@ -328,10 +333,17 @@ static void check_dual_pass(const problem_t *p, ptrdiff_t n_lanes, loss_kind_t k
         if (round == 0) before = pass.gap[0];
     }
     expect_of(p, pass.gap[0] > -1e-9 * before && pass.gap[0] <= 0.1 * before, "dual_pass");
+    for (int k = 0; k < n_lanes; k++) expect_of(p, is_dual_state(p, &pass, k), "state of dual_pass");
+    for (int k = 0; k < TASK_LANES; k++) pass.radius[k] = 1e-3;
+    for (int round = 0; round < 3; round++) {
+        pass.is_frozen = 0;
+        p->kernels->dual_pass(p->layout, p->type, &p->m, &pass);
+    }
+    expect_of(p, are_shrunk(p, &pass), "rows that dual_pass shrinks");
     free(square), free(pass.rows), free(pass.residual), free(pass.coef);
 }
 
-/* Stochastic gradient steps decrease the objective. */
+/* Stochastic gradient steps are those of `plain_descent`. */
 static void check_descend(const problem_t *p, double radius, int has_total)
 {
     enum { STEPS = 400, BATCH = 3 };
@@ -340,9 +352,6 @@ static void check_descend(const problem_t *p, double radius, int has_total)
     descent_t s = {.draws = draws, .n_steps = STEPS, .batch = BATCH, .sign = p->sign,
                    .loss = loss_of_kind(CATONI), .rate = 0.02, .decay = 0.01, .radius = radius,
                    .fit_intercept = 1, .penalise_intercept = 1, .marks = mark, .n_marks = 1};
-    double unused;
-    const double start = (double)p->n * loss_of(&s.loss, s.loss.margin, &unused);
-    double end = 0.0;
     *mark = STEPS / 2;
     for (int k = 0; k < STEPS * BATCH; k++) draws[k] = (ptrdiff_t)(uniform() * (double)p->n);
     s.coef = doubles(p->d), s.factors = doubles(BATCH), s.path = doubles(p->d);
@@ -350,50 +359,51 @@ static void check_descend(const problem_t *p, double radius, int has_total)
     double *total = doubles(p->d);
     if (has_total) s.total = total;
     p->kernels->descend(p->layout, p->type, &p->m, &s);
-    for (ptrdiff_t i = 0; i < p->n; i++) {
-        const double score = score_of(p, s.coef, s.intercept, i);
-        end += loss_of(&s.loss, s.loss.margin - p->sign[i] * score, &unused);
+    double *coef = doubles(p->d), *sum = doubles(p->d), *path = doubles(p->d), intercept = 0.0;
+    int is_right = 1;
+    plain_descent(p, &s, coef, &intercept, sum, path);
+    for (ptrdiff_t j = 0; j < p->d; j++) {
+        is_right &= is_near(s.coef[j], coef[j], 1.0) && is_near(s.path[j], path[j], 1.0);
+        if (has_total) is_right &= is_near(total[j], sum[j], STEPS);
     }
-    expect_of(p, s.t == STEPS && end < start, "descend");
+    is_right &= s.t == STEPS && is_near(s.intercept, intercept, 1.0);
+    expect_of(p, is_right, "descend");
+    free(coef), free(sum), free(path);
     free(draws), free(mark), free(s.coef), free(s.factors), free(s.path), free(s.path_intercept);
     free(s.lag), free(total);
 }
 
-/* The gradient of a one-score objective at a point, as the largest absolute entry. */
-static double gradient_size(const newton_t *t, const problem_t *p, const double *point)
-{
-    double largest = 0.0;
-    for (ptrdiff_t j = 0; j < p->d; j++) {
-        double sum = t->penalty[j] * point[j], influence;
-        for (ptrdiff_t i = 0; i < p->n; i++) {
-            const double margin = p->sign[i] * score_of(p, point, 0.0, i);
-            loss_of(&t->loss, t->loss.margin - margin, &influence);
-            sum -= p->weight[i] * p->sign[i] * influence * p->plain[i * p->d + j];
-        }
-        largest = fmax(largest, fabs(sum));
-    }
-    return largest;
-}
-
 static void check_newton(const problem_t *p, ptrdiff_t n_scores, loss_kind_t kind)
 {
-    const ptrdiff_t stride = (p->d + NEWTON_PADDING - 1) / NEWTON_PADDING * NEWTON_PADDING;
-    double *rows = doubles(p->n * stride), *penalty = doubles(p->d);
-    newton_t t = {.rows = rows, .n_rows = p->n, .n_columns = p->d, .stride = stride,
+    const ptrdiff_t d = p->d + 1, stride = (d + NEWTON_PADDING - 1) / NEWTON_PADDING * NEWTON_PADDING;
+    double *rows = doubles(p->n * stride), *penalty = doubles(d), *gradient = doubles(n_scores * d);
+    newton_t t = {.rows = rows, .n_rows = p->n, .n_columns = d, .stride = stride,
                   .n_scores = n_scores, .codes = p->codes, .positive = 1, .temperature = 0.5,
                   .loss = loss_of_kind(kind), .weight = p->weight, .penalty = penalty, .tol = 1e-9,
-                  .certain = 1e-3, .least = 1e-12, .max_iter = 100};
+                  .certain = 1e-3, .least = 1e-12, .max_iter = 100, .has_intercept = 1};
+    int is_right = 1;
     if (n_scores > 1) t.loss.overconfidence = 0.0; /* a joint loss is convex below the level only */
-    t.point = doubles(n_scores * p->d);
-    t.work = doubles(newton_doubles(p->n, p->d, stride, n_scores));
-    for (ptrdiff_t i = 0; i < p->n; i++)
+    t.point = doubles(n_scores * d);
+    t.work = doubles(newton_doubles(p->n, d, stride, n_scores));
+    for (ptrdiff_t i = 0; i < p->n; i++) {
         memcpy(rows + i * stride, p->plain + i * p->d, (size_t)p->d * sizeof(double));
-    for (ptrdiff_t j = 0; j < p->d; j++) penalty[j] = 3.0;
-    p->kernels->newton(&t);
-    expect_of(p, t.status == NEWTON_CONVERGED || t.status == NEWTON_ROUNDING, "status of newton");
-    if (n_scores == 1)
-        expect_of(p, gradient_size(&t, p, t.point) < 1e-2, "gradient after newton");
-    free(rows), free(penalty), free(t.point), free(t.work);
+        rows[i * stride + p->d] = 1.0;
+    }
+    for (ptrdiff_t j = 0; j < p->d; j++) penalty[j] = j == 1 ? INFINITY : 3.0;
+    for (int is_strict = 0; is_strict < 2; is_strict++) {
+        t.is_strict = is_strict;
+        for (ptrdiff_t k = 0; k < n_scores * d; k++) t.point[k] = 0.0;
+        p->kernels->newton(&t);
+        expect_of(p, t.status == NEWTON_CONVERGED || t.status == NEWTON_ROUNDING, "status of newton");
+        const double value = newton_objective(&t, gradient);
+        is_right &= is_near(t.value, value, value) && t.n_iter <= NEWTON_MOST && t.gap <= t.tol;
+        for (ptrdiff_t k = 0; k < n_scores * d; k++) {
+            const int is_fixed = isinf(penalty[k % d]);
+            is_right &= is_fixed ? t.point[k] == 0.0 : fabs(gradient[k]) < 1e-3 * (1.0 + value);
+        }
+    }
+    expect_of(p, is_right, "minimum of newton");
+    free(rows), free(penalty), free(gradient), free(t.point), free(t.work);
 }
 
 /* Tiles of float32 rows against the sweep in double. */
@@ -503,7 +513,11 @@ static void check_level(int level)
         check_newton(&p, 3, PSEUDO_HUBER);
         release(&p);
         check_tiles(level, 60 + k * 9, PADDING * (k + 1), 1 + 11 * k);
-        for (int kind = 0; kind < N_LOSS_KINDS; kind++) check_joint(level, kind, 1 + 40 * k);
+        for (int kind = 0; kind < N_LOSS_KINDS; kind++) {
+            check_joint(level, kind, 1 + 40 * k);
+            check_joint_classes(level, kind, 1 + 40 * k);
+            check_task_losses(level, kind, 1 + 40 * k);
+        }
         check_vectors(level, 1 + 17 * k);
     }
 }
@@ -528,6 +542,22 @@ static void *run_span(void *argument)
     }
     p->kernels->scores(p->layout, p->type, &p->m, span->first, span->last, p->coef, 0.0, span->scores);
     p->kernels->adjoint(p->layout, p->type, &p->m, span->first, span->last, p->weight, span->gradient);
+    check_products(p, 0, p->n);
+    if (p->layout == ROWS || p->layout == COLUMNS) check_squares(p);
+    else if (p->d < 1000) {
+        check_sweep_tasks(p);
+        check_dual_pass(p, 1, CATONI);
+        check_dual_pass(p, TASK_LANES, PSEUDO_HUBER);
+    }
+    if (p->d < 1000) check_descend(p, 0.5, 1);
+    if (p->layout == ROWS && p->type == F8 && p->d < 50) {
+        check_newton(p, 1, CATONI);
+        check_newton(p, 3, LOG_COSH);
+        check_joint_classes(p->level, CATONI, 70);
+        check_task_losses(p->level, LOG_COSH, 70);
+        check_tiles(p->level, 60, 2 * PADDING, 5);
+        check_link(80, 3, 1.0, 1e-2);
+    }
     return NULL;
 }
 
@@ -558,6 +588,8 @@ static void check_threads(int level, layout_t layout, int type, ptrdiff_t d, int
 int main(int count, char **arguments)
 {
     const int n_threads = count > 1 ? atoi(arguments[1]) : 1, n_levels = usable_levels();
+    for (int k = 0; n_threads < 2 && k < 24; k++)
+        check_link(5 + 40 * (k % 3), k % 4 == 1 ? 1 : k % 4 + 2, 0.5 + k % 5, k % 2 ? 1e-2 : 0.0);
     for (int level = 0; level < n_levels; level++) {
         if (n_threads < 2) check_level(level);
 #ifndef _WIN32
