@@ -4,6 +4,7 @@ The kernels allocate nothing themselves; memory is that of Python objects and of
 CPython's own test module lets the n-th allocation fail.
 """
 
+import inspect
 import sys
 from types import SimpleNamespace
 
@@ -12,6 +13,7 @@ import pytest
 from kernel_cases import compiled, needs_compiled
 
 from marginpursuit._kernels import Descent
+from marginpursuit._kernels.coordinates import _coordinates as coordinates
 from marginpursuit.losses import MarginLoss
 
 allocations = pytest.importorskip("_testcapi", reason="CPython was built without its test modules")
@@ -91,7 +93,39 @@ def sweep_tiles(a):
     )  # fmt: skip
 
 
+def dense_dual_pass(a):
+    dense(a).dual_pass(
+        a.losses[:1], np.arange(N), 0, False, a.codes, a.weight, np.ones(N), 1.0, a.task[:1],
+        a.ones[:1], a.ones[:1], np.zeros((N, 1)), np.zeros((D, 1)), np.zeros(1), np.zeros((3, 1)),
+    )  # fmt: skip
+
+
+def coordinate_sweep(function, a, *arguments):
+    function(
+        a.sign, a.out, np.ones(N), a.out, a.out, 1.0, 1.0, np.ones(N), np.zeros(N), a.draws, 0.0,
+        *arguments,
+    )  # fmt: skip
+
+
 CALLS = {
+    "rows": lambda a: compiled.rows(a.X),
+    "dense dual_pass": dense_dual_pass,
+    "link_slopes": lambda a: compiled.link_slopes(
+        a.X, a.codes, a.weight, 0.0, 2.0, 0.01, (1e-3, 50.0)
+    ),
+    "lbfgs_loop": lambda a: compiled.lbfgs_loop(
+        [a.X, a.X], [a.X, a.X], np.ones((2, N)), np.zeros((2, N)), np.ones((N, D))
+    ),
+    "sweep_matrix": lambda a: coordinate_sweep(
+        coordinates.sweep_matrix, a, np.eye(N), np.zeros(N)
+    ),
+    "sweep_dense": lambda a: coordinate_sweep(
+        coordinates.sweep_dense, a, a.X, np.zeros(D), None, False
+    ),
+    "sweep_sparse": lambda a: coordinate_sweep(
+        coordinates.sweep_sparse, a, a.data, a.indices.astype(np.int64),
+        a.indptr.astype(np.int64), np.zeros(D), None, False,
+    ),
     "dense rows": dense,
     "sweep of dense rows": lambda a: sweep(dense, a),
     "sweep of CSR rows": lambda a: sweep(csr, a),
@@ -120,6 +154,21 @@ CALLS = {
         np.zeros((2, N)), np.zeros(2), np.zeros(2), 0, 2,
     ),
 }  # fmt: skip
+
+
+def test_every_function_is_called():
+    text = inspect.getsource(inspect.getmodule(arrays))
+    functions = [
+        name
+        for module in (compiled, coordinates)
+        for name, value in vars(module).items()
+        if "cython_function" in type(value).__name__
+    ]
+    methods = [name for rows in (compiled.DenseRows, compiled.CsrRows) for name in dir(rows)]
+    names = {name for name in functions + methods if not name.startswith("_")}
+    assert "link_slopes" in names
+    missing = {name for name in names if f".{name}(" not in text and f".{name}," not in text}
+    assert missing <= {"n_rows", "n_columns", "level", "tasks_per_pass"}  # attributes
 
 
 @pytest.mark.parametrize("name", CALLS)

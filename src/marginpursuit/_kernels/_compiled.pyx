@@ -13,7 +13,7 @@ from cpython.buffer cimport (
 from libc.stdint cimport int32_t, int64_t, uint64_t, uintptr_t
 
 from numpy import asarray
-from scipy.sparse import csr_array, csr_matrix, issparse
+from scipy.sparse import issparse
 
 from marginpursuit._kernels._arrays import ArrayRows
 
@@ -955,10 +955,11 @@ def rows(matrix):
     directions, a sparse format other than CSR. A CSR matrix with indices out of range is refused.
     """
     try:
-        if isinstance(matrix, (csr_array, csr_matrix)):
-            return CsrRows(matrix.data, matrix.indices, matrix.indptr, matrix.shape[1])
+        # Cython does not check the result of isinstance for an error, such as lack of memory.
         if not issparse(matrix):
             return DenseRows(asarray(matrix))
+        if matrix.format == "csr":
+            return CsrRows(matrix.data, matrix.indices, matrix.indptr, matrix.shape[1])
     except (TypeError, BufferError):
         pass
     return ArrayRows(matrix)

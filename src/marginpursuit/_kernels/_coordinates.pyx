@@ -146,7 +146,7 @@ def sweep_matrix(
     const double[::1] curvature, double[::1] a, int64_t[::1] order, double threshold,
     const double[:, ::1] matrix, double[::1] scores,
 ):
-    """Sweep where scores are a syminverse_hessian matrix times y a."""
+    """Sweep where scores are a symmetric matrix times y a."""
     cdef state_t s
     cdef (Py_ssize_t, double) found
     check(&s, sign, lower, upper, up, down, gain_up, gain_down, curvature, a, order)
