@@ -13,7 +13,7 @@ from marginpursuit._threads import Threads
 from marginpursuit.design import design_for
 from marginpursuit.losses import RHOS, JointLoss, MarginLoss
 from marginpursuit.solvers import SOLVERS, Policy, Problem, Request, Status
-from marginpursuit.solvers.newton import NewtonSolver, _kernel_tasks
+from marginpursuit.solvers.newton import NewtonSolver, _chains, _kernel_tasks
 from marginpursuit.tasks import JointTasks, Labels, Tasks
 
 pytestmark = pytest.mark.skipif(
@@ -103,6 +103,31 @@ def test_the_gap_is_honest_within_a_factor_of_ten(n, d, tau, log_scale, log_alph
     assert np.all(excess <= 10 * problem.tol + 1e-12)
 
 
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_tasks_that_differ_in_their_penalty_have_the_minima_of_single_ones(n_classes):
+    """They start at each other, from the largest penalty on, and take fewer iterations."""
+    X, codes = rows(90, 5, n_classes)
+    weights = np.random.default_rng(0).random((2, 90))
+    weights /= weights.sum(axis=1, keepdims=True)
+    one = make("newton", X, codes, MarginLoss(overconfidence=0.0), weights=weights)
+    n, factors = len(one.tasks), np.array([10.0, 1.0, 100.0])
+    tasks = one.tasks.take(np.tile(np.arange(n), 3))
+    start = one.prepared.zeros(3 * n)
+    alphas = np.repeat(factors, n) * 1e-3
+    found = NewtonSolver().solve_folds(
+        replace(one, tasks=tasks, alphas=alphas, start=start), np.full(3 * n, 1e-9)
+    )
+    for k, factor in enumerate(factors):
+        single = replace(one, alphas=factor * one.alphas)
+        expected = NewtonSolver().solve_folds(single, np.full(n, 1e-9))
+        assert_allclose(found.value[k * n : (k + 1) * n], expected.value, rtol=1e-8)
+    chains = _chains(replace(one, tasks=tasks, alphas=alphas, start=start))
+    assert sorted(chains) == [[2 * n + k, k, n + k] for k in range(n)]
+    assert _chains(replace(one, start=(start[0][:, :n] + 1.0, start[1][:n]))) == [
+        [k] for k in range(n)
+    ]
+
+
 def test_most_loose_fits_meet_their_tolerance():
     excess = []
     for seed in range(100):
@@ -127,11 +152,11 @@ def test_threads_and_simd_levels_do_not_change_a_fit():
     )
     assert_array_equal(one.linear[0], two.linear[0])
     problem = make("newton", X, codes, loss, weights=weights)
-    tasks = _kernel_tasks(problem, np.full(8, 1e-9), 1.0, False)
+    tasks = _kernel_tasks(problem, [], np.full(8, 1e-9), 1.0, False)
     values = []
     for level in _kernels._compiled.LEVELS:
         points, results = problem.join(*problem.start), np.zeros((8, 4))
-        _kernels.newton(problem.prepared.rows, tasks, points, results, 0, 8, level)
+        _kernels.newton(problem.prepared.rows, tasks, points, results, np.arange(8), level)
         values.append(results[:, 0])
     for value in values:
         assert_allclose(value, values[0], rtol=1e-12)
@@ -188,6 +213,7 @@ def test_each_iteration_is_reported_and_max_iter_stops_it():
         ({"weights": np.zeros((1, 3))}, "weights must have length 20"),
         ({"penalty": np.zeros((1, 9))}, "a row of penalty must have length 4"),
         ({"fold": np.ones(1, dtype=np.intp)}, "fold 1 is not within 1 folds"),
+        ({"follows": np.ones(1, dtype=np.intp)}, "task 1 is not within 1 tasks"),
         ({"losses": np.full((1, 4), 99.0)}, "99"),
         ({"n_columns": 99}, "at least one row, one column"),
         ({"n_scores": 3}, "a row of points must have length 12"),
@@ -196,19 +222,19 @@ def test_each_iteration_is_reported_and_max_iter_stops_it():
 def test_the_kernel_checks_what_it_reads(change, message):
     X, codes = rows(20, 3)
     problem = make("newton", X, codes, MarginLoss())
-    tasks = replace(_kernel_tasks(problem, np.array([1e-6]), 1.0, False), **change)
+    tasks = replace(_kernel_tasks(problem, [], np.array([1e-6]), 1.0, False), **change)
     points, results = problem.join(*problem.start), np.zeros((1, 4))
     with pytest.raises((ValueError, IndexError), match=message):
-        _kernels.newton(problem.prepared.rows, tasks, points, results, 0, 1)
+        _kernels.newton(problem.prepared.rows, tasks, points, results, np.arange(1))
 
 
 def test_the_kernel_refuses_rows_that_are_not_padded():
     X, codes = rows(20, 3)
     problem = make("newton", X, codes, MarginLoss())
-    tasks = _kernel_tasks(problem, np.array([1e-6]), 1.0, False)
+    tasks = _kernel_tasks(problem, [], np.array([1e-6]), 1.0, False)
     narrow = np.ascontiguousarray(problem.prepared.rows[:, :5])
     points, results = problem.join(*problem.start), np.zeros((1, 4))
     with pytest.raises(ValueError, match="padded to a multiple of 16"):
-        _kernels.newton(narrow, tasks, points, results, 0, 1)
-    with pytest.raises(IndexError, match="not within 1 tasks"):
-        _kernels.newton(problem.prepared.rows, tasks, points, results, 0, 2)
+        _kernels.newton(narrow, tasks, points, results, np.arange(1))
+    with pytest.raises(IndexError, match="which"):
+        _kernels.newton(problem.prepared.rows, tasks, points, results, np.arange(2))

@@ -582,12 +582,13 @@ ROW_PADDING = NEWTON_PADDING
 
 def newton(
     const double[:, ::1] rows not None, problem, double[:, ::1] points not None,
-    double[:, ::1] results not None, Py_ssize_t first, Py_ssize_t last, str level=BEST,
+    double[:, ::1] results not None, const Py_ssize_t[::1] which not None, str level=BEST,
 ):
-    """Minimise the objectives of tasks [first, last) by Newton's method, one after the other.
+    """Minimise the objectives of some tasks by Newton's method, one after the other.
 
     `problem` is a `NewtonTasks`. A row of `points` holds the coefficients of a task, which are read
-    as the start. A row of `results` receives value, gap, number of iterations and status.
+    as the start; a task that follows another one starts at its coefficients instead. A row of
+    `results` receives value, gap, number of iterations and status.
     """
     cdef const double[:, ::1] parameters = problem.losses
     cdef const double[:, ::1] weights = problem.weights
@@ -596,8 +597,9 @@ def newton(
     cdef const double[::1] temperature = problem.temperature
     cdef const Py_ssize_t[:, ::1] codes = problem.codes
     cdef const Py_ssize_t[::1] fold = problem.fold, code = problem.code, positive = problem.positive
+    cdef const Py_ssize_t[::1] follows = problem.follows
     cdef const kernels_t *kernels = kernels_at(level_of(level))
-    cdef Py_ssize_t n_tasks = points.shape[0], k
+    cdef Py_ssize_t n_tasks = points.shape[0], k, j, column
     cdef newton_t t
     t.n_rows, t.stride, t.n_scores = rows.shape[0], rows.shape[1], problem.n_scores
     t.n_columns, t.max_iter = problem.n_columns, problem.max_iter
@@ -607,12 +609,11 @@ def newton(
         raise ValueError("Newton's method needs at least one row, one column and one score")
     if t.stride % NEWTON_PADDING:
         raise ValueError(f"rows must be padded to a multiple of {NEWTON_PADDING} columns")
-    if not 0 <= first <= last <= n_tasks:
-        raise IndexError(f"tasks [{first}, {last}) are not within {n_tasks} tasks")
+    check_inside("which", which, n_tasks)
     for name, length in (
         ("tol", tol.shape[0]), ("least", least.shape[0]), ("temperature", temperature.shape[0]),
         ("positive", positive.shape[0]), ("fold", fold.shape[0]), ("penalty", penalty.shape[0]),
-        ("results", results.shape[0]), ("code", code.shape[0]),
+        ("results", results.shape[0]), ("code", code.shape[0]), ("follows", follows.shape[0]),
     ):
         check_length(name, length, n_tasks)
     check_losses(parameters, n_tasks)
@@ -625,6 +626,8 @@ def newton(
     for k in range(n_tasks):
         if not 0 <= fold[k] < weights.shape[0]:
             raise IndexError(f"fold {fold[k]} is not within {weights.shape[0]} folds")
+        if not -1 <= follows[k] < n_tasks:
+            raise IndexError(f"task {follows[k]} is not within {n_tasks} tasks")
         if t.n_scores > 1 and not temperature[k] > 0:
             raise ValueError("a joint loss needs a positive temperature")
     if t.n_scores > 1:
@@ -634,7 +637,11 @@ def newton(
     cdef double[::1] work = array("d", bytes(8 * size))
     t.work = &work[0]
     with nogil:
-        for k in range(first, last):
+        for j in range(which.shape[0]):
+            k = which[j]
+            if follows[k] >= 0:
+                for column in range(points.shape[1]):
+                    points[k, column] = points[follows[k], column]
             read_loss(parameters, k, &t.loss)
             t.codes, t.positive, t.temperature = &codes[code[k], 0], positive[k], temperature[k]
             t.weight, t.penalty = &weights[fold[k], 0], &penalty[k, 0]

@@ -138,7 +138,7 @@ void fit_link(link_t *t)
             if (longest > t->most) step[j] *= t->most / longest;
             decrement -= here.gradient[j] * step[j];
         }
-        if (!(decrement > 1e-13)) break;
+        if (!(decrement > 1e-11)) break;
         link_sums_t there = here;
         int is_lower = 0;
         for (int k = 0; k < MOST_HALVINGS && !is_lower; k++, factor *= 0.5) {

@@ -12,8 +12,12 @@
  * the sum of gradient_j^2 / (2 penalty_j), to which the intercepts add their own decrement. The method
  * stops where both meet the tolerance, or the first alone meets `certain` times the tolerance. The
  * step of the last decrement is taken nevertheless: its Hessian, the expensive part, is known. With
- * `is_strict` the estimates count only if they are those of the second derivative itself, since the
- * divided difference may be larger: once they are met, the next iteration has no widths.
+ * `is_strict` the first alone counts only if it is that of the second derivative itself, since the
+ * divided difference may be larger: once it is met, the next iteration has no widths.
+ *
+ * Before a Hessian is computed, three times the decrement by the factor of the last one is an
+ * estimate by which the method may stop: most solves end without a last Hessian. With `is_strict`
+ * this needs the bound, and an estimate of at most a hundredth of the tolerance.
  */
 #include "joint.h"
 #include "loss.h"
@@ -37,6 +41,7 @@ typedef struct {
     double *block;                   /* stride x stride */
     double *hessian, *solution;      /* of all coefficients, without padding */
     double *right, *zeros;           /* likewise; n_scores */
+    double *intercepts;              /* n_scores, the second derivatives in the intercepts */
 } newton_state_t;
 
 static newton_state_t newton_state(const newton_t *t)
@@ -52,6 +57,7 @@ static newton_state_t newton_state(const newton_t *t)
     TAKE(point, padded), TAKE(gradient, padded), TAKE(step, padded);
     TAKE(block, t->stride * t->stride), TAKE(hessian, size * size);
     TAKE(solution, size), TAKE(right, size), TAKE(zeros, t->n_scores);
+    TAKE(intercepts, t->n_scores);
 #undef TAKE
     return s;
 }
@@ -261,13 +267,39 @@ static void newton_solve(ptrdiff_t size, const double *factor, double *x)
     }
 }
 
-/* Finds the gradient and the Newton step; returns half the squared decrement, or -1 where the
- * Hessian is singular. `bound` is the bound of the suboptimality by strong convexity. */
+/* Finds the gradient; its negative, without padding, is left in `right`. */
+static void newton_gradient(const newton_t *t, const newton_state_t *s)
+{
+    memset(s->gradient, 0, (size_t)(t->n_scores * t->stride) * sizeof(double));
+    newton_adjoint(t, s->slopes, s->gradient);
+    for (ptrdiff_t k = 0; k < t->n_scores; k++)
+        for (ptrdiff_t j = 0; j < t->n_columns; j++) {
+            double *g = s->gradient + k * t->stride + j;
+            *g = isinf(t->penalty[j]) ? 0.0 : *g + t->penalty[j] * s->point[k * t->stride + j];
+            s->right[k * t->n_columns + j] = -*g;
+        }
+}
+
+/* Solves with the factor for the direction; returns half the squared decrement. `bound` is the bound
+ * of the suboptimality by strong convexity. */
+static double newton_decrement(const newton_t *t, const newton_state_t *s, double *bound)
+{
+    const ptrdiff_t p = t->n_columns, size = t->n_scores * p;
+    *bound = 0.0;
+    for (ptrdiff_t at = 0; at < size; at++) {
+        const int is_intercept = t->has_intercept && at % p == p - 1;
+        const double curvature = is_intercept ? s->intercepts[at / p] : t->penalty[at % p];
+        if (s->right[at] != 0.0) *bound += 0.5 * s->right[at] * s->right[at] / curvature;
+    }
+    memcpy(s->solution, s->right, (size_t)size * sizeof(double));
+    newton_solve(size, s->hessian, s->solution);
+    return 0.5 * inner_product(size, s->right, s->solution);
+}
+
+/* Finds the Newton step; returns half the squared decrement, or -1 where the Hessian is singular. */
 static double newton_direction(const newton_t *t, const newton_state_t *s, double *bound)
 {
     const ptrdiff_t p = t->n_columns, size = t->n_scores * p;
-    memset(s->gradient, 0, (size_t)(t->n_scores * t->stride) * sizeof(double));
-    newton_adjoint(t, s->slopes, s->gradient);
     double total = newton_curvature(t, s);
     if (total == 0.0) { /* no row is active: widths that reach the level */
         const double *at = t->n_scores == 1 ? s->scores : s->margins;
@@ -276,24 +308,24 @@ static double newton_direction(const newton_t *t, const newton_state_t *s, doubl
         total = newton_curvature(t, s);
     }
     newton_hessian(t, s, total);
-    *bound = 0.0;
     for (ptrdiff_t k = 0; k < t->n_scores; k++)
-        for (ptrdiff_t j = 0; j < p; j++) {
-            double *g = s->gradient + k * t->stride + j;
-            const int is_fixed = isinf(t->penalty[j]);
-            *g = is_fixed ? 0.0 : *g + t->penalty[j] * s->point[k * t->stride + j];
-            const ptrdiff_t at = k * p + j;
-            const int is_intercept = t->has_intercept && j == p - 1;
-            const double curvature = is_intercept ? s->hessian[at * size + at] : t->penalty[j];
-            if (*g != 0.0) *bound += 0.5 * *g * *g / curvature;
-            s->right[at] = s->solution[at] = -*g;
-        }
+        s->intercepts[k] = s->hessian[(k * p + p - 1) * (size + 1)];
     if (!newton_cholesky(size, s->hessian)) return -1.0;
-    newton_solve(size, s->hessian, s->solution);
+    const double decrement = newton_decrement(t, s, bound);
     memset(s->step, 0, (size_t)(t->n_scores * t->stride) * sizeof(double));
     for (ptrdiff_t k = 0; k < t->n_scores; k++)
         memcpy(s->step + k * t->stride, s->solution + k * p, (size_t)p * sizeof(double));
-    return 0.5 * inner_product(size, s->right, s->solution);
+    return decrement;
+}
+
+/* Sets the gap, and returns whether the tolerance is met: by the decrement and the bound, or by the
+ * decrement alone. */
+static int meets_tolerance(newton_t *t, double decrement, double bound, int may_be_alone)
+{
+    const double unit = t->value > t->least ? t->value : t->least;
+    t->gap = decrement / unit;
+    return (may_be_alone && t->gap <= t->certain * t->tol)
+           || (t->gap <= t->tol && bound <= t->tol * unit);
 }
 
 /* The objective along the direction: the quadratic part is a0 + a1 t + a2 t^2. */
@@ -387,15 +419,21 @@ void JOIN(newton, LEVEL)(newton_t *t)
     for (t->n_iter = 0;; t->n_iter++) {
         double bound;
         t->value = line.value;
+        newton_gradient(t, &s);
+        if (t->n_iter > 0) { /* by the factor of the last Hessian */
+            const double estimate = 3.0 * newton_decrement(t, &s, &bound);
+            const int is_met = meets_tolerance(t, estimate, bound, !t->is_strict);
+            if (is_met && (!t->is_strict || t->gap <= 0.01 * t->tol)) {
+                t->status = NEWTON_CONVERGED;
+                break;
+            }
+        }
         const double decrement = newton_direction(t, &s, &bound);
         if (decrement < 0.0 || !isfinite(decrement)) {
             t->status = NEWTON_SINGULAR;
             break;
         }
-        const double unit = t->value > t->least ? t->value : t->least;
-        t->gap = decrement / unit;
-        const int is_met = t->gap <= t->certain * t->tol
-                           || (t->gap <= t->tol && bound <= t->tol * unit);
+        const int is_met = meets_tolerance(t, decrement, bound, 1);
         const int is_finished = is_met && is_exact, is_next_exact = is_met || !t->is_strict;
         if (is_finished) t->status = NEWTON_CONVERGED;
         if (t->n_iter >= t->max_iter) break;

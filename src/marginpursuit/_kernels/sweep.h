@@ -167,7 +167,7 @@ static inline ptrdiff_t newton_doubles(ptrdiff_t n_rows, ptrdiff_t n_columns, pt
 {
     const ptrdiff_t size = n_scores * n_columns;
     return (5 * n_scores + 6) * n_rows + (3 * n_scores + stride) * stride + (size + 2) * size
-           + n_scores;
+           + 2 * n_scores;
 }
 
 /* A pass of dual coordinate ascent over CSR rows, or over dense rows of doubles for a single task;

@@ -3,7 +3,8 @@
 On few rows the time of a fit is that of the calls of the interpreter. The standardised rows are
 copied once, and the kernel `newton` takes a task from its start to its minimiser: gradient, Hessian
 of the rows with curvature, Cholesky factor and line search. Tasks are solved one after the other,
-in as many threads as there are.
+in as many threads as there are. Those that differ in their penalty only, from a start of zero, form
+a chain: each starts at the minimiser of the next larger penalty.
 
 A task that the kernel does not finish, because its Hessian is singular to working precision or the
 line search stalls far from the minimum, continues in the solver "gram".
@@ -49,6 +50,7 @@ class NewtonTasks:
     code: NDArray[np.intp]  # the row of `codes`
     positive: NDArray[np.intp]
     fold: NDArray[np.intp]
+    follows: NDArray[np.intp]  # the task at whose minimiser a task starts, or -1
     tol: FloatArray
     least: FloatArray  # the value below which suboptimality is not relative to the value
     codes: NDArray[np.intp]  # (n_codes, n_rows)
@@ -150,19 +152,21 @@ def _newton(
     Where someone listens, the kernel runs from the start to each iterate in turn: the iterates and
     the solution are those of a single call.
     """
-    tasks = _kernel_tasks(problem, tol, certain, is_strict)
+    chains = _chains(problem)
+    tasks = _kernel_tasks(problem, chains, tol, certain, is_strict)
     design, history = problem.prepared.design, list[Progress]()
     n_passes, start = design.n_passes, problem.join(*problem.start)
     is_silent = problem.report is None and problem.keep is None
     for max_iter in [problem.max_iter] if is_silent else range(problem.max_iter + 1):
         points = start.copy()
         own = tasks if max_iter == tasks.max_iter else replace(tasks, max_iter=max_iter)
-        results = _run(problem, own, points)
+        results = _run(problem, own, chains, points)
         n_iter = int(results[:, 2].max())
         if history and n_iter < max_iter:
             break
-        # Each iteration reads the rows for the gradient, the Hessian and the scores of its step.
-        design.n_passes = n_passes + 1 + 3 * n_iter
+        # Each iteration reads the rows for the gradient, the Hessian and the scores of its step;
+        # the scores of the start and the last gradient are two more.
+        design.n_passes = n_passes + 2 + 3 * n_iter
         value, gap = float(results[:, 0].mean()), float(results[:, 1].max())
         history.append(Progress(n_iter, design.n_passes, value, gap))
         problem.tell(history[-1], points if len(history) > 1 else None)
@@ -174,8 +178,22 @@ def _newton(
     return solution, codes == 0
 
 
+def _chains(problem: Problem) -> list[list[int]]:
+    """Return the tasks that differ in their penalty only, from the largest penalty to the least.
+
+    Where the problem has a start, each task is by itself.
+    """
+    tasks = problem.tasks
+    if len(tasks) == 1 or problem.start[0].any():
+        return [[k] for k in range(len(tasks))]
+    chains: dict[Any, list[int]] = {}
+    for k in np.argsort(-problem.alphas, kind="stable").tolist():
+        chains.setdefault((tasks.losses[k], tasks.fold[k], tasks.positive[k]), []).append(k)
+    return list(chains.values())
+
+
 def _kernel_tasks(
-    problem: Problem, tol: FloatArray, certain: float, is_strict: bool
+    problem: Problem, chains: list[list[int]], tol: FloatArray, certain: float, is_strict: bool
 ) -> NewtonTasks:
     prepared, tasks = problem.prepared, problem.tasks
     n_columns = prepared.design.n_columns
@@ -183,6 +201,9 @@ def _kernel_tasks(
     penalty = np.zeros((len(tasks), n_columns + prepared.fit_intercept))
     np.multiply(problem.alphas[:, np.newaxis], unit[tasks.fold], out=penalty[:, :n_columns])
     penalty[np.isnan(penalty)] = np.inf  # α = 0 times an infinite unit
+    follows = np.full(len(tasks), -1, dtype=np.intp)
+    for chain in chains:
+        follows[chain[1:]] = chain[:-1]
     codes, code, positive = tasks.code_table()
     losses = np.array([_margin_loss(loss).kernel_parameters for loss in tasks.losses], dtype=float)
     return NewtonTasks(
@@ -192,6 +213,7 @@ def _kernel_tasks(
         np.ascontiguousarray(code),
         np.ascontiguousarray(positive),
         np.ascontiguousarray(tasks.fold),
+        follows,
         tol,
         problem.relative_to(np.zeros(len(tasks))),
         np.ascontiguousarray(codes),
@@ -205,20 +227,22 @@ def _kernel_tasks(
     )
 
 
-def _run(problem: Problem, tasks: NewtonTasks, points: FloatArray) -> FloatArray:
+def _run(
+    problem: Problem, tasks: NewtonTasks, chains: list[list[int]], points: FloatArray
+) -> FloatArray:
     """Run the kernel for all tasks, in threads where there is enough work; returns its results."""
     rows, threads, policy = problem.prepared.rows, problem.prepared.design.threads, problem.policy
     results, task_products = np.zeros((len(points), 4)), points.shape[1] ** 2 * len(rows)
     n_chunks = -(-len(points) * task_products // policy.newton_call_products)
     if len(points) * task_products >= policy.min_newton_thread_products:
         n_chunks = max(n_chunks, 4 * threads.n)
-    n_chunks = max(1, min(n_chunks, len(points)))
-    edges = [len(points) * k // n_chunks for k in range(n_chunks + 1)]
+    n_chunks = max(1, min(n_chunks, len(chains)))
+    chunks = [np.concatenate(chains[k::n_chunks]) for k in range(n_chunks)]
 
-    def run(first: int, last: int) -> None:
-        _kernels.newton(rows, tasks, points, results, first, last)
+    def run(chunk: NDArray[np.intp]) -> None:
+        _kernels.newton(rows, tasks, points, results, chunk)
 
-    list(threads.map(run, edges[:-1], edges[1:], dynamic=True))
+    list(threads.map(run, chunks, dynamic=True))
     return results
 
 
