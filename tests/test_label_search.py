@@ -188,13 +188,25 @@ def test_files_and_clones(tmp_path, fitted):
     assert not clone(model).fit(X, Y[:, 0]).multilabel_
 
 
-def test_refusals(tmp_path):
+def test_refusals():
     X, Y = data(30)
     assert get_tags(MarginPursuitClassifierCV()).classifier_tags.multi_label
-    with pytest.raises(ValueError, match="class_weight must be None"):
+    with pytest.raises(ValueError, match="class_weight='balanced' has no effect"):
         MarginPursuitClassifierCV(class_weight="balanced").fit(X, Y)
     with pytest.raises(ValueError, match="from 2 to the number of samples, 30; got 31"):
         MarginPursuitClassifierCV(cv=31).fit(X, Y)
+
+
+@pytest.mark.parametrize("n_labels", [3, 63])  # 63 labels have two codes
+def test_blocks_and_dask_arrays(tmp_path, n_labels):
+    dask_array = pytest.importorskip("dask.array")
+    X, Y = make_multilabel_classification(90, 6, n_classes=n_labels, n_labels=2, random_state=0)
+    options = {"scales": [1.0], "overconfidences": [0.0, 1.0], "alphas": [1e-4, 1e-2], "cv": 3}
+    expected = MarginPursuitClassifierCV(**options).fit(X, Y)
     np.save(tmp_path / "X.npy", X)
-    with pytest.raises(TypeError, match="several labels need X in memory"):
-        MarginPursuitClassifierCV().fit(from_npy(tmp_path / "X.npy"), Y)
+    blocks = from_npy(tmp_path / "X.npy", block_bytes=8 * 6 * 40)
+    for own in (blocks, dask_array.from_array(X, chunks=(40, -1))):
+        model = MarginPursuitClassifierCV(**options).fit(own, Y)
+        assert model.best_params_ == expected.best_params_
+        assert_allclose(model.coef_, expected.coef_, atol=1e-3)
+        assert_allclose(model.threshold_, expected.threshold_, rtol=1e-3, atol=1e-2)

@@ -113,8 +113,13 @@ class LabelSets(Labels):
 
     def indicator(self) -> NDArray[np.bool_]:
         """Return whether each row has each label, of shape (n_rows, n_labels)."""
-        code, bit = np.divmod(np.arange(self.n_classes), self.labels_per_code)
-        return (self.codes[code] >> bit[:, np.newaxis] & 1).T.astype(bool)
+        return self.has(self.codes, self.positive_classes).T
+
+    @classmethod
+    def has(cls, codes: NDArray[np.intp], labels: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Return whether rows with these codes have each of some labels, (n_labels, n_rows)."""
+        code, bit = np.divmod(labels, cls.labels_per_code)
+        return (codes[code] >> bit[:, np.newaxis] & 1).astype(bool)
 
 
 @lru_cache(maxsize=1024)
@@ -271,7 +276,8 @@ class LabelTasks(Tasks):
         codes, code, positive = self.code_table()
         for number in np.unique(code[which]):
             own = which[code[which] == number]
-            yield own, codes[number], positive[own]
+            # Rows that were selected by indices have strided codes; kernels read contiguous ones.
+            yield own, np.ascontiguousarray(codes[number]), positive[own]
 
     def sign(self, task: int) -> FloatArray:
         """Return y in {-1, +1} for one task."""

@@ -27,7 +27,7 @@ from marginpursuit.classifiers._margins import QUANTILES, Margins
 from marginpursuit.design import BlockDesign, Linear, Standardisation
 from marginpursuit.location import catoni_location
 from marginpursuit.losses import TRUNCATION, JointLoss, MarginLoss
-from marginpursuit.tasks import Labels
+from marginpursuit.tasks import Labels, LabelSets
 
 #: The first and last float of some intervals, as integers in the order of the floats.
 _Intervals: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
@@ -82,7 +82,9 @@ def _tiles(
     for first in range(0, n_problems, size):
         tile = slice(first, min(first + size, n_problems))
         positive = labels.positive_classes[tile]
-        yield (linear[0][:, tile], linear[1][tile]), partial(_margins_against_rest, positive)
+        is_set = isinstance(labels, LabelSets)
+        margins = partial(_margins_of_labels if is_set else _margins_against_rest, positive)
+        yield (linear[0][:, tile], linear[1][tile]), margins
 
 
 def _resolved_cells(
@@ -208,6 +210,14 @@ def _margins_against_rest(
     return np.where(is_positive, scores.T, -scores.T)
 
 
+def _margins_of_labels(
+    some: NDArray[np.intp], scores: FloatArray, codes: NDArray[np.intp]
+) -> FloatArray:
+    """Return the margins of some labels, of shape (n_labels, n_rows), for codes of label sets."""
+    has_label = LabelSets.has(codes, some)
+    return np.where(has_label, scores.T, -scores.T)
+
+
 def _joint_margins(
     loss: JointLoss, scores: FloatArray, codes: NDArray[np.integer[Any]]
 ) -> FloatArray:
@@ -225,7 +235,9 @@ def _sorted_margins(
 
     `chunks` are the scores of some rows of the block at a time.
     """
-    margins = np.concatenate([margins_of(scores, codes[span]) for span, scores in chunks], axis=1)
+    margins = np.concatenate(
+        [margins_of(scores, codes[..., span]) for span, scores in chunks], axis=1
+    )
     if weights is None:
         margins.sort(axis=1)
         return margins, None

@@ -121,6 +121,7 @@ class InputChecks:
     def _check_training(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> TrainingData:
         """Check the input of `fit`; set `classes_` and the attributes of `validate_data`."""
         if self._accepts_label_sets:
+            y = np.asarray(y) if is_dask(y) else y
             self.multilabel_ = is_indicator(y)
             if self.multilabel_:
                 return self._check_label_sets(X, y, sample_weight)
@@ -143,18 +144,15 @@ class InputChecks:
         return data
 
     def _check_label_sets(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> TrainingData:
-        """Check rows in memory with an indicator matrix; `classes_` numbers the labels."""
+        """Check X with an indicator matrix; `classes_` numbers the labels."""
         matrix = self._read(to_host(X), reset=True)
         matrix = without_duplicates(matrix) if sparse.issparse(matrix) else matrix
-        if isinstance(matrix, Blocks):
-            raise TypeError(
-                f"several labels need X in memory; got {type(X).__name__}. Load X as a NumPy array "
-                "or a sparse matrix."
-            )
         if self.class_weight is not None:
             raise ValueError(
-                "class_weight must be None if y is an indicator matrix; got "
-                f"{self.class_weight!r}. Use sample_weight, or fit a label by itself."
+                f"class_weight={self.class_weight!r} has no effect with several labels: each label "
+                "has a threshold that is fitted to held-out rows, which undoes the shift by "
+                "weights. Set class_weight=None, and compare predict_proba with another "
+                "probability to predict a label more often."
             )
         labels = LabelSets.of(checked_indicator(y))
         check_consistent_length(matrix, labels.codes.T)

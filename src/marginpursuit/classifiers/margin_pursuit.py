@@ -101,10 +101,11 @@ class MarginPursuitClassifier(
     against the rest, all in the same passes over the data.
 
     If `y` is an indicator matrix, with a column of 0 and 1 for each of several labels, each label
-    is a binary problem, and all are fitted in the same passes over the data. Rows are then in
-    memory, and `class_weight` is None. A label that all rows have, or none, is predicted for all
-    rows, or none. With ``probability="held_out"`` each label has a threshold, within ± 0.9 γ, at
-    which its held-out probability is 1/2; it is subtracted from the intercept.
+    is a binary problem, and all are fitted in the same passes over the data. A label that all rows
+    have, or none, is predicted for all rows, or none. With ``probability="held_out"`` each label
+    has a threshold: the score at which its held-out probability is `link_.decision_probability`. It
+    is subtracted from the intercept. A threshold undoes the shift by `class_weight`, which is
+    therefore refused.
 
     With a `kernel` the score is linear in its feature space, h(x) = Σ_j c_j K(x_j, x) + b, and the
     penalty is that of the norm of this space. Rows are then in memory.

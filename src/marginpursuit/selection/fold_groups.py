@@ -135,7 +135,7 @@ def _prepared(
     if prepared.order is None:
         ranges = None
     else:
-        codes = codes[..., prepared.order]
+        codes = np.ascontiguousarray(codes[..., prepared.order])
         weights = np.ascontiguousarray(weights[:, prepared.order])
     reads_data, to_reader = True, prepared.to_data
     if prepared.merge is not None and "row_access" in reader.capabilities:
