@@ -61,7 +61,8 @@ class MarginPursuitClassifierCV(
     scores of held-out rows are kept in the memory of this process.
 
     `y` may be an indicator matrix of several labels. All labels have the same scale, overconfidence
-    and penalty: a choice for each label has the same F1 and log-loss on test rows. Each label has a link and a threshold of its own, as in :class:`MarginPursuitClassifier`.
+    and penalty: a choice for each label has the same F1 and log-loss on test rows. Each label has
+    a link and a threshold of its own, as in :class:`MarginPursuitClassifier`.
 
     Parameters
     ----------
