@@ -7,10 +7,11 @@ poor start: where the classes are nearly separable its coefficients are too larg
 iterations to shrink.) All paths, folds and classes are tasks of the same sweeps, as many
 at a time as memory permits.
 
-In the dual there are no warm starts: every task begins with dual variables of zero, and only the
-scales of candidates are fitted. Dual ascent stops at a relative duality gap of ten times `tol`. The
-gap is an upper bound of the suboptimality, up to the changes during a pass. Fits to all rows that
-have not met it continue in the primal.
+In the dual there are no warm starts: every task begins with dual variables of zero, and the
+candidates of a fold are solved together, whatever their scales. Dual ascent stops at a relative
+duality gap of ten times `tol`. The gap is an upper bound of the suboptimality, up to the changes
+during a pass and rows that are not active. Fits to all rows that have not met it continue in the
+primal.
 
 Where the Gram matrix is a poor preconditioner, the Hessian at the fits of the previous scale
 replaces it, one for all paths and folds with the same overconfidence.
@@ -43,6 +44,18 @@ class FoldPath(NamedTuple):
     fold: int  # an index into the folds of the group
 
 
+class FoldCandidate(NamedTuple):
+    """A candidate on one fold, with the tasks of its path."""
+
+    candidate: Candidate
+    fold: int
+
+    @property
+    def path(self) -> FoldPath:
+        """The path and fold."""
+        return FoldPath(self.candidate.path, self.fold)
+
+
 #: The latest fit of each path on each fold, in the coordinates of the prepared data.
 Fits: TypeAlias = dict[FoldPath, Linear]
 
@@ -72,45 +85,64 @@ class FoldFits:
 
         `scales` are those of the grid, along which fits are warm-started.
         """
+        for group in self._groups:
+            if self._solver.warm_starts:
+                yield from self._along_paths(group, candidates, scales)
+            else:
+                yield from self._in_the_dual(group, candidates)
+
+    def _in_the_dual(
+        self, group: FoldGroup, candidates: Collection[Candidate]
+    ) -> Iterator[FoldBatch]:
+        """Fit the candidates fold by fold, as many at a time as memory permits."""
+        folds = range(len(group.folds))
+        members = [FoldCandidate(each, fold) for fold in folds for each in sorted(candidates)]
+        n_coefficients = group.prepared.design.n_columns * self._n_problems
+        size = self._plan.n_that_fit(self._policy.dual_state_arrays * n_coefficients)
+        for first in range(0, len(members), size):
+            some = members[first : first + size]
+            start = group.prepared.zeros(len(some) * self._n_problems)
+            problem = self._problem(group, some, start, self._plan.stopping)
+            before = group.prepared.design.n_passes
+            tols = np.full(len(problem.tasks), problem.tol)
+            linear = self._solve_dual(problem, tols).linear
+            self.n_passes += group.prepared.design.n_passes - before
+            yield from self._scored(group, some, linear)
+
+    def _along_paths(
+        self, group: FoldGroup, candidates: Collection[Candidate], scales: Sequence[float]
+    ) -> Iterator[FoldBatch]:
+        """Fit paths from the largest scale on, as many at a time as memory permits."""
         smallest: dict[Path, float] = {}
         for candidate in sorted(candidates, reverse=True):
             smallest[candidate.path] = candidate.scale
-        for group, members in self._batches(sorted(smallest)):
+        paths = [FoldPath(*each) for each in product(sorted(smallest), range(len(group.folds)))]
+        n_coefficients = group.prepared.design.n_columns * self._n_problems
+        size = self._plan.n_that_fit(self._policy.primal_state_arrays * n_coefficients)
+        for first in range(0, len(paths), size):
             fits: Fits = {}
             is_slow = False
             for scale in sorted(scales, reverse=True):
-                scored = [m for m in members if Candidate(*m.path, scale) in candidates]
-                stopping = dict.fromkeys(scored, self._plan.stopping)
-                if self._solver.warm_starts:
-                    fitted = [m for m in members if smallest[m.path] <= scale]
-                    stopping = {m: stopping.get(m, self._plan.loose) for m in fitted}
-                n_iter = self._fit_scale(group, scale, stopping, fits, with_hessian=is_slow)
+                fitted = [p for p in paths[first : first + size] if smallest[p.path] <= scale]
+                members = [FoldCandidate(Candidate(*p.path, scale), p.fold) for p in fitted]
+                scored = [member for member in members if member.candidate in candidates]
+                stopping = dict.fromkeys(members, self._plan.loose)
+                stopping |= dict.fromkeys(scored, self._plan.stopping)
+                n_iter = self._fit_scale(group, stopping, fits, with_hessian=is_slow)
                 is_slow |= n_iter >= self._policy.slow_iterations and self._may_take_hessian(group)
-                yield from self._scored(group, scored, scale, fits)
-
-    def _batches(self, paths: list[Path]) -> Iterator[tuple[FoldGroup, list[FoldPath]]]:
-        """Yield the paths and folds that are solved together; in the dual, fold by fold."""
-        for group in self._groups:
-            members = [FoldPath(*member) for member in product(paths, range(len(group.folds)))]
-            n_arrays = self._policy.primal_state_arrays
-            if not self._solver.warm_starts:
-                members.sort(key=lambda member: member.fold)
-                n_arrays = self._policy.dual_state_arrays
-            n_columns = group.prepared.design.n_columns
-            size = self._plan.n_that_fit(n_arrays * n_columns * self._n_problems)
-            for first in range(0, len(members), size):
-                yield group, members[first : first + size]
+                if scored:
+                    linear = _joined([fits[member.path] for member in scored])
+                    yield from self._scored(group, scored, linear)
 
     def _fit_scale(
         self,
         group: FoldGroup,
-        scale: float,
-        stopping: Mapping[FoldPath, Stopping],
+        stopping: Mapping[FoldCandidate, Stopping],
         fits: Fits,
         *,
         with_hessian: bool,
     ) -> int:
-        """Fit members of a group at one scale, and replace their fits.
+        """Fit members of a group, which have the same scale, and replace the fits of their paths.
 
         Returns the largest number of iterations.
         """
@@ -118,58 +150,56 @@ class FoldFits:
         groups = [list(stopping)]
         if with_hessian or self._plan.options.is_joint:
             groups = _by_overconfidence(stopping)
+        zero = group.prepared.zeros(self._n_problems)
         for members in groups:
             if not members:
                 continue
-            problem = self._problem(group, members, scale, stopping, fits)
+            start = _joined([fits.get(member.path, zero) for member in members])
+            own = Stopping(
+                max(stopping[member].max_iter for member in members),
+                min(stopping[member].tol for member in members),
+            )
+            problem = self._problem(group, members, start, own)
             if with_hessian:
                 problem = replace(problem, prepared=self._with_hessian(problem))
             design = group.prepared.design
             before = design.n_passes
             n_tasks = len(problem.tasks) // len(members)
             tols = np.repeat([stopping[member].tol for member in members], n_tasks)
-            solve = self._solver.solve_folds if self._solver.warm_starts else self._solve_dual
-            solution = solve(problem, tols)
+            solution = self._solver.solve_folds(problem, tols)
             self.n_passes += design.n_passes - before
             coef, intercept = solution.linear
             for member, tasks in zip(members, self._task_slices(len(members)), strict=True):
-                fits[member] = coef[:, tasks], intercept[tasks]
+                fits[member.path] = coef[:, tasks], intercept[tasks]
             n_iter = max(n_iter, solution.n_iter)
         return n_iter
 
     def _problem(
-        self,
-        group: FoldGroup,
-        members: list[FoldPath],
-        scale: float,
-        stopping: Mapping[FoldPath, Stopping],
-        fits: Fits,
+        self, group: FoldGroup, members: list[FoldCandidate], start: Linear, stopping: Stopping
     ) -> Problem:
-        """Return the problem of several paths and folds at one scale, warm-started.
+        """Return the problem of several candidates and folds.
 
         With joint tasks all members have the same overconfidence.
         """
-        tasks = self._tasks(group, members, scale)
-        zero = group.prepared.zeros(self._n_problems)
-        alphas = [member.path.alpha for member in members]
+        tasks = self._tasks(group, members)
+        alphas = [member.candidate.alpha for member in members]
         return Problem(
             group.prepared,
             tasks,
             self._plan.options.alpha_factor * np.repeat(alphas, len(tasks) // len(members)),
-            _joined([fits.get(member, zero) for member in members]),
-            max(stopping[member].max_iter for member in members),
-            min(stopping[member].tol for member in members),
+            start,
+            *stopping,
             policy=self._policy.solvers,
         )
 
-    def _tasks(self, group: FoldGroup, members: list[FoldPath], scale: float) -> Tasks:
-        """Return the tasks of several paths and folds at one scale, joint ones where possible."""
+    def _tasks(self, group: FoldGroup, members: list[FoldCandidate]) -> Tasks:
+        """Return the tasks of several candidates and folds, joint ones where possible."""
         n_problems, options = self._n_problems, self._plan.options
-        values = {member.path.overconfidence for member in members}
-        loss_of = {tau: MarginLoss(options.margin, scale, tau, options.rho) for tau in values}
-        losses = [loss_of[member.path.overconfidence] for member in members]
+        kinds = [(member.candidate.scale, member.candidate.overconfidence) for member in members]
+        loss_of = {kind: MarginLoss(options.margin, *kind, options.rho) for kind in set(kinds)}
+        losses = [loss_of[kind] for kind in kinds]
         folds = np.array([member.fold for member in members], dtype=np.intp)
-        if options.is_joint and members[0].path.overconfidence == 0:
+        if options.is_joint and members[0].candidate.overconfidence == 0:
             return JointTasks(
                 *(group.codes, group.weights, np.zeros_like(folds), folds),
                 tuple(JointLoss.at_level(loss) for loss in losses),
@@ -247,22 +277,26 @@ class FoldFits:
         return replace(prepared, preconditioner=preconditioner)
 
     def _scored(
-        self, group: FoldGroup, members: list[FoldPath], scale: float, fits: Fits
+        self, group: FoldGroup, members: list[FoldCandidate], linear: Linear
     ) -> Iterator[FoldBatch]:
-        """Yield the scores of the held-out rows, in one pass for as many fits as memory permits."""
+        """Yield the scores of the held-out rows, in one pass for as many fits as memory permits.
+
+        `linear` has the coefficients of all members, in their order.
+        """
         max_rows = max(1, int(group.tests.sum(axis=1).max()))
         size = self._plan.n_that_fit(self._n_problems * max_rows)
         for first in range(0, len(members), size):
             some = members[first : first + size]
-            linear = _joined([fits[member] for member in some])
-            coef, intercept = group.to_reader(linear)
+            tasks = slice(first * self._n_problems, (first + len(some)) * self._n_problems)
+            part = linear[0][:, tasks], linear[1][tasks]
+            coef, intercept = group.to_reader(part)
             fold = np.repeat([member.fold for member in some], self._n_problems)
             scores = group.reader.held_out_scores(coef, intercept, group.tests, fold)
             self.n_passes += self._passes_per_scoring
             if not group.reads_data and self._plan.is_final:
-                coef, intercept = group.prepared.to_data(linear)
+                coef, intercept = group.prepared.to_data(part)
             for k, (number, held_out) in enumerate(zip(group.folds, scores, strict=True)):
-                candidates = [Candidate(*m.path, scale) for m in some if m.fold == k]
+                candidates = [member.candidate for member in some if member.fold == k]
                 if candidates:
                     own = fold == k
                     yield FoldBatch(
@@ -282,6 +316,6 @@ def _joined(parts: Sequence[Linear]) -> Linear:
     return np.hstack([coef for coef, _ in parts]), np.concatenate([b for _, b in parts])
 
 
-def _by_overconfidence(members: Collection[FoldPath]) -> list[list[FoldPath]]:
-    values = sorted({member.path.overconfidence for member in members})
-    return [[m for m in members if m.path.overconfidence == value] for value in values]
+def _by_overconfidence(members: Collection[FoldCandidate]) -> list[list[FoldCandidate]]:
+    values = sorted({member.candidate.overconfidence for member in members})
+    return [[m for m in members if m.candidate.overconfidence == value] for value in values]

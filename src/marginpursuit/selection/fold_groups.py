@@ -140,7 +140,9 @@ def _prepared(
     reads_data, to_reader = True, prepared.to_data
     if prepared.merge is not None and "row_access" in reader.capabilities:
         # The merged columns of a subsample are few; the rows to score are merged likewise.
-        reader = design_for(prepared.merge.apply(data.scored), reader.threads)
+        is_same = data.scored is data.fitted
+        merged = prepared.merge.matrix if is_same else prepared.merge.apply(data.scored)
+        reader = design_for(merged, reader.threads)
         reads_data, to_reader = False, prepared.standardisation.to_data
     tests = np.zeros((len(folds), reader.n_rows), dtype=bool)
     for mask, fold in zip(tests, data.folds, strict=True):

@@ -119,8 +119,9 @@ def _sparse_plan(request: Request, shape: str) -> Plan:
     if SOLVERS["dual"].supports(request) is None and _dual_is_fast(request):
         return Plan("dual", f"sparse rows, {shape}: a dual pass costs one sweep")
     has_few_problems = request.n_problems < policy.min_row_space_problems
+    is_large = is_wide and design.n_rows >= policy.min_lbfgs_rows
     is_in_memory = "row_access" in design.capabilities
-    if request.is_search and is_wide and is_in_memory and has_few_problems:
+    if request.is_search and is_large and is_in_memory and has_few_problems:
         return Plan("lbfgs", f"folds of sparse wide rows, {shape}: few problems share a factor")
     return default
 

@@ -55,11 +55,14 @@ class Policy:
     #: Products of an iteration of all tasks in one call of the kernel, which no signal interrupts:
     #: about 0.1 s.
     newton_call_products: int = 1 << 26
-    #: Rows from which folds of sparse wide data are fitted by dual passes: 2,500 rows of 5 classes
-    #: of news20 take 21 s by dual passes and 180 s with the n_rows × n_rows matrix of each fold.
-    min_dual_rows: int = 1025
-    #: Binary problems from which that matrix pays where dual passes are not possible: 3,533 rows
-    #: take 15 s without and 47 s with it for one class, and longer without it for 20.
+    #: Rows from which sparse wide rows take dual passes: 50 rows of reuters take 3 ms so, and 10 ms
+    #: by the Gram matrix of the rows; 400 rows 10 and 90 ms. Fewer rows are solved close to
+    #: rounding, such that weights have the effect of repeated rows to 1e-7.
+    min_dual_rows: int = 50
+    #: Rows from which, and problems up to which, folds of sparse wide rows take L-BFGS where dual
+    #: passes are not possible: 3,533 rows of one class take 15 s by L-BFGS and 47 s with the
+    #: n_rows × n_rows matrix of each fold; 20 classes share that matrix and take longer without.
+    min_lbfgs_rows: int = 1025
     min_row_space_problems: int = 8
 
     #: Columns, or rows where these are fewer, up to which a solve by L-BFGS or dual passes
