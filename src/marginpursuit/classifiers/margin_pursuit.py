@@ -672,6 +672,8 @@ class MarginPursuitClassifier(
             mapped, kernel_map = self._mapped(data, landmarks)
             linear = None if start is None else self._mapped_start(kernel_map, start, data)
             self._fit(mapped, linear, report, checkpoint)
+            if landmarks is None:
+                break
             start = row_scores(self, mapped)
             landmarks = next_landmarks(self, mapped, landmarks, start)
             if landmarks is None:

@@ -540,6 +540,8 @@ class MarginPursuitClassifierCV(
 
     def _estimator(self, **parameters: Any) -> MarginPursuitClassifier:
         """Return a classifier with the parameters of the search, to be fitted to checked data."""
+        policy, is_linear = self._policy, self.kernel == "linear"
+        tol_ratio = policy.refit_tol_ratio if is_linear else policy.kernel_refit_tol_ratio
         own = {
             "kernel": self.kernel,
             "degree": self.degree,
@@ -552,7 +554,7 @@ class MarginPursuitClassifierCV(
             "fit_intercept": self.fit_intercept,
             "solver": self.solver,
             "max_iter": self.max_iter,
-            "tol": self._policy.refit_tol_ratio * self.tol,
+            "tol": tol_ratio * self.tol,
             "n_threads": self.n_threads,
         }
         return MarginPursuitClassifier(**(own | parameters))
