@@ -180,9 +180,8 @@ def compare(chosen: argparse.Namespace) -> Iterator[str]:
     if not chosen.only_records:
         with ProcessPoolExecutor(chosen.processes, mp_context=get_context("spawn")) as pool:
             records.run(pool, own)
-            for job in own:
-                records.run(pool, records.svc_jobs(job))
-                records.run(pool, [records.refit_job(job)])
+            records.run(pool, [value for job in own for value in records.svc_jobs(job)])
+            records.run(pool, [records.refit_job(job) for job in own])
     for kind in KINDS:
         jobs = [[Job(name, kind, seed) for seed in seeds] for name in sets]
         lines = [found for some in jobs if (found := line(some, records))]

@@ -66,9 +66,9 @@ class KernelPolicy:
     #: Pivots below this multiple of the largest kernel value K(x, x) are zero. The features of a
     #: row are then exact to 1e-5, and coefficients of the expansion lose five digits.
     rank_tolerance: float = 1e-10
-    #: Thresholds of the solvers. With a preconditioner from 20 rows for each feature and a start from
-    #: 15, a fit to 1,000 features of 145,000 rows of cov takes 3.1 s of processor time; with 30 and
-    #: 30 it takes 4.5 s.
+    #: Thresholds of the solvers: rows for each feature of the preconditioner and of the start. A
+    #: fit to 1,000 features of 145,000 rows of cov takes 3.1 s of processor time with 20 and 15, and
+    #: 4.5 s with 30 and 30.
     solvers: Policy = field(
         default_factory=partial(Policy, gram_rows_per_column=20, max_start_rows_per_column=15)
     )
