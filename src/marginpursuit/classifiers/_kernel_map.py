@@ -67,8 +67,8 @@ class KernelPolicy:
     #: row are then exact to 1e-5, and coefficients of the expansion lose five digits.
     rank_tolerance: float = 1e-10
     #: Thresholds of the solvers: rows for each feature of the preconditioner and of the start. A
-    #: fit to 1,000 features of 145,000 rows of cov takes 3.1 s of processor time with 20 and 15, and
-    #: 4.5 s with 30 and 30.
+    #: fit to 1,000 features of 145,000 rows of cov takes 3.1 s of processor time with 20 and 15,
+    #: and 4.5 s with 30 and 30.
     solvers: Policy = field(
         default_factory=partial(Policy, gram_rows_per_column=20, max_start_rows_per_column=15)
     )
