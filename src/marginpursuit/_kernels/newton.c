@@ -27,7 +27,8 @@
 #define JOIN_(a, b) a##_##b
 #define JOIN(a, b) JOIN_(a, b)
 
-enum { LINE_STEPS = 40, TILE_LINES = 4, TILE_COLUMNS = 2 * LANES, GROUP_ROWS = 128 };
+/* GROUP_DOUBLES: of the rows that are added to all tiles, one after the other, from a cache of 32 KB. */
+enum { LINE_STEPS = 40, TILE_LINES = 4, TILE_COLUMNS = 2 * LANES, GROUP_DOUBLES = 1 << 11 };
 
 /* The arrays of a solve, which lie in `work`. n_scores x n_rows where nothing else is said. */
 typedef struct {
@@ -174,8 +175,9 @@ static void weighted_gram(const newton_t *t, const newton_state_t *s, const doub
         n_active += factors[i] != 0.0;
     }
     memset(s->block, 0, (size_t)(t->stride * t->stride) * sizeof(double));
-    for (ptrdiff_t begin = 0; begin < n_active; begin += GROUP_ROWS) {
-        const ptrdiff_t here = n_active - begin < GROUP_ROWS ? n_active - begin : GROUP_ROWS;
+    const ptrdiff_t group = GROUP_DOUBLES / t->stride > 16 ? GROUP_DOUBLES / t->stride : 16;
+    for (ptrdiff_t begin = 0; begin < n_active; begin += group) {
+        const ptrdiff_t here = n_active - begin < group ? n_active - begin : group;
         for (ptrdiff_t line = 0; line < t->n_columns; line += TILE_LINES)
             for (ptrdiff_t first = 0; first < line + TILE_LINES; first += TILE_COLUMNS)
                 add_tile(t, factors, active + begin, here, line, first, s->block);
