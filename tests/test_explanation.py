@@ -45,6 +45,23 @@ def test_label_issues_by_hand():
     assert frame.columns.tolist() == names
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"labels": [["a"], ["b"]]}, "labels must be an array of one dimension.*got 2 dimensions"),
+        ({"labels": None}, "labels must be an array of one dimension.*got 0 dimensions"),
+        ({"classes": ["a", "a"]}, "classes must be distinct"),
+        ({"proba": [[2.0, 0.1], [0.2, 0.8]]}, r"in \[0, 1\]; got values from 0 to 2. Pass prob"),
+        ({"proba": [[-1.0, 0.1], [0.2, 0.8]]}, r"in \[0, 1\]; got values from -1 to 0.8"),
+        ({"proba": sparse.csr_matrix(np.eye(2))}, r"dense array; got a sparse.*Pass its toarray"),
+    ],
+)
+def test_label_issues_refuse_other_input(change, message):
+    given = {"labels": ["a", "b"], "proba": [[0.9, 0.1], [0.2, 0.8]], "classes": ["a", "b"]}
+    with pytest.raises((TypeError, ValueError), match=message):
+        label_issues(**(given | change))
+
+
 def test_labels_of_overlapping_classes_are_no_issues():
     """Labels are drawn from the probabilities: none is wrong."""
     rng = np.random.default_rng(0)

@@ -105,6 +105,7 @@ def test_dicts_of_fits_become_classifiers_that_can_be_saved(model, tmp_path):
     [
         ({"version": 2}, r"got \('marginpursuit linear model', 2\); expected a dict that to_dict"),
         ({"coef": [[1.0]]}, "its coefficients have shape"),
+        ({"coef": [1.0]}, "its coefficients have 1 dimensions; expected 2"),
         ({"coef": [["text"]]}, "could not convert"),
         ({"coef": [[float("inf")] * 4] * 3}, "not finite"),
         ({"intercept": [0.0]}, "its intercept has shape"),

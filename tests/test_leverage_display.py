@@ -105,3 +105,25 @@ def test_suspicious_rows_are_marked_in_the_margins():
     assert MarginDistributionDisplay.from_estimator(model, X, y).marks_ is None
     with pytest.raises(ValueError, match=r"marked has dtype int64 .* expected bool and \(150,\)"):
         MarginDistributionDisplay.from_estimator(model, X, y, marked=np.arange(150))
+
+
+def test_rows_that_a_fit_refuses_or_rescales(fitted):
+    X, y, model = fitted
+    found = row_leverage(model, X, y)
+    for factor in (1e300, 1e-300):
+        assert_allclose(row_leverage(model, factor * X, y).weight, found.weight, rtol=1e-9)
+    with_nan = X.copy()
+    with_nan[3, 2] = np.nan
+    with pytest.raises(ValueError, match=r"Input X contains NaN.*got nan in column 2, row 3"):
+        row_leverage(model, with_nan, y)
+
+
+@pytest.mark.parametrize("estimator", [MarginPursuitClassifier, MarginPursuitClassifierCV])
+def test_distances_with_a_kernel_are_those_of_its_feature_space(estimator):
+    X, y = load_iris(return_X_y=True)
+    quick = {"cv": 2} if estimator is MarginPursuitClassifierCV else {"gamma": 0.5}
+    model = estimator(kernel="poly", degree=2, coef0=1.0, **quick).fit(X, y)
+    norms = np.sqrt((model.gamma_ * np.sum(X * X, axis=1) + 1.0) ** 2)
+    assert_allclose(row_leverage(model, X, y).distance, norms / np.median(norms))
+    model = estimator(kernel="rbf", **quick).fit(X, y)
+    assert_allclose(row_leverage(model, X, y).weight, 1.0)

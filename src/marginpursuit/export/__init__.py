@@ -190,7 +190,7 @@ def to_c(model: Any, name: str = "model") -> str:
     >>> "int iris_predict(const double *x)" in to_c(model, "iris")
     True
     """
-    if not re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII):
+    if not (isinstance(name, str) and re.fullmatch(r"[A-Za-z]\w*", name, re.ASCII)):
         raise ValueError(
             f"name must be an identifier of C: letters, digits and _, a letter first; got {name!r}"
         )

@@ -89,6 +89,8 @@ def _classifier(content: dict[str, Any]) -> MarginPursuitClassifier:
     model.classes_ = np.array(content["classes"])
     model.coef_ = np.array(content["coef"], dtype=np.float64)
     model.intercept_ = np.array(content["intercept"], dtype=np.float64)
+    if model.coef_.ndim != 2:
+        raise ValueError(f"its coefficients have {model.coef_.ndim} dimensions; expected 2")
     model.n_features_in_ = int(model.coef_.shape[1])
     model.multilabel_ = content["several_labels"]
     model.multi_class_, model.scale_ = "ovr", 1.0

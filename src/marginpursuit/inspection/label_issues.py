@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
 
 from marginpursuit._validation import FloatArray, between
 
@@ -110,7 +111,9 @@ def label_issues(
     >>> int(found.ranking[0]), bool(found.is_label_issue[17]), int(found.given_label[17])
     (17, True, 1)
     """
-    given, columns = np.asarray(labels), np.asarray(classes)
+    given, columns = _vector("labels", labels), _vector("classes", classes)
+    if len(np.unique(columns)) < len(columns):
+        raise ValueError(f"classes must be distinct, one for each column; got {columns.tolist()}")
     between("max_ratio", max_ratio, 0.0, 1.0)
     probability = _checked("proba", proba, given, columns)
     fitted = probability
@@ -137,8 +140,21 @@ def label_issues(
     )
 
 
+def _vector(name: str, values: ArrayLike) -> NDArray[Any]:
+    """Return an array of one dimension."""
+    vector = np.asarray(values)
+    if vector.ndim != 1:
+        raise ValueError(
+            f"{name} must be an array of one dimension, one class an entry; got "
+            f"{vector.ndim} dimensions"
+        )
+    return vector
+
+
 def _checked(name: str, proba: ArrayLike, given: NDArray[Any], columns: NDArray[Any]) -> FloatArray:
     """Return probabilities as an array with a row for each label and a column for each class."""
+    if sparse.issparse(proba):
+        raise TypeError(f"{name} must be a dense array; got a sparse matrix. Pass its toarray().")
     probability = np.asarray(proba, dtype=np.float64)
     if probability.shape != (len(given), len(columns)):
         raise ValueError(
@@ -147,4 +163,10 @@ def _checked(name: str, proba: ArrayLike, given: NDArray[Any], columns: NDArray[
         )
     if not np.all(np.isfinite(probability)):
         raise ValueError(f"{name} must be finite; got NaN or infinity. Hold out every row once.")
+    low, high = np.min(probability, initial=0.0), np.max(probability, initial=0.0)
+    if low < 0.0 or high > 1.0 + 1e-6:  # sums of probabilities are one up to rounding
+        raise ValueError(
+            f"{name} must be in [0, 1]; got values from {low:.3g} to {high:.3g}. Pass "
+            "probabilities instead of scores."
+        )
     return probability

@@ -11,7 +11,13 @@ from sklearn.utils.validation import check_is_fitted
 from marginpursuit._namespaces import to_numpy
 from marginpursuit._threads import Threads, usable_threads
 from marginpursuit._validation import FloatArray, between, positive, real
-from marginpursuit.classifiers._shared import median_distance, row_distances
+from marginpursuit.classifiers import MarginPursuitClassifier
+from marginpursuit.classifiers._shared import (
+    TrainingData,
+    median_distance,
+    rescaled,
+    row_distances,
+)
 from marginpursuit.design import design_for
 from marginpursuit.inspection._display import Display
 
@@ -25,7 +31,8 @@ class RowLeverage:
     Attributes
     ----------
     distance : ndarray of shape (n_samples,)
-        The norm of the standardised row (sparse data: of the row), divided by its median.
+        The norm of the standardised row (sparse data: of the row; with a kernel √K(x, x)), divided
+        by its median.
     weight : ndarray of shape (n_samples,)
         The factor of the weight of the row: 1 within the bound, bound/distance beyond.
     bound : float or None
@@ -87,18 +94,32 @@ def row_leverage(model: Any, X: Any, y: Any, sample_weight: ArrayLike | None = N
         )
     own = clone(model)
     data = own._check_training(X, y, sample_weight).on_host()
-    with (
-        np.errstate(all="ignore"),
-        Threads(usable_threads(model.n_threads)) as threads,
-        design_for(data.matrix, threads) as design,
-    ):
-        placed = replace(data, weights=design.place(data.weights))
-        distances = to_numpy(row_distances(design, placed, centred=model.fit_intercept))
-        median = median_distance(distances, data)
+    own._refuse_missing(data.matrix)
+    with np.errstate(all="ignore"):
+        try:
+            distances = _distances(model, data)
+        except FloatingPointError:  # squares over- or underflow, as in a fit
+            matrix, _ = rescaled(data.matrix, by_one_factor=data.is_sparse)
+            distances = _distances(model, replace(data, matrix=matrix))
+    median = median_distance(distances, data)
     bound = model.leverage_bound
     limit = np.inf if bound is None else float(bound) * median
     weights = np.divide(limit, distances, out=np.ones_like(distances), where=distances > limit)
     return RowLeverage(distances / median, weights, bound)
+
+
+def _distances(model: Any, data: TrainingData) -> FloatArray:
+    """Return the distance of each row: of its columns, or √K(x, x) with a kernel."""
+    if model.kernel != "linear":
+        names = ("kernel", "degree", "coef0")
+        kernel = {name: getattr(model, name) for name in names}
+        expansion = MarginPursuitClassifier(gamma=getattr(model, "gamma_", "scale"), **kernel)
+        expansion._set_kernel(data)
+        return np.asarray(np.sqrt(np.maximum(expansion._squares(data.matrix), 0.0)))
+    threads = Threads(usable_threads(model.n_threads))
+    with threads, design_for(data.matrix, threads) as design:
+        placed = replace(data, weights=design.place(data.weights))
+        return to_numpy(row_distances(design, placed, centred=model.fit_intercept))
 
 
 class LeverageDisplay(Display):
