@@ -206,7 +206,29 @@ def test_table(result):
         ({"test": (np.ones((1, 64)), [77])}, ValueError, "y of test has classes .*77"),
         ({"alphas": []}, ValueError, "alphas must be positive numbers"),
         ({"alphas": [0.0]}, ValueError, "alphas must be positive numbers"),
+        ({"alphas": "auto"}, TypeError, "alphas must be a list of positive numbers; got 'auto'"),
+        ({"shots": 3}, TypeError, "shots must be a list of numbers of rows a class; got 3"),
         ({"shots": [0]}, ValueError, "shots"),
+        ({"random_state": -1}, ValueError, "random_state must be a whole number of at least 0"),
+        ({"validation": (np.ones((0, 64)), [])}, ValueError, r"y of validation has shape \(0,\)"),
+        ({"test": (np.ones((2, 64)), [1, None])}, TypeError, "y of test must have labels of one"),
+        ({"validation": None, "cv": 1}, ValueError, "cv must be a whole number of at least 2"),
+        ({"validation": None, "cv": [], "alphas": [1.0]}, ValueError, "cv has 0 folds"),
+        (
+            {"validation": None, "cv": [([0, 1], [500])], "alphas": [1.0]},
+            ValueError,
+            "fold 0 of cv has rows from 500 to 500; expected rows from 0 to 499",
+        ),
+        (
+            {"estimator": MarginPursuitClassifier(kernel="rbf")},
+            ValueError,
+            r"estimator.kernel must be one of \['linear'\].*got 'rbf'",
+        ),
+        (
+            {"estimator": MarginPursuitClassifier(solver="steepest")},
+            ValueError,
+            "estimator.solver must be one of .*'newton'.*got 'steepest'",
+        ),
         ({"shots": [400]}, ValueError, "shots has 400; class .* training rows"),
         ({"estimator": "svm"}, TypeError, "estimator must be a MarginPursuitClassifier"),
         (
@@ -221,6 +243,12 @@ def test_errors_name_what_was_given(parts, changes, error, message):
     options = {"validation": parts[1], **changes}
     with pytest.raises(error, match=message):
         probe(X, options.pop("y", y), **options)
+
+
+def test_columns_out_of_range_need_another_unit(parts):
+    (X, y), validation, _ = parts
+    with pytest.raises(OverflowError, match="columns of X need another unit"):
+        probe(1e300 * X, y, validation=validation, alphas=[1.0])
 
 
 def test_a_search_splits_by_itself(parts):

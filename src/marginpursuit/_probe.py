@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from time import perf_counter
 from typing import Any
 
@@ -11,10 +12,11 @@ from scipy import sparse
 
 from marginpursuit._namespaces import is_device_array, to_numpy
 from marginpursuit._probe_choice import Choice, FittedProbe, Labelled, accuracies
-from marginpursuit._validation import FloatArray, count
+from marginpursuit._validation import FloatArray, count, real
 from marginpursuit.classifiers import MarginPursuitClassifier
 from marginpursuit.design import take_rows
 from marginpursuit.selection import MarginPursuitClassifierCV
+from marginpursuit.solvers import FOLD_SOLVERS
 
 __all__ = ["ProbeResult", "probe"]
 
@@ -143,6 +145,9 @@ def probe(
             "validation as well. Pass cv=PredefinedSplit(...) on one array of all rows, or a "
             "MarginPursuitClassifier."
         )
+    if validation is None and isinstance(cv, Integral):
+        count("cv", int(cv), 2)
+    count("random_state", random_state, 0)
     choice = Choice(
         _checked_part("validation", validation, X, labels),
         cv,
@@ -151,7 +156,7 @@ def probe(
     )
     tested = _checked_part("test", test, X, labels)
     rows: list[dict[str, Any]] = []
-    for size in sorted({count("shots", size) for size in shots}):
+    for size in _checked_shots(shots):
         draws = []
         for draw in range(count("n_draws", n_draws)):
             chosen = _draw(labels, size, np.random.default_rng([random_state, size, draw]))
@@ -212,10 +217,14 @@ def _draw(labels: NDArray[Any], size: int, rng: np.random.Generator) -> NDArray[
 def _labels(name: str, y: Any) -> NDArray[Any]:
     """Return labels as a NumPy array of one dimension."""
     labels = to_numpy(y) if hasattr(y, "__dlpack_device__") else np.asarray(y)
-    if labels.ndim != 1:
+    if labels.ndim != 1 or not len(labels):
         raise ValueError(
             f"{name} has shape {labels.shape}; expected (n_samples,), the class of each row"
         )
+    try:
+        np.unique(labels)
+    except TypeError as error:
+        raise TypeError(f"{name} must have labels of one type, without missing ones") from error
     return labels
 
 
@@ -261,13 +270,31 @@ def _checked_part(
 
 
 def _checked_alphas(alphas: Iterable[float]) -> list[float]:
-    values = [float(alpha) for alpha in alphas]
-    if not values or not all(0 < alpha < np.inf for alpha in values):
-        raise ValueError(f"alphas must be positive numbers, at least one; got {values}")
-    return values
+    """Return penalties in a list; `alphas` is an iterable of positive numbers."""
+    try:
+        values = real("alphas", list(alphas))
+    except TypeError as error:
+        raise TypeError(f"alphas must be a list of positive numbers; got {alphas!r}") from error
+    if not len(values) or not np.all((values > 0) & (values < np.inf)):
+        raise ValueError(f"alphas must be positive numbers, at least one; got {values.tolist()}")
+    return [float(alpha) for alpha in values]
+
+
+def _checked_shots(shots: Sequence[int]) -> list[int]:
+    """Return distinct numbers of rows, in order."""
+    if not isinstance(shots, Iterable):
+        raise TypeError(f"shots must be a list of numbers of rows a class; got {shots!r}")
+    return sorted({count("shots", size) for size in shots})
 
 
 def _checked_estimator(estimator: Any) -> Any:
+    if isinstance(estimator, MarginPursuitClassifier):
+        for name, values in (("kernel", ["linear"]), ("solver", ["auto", *FOLD_SOLVERS])):
+            if getattr(estimator, name) not in values:
+                raise ValueError(
+                    f"estimator.{name} must be one of {values} for a path of penalties; got "
+                    f"{getattr(estimator, name)!r}"
+                )
     if estimator is None or isinstance(
         estimator, MarginPursuitClassifier | MarginPursuitClassifierCV
     ):

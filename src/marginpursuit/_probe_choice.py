@@ -15,6 +15,7 @@ from marginpursuit.classifiers import MarginPursuitClassifier
 from marginpursuit.classifiers._shared import PathFit, penalty_path
 from marginpursuit.design import take_rows
 from marginpursuit.selection import MarginPursuitClassifierCV
+from marginpursuit.selection._cross_validated import checked_pairs, increasing_rows
 from marginpursuit.selection.policy import SelectionPolicy
 
 __all__ = ["Accuracies", "Choice", "FittedProbe", "Labelled", "accuracies"]
@@ -150,10 +151,21 @@ def _by_folds(
 ) -> FittedProbe:
     """Choose the penalty with the best mean accuracy over folds, and fit it to all rows."""
     by_fold: list[list[tuple[float, Accuracies]]] = []
-    for train, held_out in check_cv(cv, y, classifier=True).split(np.zeros(len(y)), y):
-        parts = [(take_rows(X, rows), y[rows]) for rows in (np.sort(train), np.sort(held_out))]
+    splits = check_cv(checked_pairs(cv), y, classifier=True).split(np.zeros(len(y)), y)
+    for number, fold in enumerate(splits):
+        train, held_out = (increasing_rows(number, rows, len(y)) for rows in fold)
+        if not (len(train) and len(held_out)):
+            raise ValueError(
+                f"fold {number} has {len(train)} training and {len(held_out)} test rows; expected "
+                "at least one of both"
+            )
+        parts = [(take_rows(X, rows), y[rows]) for rows in (train, held_out)]
         path = _path(*parts[0], parts[1], alphas, model)
         by_fold.append([(fit.alpha, measured) for fit, measured in path])
+    if not by_fold:
+        raise ValueError(
+            f"cv has 0 folds: {cv!r}. Expected at least 1 pair of training and test rows."
+        )
     top_1 = np.array([[measured.top_1 for _, measured in fold] for fold in by_fold]).mean(axis=0)
     best = int(np.argmax(top_1))
     own = [fold[best][1] for fold in by_fold]
@@ -176,9 +188,13 @@ def _path(
     """Yield the fits at decreasing penalties, with their accuracies on held-out rows."""
     own = clone(model)
     data = own._check_training(X, y, None)
-    for fit in penalty_path(own, data, alphas):
-        own.coef_, own.intercept_ = fit.linear[0].T, fit.linear[1]
-        yield fit, accuracies(own, *held_out)
+    try:
+        for fit in penalty_path(own, data, alphas):
+            own.coef_, own.intercept_ = fit.linear[0].T, fit.linear[1]
+            yield fit, accuracies(own, *held_out)
+    except FloatingPointError as error:
+        own._refuse_missing(data.matrix)
+        raise OverflowError(f"the columns of X need another unit: {error}") from error
 
 
 def accuracies(model: Any, X: Any, y: NDArray[Any], max_scores: int = 1 << 26) -> Accuracies:

@@ -124,7 +124,7 @@ class CrossValidatedClassifier(LinearClassifier):
     ) -> list[Fold]:
         """Return the folds; raise a ValueError for one that cannot be fitted or scored."""
         y = strata = data.labels.strata
-        cv, fewest = _checked_pairs(self.cv), 2  # classes in the training rows of a fold
+        cv, fewest = checked_pairs(self.cv), 2  # classes in the training rows of a fold
         if isinstance(data.labels, LabelSets):
             fewest = 1
             if isinstance(cv, Integral):
@@ -136,7 +136,8 @@ class CrossValidatedClassifier(LinearClassifier):
         rows = data.matrix if in_memory else np.broadcast_to(0.0, tuple(data.matrix.shape))
         splits = splitter.split(rows, y, **params)
         folds = [
-            Fold(*(_increasing(k, own, len(y)) for own in split)) for k, split in enumerate(splits)
+            Fold(*(increasing_rows(k, own, len(y)) for own in split))
+            for k, split in enumerate(splits)
         ]
         if not folds:
             raise ValueError(
@@ -176,7 +177,7 @@ def label_splitter(labels: Labels, n_folds: int) -> PredefinedSplit:
     return PredefinedSplit(fold)
 
 
-def _checked_pairs(cv: Any) -> Any:
+def checked_pairs(cv: Any) -> Any:
     """Return an iterable of folds as a list of pairs, and any other value of `cv` as it is."""
     if not isinstance(cv, Iterable) or isinstance(cv, str) or hasattr(cv, "split"):
         return cv
@@ -190,7 +191,7 @@ def _checked_pairs(cv: Any) -> Any:
     return folds
 
 
-def _increasing(k: int, rows: Any, n_rows: int) -> NDArray[np.intp]:
+def increasing_rows(k: int, rows: Any, n_rows: int) -> NDArray[np.intp]:
     """Return the indices, or the indices of the mask, of fold number k in increasing order."""
     rows = np.asarray(rows)
     if rows.dtype == bool and rows.shape == (n_rows,):
