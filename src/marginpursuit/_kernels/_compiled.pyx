@@ -189,6 +189,24 @@ cdef extern from "link.h" nogil:
     void fit_link(link_t *)
 
 
+cdef extern from "csr.h" nogil:
+    ctypedef struct csr_t:
+        int wide
+        const void *indices
+        const void *indptr
+        Py_ssize_t n_stored, n_rows, n_columns
+    ctypedef struct scaling_t:
+        Py_ssize_t n_columns
+        const double *centre
+        const double *factors
+    bint csr_is_sound(const csr_t *)
+    bint csr_add_squares(const csr_t *, const double *, const double *, Py_ssize_t, Py_ssize_t,
+                         double *)
+    void fill_table(task_sweep_t *, const scaling_t *, const char *, Py_ssize_t, Py_ssize_t,
+                    Py_ssize_t)
+    void read_table(const task_sweep_t *, const scaling_t *, double *, Py_ssize_t)
+
+
 #: SIMD levels that this processor can run, slowest first.
 LEVELS = ("baseline", "avx2", "avx512")[:usable_levels()]
 
@@ -899,6 +917,7 @@ cdef class CsrRows(_Rows):
         cdef const double[:, ::1] parameters = losses
         cdef Py_ssize_t n_tasks = coef.shape[0], n_columns = self.n_columns, k, task
         cdef task_sweep_t tasks
+        cdef scaling_t scaling
         for name, length in (
             ("positive", positive.shape[0]), ("part", part.shape[0]), ("value", value.shape[0]),
             ("slope", slope.shape[0]), ("intercept", intercept.shape[0]),
@@ -920,35 +939,33 @@ cdef class CsrRows(_Rows):
             raise IndexError(f"tasks [{begin}, {end}) are not 1 to {TASK_LANES} of {n_tasks} tasks")
         tasks.codes, tasks.weight, tasks.n_parts = &codes[0], &weights[0, 0], weights.shape[1]
         tasks.table = &table[0, 0, 0]
+        scaling.n_columns, scaling.centre, scaling.factors = n_columns, &centre[0], &factors[0]
         check_one_kind(parameters, begin, end)
         with nogil:
             for k in range(TASK_LANES):  # a lane without a task repeats the first one
                 task = begin + k if begin + k < end else begin
                 tasks.positive[k], tasks.part[k] = positive[task], part[task]
                 read_loss(parameters, task, &tasks.loss[k])
-            fill_table(&tasks, coef, centre, factors, begin, end)
+            fill_table(&tasks, &scaling, <const char *>&coef[begin, 0], coef.strides[0],
+                       coef.strides[1], end - begin)
             for k in range(end - begin):
                 tasks.intercept[k] += intercept[begin + k]
             self.kernels.sweep_tasks(self.layout, self.type, &self.matrix, self.n_rows, &tasks)
             for k in range(end - begin):
                 value[begin + k], slope[begin + k] = tasks.value[k], tasks.slope[k]
-            read_table(&tasks, gradient, centre, factors, begin, end)
+            read_table(&tasks, &scaling, &gradient[begin, 0], end - begin)
 
     cdef int check_structure(self) except -1:
         check_vector("data", &self.data)
         check_vector("indices", &self.indices)
         check_vector("indptr", &self.indptr)
         cdef Py_ssize_t n_stored = self.indices.shape[0], n_offsets = self.indptr.shape[0]
-        cdef bint sound
+        cdef csr_t m
         if n_offsets < 1 or self.data.shape[0] != n_stored:
             raise ValueError("CSR data and indices must have one length, and indptr a first entry")
-        if self.layout == CSR_32:
-            sound = csr_sound(<const int32_t *>self.indices.buf, <const int32_t *>self.indptr.buf,
-                              n_stored, n_offsets, self.n_columns)
-        else:
-            sound = csr_sound(<const int64_t *>self.indices.buf, <const int64_t *>self.indptr.buf,
-                              n_stored, n_offsets, self.n_columns)
-        if not sound:
+        m.wide, m.indices, m.indptr = self.layout == CSR_64, self.indices.buf, self.indptr.buf
+        m.n_stored, m.n_rows, m.n_columns = n_stored, n_offsets - 1, self.n_columns
+        if not csr_is_sound(&m):
             raise ValueError("CSR indptr must rise from 0 to the number of stored elements, and "
                              f"every index be in [0, {self.n_columns})")
         self.n_rows = n_offsets - 1
@@ -972,46 +989,6 @@ def rows(matrix):
     return ArrayRows(matrix)
 
 
-cdef enum:  # columns of a table that a first-level cache holds
-    BLOCK = 64
-
-
-cdef void fill_table(
-    task_sweep_t *tasks, const double[:, :] coef, const double[::1] centre,
-    const double[::1] factors, Py_ssize_t begin, Py_ssize_t end,
-) noexcept nogil:
-    """Put coefficients times factors into a table; the intercepts become minus centre.coef."""
-    cdef Py_ssize_t n_columns = coef.shape[1], block, first, last, j, k
-    cdef double here, at_centre
-    for k in range(TASK_LANES):
-        tasks.intercept[k] = 0.0
-    for block in range((n_columns + BLOCK - 1) // BLOCK):
-        first, last = block * BLOCK, min((block + 1) * BLOCK, n_columns)
-        for k in range(TASK_LANES):
-            at_centre = 0.0
-            for j in range(first, last):
-                here = coef[begin + k, j] * factors[j] if begin + k < end else 0.0
-                at_centre += centre[j] * here
-                tasks.table[j * 2 * TASK_LANES + k] = here
-                tasks.table[(j * 2 + 1) * TASK_LANES + k] = 0.0
-            tasks.intercept[k] -= at_centre
-
-
-cdef void read_table(
-    const task_sweep_t *tasks, double[:, ::1] gradient, const double[::1] centre,
-    const double[::1] factors, Py_ssize_t begin, Py_ssize_t end,
-) noexcept nogil:
-    """Copy the gradients from a table, those of centred columns times factors."""
-    cdef Py_ssize_t n_columns = gradient.shape[1], block, first, last, j, k
-    for block in range((n_columns + BLOCK - 1) // BLOCK):
-        first, last = block * BLOCK, min((block + 1) * BLOCK, n_columns)
-        for k in range(end - begin):
-            for j in range(first, last):
-                gradient[begin + k, j] = factors[j] * (
-                    tasks.table[(j * 2 + 1) * TASK_LANES + k] - centre[j] * tasks.slope[k]
-                )
-
-
 cdef int check_vector(str name, Py_buffer *view) except -1:
     if view.ndim != 1:
         raise ValueError(f"CSR {name} must have 1 dimension; got {view.ndim}")
@@ -1020,32 +997,10 @@ cdef int check_vector(str name, Py_buffer *view) except -1:
     return 0
 
 
-ctypedef fused index_t:
-    int32_t
-    int64_t
-
-
-cdef bint csr_sound(
-    const index_t *indices, const index_t *indptr,
-    Py_ssize_t n_stored, Py_ssize_t n_offsets, Py_ssize_t n_columns,
-) noexcept nogil:
-    """Whether no access through these arrays can leave them."""
-    cdef Py_ssize_t k
-    cdef bint inside = True
-    if indptr[0] != 0 or indptr[n_offsets - 1] != n_stored:
-        return False
-    for k in range(n_offsets - 1):
-        if indptr[k] > indptr[k + 1]:
-            return False
-    for k in range(n_stored):  # no early exit, so that the compiler vectorises the loop
-        inside &= indices[k] >= 0 and indices[k] < n_columns
-    return inside
-
-
 def csr_gram(
     const double[::1] data,
-    const index_t[::1] indices,
-    const index_t[::1] indptr,
+    indices,
+    indptr,
     const double[::1] weights,
     Py_ssize_t first,
     Py_ssize_t last,
@@ -1055,41 +1010,24 @@ def csr_gram(
 
     Rows of weight zero are not read.
     """
-    cdef Py_ssize_t row, n_columns = total.shape[0], n_stored = min(len(data), len(indices))
+    cdef const int32_t[::1] indices_32, indptr_32
+    cdef const int64_t[::1] indices_64, indptr_64
     cdef bint is_sound = True
-    if not 0 <= first <= last <= min(len(weights), len(indptr) - 1):
+    cdef csr_t m
+    m.wide = memoryview(indptr).itemsize == 8
+    m.n_columns, m.n_rows = total.shape[0], len(indptr) - 1
+    m.n_stored = min(len(data), len(indices))
+    if m.wide:
+        indices_64, indptr_64 = indices, indptr
+        m.indices, m.indptr = &indices_64[0], &indptr_64[0]
+    else:
+        indices_32, indptr_32 = indices, indptr
+        m.indices, m.indptr = &indices_32[0], &indptr_32[0]
+    if not 0 <= first <= last <= min(len(weights), m.n_rows):
         raise IndexError(f"rows {first} to {last} are not all there")
-    check_length("total", total.shape[1], n_columns)
-    with nogil:
-        for row in range(first, last if n_stored else first):
-            if weights[row] == 0.0:
-                continue
-            if not 0 <= indptr[row] <= indptr[row + 1] <= n_stored:
-                is_sound = False
-                break
-            is_sound = add_square(
-                &data[0] + indptr[row], &indices[0] + indptr[row],
-                indptr[row + 1] - indptr[row], weights[row], n_columns, &total[0, 0],
-            )
-            if not is_sound:
-                break
+    check_length("total", total.shape[1], m.n_columns)
+    if m.n_stored:
+        with nogil:
+            is_sound = csr_add_squares(&m, &data[0], &weights[0], first, last, &total[0, 0])
     if not is_sound:
-        raise IndexError(f"CSR indices must be in [0, {n_columns})")
-
-
-cdef bint add_square(
-    const double *data, const index_t *indices, Py_ssize_t n, double weight,
-    Py_ssize_t n_columns, double *total,
-) noexcept nogil:
-    """Add the outer square of one row; whether its indices are sound."""
-    cdef Py_ssize_t j, k
-    cdef double factor
-    cdef double *line
-    for k in range(n):
-        if not 0 <= indices[k] < n_columns:
-            return False
-    for j in range(n):
-        factor, line = weight * data[j], total + indices[j] * n_columns
-        for k in range(n):
-            line[indices[k]] += factor * data[k]
-    return True
+        raise IndexError(f"CSR indices must be in [0, {m.n_columns})")

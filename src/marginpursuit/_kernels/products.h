@@ -90,9 +90,11 @@ ALWAYS_INLINE void NAMED(narrow_scores_of)(const int d, const T *x, ptrdiff_t st
                                            const double *coef, double *out)
 {
     double w[NARROW];
+    UNROLL
     for (int j = 0; j < d; j++) w[j] = coef[j];
     for (ptrdiff_t i = 0; i < n; i++, x += stride) {
         double total = 0.0;
+        UNROLL
         for (int j = 0; j < d; j++) total += VALUE(x[j]) * w[j];
         out[i] = total;
     }
@@ -102,8 +104,11 @@ ALWAYS_INLINE void NAMED(narrow_adjoint_of)(const int d, const T *x, ptrdiff_t s
                                              ptrdiff_t n, const double *factors, double *sum)
 {
     double total[NARROW] = {0.0};
-    for (ptrdiff_t i = 0; i < n; i++, x += stride)
+    for (ptrdiff_t i = 0; i < n; i++, x += stride) {
+        UNROLL
         for (int j = 0; j < d; j++) total[j] += factors[i] * VALUE(x[j]);
+    }
+    UNROLL
     for (int j = 0; j < d; j++) sum[j] += total[j];
 }
 

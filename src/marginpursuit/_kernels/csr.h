@@ -1,0 +1,38 @@
+/* CSR matrices without SIMD: checks of their indices, Gram matrices, and the table of a task sweep.
+ *
+ * `wide` says whether indices and indptr have 64 bits, or 32. */
+#ifndef MARGINPURSUIT_CSR_H
+#define MARGINPURSUIT_CSR_H
+
+#include "sweep.h"
+
+typedef struct {
+    int wide;
+    const void *indices, *indptr;
+    ptrdiff_t n_stored, n_rows, n_columns;
+} csr_t;
+
+/* Whether no access through indices and indptr leaves the arrays. */
+int csr_is_sound(const csr_t *);
+
+/* Adds weight times the outer square of each of the rows [first, last) to the (n_columns, n_columns)
+ * total. Rows of weight zero are not read. Returns 0 at the first index that is out of range. */
+int csr_add_squares(const csr_t *, const double *data, const double *weights, ptrdiff_t first,
+                    ptrdiff_t last, double *total);
+
+/* Standardisation of the columns: the centre and the factor of each. */
+typedef struct {
+    ptrdiff_t n_columns;
+    const double *centre, *factors;
+} scaling_t;
+
+/* Puts coefficients times factors into the table of a sweep, for n_tasks of its lanes; the intercepts
+ * become minus centre.coef. Strides of `coef` are in bytes. */
+void fill_table(task_sweep_t *, const scaling_t *, const char *coef, ptrdiff_t task_stride,
+                ptrdiff_t column_stride, ptrdiff_t n_tasks);
+
+/* Copies the gradients of n_tasks lanes, those of centred columns times factors, to rows of
+ * n_columns. */
+void read_table(const task_sweep_t *, const scaling_t *, double *gradient, ptrdiff_t n_tasks);
+
+#endif
