@@ -174,7 +174,10 @@ class Tasks:
     has_kernels: bool = field(init=False, compare=False)
     #: Code, margin, scale and overconfidence of each loss, of shape (n_tasks, 4), for kernels.
     loss_parameters: FloatArray = field(init=False, compare=False)
-    _cache: dict[str, FloatArray] = field(init=False, compare=False, default_factory=dict)
+    _signs: dict[int, FloatArray] = field(init=False, compare=False, default_factory=dict)
+
+    #: Tasks up to which the signs of each are kept.
+    max_cached_signs: ClassVar[int] = 3
 
     def __post_init__(self) -> None:
         found = [getattr(loss, "kernel_parameters", None) for loss in self.losses]
@@ -250,11 +253,12 @@ class Tasks:
 
     def sign(self, task: int) -> FloatArray:
         """Return y in {-1, +1} for one task, as a read-only array."""
-        if len(self.losses) > 1:
-            return np.where(self.codes == self.positive[task], 1.0, -1.0)
-        if "sign" not in self._cache:  # every sweep of a single task uses it
-            self._cache["sign"] = np.where(self.codes == self.positive[0], 1.0, -1.0)
-        return self._cache["sign"]
+        positive = int(self.positive[task])
+        if len(self.losses) > self.max_cached_signs:
+            return np.where(self.codes == positive, 1.0, -1.0)
+        if positive not in self._signs:  # every sweep of a few tasks uses it
+            self._signs[positive] = np.where(self.codes == positive, 1.0, -1.0)
+        return self._signs[positive]
 
 
 @dataclass(frozen=True)

@@ -119,7 +119,7 @@ class MemoryDesign(MatrixDesign):
         return sweep_for(self, tasks)(self, coef, intercept, tasks)
 
     def _scores(self, coef: FloatArray, intercept: FloatArray) -> FloatArray:
-        if len(intercept) > self.policy.max_scored_tasks:
+        if len(intercept) > self.policy.max_single_tasks:
             return super()._scores(coef, intercept)
         out, columns = np.empty((len(intercept), self.n_rows)), np.ascontiguousarray(coef.T)
 
@@ -141,7 +141,7 @@ class MemoryDesign(MatrixDesign):
         self, coef: FloatArray, intercept: FloatArray, held_out: Flags, fold: NDArray[np.intp]
     ) -> list[FloatArray]:
         own = [fold == k for k in range(len(held_out))]
-        if np.bincount(fold).max() <= self.policy.max_scored_tasks:
+        if np.bincount(fold).max() <= self.policy.max_single_tasks:
             # Products with all rows cost less than a copy of some of them.
             return [
                 self._scores(coef[:, tasks], intercept[tasks])[flags]
@@ -172,32 +172,34 @@ def sweep_for(rows: MatrixDesign, tasks: Tasks) -> _Sweeper:
     if not tasks.has_kernels:
         return sweep_any_loss
     if len(tasks) == 1:
-        return sweep_one_task
+        return sweep_each_task
     if rows.is_sparse:
         return sweep_csr
     if rows.padded is not None and len(tasks) <= _kernels.TILE_TASKS:
         return sweep_tiles
-    return sweep_by_products
+    return sweep_each_task if len(tasks) <= rows.policy.max_single_tasks else sweep_by_products
 
 
-def sweep_one_task(
+def sweep_each_task(
     rows: MatrixDesign, coef: FloatArray, intercept: FloatArray, tasks: Tasks
 ) -> Sweep:
-    """Sweep by the fused kernel: scores, loss and gradient while a row is in cache."""
-    gradients = np.zeros((len(rows.blocks), rows.n_columns))
-    sums = np.empty((len(rows.blocks), 2))
-    column, offset = np.ascontiguousarray(coef[:, 0]), float(intercept[0])
-    (loss,), sign, weights = tasks.losses, tasks.sign(0), tasks.weights[tasks.fold[0]]
+    """Sweep a block for each task by the fused kernel: scores, loss and gradient of a row."""
+    gradients = np.zeros((len(rows.blocks), len(tasks), rows.n_columns))
+    sums = np.empty((len(rows.blocks), len(tasks), 2))
+    columns = np.ascontiguousarray(coef.T)
+    arguments = [
+        (loss, tasks.sign(k), tasks.weights[tasks.fold[k]], columns[k], float(intercept[k]))
+        for k, loss in enumerate(tasks.losses)
+    ]
 
     def run(block: Block) -> None:
         number, first, last = block
-        sums[number] = rows.kernels.sweep(
-            first, last, loss, sign, weights, column, offset, gradients[number]
-        )
+        for k, own in enumerate(arguments):
+            sums[number, k] = rows.kernels.sweep(first, last, *own, gradients[number, k])
 
     list(rows.threads.map(run, rows.blocks))
-    value, slope = sums.sum(axis=0)
-    return Sweep(np.array([value]), gradients.sum(axis=0)[:, np.newaxis], np.array([slope]))
+    value, slope = sums.sum(axis=0).T
+    return Sweep(value, gradients.sum(axis=0).T, slope)
 
 
 def sweep_by_products(
