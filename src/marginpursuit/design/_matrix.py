@@ -42,8 +42,8 @@ class ReadPolicy:
     min_product_rows: int = 1024
     #: Fraction of the rows up to which rows with a non-zero factor are copied, the others unread.
     max_copied_fraction: float = 0.1
-    #: Tasks up to which a block is read for each task, without a conversion or copy of rows, and not
-    #: by matrix products: a sweep of 100,000 x 50 rows for two tasks takes a third of the time.
+    #: Tasks up to which a block is read for each task, without a conversion or copy of rows, and
+    #: not by matrix products: a sweep of 100,000 x 50 rows for two tasks takes a third of the time.
     max_single_tasks: int = 3
     #: Bytes of a float32 copy of the rows.
     max_copy_bytes: int = 1 << 30

@@ -177,7 +177,8 @@ def sweep_for(rows: MatrixDesign, tasks: Tasks) -> _Sweeper:
         return sweep_csr
     if rows.padded is not None and len(tasks) <= _kernels.TILE_TASKS:
         return sweep_tiles
-    return sweep_each_task if len(tasks) <= rows.policy.max_single_tasks else sweep_by_products
+    has_few = len(tasks) <= rows.policy.max_single_tasks and tasks.ranges is None
+    return sweep_each_task if has_few else sweep_by_products
 
 
 def sweep_each_task(
