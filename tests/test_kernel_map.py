@@ -17,7 +17,6 @@ from marginpursuit import (
     load_model,
     save_model,
 )
-from marginpursuit.blocks import Blocks
 from marginpursuit.classifiers._kernel_map import KernelMap, KernelPolicy, landmarks
 from marginpursuit.losses import MarginLoss
 from marginpursuit.model_files import ModelFileError
@@ -324,15 +323,6 @@ def test_predictions_check_the_columns():
     with pytest.raises(ValueError, match="NaN"):
         model.predict(np.full((3, 2), np.nan))
     assert not hasattr(model, "partial_fit")
-
-
-def test_blocks_are_refused():
-    X, y = moons()
-    blocks = Blocks([lambda: X])
-    with pytest.raises(TypeError, match="kernel='rbf' needs X in memory"):
-        MarginPursuitClassifier(kernel="rbf").fit(blocks, y)
-    with pytest.raises(TypeError, match="kernel='rbf' needs X in memory"):
-        MarginPursuitClassifier(kernel="rbf").fit(X, y).predict(blocks)
 
 
 @pytest.mark.parametrize("kernel", ["rbf", "precomputed"])

@@ -122,13 +122,16 @@ class Blocks:
         """Return the same rows with the labels of other blocks."""
         return Blocks(self._loaders, np.diff(self.edges).tolist(), other._label_loaders)
 
-    def map(self, function: Callable[[Any], Any]) -> "Blocks":
+    def map(self, function: Callable[[Any], Any], n_columns: int | None = None) -> "Blocks":
         """Return blocks to which a function is applied each time they are loaded.
 
         Parameters
         ----------
         function : callable
             Takes and returns the rows of a block.
+        n_columns : int, optional
+            The number of columns of the mapped rows, which are then dense. By default the blocks of
+            a cluster keep their columns and format, and others are loaded to find out.
 
         Returns
         -------
@@ -143,7 +146,13 @@ class Blocks:
         array([0., 2., 0.])
         """
         loaders = [partial(_load_mapped, self, k, function) for k in range(self.n_blocks)]
-        return Blocks(loaders, np.diff(self.edges).tolist(), self._label_loaders)
+        mapped = Blocks(loaders, np.diff(self.edges).tolist(), self._label_loaders)
+        if n_columns is not None and (mapped.shape[1] != n_columns or mapped.is_sparse):
+            raise ValueError(
+                f"function must return dense rows with {n_columns} columns; got "
+                f"{mapped.shape[1]} columns, {'sparse' if mapped.is_sparse else 'dense'}"
+            )
+        return mapped
 
     def take(self, rows: NDArray[np.intp]) -> "Blocks":
         """Return a subset of the rows, selected each time a block is loaded.

@@ -148,9 +148,9 @@ class DaskBlocks(Blocks):
         task = self._block_task(block, cloudpickle.dumps(identity))
         return self._tasks.result(self._tasks.submit(apply_to_block, task, self._sources[block]))
 
-    def map(self, function: Callable[[Any], Any]) -> "DaskBlocks":
+    def map(self, function: Callable[[Any], Any], n_columns: int | None = None) -> "DaskBlocks":
         """Return blocks to which a function is applied each time they are loaded."""
-        return self._mapped([function] * self.n_blocks, self.edges)
+        return self._mapped([function] * self.n_blocks, self.edges, n_columns)
 
     def take(self, rows: NDArray[np.intp]) -> "DaskBlocks":
         """Return a subset of the rows, selected each time a block is loaded."""
@@ -188,17 +188,23 @@ class DaskBlocks(Blocks):
         return self._tasks.map(apply_to_block, block_tasks, sources, *slices)
 
     def _mapped(
-        self, functions: Sequence[Callable[[Any], Any]], edges: NDArray[np.intp]
+        self,
+        functions: Sequence[Callable[[Any], Any]],
+        edges: NDArray[np.intp],
+        n_columns: int | None = None,
     ) -> "DaskBlocks":
-        """Return blocks with one more function each, after which they have the given edges."""
+        """Return blocks with one more function each, after which they have the given edges.
+
+        The rows are dense if a number of columns is given, and keep columns and format otherwise.
+        """
         chains = [(*chain, last) for chain, last in zip(self._functions, functions, strict=True)]
         return DaskBlocks(
             self._tasks,
             self._sources,
             np.diff(edges).tolist(),
-            self.shape[1],
+            self.shape[1] if n_columns is None else n_columns,
             chains,
-            is_sparse=self.is_sparse,
+            is_sparse=self.is_sparse and n_columns is None,
         )
 
     def _block_task(self, block: int, payload: bytes) -> "BlockTask":

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginpursuit._validation import FloatArray
+from marginpursuit.blocks import Blocks
 from marginpursuit.classifiers._base import TrainingData
 from marginpursuit.classifiers._kernel_map import RowScores
 from marginpursuit.losses import JointLoss
@@ -35,6 +36,7 @@ def first_landmarks(
     """
     policy, n_rows = model._kernel_policy, int(np.count_nonzero(data.weights))
     is_exact = policy.n_landmarks(n_rows, model.n_components) == n_rows
+    is_exact &= not isinstance(data.matrix, Blocks)
     if not (is_exact and model.overconfidence == 0 and n_rows >= policy.min_active_rows):
         return None, start
     if start is None:

@@ -4,6 +4,8 @@ With ``kernel="linear"`` such a classifier is a linear one and is fitted as such
 score is h(x) = Σ_j c_j K(x_j, x) + intercept over some rows x_j of the training data.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +20,7 @@ from marginpursuit.classifiers._base import LinearClassifier, TrainingData
 from marginpursuit.classifiers._held_out import HeldOutProbabilityMixin
 from marginpursuit.classifiers._lazy import lazy_on_dask
 from marginpursuit.classifiers._parameters import KERNELS
+from marginpursuit.design import loaded, take_rows
 
 
 class KernelExpansion(LinearClassifier):
@@ -30,6 +33,8 @@ class KernelExpansion(LinearClassifier):
 
     # Kernel values that predictions compute at a time: 32 MiB.
     _block_elements: ClassVar[int] = 1 << 22
+    # Whether a kernel other than "linear" and "precomputed" can be fitted to rows in blocks.
+    _fits_blocks: ClassVar[bool] = False
 
     @property
     def _is_linear(self) -> bool:
@@ -69,8 +74,21 @@ class KernelExpansion(LinearClassifier):
     def _expansion_scores(self, X: Any) -> Any:
         """Return the scores of samples by a fitted expansion."""
         matrix = self._read(X, reset=False)
-        self._refuse_blocks(matrix)
         self._refuse_missing(matrix)
+        if isinstance(matrix, Blocks):
+            parts = [part for _, _, part in matrix.each(self._scores_of_rows)]
+            scores = np.concatenate(parts)
+        else:
+            scores = self._scores_of_rows(matrix)
+        if not np.all(np.isfinite(scores)):
+            raise OverflowError(
+                "X is too large for this fit: scores exceed the largest float. Pass samples in the "
+                "units of the training data."
+            )
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def _scores_of_rows(self, matrix: Any) -> FloatArray:
+        """Return the scores of checked rows in memory, (n_rows, n_problems)."""
         scores = np.tile(self.intercept_, (matrix.shape[0], 1))
         n_support = len(self.support_)  # none where all rows are equal
         step = max(1, self._block_elements // max(1, n_support))
@@ -81,16 +99,16 @@ class KernelExpansion(LinearClassifier):
             else:
                 values = self._kernel_matrix(rows, self.support_vectors_)
             scores[span] += values @ self.dual_coef_.T
-        if not np.all(np.isfinite(scores)):
-            raise OverflowError(
-                "X is too large for this fit: scores exceed the largest float. Pass samples in the "
-                "units of the training data."
-            )
-        return scores[:, 0] if scores.shape[1] == 1 else scores
+        return np.asarray(scores)
 
     def _set_kernel(self, data: TrainingData) -> None:
         """Check the data for the kernel, and set `gamma_`."""
-        self._refuse_blocks(data.matrix)
+        if isinstance(data.matrix, Blocks) and (self._is_precomputed or not self._fits_blocks):
+            raise TypeError(
+                f"{type(self).__name__}(kernel={self.kernel!r}) needs X in memory; got "
+                f"{type(data.matrix).__name__}. Load X as a NumPy array or a sparse matrix, or set "
+                "kernel='linear'."
+            )
         self._refuse_missing(data.matrix)
         n_rows, n_columns = data.matrix.shape
         if self._is_precomputed:
@@ -106,14 +124,6 @@ class KernelExpansion(LinearClassifier):
             self.gamma_ = 1.0 / n_columns
         else:
             self.gamma_ = _scaled_gamma(data)
-
-    def _refuse_blocks(self, matrix: Any) -> None:
-        """Raise a TypeError for rows that are not in memory."""
-        if isinstance(matrix, Blocks):
-            raise TypeError(
-                f"kernel={self.kernel!r} needs X in memory; got {type(matrix).__name__}. Load X as "
-                "a NumPy array or a sparse matrix, or set kernel='linear'."
-            )
 
     def _kernel_matrix(self, rows: Any, others: Any) -> FloatArray:
         """Return the kernel of each of some rows with each of some others, in float64.
@@ -142,7 +152,7 @@ class KernelExpansion(LinearClassifier):
         self.dual_coef_ = np.ascontiguousarray(dual_coef[self.support_].T)
         self.intercept_ = intercept
         if not self._is_precomputed:
-            self.support_vectors_ = matrix[self.support_]
+            self.support_vectors_ = loaded(take_rows(matrix, self.support_))
 
 
 class KernelClassifier(HeldOutProbabilityMixin, KernelExpansion):
@@ -154,14 +164,28 @@ def _scaled_gamma(data: TrainingData) -> float:
 
     The variance is weighted, as a weight of 2 is the same as the row twice.
     """
-    is_sparse, n_columns = sparse.issparse(data.matrix), data.matrix.shape[1]
-    rows = data.matrix.astype(np.float64, copy=False)
-    mean = float((data.weights @ rows).sum()) / n_columns
+    n_columns = data.matrix.shape[1]
+    is_sparse = data.matrix.is_sparse if isinstance(data.matrix, Blocks) else data.is_sparse
+    mean = _weighted_sum(data, partial(_power_sum, 0.0, 1)) / n_columns
     if is_sparse:
-        variance = float((data.weights @ rows.multiply(rows)).sum()) / n_columns - mean**2
+        variance = _weighted_sum(data, partial(_power_sum, 0.0, 2)) / n_columns - mean**2
     else:
-        variance = float((data.weights @ np.square(rows - mean)).sum()) / n_columns
+        variance = _weighted_sum(data, partial(_power_sum, mean, 2)) / n_columns
     return 1.0 / (n_columns * variance) if variance > 0 else 1.0
+
+
+def _weighted_sum(data: TrainingData, function: Callable[[Any, FloatArray], float]) -> float:
+    """Sum a function of rows and their weights over all rows, in memory or in blocks."""
+    if isinstance(data.matrix, Blocks):
+        return float(data.matrix.total(function, data.weights))
+    return function(data.matrix, data.weights)
+
+
+def _power_sum(origin: float, power: int, rows: Any, weights: FloatArray) -> float:
+    """Return the weighted sum of (x - origin)^power over all entries; sparse rows have origin 0."""
+    rows = rows.astype(np.float64, copy=False)
+    powers = rows.power(power) if sparse.issparse(rows) else (rows - origin) ** power
+    return float((weights @ powers).sum())
 
 
 def _floats(values: Any) -> FloatArray:

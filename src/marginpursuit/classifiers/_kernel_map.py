@@ -34,11 +34,12 @@ from sklearn.utils import gen_batches
 
 from marginpursuit._threads import Threads, single_threaded_blas, usable_threads
 from marginpursuit._validation import FloatArray
+from marginpursuit.blocks import Blocks
 from marginpursuit.classifiers._base import TrainingData
 from marginpursuit.classifiers._held_out import row_projections
 from marginpursuit.classifiers._kernel_expansion import KernelExpansion, refuse_unusable
 from marginpursuit.classifiers._parameters import median_distance, within_limit
-from marginpursuit.design import Linear
+from marginpursuit.design import Linear, loaded, take_rows
 from marginpursuit.solvers import Policy
 
 #: Returns the kernel values of the rows with the first and those with the second indices, in
@@ -100,7 +101,7 @@ class KernelMap:
 
     landmarks: NDArray[np.intp]  # (rank,), training rows
     lower: FloatArray  # (rank, rank), the Cholesky factor of their kernel matrix
-    features: FloatArray  # (n_rows, rank)
+    features: Any  # (n_rows, rank), an array, or Blocks where the rows are in blocks
     divisor: float = 1.0  # by which the values of the kernel were divided
 
     @classmethod
@@ -181,9 +182,22 @@ class KernelMap:
 
     def expansion(self, coef: FloatArray) -> FloatArray:
         """Return the coefficients of all training rows, (n_rows, n_problems), for those of z."""
-        combined = np.zeros((len(self.features), coef.shape[1]))
+        combined = np.zeros((self.features.shape[0], coef.shape[1]))
         combined[self.landmarks] = solve_triangular(self.lower, coef, trans="T", lower=True)
         return combined / self.divisor
+
+
+@dataclass(frozen=True, slots=True)
+class BlockFeatures:
+    """The features of the rows of a block; workers of a cluster receive a copy."""
+
+    model: Any  # a `MappedKernelClassifier` with the kernel; not fitted
+    landmarks: Any  # (rank, n_columns), rows
+    inverse: FloatArray  # (rank, rank), L⁻¹ over the divisor of the kernel
+
+    def __call__(self, rows: Any) -> FloatArray:
+        """Return z(x) of each row."""
+        return np.asarray(self.model._kernel_matrix(rows, self.landmarks) @ self.inverse.T)
 
 
 def _single_rbf(rows: NDArray[Any], others: NDArray[Any], gamma: float) -> NDArray[np.float32]:
@@ -237,6 +251,7 @@ class MappedKernelClassifier(KernelExpansion):
     leverage_bound: float | None
     intercept_: FloatArray
     _kernel_policy: ClassVar[KernelPolicy] = KernelPolicy()
+    _fits_blocks = True
 
     def _mapped(
         self, data: TrainingData, candidates: NDArray[np.intp] | None = None
@@ -248,20 +263,22 @@ class MappedKernelClassifier(KernelExpansion):
         """
         self._set_kernel(data)
         matrix, policy = data.matrix, self._kernel_policy
-        squares = self._squares(matrix)
-        distances = np.sqrt(np.maximum(squares, 0.0))
+        distances = np.sqrt(np.maximum(self._squares(matrix), 0.0))
         median = median_distance(distances, data)
         if self.leverage_bound is not None:
             limit = float(self.leverage_bound) * median
             data = replace(data, weights=within_limit(data, distances, limit))
         is_relative = self.alpha_unit in ("auto", "row") and np.isfinite(median)
         divisor = median**2 if is_relative else 1.0
-        kernel = partial(self._kernel_of_rows, matrix, divisor)
         if candidates is None:
             candidates = landmarks(data, self.n_components, policy)
         with single_threaded_blas(), Threads(usable_threads(self.n_threads)) as threads:
             try:
-                kernel_map = KernelMap.of(kernel, matrix.shape[0], candidates, policy, threads)
+                if isinstance(matrix, Blocks):
+                    kernel_map = self._map_of_blocks(matrix, candidates, divisor)
+                else:
+                    kernel = partial(self._kernel_of_rows, matrix, divisor)
+                    kernel_map = KernelMap.of(kernel, matrix.shape[0], candidates, policy, threads)
             except FloatingPointError as error:
                 raise ValueError(
                     f"kernel={self.kernel!r} must be positive semidefinite on X: {error}. Choose "
@@ -270,6 +287,21 @@ class MappedKernelClassifier(KernelExpansion):
         kernel_map = replace(kernel_map, divisor=divisor)
         return replace(data, matrix=kernel_map.features, rows=matrix), kernel_map
 
+    def _map_of_blocks(
+        self, blocks: Blocks, candidates: NDArray[np.intp], divisor: float
+    ) -> KernelMap:
+        """Return the map whose features are computed block by block, in every pass."""
+        rows = loaded(take_rows(blocks, candidates))
+        kernel, every = partial(self._kernel_of_rows, rows, divisor), np.arange(len(candidates))
+        own = KernelMap.of(kernel, len(candidates), every, self._kernel_policy)
+        rank = len(own.landmarks)
+        inverse = solve_triangular(own.lower, np.eye(rank), lower=True) / divisor
+        model = type(self)(**self.get_params(deep=False))
+        if hasattr(self, "gamma_"):
+            model.gamma_ = self.gamma_
+        features = blocks.map(BlockFeatures(model, rows[own.landmarks], inverse), rank)
+        return replace(own, landmarks=candidates[own.landmarks], features=features)
+
     def _squares(self, matrix: Any) -> FloatArray:
         """Return K(x, x) of each row."""
         n_rows = matrix.shape[0]
@@ -277,6 +309,8 @@ class MappedKernelClassifier(KernelExpansion):
             return np.ones(n_rows)
         if self._is_precomputed:
             return np.asarray(matrix.diagonal(), dtype=np.float64)
+        if isinstance(matrix, Blocks):
+            return np.concatenate([part for _, _, part in matrix.each(self._squares)])
         blocks = [matrix[span] for span in gen_batches(n_rows, self._kernel_policy.block_rows)]
         values = [self._kernel_matrix(rows, rows).diagonal() for rows in blocks]
         return np.concatenate(values)
@@ -309,8 +343,13 @@ class MappedKernelClassifier(KernelExpansion):
 def landmarks(
     data: TrainingData, n_components: int | None, policy: KernelPolicy
 ) -> NDArray[np.intp]:
-    """Choose the landmarks: all rows of positive weight, or a systematic sample of them."""
+    """Choose the landmarks: all rows of positive weight, or a systematic sample of them.
+
+    By default rows in blocks have as many landmarks as more rows than fit exactly.
+    """
     used = np.flatnonzero(data.weights > 0)
+    if n_components is None and isinstance(data.matrix, Blocks):
+        n_components = policy.n_components
     size = policy.n_landmarks(len(used), n_components)
     return used if size == len(used) else systematic_sample(data, size)
 

@@ -108,7 +108,8 @@ class MarginPursuitClassifier(
     therefore refused.
 
     With a `kernel` the score is linear in its feature space, h(x) = Σ_j c_j K(x_j, x) + b, and the
-    penalty is that of the norm of this space. Rows are then in memory.
+    penalty is that of the norm of this space. Rows in blocks have Nyström features, which are
+    computed again in every pass.
 
     Columns are standardised algebraically, without a copy of X. With the default penalty the
     predictions for dense data depend neither on the unit nor on the origin of a column.
@@ -174,7 +175,8 @@ class MarginPursuitClassifier(
         The number of landmarks: training rows in which the score is expanded. With all rows the fit
         is that in the feature space of the kernel; with fewer it is its Nyström approximation, in
         time proportional to n_samples · n_components². None is all rows up to 10,000, and 1,000
-        beyond. The choice of landmarks depends on the content of the rows alone.
+        beyond or for rows in blocks. The choice of landmarks depends on the content of the rows
+        alone.
     alpha_unit : {"auto", "absolute", "standardised", "common", "row"}, default="auto"
         The unit of `alpha`. "absolute" is the penalty above. "standardised" is d Σ_j v_j w_j², with
         v_j the variance of column j (without an intercept its mean square) and d the number of
@@ -443,8 +445,8 @@ class MarginPursuitClassifier(
             Dask array or data frame, whose blocks are read by the workers of the active client. A
             torch tensor, CuPy or array-API array that NumPy cannot read in place, as on a GPU, is
             not copied; products are in float32 for data that float32 represents exactly. With a
-            kernel X is in memory, and copied to NumPy; for ``kernel="precomputed"`` it is the
-            kernel of each training sample with each.
+            kernel such arrays are copied to NumPy. For ``kernel="precomputed"`` X is the kernel of
+            each training sample with each, in memory.
         y : {array-like, sparse matrix, Dask array} of shape (n_samples,) or (n_samples, n_labels)
             Class of each sample, or an indicator matrix of 0 and 1, dense or sparse.
         sample_weight : array-like of shape (n_samples,), optional

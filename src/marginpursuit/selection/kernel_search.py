@@ -18,6 +18,7 @@ from sklearn.metrics import euclidean_distances
 
 from marginpursuit.classifiers import MarginPursuitClassifier
 from marginpursuit.classifiers._shared import RowScores, TrainingData, systematic_sample
+from marginpursuit.design import loaded, take_rows
 from marginpursuit.selection.candidates import Candidate
 from marginpursuit.selection.policy import SelectionPolicy
 from marginpursuit.selection.search import SearchResult
@@ -81,7 +82,7 @@ class KernelSearch:
         sizes = np.full(len(params), n_components, dtype=np.intp)
         result = self.evaluate(mapped, candidates, is_last=is_last)
         start = None
-        if is_last and result.start is not None:
+        if is_last and result.start is not None and isinstance(mapped.matrix, np.ndarray):
             coef, intercept = result.start
             start = RowScores(mapped.matrix @ coef, intercept)
         return KernelResult(params, result, sizes, start)
@@ -140,7 +141,7 @@ def default_gammas(
     are 1/d, which is "scale".
     """
     some = systematic_sample(data, n_rows)
-    rows = data.matrix[some].astype(np.float64)
+    rows = loaded(take_rows(data.matrix, some)).astype(np.float64)
     is_rbf = isinstance(kernel, str) and kernel == "rbf"
     if is_rbf:
         squares = euclidean_distances(rows, squared=True)[np.triu_indices(len(some), 1)]
