@@ -183,8 +183,8 @@ def _weighted_sum(data: TrainingData, function: Callable[[Any, FloatArray], floa
 
 def _power_sum(origin: float, power: int, rows: Any, weights: FloatArray) -> float:
     """Return the weighted sum of (x - origin)^power over all entries; sparse rows have origin 0."""
-    rows = rows.astype(np.float64, copy=False)
-    powers = rows.power(power) if sparse.issparse(rows) else (rows - origin) ** power
+    rows, is_sparse = rows.astype(np.float64, copy=False), sparse.issparse(rows)
+    powers = rows.power(power) if is_sparse else (rows - origin) ** power
     return float((weights @ powers).sum())
 
 
