@@ -38,6 +38,15 @@ GROUPS = {
         "bounds/robust_risk.py": ["test_bounds_catoni_risk.py"],
         "bounds/dual.py": ["test_bounds_leave_one_out.py"],
     },
+    "arrays": {
+        "_kernels/_arrays.py": ["test_kernels.py", "test_task_kernels.py", "test_elementwise.py"],
+    },
+    "kernel_features": {
+        "classifiers/_kernel_map.py": ["test_kernel_map.py", "test_kernel_blocks.py"],
+        "classifiers/_kernel_expansion.py": ["test_kernel_expansion.py", "test_kernel_map.py"],
+        "classifiers/_active_landmarks.py": ["test_kernel_map.py"],
+        "selection/kernel_search.py": ["test_kernel_search.py"],
+    },
     "model_files": {
         "model_files.py": ["test_model_files.py", "test_damaged_files.py"],
         "_model_encoding.py": ["test_model_files.py", "test_damaged_files.py"],
