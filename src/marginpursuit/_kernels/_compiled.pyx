@@ -11,8 +11,9 @@ from cpython.buffer cimport (
     PyBUF_FORMAT, PyBUF_STRIDES, PyBuffer_Release, PyObject_GetBuffer,
 )
 from libc.stdint cimport int32_t, int64_t, uint64_t, uintptr_t
+from libc.string cimport memcpy
 
-from numpy import asarray
+from numpy import asarray, empty
 from scipy.sparse import issparse
 
 from marginpursuit._kernels._arrays import ArrayRows
@@ -140,6 +141,7 @@ cdef extern from "sweep.h" nogil:
         double tol, certain, least
         Py_ssize_t max_iter
         double *point
+        const double *other
         double *work
         double value, gap
         Py_ssize_t n_iter
@@ -598,6 +600,14 @@ def joint_losses(
 ROW_PADDING = NEWTON_PADDING
 
 
+cdef Py_ssize_t n_with_weight(const double[::1] weights) noexcept nogil:
+    """The number of rows with a positive weight."""
+    cdef Py_ssize_t n = 0, i
+    for i in range(weights.shape[0]):
+        n += weights[i] > 0
+    return n
+
+
 def newton(
     const double[:, ::1] rows not None, problem, double[:, ::1] points not None,
     double[:, ::1] results not None, const Py_ssize_t[::1] which not None, str level=BEST,
@@ -605,8 +615,8 @@ def newton(
     """Minimise the objectives of some tasks by Newton's method, one after the other.
 
     `problem` is a `NewtonTasks`. A row of `points` holds the coefficients of a task, which are read
-    as the start; a task that follows another one starts at its coefficients instead. A row of
-    `results` receives value, gap, number of iterations and status.
+    as the start; a task that follows another one starts at the coefficients of that one if its
+    objective is less there. A row of `results` receives value, gap, number of iterations and status.
     """
     cdef const double[:, ::1] parameters = problem.losses
     cdef const double[:, ::1] weights = problem.weights
@@ -617,7 +627,7 @@ def newton(
     cdef const Py_ssize_t[::1] fold = problem.fold, code = problem.code, positive = problem.positive
     cdef const Py_ssize_t[::1] follows = problem.follows
     cdef const kernels_t *kernels = kernels_at(level_of(level))
-    cdef Py_ssize_t n_tasks = points.shape[0], k, j, column
+    cdef Py_ssize_t n_tasks = points.shape[0], k, j, i
     cdef newton_t t
     t.n_rows, t.stride, t.n_scores = rows.shape[0], rows.shape[1], problem.n_scores
     t.n_columns, t.max_iter = problem.n_columns, problem.max_iter
@@ -650,20 +660,37 @@ def newton(
             raise ValueError("a joint loss needs a positive temperature")
     if t.n_scores > 1:
         check_inside("codes", codes[0], t.n_scores)
-    t.rows = &rows[0, 0]
     cdef Py_ssize_t size = newton_doubles(t.n_rows, t.n_columns, t.stride, t.n_scores)
     cdef double[::1] work = array("d", bytes(8 * size))
     t.work = &work[0]
+    # The rows of a fold that have weight, with their weights and codes; the others do not count.
+    cdef Py_ssize_t n_rows = t.n_rows, n_own = 0, of_fold = -1, of_code = -1
+    for j in range(which.shape[0]):
+        if j == 0 or fold[which[j]] != fold[which[j - 1]]:
+            n_own = max(n_own, n_with_weight(weights[fold[which[j]]]) % n_rows)
+    cdef double[::1] own_rows = empty(max(1, n_own * t.stride))
+    cdef double[::1] own_weight = empty(max(1, n_own))
+    cdef Py_ssize_t[::1] own_codes = empty(max(1, n_own), "intp")
     with nogil:
         for j in range(which.shape[0]):
             k = which[j]
-            if follows[k] >= 0:
-                for column in range(points.shape[1]):
-                    points[k, column] = points[follows[k], column]
             read_loss(parameters, k, &t.loss)
-            t.codes, t.positive, t.temperature = &codes[code[k], 0], positive[k], temperature[k]
-            t.weight, t.penalty = &weights[fold[k], 0], &penalty[k, 0]
+            if fold[k] != of_fold or code[k] != of_code:
+                of_fold, of_code = fold[k], code[k]
+                t.rows, t.weight, t.codes = &rows[0, 0], &weights[of_fold, 0], &codes[of_code, 0]
+                t.n_rows = n_rows
+                if n_with_weight(weights[of_fold]) % n_rows:
+                    t.n_rows = 0
+                    for i in range(n_rows):
+                        if weights[of_fold, i] > 0:
+                            memcpy(&own_rows[t.n_rows * t.stride], &rows[i, 0], 8 * t.stride)
+                            own_weight[t.n_rows] = weights[of_fold, i]
+                            own_codes[t.n_rows] = codes[of_code, i]
+                            t.n_rows += 1
+                    t.rows, t.weight, t.codes = &own_rows[0], &own_weight[0], &own_codes[0]
+            t.positive, t.temperature, t.penalty = positive[k], temperature[k], &penalty[k, 0]
             t.tol, t.least, t.point = tol[k], least[k], &points[k, 0]
+            t.other = &points[follows[k], 0] if follows[k] >= 0 else NULL
             kernels.newton(&t)
             results[k, 0], results[k, 1] = t.value, t.gap
             results[k, 2], results[k, 3] = <double>t.n_iter, <double>t.status

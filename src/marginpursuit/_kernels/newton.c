@@ -40,23 +40,25 @@ typedef struct {
     double *curvature, *active;      /* n_rows; indices are stored in `active` */
     double *point, *gradient, *step; /* n_scores x stride */
     double *block;                   /* stride x stride */
-    double *hessian, *solution;      /* of all coefficients, without padding */
-    double *right, *zeros;           /* likewise; n_scores */
+    double *hessian;                 /* of all coefficients, in lines of `line` doubles */
+    double *solution, *right;        /* of all coefficients, without padding */
+    double *zeros;                   /* n_scores */
     double *intercepts;              /* n_scores, the second derivatives in the intercepts */
+    ptrdiff_t line;
 } newton_state_t;
 
 static newton_state_t newton_state(const newton_t *t)
 {
     const ptrdiff_t n = t->n_rows, all = t->n_scores * n, padded = t->n_scores * t->stride;
-    const ptrdiff_t size = t->n_scores * t->n_columns;
-    newton_state_t s;
+    const ptrdiff_t size = t->n_scores * t->n_columns, line = newton_line_length(size);
+    newton_state_t s = {.line = line};
     double *at = t->work;
 #define TAKE(name, count) (s.name = at, at += (count))
     TAKE(scores, all), TAKE(slopes, all), TAKE(change, all), TAKE(trial, all), TAKE(other, all);
     TAKE(sign, n), TAKE(margins, n), TAKE(trial_margins, n), TAKE(width, n);
     TAKE(curvature, n), TAKE(active, n);
     TAKE(point, padded), TAKE(gradient, padded), TAKE(step, padded);
-    TAKE(block, t->stride * t->stride), TAKE(hessian, size * size);
+    TAKE(block, t->stride * t->stride), TAKE(hessian, size * line);
     TAKE(solution, size), TAKE(right, size), TAKE(zeros, t->n_scores);
     TAKE(intercepts, t->n_scores);
 #undef TAKE
@@ -67,9 +69,22 @@ static newton_state_t newton_state(const newton_t *t)
 static void newton_scores(const newton_t *t, const double *point, double *out)
 {
     const ptrdiff_t n = t->n_rows, stride = t->stride;
-    for (ptrdiff_t k = 0; k < t->n_scores; k++)
-        for (ptrdiff_t i = 0; i < n; i++)
-            out[k * n + i] = inner_product(stride, t->rows + i * stride, point + k * stride);
+    for (ptrdiff_t k = 0; k < t->n_scores; k++) {
+        const double *coef = point + k * stride;
+        ptrdiff_t i = 0;
+        for (; i + LANES <= n; i += LANES) {
+            vec sums[LANES];
+            for (int r = 0; r < LANES; r++) sums[r] = splat(0.0);
+            for (ptrdiff_t j = 0; j < stride; j += LANES) {
+                const vec here = load_f8(coef + j);
+                UNROLL
+                for (int r = 0; r < LANES; r++)
+                    sums[r] += here * load_f8(t->rows + (i + r) * stride + j);
+            }
+            store(out + k * n + i, lane_sums(sums));
+        }
+        for (; i < n; i++) out[k * n + i] = inner_product(stride, t->rows + i * stride, coef);
+    }
 }
 
 /* out_k += the sum of factors_ki x_i. */
@@ -166,7 +181,7 @@ static void add_tile(const newton_t *t, const double *factors, const ptrdiff_t *
     }
 }
 
-/* block = the sum of factors_i x_i x_i', the lower triangle; rows in groups that the cache holds. */
+/* block = the sum of factors_i x_i x_i', the upper triangle; rows in groups that the cache holds. */
 static void weighted_gram(const newton_t *t, const newton_state_t *s, const double *factors)
 {
     ptrdiff_t *active = (ptrdiff_t *)s->active, n_active = 0;
@@ -179,21 +194,21 @@ static void weighted_gram(const newton_t *t, const newton_state_t *s, const doub
     for (ptrdiff_t begin = 0; begin < n_active; begin += group) {
         const ptrdiff_t here = n_active - begin < group ? n_active - begin : group;
         for (ptrdiff_t line = 0; line < t->n_columns; line += TILE_LINES)
-            for (ptrdiff_t first = 0; first < line + TILE_LINES; first += TILE_COLUMNS)
+            for (ptrdiff_t first = line - line % TILE_COLUMNS; first < t->n_columns;
+                 first += TILE_COLUMNS)
                 add_tile(t, factors, active + begin, here, line, first, s->block);
     }
 }
 
-/* Copies the block into the Hessian, as that of the scores k >= l. */
+/* Copies the block into the upper triangle of the Hessian, as that of the scores k <= l. */
 static void place_block(const newton_t *t, const newton_state_t *s, ptrdiff_t k, ptrdiff_t l)
 {
-    const ptrdiff_t p = t->n_columns, size = t->n_scores * p;
-    for (ptrdiff_t i = 0; i < p; i++)
-        for (ptrdiff_t j = 0; j <= i; j++) {
-            const double here = s->block[i * t->stride + j];
-            s->hessian[(k * p + i) * size + l * p + j] = here;
-            if (k != l) s->hessian[(k * p + j) * size + l * p + i] = here;
-        }
+    const ptrdiff_t p = t->n_columns;
+    for (ptrdiff_t i = 0; i < p; i++) {
+        double *line = s->hessian + (k * p + i) * s->line + l * p;
+        for (ptrdiff_t j = 0; j < i; j++) line[j] = k == l ? 0.0 : s->block[j * t->stride + i];
+        memcpy(line + i, s->block + i * t->stride + i, (size_t)(p - i) * sizeof(double));
+    }
 }
 
 /* The second derivative of a joint loss in the scores k and l, for each row. With r_k the
@@ -222,7 +237,7 @@ static void newton_hessian(const newton_t *t, const newton_state_t *s, double to
         place_block(t, s, 0, 0);
     } else {
         for (ptrdiff_t k = 0; k < t->n_scores; k++)
-            for (ptrdiff_t l = 0; l <= k; l++) {
+            for (ptrdiff_t l = k; l < t->n_scores; l++) {
                 joint_curvature(t, s, k, l, s->trial);
                 weighted_gram(t, s, s->trial);
                 place_block(t, s, k, l);
@@ -235,37 +250,46 @@ static void newton_hessian(const newton_t *t, const newton_state_t *s, double to
             const ptrdiff_t at = k * p + j;
             if (isinf(t->penalty[j])) {
                 for (ptrdiff_t i = 0; i < size; i++)
-                    s->hessian[at * size + i] = s->hessian[i * size + at] = 0.0;
-                s->hessian[at * size + at] = 1.0;
-            } else s->hessian[at * size + at] += t->penalty[j] + rounding;
+                    s->hessian[at * s->line + i] = s->hessian[i * s->line + at] = 0.0;
+                s->hessian[at * s->line + at] = 1.0;
+            } else s->hessian[at * s->line + at] += t->penalty[j] + rounding;
         }
         if (t->has_intercept && t->n_scores > 1)
-            for (ptrdiff_t l = 0; l <= k; l++)
-                s->hessian[(k * p + p - 1) * size + l * p + p - 1] += total;
+            for (ptrdiff_t l = k; l < t->n_scores; l++)
+                s->hessian[(k * p + p - 1) * s->line + l * p + p - 1] += total;
     }
 }
 
-/* Replaces the lower triangle of a matrix by its Cholesky factor; false if it is not definite. */
-static int newton_cholesky(ptrdiff_t size, double *a)
+/* Replaces the upper triangle of a matrix by its Cholesky factor U, A = U'U; false if it is not
+ * definite. Lines have whole vectors: elements below the diagonal may be overwritten. */
+static int newton_cholesky(ptrdiff_t size, ptrdiff_t length, double *a)
 {
-    for (ptrdiff_t i = 0; i < size; i++) {
-        double *line = a + i * size;
-        for (ptrdiff_t j = 0; j < i; j++)
-            line[j] = (line[j] - inner_product(j, line, a + j * size)) / a[j * size + j];
-        const double pivot = line[i] - inner_product(i, line, line);
-        if (!(pivot > 0.0)) return 0;
-        line[i] = sqrt(pivot);
+    for (ptrdiff_t k = 0; k < size; k++) {
+        double *line = a + k * length;
+        if (!(line[k] > 0.0)) return 0;
+        const double factor = 1.0 / sqrt(line[k]);
+        for (ptrdiff_t j = k; j < size; j++) line[j] *= factor;
+        for (ptrdiff_t i = k + 1; i < size; i++) {
+            double *other = a + i * length;
+            const vec here = splat(line[i]);
+            for (ptrdiff_t j = i - i % LANES; j < size; j += LANES)
+                store(other + j, load_f8(other + j) - here * load_f8(line + j));
+        }
     }
     return 1;
 }
 
-static void newton_solve(ptrdiff_t size, const double *factor, double *x)
+/* Solves U'U x = x in place. */
+static void newton_solve(ptrdiff_t size, ptrdiff_t length, const double *factor, double *x)
 {
-    for (ptrdiff_t i = 0; i < size; i++)
-        x[i] = (x[i] - inner_product(i, factor + i * size, x)) / factor[i * size + i];
+    for (ptrdiff_t i = 0; i < size; i++) {
+        const double *line = factor + i * length;
+        x[i] /= line[i];
+        for (ptrdiff_t j = i + 1; j < size; j++) x[j] -= x[i] * line[j];
+    }
     for (ptrdiff_t i = size - 1; i >= 0; i--) {
-        x[i] /= factor[i * size + i];
-        for (ptrdiff_t j = 0; j < i; j++) x[j] -= x[i] * factor[i * size + j];
+        const double *line = factor + i * length;
+        x[i] = (x[i] - inner_product(size - i - 1, line + i + 1, x + i + 1)) / line[i];
     }
 }
 
@@ -294,7 +318,7 @@ static double newton_decrement(const newton_t *t, const newton_state_t *s, doubl
         if (s->right[at] != 0.0) *bound += 0.5 * s->right[at] * s->right[at] / curvature;
     }
     memcpy(s->solution, s->right, (size_t)size * sizeof(double));
-    newton_solve(size, s->hessian, s->solution);
+    newton_solve(size, s->line, s->hessian, s->solution);
     return 0.5 * inner_product(size, s->right, s->solution);
 }
 
@@ -311,8 +335,8 @@ static double newton_direction(const newton_t *t, const newton_state_t *s, doubl
     }
     newton_hessian(t, s, total);
     for (ptrdiff_t k = 0; k < t->n_scores; k++)
-        s->intercepts[k] = s->hessian[(k * p + p - 1) * (size + 1)];
-    if (!newton_cholesky(size, s->hessian)) return -1.0;
+        s->intercepts[k] = s->hessian[(k * p + p - 1) * (s->line + 1)];
+    if (!newton_cholesky(size, s->line, s->hessian)) return -1.0;
     const double decrement = newton_decrement(t, s, bound);
     memset(s->step, 0, (size_t)(t->n_scores * t->stride) * sizeof(double));
     for (ptrdiff_t k = 0; k < t->n_scores; k++)
@@ -402,6 +426,29 @@ static void newton_move(const newton_t *t, const newton_state_t *s, double size)
     for (ptrdiff_t j = 0; j < t->n_scores * t->stride; j++) s->point[j] += size * s->step[j];
 }
 
+/* Starts at another point if its objective is less; `line` is that of the first start. */
+static void newton_other_start(const newton_t *t, const newton_state_t *s, line_t *line)
+{
+    const ptrdiff_t p = t->n_columns, all = t->n_scores * t->n_rows;
+    double value = 0.0;
+    for (ptrdiff_t k = 0; k < t->n_scores; k++) {
+        memcpy(s->step + k * t->stride, t->other + k * p, (size_t)p * sizeof(double));
+        for (ptrdiff_t j = 0; j < p; j++) {
+            const double w = t->other[k * p + j];
+            if (!isinf(t->penalty[j])) value += 0.5 * t->penalty[j] * w * w;
+        }
+    }
+    newton_scores(t, s->step, s->change);
+    memcpy(s->trial, s->change, (size_t)all * sizeof(double));
+    value += newton_losses(t, s, s->trial, s->trial_margins);
+    if (!(value < line->value)) return;
+    line->value = value;
+    memcpy(s->scores, s->change, (size_t)all * sizeof(double));
+    memcpy(s->slopes, s->trial, (size_t)all * sizeof(double));
+    memcpy(s->margins, s->trial_margins, (size_t)t->n_rows * sizeof(double));
+    memcpy(s->point, s->step, (size_t)(t->n_scores * t->stride) * sizeof(double));
+}
+
 void JOIN(newton, LEVEL)(newton_t *t)
 {
     const newton_state_t s = newton_state(t);
@@ -415,6 +462,7 @@ void JOIN(newton, LEVEL)(newton_t *t)
     line_t line = newton_line(t, &s); /* the direction is zero */
     evaluate_line(t, &s, 0.0, &line);
     newton_move(t, &s, 0.0);
+    if (t->other) newton_other_start(t, &s, &line);
     memset(s.width, 0, (size_t)t->n_rows * sizeof(double));
     t->status = NEWTON_MAX_ITER;
     int is_exact = !t->is_strict;

@@ -155,18 +155,25 @@ typedef struct {
     double least;           /* the value below which suboptimality is not relative to the value */
     ptrdiff_t max_iter;
     double *point;          /* in-out: (n_scores, n_columns), the coefficients */
+    const double *other;    /* another start, which is taken where its objective is less; or NULL */
     double *work;           /* scratch: newton_doubles() */
     double value, gap;      /* out: the objective, and the estimate of its relative suboptimality */
     ptrdiff_t n_iter;       /* out: steps, each with a Hessian and a pass for its direction */
     newton_status_t status; /* out */
 } newton_t;
 
+/* The length of a line of the Hessian of `size` coefficients: a multiple of every vector. */
+static inline ptrdiff_t newton_line_length(ptrdiff_t size)
+{
+    return (size + NEWTON_PADDING - 1) / NEWTON_PADDING * NEWTON_PADDING;
+}
+
 /* The doubles of scratch that a solve needs. */
 static inline ptrdiff_t newton_doubles(ptrdiff_t n_rows, ptrdiff_t n_columns, ptrdiff_t stride,
                                        ptrdiff_t n_scores)
 {
-    const ptrdiff_t size = n_scores * n_columns;
-    return (5 * n_scores + 6) * n_rows + (3 * n_scores + stride) * stride + (size + 2) * size
+    const ptrdiff_t size = n_scores * n_columns, line = newton_line_length(size);
+    return (5 * n_scores + 6) * n_rows + (3 * n_scores + stride) * stride + (line + 2) * size
            + 2 * n_scores;
 }
 

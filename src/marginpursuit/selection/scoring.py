@@ -206,7 +206,7 @@ def search_results(
         "threshold": thresholds,
     }
     for name in params[0]:
-        results[f"param_{name}"] = np.ma.array([candidate[name] for candidate in params])
+        results[f"param_{name}"] = np.ma.array(np.array([candidate[name] for candidate in params]))
     for fold, column in enumerate(scores.T):
         results[f"split{fold}_test_score"] = column
     # Candidates that were eliminated earlier rank behind all that were evaluated on more rows, or

@@ -3,14 +3,16 @@
 On few rows the time of a fit is that of the calls of the interpreter. The standardised rows are
 copied once, and the kernel `newton` takes a task from its start to its minimiser: gradient, Hessian
 of the rows with curvature, Cholesky factor and line search. Tasks are solved one after the other,
-in as many threads as there are. Those that differ in their penalty only, from a start of zero, form
-a chain: each starts at the minimiser of the next larger penalty.
+in as many threads as there are. Those that differ in their penalty only form a chain, from the
+largest penalty on: each starts at its own start or at the minimiser of the next larger penalty,
+whichever has the smaller objective. A search of 15,000 x 10 takes half of the iterations.
 
 A task that the kernel does not finish, because its Hessian is singular to working precision or the
 line search stalls far from the minimum, continues in the solver "gram".
 """
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, ClassVar
 
 import numpy as np
@@ -50,7 +52,7 @@ class NewtonTasks:
     code: NDArray[np.intp]  # the row of `codes`
     positive: NDArray[np.intp]
     fold: NDArray[np.intp]
-    follows: NDArray[np.intp]  # the task at whose minimiser a task starts, or -1
+    follows: NDArray[np.intp]  # the task whose minimiser is another start, or -1
     tol: FloatArray
     least: FloatArray  # the value below which suboptimality is not relative to the value
     codes: NDArray[np.intp]  # (n_codes, n_rows)
@@ -108,7 +110,9 @@ class NewtonSolver:
 
     def solve_folds(self, problem: Problem, tol: FloatArray) -> Solution:
         """Minimise the objective of every task; the Newton decrement decides."""
-        first, is_finished = _newton(problem, tol, certain=0.1, is_strict=False)
+        # The last step is taken: with one score per task the decrement before it may be `tol`.
+        certain = 1.0 if problem.tasks.columns_per_task == 1 else 0.1
+        first, is_finished = _newton(problem, tol, certain=certain, is_strict=False)
         unfinished = np.flatnonzero(~is_finished)
         if not len(unfinished):
             return first
@@ -181,15 +185,15 @@ def _newton(
 def _chains(problem: Problem) -> list[list[int]]:
     """Return the tasks that differ in their penalty only, from the largest penalty to the least.
 
-    Where the problem has a start, each task is by itself.
+    The chains of a fold are next to each other: its rows are copied once.
     """
     tasks = problem.tasks
-    if len(tasks) == 1 or problem.start[0].any():
-        return [[k] for k in range(len(tasks))]
+    if len(tasks) == 1:
+        return [[0]]
     chains: dict[Any, list[int]] = {}
     for k in np.argsort(-problem.alphas, kind="stable").tolist():
         chains.setdefault((tasks.losses[k], tasks.fold[k], tasks.positive[k]), []).append(k)
-    return list(chains.values())
+    return sorted(chains.values(), key=lambda chain: int(tasks.fold[chain[0]]))
 
 
 def _kernel_tasks(
@@ -233,14 +237,16 @@ def _run(
     """Run the kernel for all tasks, in threads where there is enough work; returns its results."""
     rows, threads, policy = problem.prepared.rows, problem.prepared.design.threads, problem.policy
     results, task_products = np.zeros((len(points), 4)), points.shape[1] ** 2 * len(rows)
-    n_chunks = -(-len(points) * task_products // policy.newton_call_products)
+    size = max(1, policy.newton_call_products // task_products)  # tasks of a call
+    n_chains, n_chunks = len(chains), 1
     if len(points) * task_products >= policy.min_newton_thread_products:
-        n_chunks = max(n_chunks, 4 * threads.n)
-    n_chunks = max(1, min(n_chunks, len(chains)))
-    chunks = [np.concatenate(chains[k::n_chunks]) for k in range(n_chunks)]
+        n_chunks = min(4 * threads.n, n_chains)
+    edges = [n_chains * k // n_chunks for k in range(n_chunks + 1)]
+    chunks = [np.concatenate(chains[a:b]) for a, b in pairwise(edges)]
 
     def run(chunk: NDArray[np.intp]) -> None:
-        _kernels.newton(rows, tasks, points, results, chunk)
+        for first in range(0, len(chunk), size):
+            _kernels.newton(rows, tasks, points, results, chunk[first : first + size])
 
     list(threads.map(run, chunks, dynamic=True))
     return results
