@@ -141,6 +141,59 @@ def test_most_loose_fits_meet_their_tolerance():
     assert np.max(excess) <= 1e-2
 
 
+def path_problem(n_classes, **options):
+    """Return tasks of three penalties on two folds that hold rows out, in a random order."""
+    X, codes = rows(120, 6, n_classes)
+    rng = np.random.default_rng(1)
+    weights = rng.random((2, 120)) * (rng.random((2, 120)) < 0.7)
+    weights /= weights.sum(axis=1, keepdims=True)
+    margin = MarginLoss(scale=0.5, overconfidence=0.0)
+    loss = margin if n_classes == 2 else JointLoss(margin)
+    problem = make("newton", X, codes, loss, weights=weights, **options)
+    order = rng.permutation(np.repeat(np.arange(2), 3))
+    alphas = np.empty(6)
+    alphas[order == 0], alphas[order == 1] = (rng.permutation([1e-1, 1e-3, 1e-5]) for _ in range(2))
+    zero = problem.prepared.zeros(6 * problem.tasks.columns_per_task)
+    return replace(problem, tasks=problem.tasks.take(order), alphas=alphas, start=zero)
+
+
+@pytest.mark.parametrize("options", [{}, {"n_threads": 2}, {"newton_call_products": 1}])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_paths_of_penalties_have_the_minima_of_single_tasks(n_classes, options):
+    policy = {"min_newton_thread_products": 0} | options
+    n_threads = policy.pop("n_threads", 1)
+    problem = path_problem(n_classes, n_threads=n_threads, policy=Policy(**policy))
+    found = NewtonSolver().solve_folds(problem, np.full(6, 1e-10))
+    alone = [
+        NewtonSolver().solve(
+            replace(
+                problem,
+                tasks=problem.tasks.take(np.array([k])),
+                alphas=problem.alphas[[k]],
+                start=problem.prepared.zeros(problem.tasks.columns_per_task),
+            )
+        )
+        for k in range(6)
+    ]
+    assert_allclose(found.value, [own.value[0] for own in alone], rtol=1e-9)
+    coef = np.hstack([own.linear[0] for own in alone])
+    assert_allclose(found.linear[0], coef, atol=1e-3 * abs(coef).max())
+
+
+def test_a_path_of_penalties_takes_fewer_iterations():
+    problem, tol = path_problem(2), np.full(6, 1e-3)
+    tasks = _kernel_tasks(problem, tol, 1.0, False)
+    ordered, order = tasks.along_paths(problem.alphas)
+    assert_array_equal(ordered.before, [-1, 0, 1, -1, 3, 4])
+    assert_array_equal(problem.alphas[order], [1e-1, 1e-3, 1e-5] * 2)
+    counts = []
+    for own in (tasks, ordered):
+        points, results = problem.join(*problem.start), np.zeros((6, 4))
+        _kernels.newton(problem.prepared.rows, own, points, results, 0, 6)
+        counts.append(results[:, 2].sum())
+    assert counts[1] < counts[0]
+
+
 def test_threads_and_simd_levels_do_not_change_a_fit():
     X, codes = rows(300, 40)
     weights = np.random.default_rng(0).random((8, 300))
@@ -217,6 +270,7 @@ def test_each_iteration_is_reported_and_max_iter_stops_it():
         ({"losses": np.full((1, 4), 99.0)}, "99"),
         ({"n_columns": 99}, "at least one row, one column"),
         ({"n_scores": 3}, "a row of points must have length 12"),
+        ({"before": np.zeros(1, dtype=np.intp)}, "task 0 cannot start at the result of task 0"),
     ],
 )
 def test_the_kernel_checks_what_it_reads(change, message):
