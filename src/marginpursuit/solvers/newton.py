@@ -110,9 +110,7 @@ class NewtonSolver:
 
     def solve_folds(self, problem: Problem, tol: FloatArray) -> Solution:
         """Minimise the objective of every task; the Newton decrement decides."""
-        # The last step is taken: with one score per task the decrement before it may be `tol`.
-        certain = 1.0 if problem.tasks.columns_per_task == 1 else 0.1
-        first, is_finished = _newton(problem, tol, certain=certain, is_strict=False)
+        first, is_finished = _newton(problem, tol, certain=0.1, is_strict=False)
         unfinished = np.flatnonzero(~is_finished)
         if not len(unfinished):
             return first
