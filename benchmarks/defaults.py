@@ -2,7 +2,8 @@
 
 `MarginPursuitClassifier()` reads the columns as they are. `LogisticRegression()` reads standardised
 columns, except sparse ones. The seeds of the splits, 0 to 4 by default, are none of those by which
-the defaults were chosen (100 to 102).
+the defaults were chosen (100 to 102). Sets of fewer than 1,000 rows have eight times as many
+splits: three of the 54 test rows of wine change the ratio of the log-losses from 0.9 to 1.2.
 
 Measures of each split are appended to a file as they come; a run that finds them there does not
 repeat them, so that the cases can be measured in pieces.
@@ -134,12 +135,15 @@ def run(
             rows.append((name, "missing"))
             continue
         (X, y), seen = data, 0
+        own_seeds = seeds
+        if len(y) < 1000:
+            own_seeds = [seed + 10 * k for k in range(8) for seed in seeds]
         for size in sizes:
             if seen == int(0.7 * len(y)):  # fewer rows than asked for
                 continue
             cases = [
                 store.get((name, size, seed), lambda k=size, s=seed: compare(X, y, k, s))  # noqa: B023
-                for seed in seeds
+                for seed in own_seeds
             ]
             if None in cases:
                 rows.append((name, "all" if size is None else size, "not measured"))
@@ -148,26 +152,26 @@ def run(
             pairs = [(Result(**case["ours"]), Result(**case["peer"])) for case in cases]
             ours, peer = zip(*pairs, strict=True)
             difference = np.array([a.error - b.error for a, b in pairs])
-            error = difference.std(ddof=1) / np.sqrt(len(seeds)) if len(seeds) > 1 else np.nan
+            error = difference.std(ddof=1) / np.sqrt(len(pairs)) if len(pairs) > 1 else np.nan
             ratio = _mean(ours, "log_loss") / _mean(peer, "log_loss")
             calibration = _mean(ours, "calibration"), _mean(peer, "calibration")
             seconds = np.median([a.seconds / b.seconds for a, b in pairs])
             summary.append((name, seen, difference.mean(), error, ratio, calibration, seconds))
             rows.append(
                 (
-                    *(name, seen, X.shape[1]),
+                    *(name, seen, X.shape[1], len(pairs)),
                     *(f"{_mean(ours, 'error'):.2f}", f"{_mean(peer, 'error'):.2f}"),
                     *(f"{difference.mean():+.2f} ± {error:.2f}", f"{ratio:.3f}"),
                     *(f"{calibration[0]:.4f}", f"{calibration[1]:.4f}", f"{seconds:.2f}"),
                 )
             )
-    header = ("data", "rows", "columns", "ours, %", "LogisticRegression, %", "difference")
+    header = ("data", "rows", "columns", "splits", "ours, %", "LogisticRegression, %", "difference")
     yield table(
         "Default parameters against LogisticRegression()",
         (*header, "log-loss ratio", "our calibration error", "its calibration error", "time ratio"),
         rows,
-        f"Means over seeds {seeds}, ± standard error; ratios are ours over its own; times are "
-        "processor times.",
+        f"Means over seeds {seeds}, on small sets also these plus 10 to 70, ± standard error; ratios "
+        "are ours over its own; times are processor times.",
     )
     if summary:
         yield table("Targets", ("target", "found", "met"), list(_targets(summary)))
