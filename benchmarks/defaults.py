@@ -170,8 +170,8 @@ def run(
         "Default parameters against LogisticRegression()",
         (*header, "log-loss ratio", "our calibration error", "its calibration error", "time ratio"),
         rows,
-        f"Means over seeds {seeds}, on small sets also these plus 10 to 70, ± standard error; ratios "
-        "are ours over its own; times are processor times.",
+        f"Means over seeds {seeds}, on small sets also these plus 10 to 70; ± standard error. "
+        "Ratios are ours over its own, times are processor times.",
     )
     if summary:
         yield table("Targets", ("target", "found", "met"), list(_targets(summary)))
