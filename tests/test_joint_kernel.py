@@ -85,3 +85,70 @@ def test_arguments_are_checked(change, error):
     arguments = dict(zip(names, case(100), strict=True)) | change
     with pytest.raises(error):
         call(**arguments)
+
+
+class TestTiles:
+    """Sweeps of rows in float32, with the classes of a joint loss."""
+
+    def arguments(self, n, d, n_classes):
+        rng = np.random.default_rng(n + d)
+        rows = np.zeros((n, -(-d // 16) * 16), dtype=np.float32)
+        rows[:, :d] = rng.normal(size=(n, d))
+        coef = np.zeros((-(-n_classes // 4) * 4, rows.shape[1]), dtype=np.float32)
+        coef[:n_classes, :d] = rng.normal(size=(n_classes, d)) / np.sqrt(d)
+        return {
+            "rows": rows,
+            "parameters": np.array([MarginLoss(1.0, 0.8, 0.0).kernel_parameters], float),
+            "temperature": 0.3,
+            "codes": rng.integers(0, n_classes, n).astype(np.intp),
+            "weights": rng.random(n) * (rng.random(n) > 0.2) / n,
+            "coef": coef,
+            "intercept": 0.1 * rng.normal(size=n_classes),
+            "gradient": rng.normal(size=(n_classes, rows.shape[1])),
+            "slope": rng.normal(size=n_classes),
+        }
+
+    @pytest.mark.parametrize("level", _compiled.LEVELS)
+    @pytest.mark.parametrize(("n", "d"), [(1, 1), (67, 54), (300, 129)])
+    @pytest.mark.parametrize("n_classes", [2, 5, 48])
+    def test_a_sweep_is_that_of_the_loss(self, level, n_classes, n, d):
+        given = self.arguments(n, d, n_classes)
+        seen = {name: np.copy(x) for name, x in given.items()} | {"temperature": 0.3}
+        first, last = n // 5, n - n // 7
+        value = _compiled.sweep_joint_tiles(first=first, last=last, **seen, level=level)
+        span, joint = slice(first, last), JointLoss(MarginLoss(1.0, 0.8, 0.0), 0.3)
+        rows = given["rows"][span].astype(np.float64)
+        scores = rows @ given["coef"][:n_classes].T + given["intercept"]
+        values, slopes = joint.value_and_gradient(
+            scores, given["codes"][span], given["weights"][span]
+        )
+        assert_allclose(value, values.sum(), rtol=1e-6)
+        assert_allclose(seen["slope"], given["slope"] + slopes.sum(axis=0), atol=1e-6)
+        assert_allclose(seen["gradient"], given["gradient"] + slopes.T @ rows, rtol=0, atol=1e-6)
+
+    @pytest.mark.parametrize(
+        ("name", "wrong", "error"),
+        [
+            ("rows", np.ones((10, 17), np.float32), ValueError),
+            ("parameters", np.ones((1, 3)), ValueError),
+            ("temperature", 0.0, ValueError),
+            ("codes", np.full(10, 7), IndexError),
+            ("codes", np.full(10, -1), IndexError),
+            ("codes", np.zeros(9, int), ValueError),
+            ("weights", np.ones(9), ValueError),
+            ("coef", np.ones((7, 16), np.float32), ValueError),
+            ("coef", np.ones((8, 32), np.float32), ValueError),
+            ("gradient", np.ones((8, 16)), ValueError),
+            ("gradient", np.ones((7, 9)), ValueError),
+            ("slope", np.zeros(6), ValueError),
+        ],
+    )
+    def test_nothing_is_read_outside(self, name, wrong, error):
+        given = self.arguments(10, 9, 7)
+        with pytest.raises(error):
+            _compiled.sweep_joint_tiles(first=0, last=10, **given | {name: wrong})
+        for first, last in ((-1, 5), (0, 11), (6, 5)):
+            with pytest.raises(IndexError):
+                _compiled.sweep_joint_tiles(first=first, last=last, **given)
+        with pytest.raises(ValueError, match="at most 48 classes; got 49"):
+            _compiled.sweep_joint_tiles(first=0, last=10, **self.arguments(10, 9, 49))

@@ -1,5 +1,6 @@
 """Joint tasks in every layout: sweeps, solvers, folds and threads, against direct objectives."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -15,7 +16,7 @@ from marginpursuit.blocks import Blocks
 from marginpursuit.design import Standardisation, design_for
 from marginpursuit.losses import RHOS, JointLoss, MarginLoss
 from marginpursuit.solvers import SOLVERS, Problem, Request, plan
-from marginpursuit.tasks import JointTasks, Labels
+from marginpursuit.tasks import JointTasks, Labels, RowRanges
 
 N_CLASSES = 4
 
@@ -183,6 +184,29 @@ def test_a_sweep_without_compiled_kernels_is_the_same(monkeypatch):
         problem.value_and_gradient(point, np.zeros(1, dtype=int)), compiled, strict=True
     ):
         assert_allclose(found, expected, rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("n_classes", [3, 60])
+def test_a_float32_copy_is_swept_to_the_digits_of_float32(n_classes):
+    """Two folds, with ranges of rows that only one of them uses."""
+    rng = np.random.default_rng(5)
+    rows, codes = rng.normal(2.0, 3.0, size=(900, 7)), rng.integers(0, n_classes, 900)
+    weights = rng.random((2, 900)) / 900
+    weights[0, ::3], weights[1, 1::3] = 0.0, 0.0
+    loss, fold = JointLoss(MarginLoss(1.0, 0.8, 0.0), 0.3), np.arange(2)
+    tasks = JointTasks(codes, weights, 0 * fold, fold, (loss, loss), n_classes=n_classes)
+    design, identity = design_for(rows), Standardisation.identity(7)
+    z = design.standardisation(weights[0], centred=True)
+    order, ranges = RowRanges.of(weights, min_mean_rows=10)
+    copy = design.float32_copy(order, z)
+    moved = np.ascontiguousarray(weights[:, order])
+    cut = replace(tasks, codes=codes[order], weights=moved, ranges=ranges)
+    coef, intercept = rng.normal(size=(7, 2 * n_classes)), rng.normal(size=2 * n_classes)
+    ours, expected = (
+        d.sweep(coef, intercept, t, s) for d, t, s in ((copy, cut, identity), (design, tasks, z))
+    )
+    for name in ("value", "gradient", "slope"):
+        assert_allclose(getattr(ours, name), getattr(expected, name), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("layout", ["dense", "CSR", "blocks"])

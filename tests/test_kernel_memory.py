@@ -107,6 +107,13 @@ def coordinate_sweep(function, a, *arguments):
     )  # fmt: skip
 
 
+def sweep_joint_tiles(a):
+    compiled.sweep_joint_tiles(
+        a.small, 0, N, a.losses[:1], 1.0, a.codes, a.weight, np.zeros((4, D), np.float32),
+        a.zeros[:4], np.zeros((4, D)), np.zeros(4),
+    )  # fmt: skip
+
+
 CALLS = {
     "rows": lambda a: compiled.rows(a.X),
     "dense dual_pass": dense_dual_pass,
@@ -140,6 +147,7 @@ CALLS = {
     "sweep_tasks": sweep_tasks,
     "dual_pass": dual_pass,
     "sweep_tiles": sweep_tiles,
+    "sweep_joint_tiles": sweep_joint_tiles,
     "newton": lambda a: compiled.newton(
         a.X, newton_tasks(a), np.zeros((1, D)), np.zeros((1, 4)), a.task[:1]
     ),

@@ -416,8 +416,8 @@ static void check_tiles(int level, ptrdiff_t n, ptrdiff_t d, ptrdiff_t n_tasks)
     ptrdiff_t *part = take((size_t)n_tasks * sizeof *part);
     loss_t *loss = take((size_t)n_tasks * sizeof *loss);
     double *intercept = doubles(n_tasks), *value = doubles(n_tasks), *slope = doubles(n_tasks);
-    tiles_t s = {n, n_tasks, p.codes, p.weight, coef, positive, part, loss, intercept, value, slope,
-                 doubles(n_tasks * d), d};
+    tiles_t s = {n, n_tasks, p.codes, p.weight, coef, positive, part, loss, NULL, intercept, value,
+                 slope, doubles(n_tasks * d), d};
     if (p.kernels->tiles) {
         for (ptrdiff_t t = 0; t < n_tasks; t++) {
             positive[t] = 1, loss[t] = loss_of_kind(CATONI);
@@ -442,13 +442,34 @@ static void check_tiles(int level, ptrdiff_t n, ptrdiff_t d, ptrdiff_t n_tasks)
     release(&p);
 }
 
+/* Tiles of float32 rows with a joint loss: the derivatives of a row sum to zero over the classes. */
+static void check_joint_tiles(int level, ptrdiff_t n, ptrdiff_t d, ptrdiff_t n_classes)
+{
+    problem_t p = problem_of(level, ROWS, F4, n, d);
+    const ptrdiff_t padded = (n_classes + TASK_GROUP - 1) / TASK_GROUP * TASK_GROUP;
+    float *coef = take((size_t)(padded * d) * sizeof *coef);
+    double *intercept = doubles(n_classes), *slope = doubles(n_classes), value = 0.0, sum = 0.0;
+    const joint_t joint = {loss_of_kind(CATONI), 0.5, n_classes, p.codes, p.weight, intercept, NULL,
+                           TILE_ROWS};
+    tiles_t s = {.n_rows = n, .n_tasks = n_classes, .coef = coef, .joint = &joint, .value = &value,
+                 .slope = slope, .gradient = doubles(n_classes * d), .stride = d};
+    if (p.kernels->tiles) {
+        for (ptrdiff_t i = 0; i < n; i++) p.codes[i] = i % n_classes;
+        p.kernels->tiles(p.m.data, 0, n, d, &s);
+        for (ptrdiff_t k = 0; k < n_classes; k++) sum += slope[k];
+        expect_of(&p, value > 0.0 && fabs(sum) <= 1e-9 * (double)n, "tiles of a joint loss");
+    }
+    free(coef), free(intercept), free(slope), free(s.gradient);
+    release(&p);
+}
+
 /* The joint loss of two classes is the loss of the difference of their scores. */
 static void check_joint(int level, loss_kind_t kind, ptrdiff_t n)
 {
     problem_t p = problem_of(level, ROWS, F8, n, 4);
     double *scores = doubles(2 * n), *margins = doubles(n), *intercept = doubles(2);
     double *slope = doubles(2), value = 0.0, truth = 0.0, influence;
-    joint_t joint = {loss_of_kind(kind), 0.5, 2, p.codes, p.weight, intercept, margins};
+    joint_t joint = {loss_of_kind(kind), 0.5, 2, p.codes, p.weight, intercept, margins, n};
     for (ptrdiff_t i = 0; i < n; i++) {
         p.codes[i] = i % 2;
         scores[i] = uniform() * 4.0, scores[n + i] = uniform() * 4.0;
@@ -513,6 +534,7 @@ static void check_level(int level)
         check_newton(&p, 3, PSEUDO_HUBER);
         release(&p);
         check_tiles(level, 60 + k * 9, PADDING * (k + 1), 1 + 11 * k);
+        check_joint_tiles(level, 60 + k * 9, PADDING * (k + 1), 2 + 11 * k);
         for (int kind = 0; kind < N_LOSS_KINDS; kind++) {
             check_joint(level, kind, 1 + 40 * k);
             check_joint_classes(level, kind, 1 + 40 * k);

@@ -48,6 +48,7 @@ csr_gram = _fastest.csr_gram
 #: Sweeps of float32 rows for several tasks; the largest number of tasks, 0 for NumPy, which uses
 #: matrix products instead; and the multiples to which columns and tasks are padded.
 sweep_tiles: Any = None if _compiled is None else _compiled.sweep_tiles
+sweep_joint_tiles: Any = None if _compiled is None else _compiled.sweep_joint_tiles
 TILE_TASKS: int = 0 if _compiled is None else _compiled.TILE_TASKS
 TILE_PADDING: int = 1 if _compiled is None else _compiled.TILE_PADDING
 TILE_GROUP: int = 1 if _compiled is None else _compiled.TILE_GROUP
@@ -68,6 +69,7 @@ __all__ = [
     "link_slopes",
     "newton",
     "rows",
+    "sweep_joint_tiles",
     "sweep_tiles",
     "task_losses",
 ]

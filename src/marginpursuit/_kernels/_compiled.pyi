@@ -74,6 +74,20 @@ def sweep_tiles(
     slope: NDArray[np.float64],
     level: str = ...,
 ) -> None: ...
+def sweep_joint_tiles(
+    rows: NDArray[np.float32],
+    first: int,
+    last: int,
+    parameters: NDArray[np.float64],
+    temperature: float,
+    codes: NDArray[np.intp],
+    weights: NDArray[np.float64],
+    coef: NDArray[np.float32],
+    intercept: NDArray[np.float64],
+    gradient: NDArray[np.float64],
+    slope: NDArray[np.float64],
+    level: str = ...,
+) -> float: ...
 
 class _Rows:
     n_rows: int

@@ -68,24 +68,6 @@ cdef extern from "sweep.h" nogil:
         double *factors
         double *lag
     enum:
-        PADDING
-        TASK_GROUP
-        MOST_TASKS
-    ctypedef struct tiles_t:
-        Py_ssize_t n_rows
-        Py_ssize_t n_tasks
-        const Py_ssize_t *codes
-        const double *weight
-        const float *coef
-        const Py_ssize_t *positive
-        const Py_ssize_t *part
-        const loss_t *loss
-        const double *intercept
-        double *value
-        double *slope
-        double *gradient
-        Py_ssize_t stride
-    enum:
         TASK_LANES
     ctypedef struct task_sweep_t:
         const Py_ssize_t *codes
@@ -126,6 +108,27 @@ cdef extern from "sweep.h" nogil:
         const double *weight
         const double *intercept
         double *margins
+        Py_ssize_t stride
+    enum:
+        PADDING
+        TASK_GROUP
+        MOST_TASKS
+        TILE_ROWS
+    ctypedef struct tiles_t:
+        Py_ssize_t n_rows
+        Py_ssize_t n_tasks
+        const Py_ssize_t *codes
+        const double *weight
+        const float *coef
+        const Py_ssize_t *positive
+        const Py_ssize_t *part
+        const loss_t *loss
+        const joint_t *joint
+        const double *intercept
+        double *value
+        double *slope
+        double *gradient
+        Py_ssize_t stride
     enum:
         NEWTON_PADDING
     ctypedef struct newton_t:
@@ -574,26 +577,35 @@ def joint_losses(
     cdef const double[:, ::1] row = parameters
     cdef double value = 0.0
     cdef joint_t joint
-    check_losses(row, 1)
     check_length("intercept", intercept.shape[0], n_classes)
     check_length("slope", slope.shape[0], n_classes)
-    check_length("weights", weights.shape[0], codes.shape[0])
-    if n_classes < 2 or not temperature > 0:
-        raise ValueError("a joint loss needs two classes and a positive temperature")
-    if not 0 <= first <= first + n <= codes.shape[0]:
-        raise IndexError(f"rows [{first}, {first + n}) are not within {codes.shape[0]} rows")
-    for i in range(first, first + n):
-        if not 0 <= codes[i] < n_classes:
-            raise IndexError(f"class {codes[i]} is not within {n_classes} classes")
+    check_joint(row, temperature, n_classes, codes, weights, first, first + n)
     if n == 0:
         return value
     read_loss(row, 0, &joint.loss)
     joint.temperature, joint.n_classes = temperature, n_classes
     joint.codes, joint.weight, joint.intercept = &codes[first], &weights[first], &intercept[0]
-    joint.margins = NULL
+    joint.margins, joint.stride = NULL, n
     with nogil:
         kernels.joint_losses(&joint, n, &scores[0, 0], &value, &slope[0])
     return value
+
+
+cdef int check_joint(
+    const double[:, ::1] parameters, double temperature, Py_ssize_t n_classes,
+    const Py_ssize_t[::1] codes, const double[::1] weights, Py_ssize_t first, Py_ssize_t last,
+) except -1:
+    """Check the joint loss of rows [first, last)."""
+    check_losses(parameters, 1)
+    check_length("weights", weights.shape[0], codes.shape[0])
+    if n_classes < 2 or not temperature > 0:
+        raise ValueError("a joint loss needs two classes and a positive temperature")
+    if not 0 <= first <= last <= codes.shape[0]:
+        raise IndexError(f"rows [{first}, {last}) are not within {codes.shape[0]} rows")
+    for i in range(first, last):
+        if not 0 <= codes[i] < n_classes:
+            raise IndexError(f"class {codes[i]} is not within {n_classes} classes")
+    return 0
 
 
 #: The multiple to which `newton` expects the columns of its rows to be padded with zeros.
@@ -766,9 +778,51 @@ def sweep_tiles(
     s.n_rows, s.n_tasks, s.codes, s.weight = rows.shape[0], n_tasks, &codes[0], &weights[0, 0]
     s.coef, s.positive, s.part, s.loss = &coef[0, 0], &positive[0], &part[0], loss
     s.intercept, s.value, s.slope = &intercept[0], &value[0], &slope[0]
+    s.gradient, s.stride, s.joint = &gradient[0, 0], gradient.shape[1], NULL
+    with nogil:
+        kernels.tiles(&rows[0, 0], first, last, rows.shape[1], &s)
+
+
+def sweep_joint_tiles(
+    const float[:, ::1] rows not None, Py_ssize_t first, Py_ssize_t last, parameters,
+    double temperature, const Py_ssize_t[::1] codes not None, const double[::1] weights not None,
+    const float[:, ::1] coef not None, const double[::1] intercept not None,
+    double[:, ::1] gradient not None, double[::1] slope not None, str level=BEST,
+):
+    """Sweep rows [first, last) for a joint loss of all classes, with products in float32.
+
+    Rows, coefficients and gradients are padded as those of `sweep_tiles`, with a row of the
+    coefficients for each class. `parameters` are the kernel parameters of the margin loss. Returns
+    the weighted sum of the losses.
+    """
+    cdef const double[:, ::1] row = parameters
+    cdef Py_ssize_t n_classes = intercept.shape[0]
+    cdef const kernels_t *kernels = kernels_at(level_of(level))
+    cdef double value = 0.0
+    cdef joint_t joint
+    cdef tiles_t s
+    check_length("slope", slope.shape[0], n_classes)
+    check_length("gradient", gradient.shape[0], n_classes)
+    check_length("codes", codes.shape[0], rows.shape[0])
+    check_length("coef", coef.shape[0], (n_classes + TASK_GROUP - 1) // TASK_GROUP * TASK_GROUP)
+    check_length("a row of coef", coef.shape[1], rows.shape[1])
+    check_length("a row of gradient", gradient.shape[1], rows.shape[1])
+    check_length("a row", rows.shape[1], (rows.shape[1] + PADDING - 1) // PADDING * PADDING)
+    if n_classes > TILE_TASKS:
+        raise ValueError(f"there must be at most {TILE_TASKS} classes; got {n_classes}")
+    check_joint(row, temperature, n_classes, codes, weights, first, last)
+    if first == last or rows.shape[1] == 0:
+        return value
+    read_loss(row, 0, &joint.loss)
+    joint.temperature, joint.n_classes = temperature, n_classes
+    joint.codes, joint.weight, joint.intercept = &codes[0], &weights[0], &intercept[0]
+    joint.margins, joint.stride = NULL, TILE_ROWS
+    s.n_rows, s.n_tasks, s.joint, s.coef = rows.shape[0], n_classes, &joint, &coef[0, 0]
+    s.value, s.slope = &value, &slope[0]
     s.gradient, s.stride = &gradient[0, 0], gradient.shape[1]
     with nogil:
         kernels.tiles(&rows[0, 0], first, last, rows.shape[1], &s)
+    return value
 
 
 def lbfgs_loop(

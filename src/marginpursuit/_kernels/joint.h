@@ -64,6 +64,7 @@ static void joint_losses(const joint_t *joint, ptrdiff_t n, double *scores, doub
     for (int i = 0; i < JOINT_ROWS; i++) sign[i] = 1.0;
     sweep_t s = {.sign = sign, .loss = joint->loss};
     loss_state_t state = start_loss(&s);
+    const ptrdiff_t stride = joint->stride;
     for (ptrdiff_t first = 0; first < n; first += JOINT_ROWS) {
         const ptrdiff_t here = n - first < JOINT_ROWS ? n - first : JOINT_ROWS;
         const ptrdiff_t *codes = joint->codes + first;
@@ -73,9 +74,9 @@ static void joint_losses(const joint_t *joint, ptrdiff_t n, double *scores, doub
             top[i] = i < here ? -INFINITY : 0.0;
         }
         for (ptrdiff_t k = 0; k < joint->n_classes; k++)
-            begin_class(k, joint->intercept[k], codes, here, scores + k * n + first, own, top);
+            begin_class(k, joint->intercept[k], codes, here, scores + k * stride + first, own, top);
         for (ptrdiff_t k = 0; k < joint->n_classes; k++) {
-            double *f = scores + k * n + first;
+            double *f = scores + k * stride + first;
             if (here == JOINT_ROWS) raise_class(1.0 / joint->temperature, top, f, total);
             else {
                 pad_class(f, here, padded);
@@ -90,7 +91,7 @@ static void joint_losses(const joint_t *joint, ptrdiff_t n, double *scores, doub
         apply_loss(&state, &s, 0, here, margin); /* now the derivatives in the margins */
         for (ptrdiff_t i = 0; i < here; i++) factor[i] = -margin[i] / total[i];
         for (ptrdiff_t k = 0; k < joint->n_classes; k++) {
-            double *f = scores + k * n + first;
+            double *f = scores + k * stride + first;
             if (here == JOINT_ROWS) slope[k] += scale_class(factor, f);
             else {
                 pad_class(f, here, padded);
@@ -99,7 +100,7 @@ static void joint_losses(const joint_t *joint, ptrdiff_t n, double *scores, doub
             }
         }
         for (ptrdiff_t i = 0; i < here; i++) {
-            scores[codes[i] * n + first + i] = margin[i];
+            scores[codes[i] * stride + first + i] = margin[i];
             slope[codes[i]] += margin[i];
         }
     }

@@ -123,7 +123,7 @@ static double newton_losses(const newton_t *t, const newton_state_t *s, double *
 {
     if (t->n_scores == 1) return margin_losses(t, s, scores);
     const joint_t joint = {t->loss, t->temperature, t->n_scores, t->codes, t->weight, s->zeros,
-                           margins};
+                           margins, t->n_rows};
     double value = 0.0;
     joint_losses(&joint, t->n_rows, scores, &value, s->right); /* the sums of slopes are not used */
     return value;

@@ -86,25 +86,6 @@ static inline int is_positive(ptrdiff_t code, ptrdiff_t positive)
     return positive >= 0 ? code == positive : (int)((code >> ~positive) & 1);
 }
 
-/* Several tasks that share a sweep of dense rows in float32, and its results. */
-enum { PADDING = 16, TASK_GROUP = 4, MOST_TASKS = 48 };
-
-typedef struct {
-    ptrdiff_t n_rows;          /* of the data */
-    ptrdiff_t n_tasks;         /* at most MOST_TASKS */
-    const ptrdiff_t *codes;    /* the class or labels of each row */
-    const double *weight;      /* sample weights, n_rows for each part */
-    const float *coef;         /* a row for each task, as long as a row of the data */
-    const ptrdiff_t *positive; /* here and below one entry per task; see is_positive */
-    const ptrdiff_t *part;
-    const loss_t *loss;
-    const double *intercept;
-    double *value;             /* in-out, as those of sweep_t */
-    double *slope;
-    double *gradient;          /* in-out: a row for each task, `stride` apart */
-    ptrdiff_t stride;
-} tiles_t;
-
 /* The tasks of one pass over CSR rows, one in each lane: their coefficients and their gradients of a
  * column are two adjacent cache lines. All tasks of a pass have losses of one kind. */
 enum { TASK_LANES = 8 };
@@ -130,7 +111,28 @@ typedef struct {
     const double *weight;    /* sample weights, one per row */
     const double *intercept; /* one per class */
     double *margins;         /* out: the joint margin of each row; may be NULL */
+    ptrdiff_t stride;        /* from the scores of a class to those of the next */
 } joint_t;
+
+/* Several tasks that share a sweep of dense rows in float32, and its results. */
+enum { PADDING = 16, TASK_GROUP = 4, MOST_TASKS = 48, TILE_ROWS = 64 /* of a tile */ };
+
+typedef struct {
+    ptrdiff_t n_rows;          /* of the data */
+    ptrdiff_t n_tasks;         /* at most MOST_TASKS */
+    const ptrdiff_t *codes;    /* the class or labels of each row */
+    const double *weight;      /* sample weights, n_rows for each part */
+    const float *coef;         /* a row for each task, as long as a row of the data */
+    const ptrdiff_t *positive; /* here and below one entry per task; see is_positive */
+    const ptrdiff_t *part;
+    const loss_t *loss;
+    const joint_t *joint;      /* the joint loss of all tasks, its classes, or NULL */
+    const double *intercept;
+    double *value;             /* in-out, as those of sweep_t; one number for a joint loss */
+    double *slope;
+    double *gradient;          /* in-out: a row for each task, `stride` apart */
+    ptrdiff_t stride;
+} tiles_t;
 
 /* Newton's method for one task on dense rows; see newton.c. */
 enum { NEWTON_PADDING = 16 };
@@ -239,8 +241,7 @@ typedef struct {
     void (*descend)(layout_t, int type, const matrix_t *, descent_t *);
     /* Rows of d floats each, d a multiple of PADDING; NULL where the compiler has no vectors. */
     void (*tiles)(const float *, ptrdiff_t first, ptrdiff_t last, ptrdiff_t d, tiles_t *);
-    /* Turns the scores of n rows, less the intercepts, into derivatives of a joint loss; they are
-     * (n_classes, n). Sums are added to the value and, for each class, to the slope. */
+    /* Turns the scores of n rows, less the intercepts, into derivatives of a joint loss. Sums are added to the value and, for each class, to the slope. */
     void (*joint_losses)(const joint_t *, ptrdiff_t n, double *scores, double *value, double *slope);
     /* Minimises the objective of a task; see newton.c. */
     void (*newton)(newton_t *);

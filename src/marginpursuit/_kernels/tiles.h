@@ -1,4 +1,4 @@
-/* A sweep of dense float32 rows for several tasks at once, in reduced precision.
+/* A sweep of dense float32 rows for several tasks, or classes, at once, in reduced precision.
  *
  * The matrix products of a BLAS first pack the rows, which takes as long as the products themselves
  * if there are few tasks. Here a tile of rows stays in cache for the scores of all tasks, their
@@ -10,7 +10,6 @@
  */
 enum {
     WIDTH = 2 * LANES, /* floats in a vector */
-    TILE_ROWS = 64,
     ROW_GROUP = 4,                            /* rows whose dot products are made together */
     TASKS_HELD = LANES >= 8 ? TASK_GROUP : 2, /* tasks whose sums the registers hold */
 };
@@ -93,6 +92,24 @@ ALWAYS_INLINE void strip_adjoint(const int vectors, const float *x, ptrdiff_t n,
     }
 }
 
+/* Turns the scores of rows [first, first + n) into derivatives of the losses of all tasks, or of a
+ * joint loss; adds to values and slopes. */
+static void tile_losses(const tiles_t *s, ptrdiff_t first, ptrdiff_t n, double (*scores)[TILE_ROWS])
+{
+    if (s->joint) {
+        joint_t joint = *s->joint;
+        joint.codes += first;
+        joint.weight += first;
+        joint_losses(&joint, n, scores[0], s->value, s->slope);
+        return;
+    }
+    for (ptrdiff_t t = 0; t < s->n_tasks; t++) {
+        const double *weight = s->weight + s->part[t] * s->n_rows + first;
+        task_losses(s->loss + t, s->codes + first, s->positive[t], weight, s->intercept[t], n,
+                    scores[t], s->value + t, s->slope + t);
+    }
+}
+
 static void tiles(const float *x, ptrdiff_t first, ptrdiff_t last, ptrdiff_t d, tiles_t *s)
 {
     ALIGNED double scores[MOST_TASKS][TILE_ROWS];
@@ -103,12 +120,9 @@ static void tiles(const float *x, ptrdiff_t first, ptrdiff_t last, ptrdiff_t d, 
         const float *rows = x + i * d;
         ptrdiff_t j = 0;
         tile_scores(rows, n, d, s->coef, padded, scores);
-        for (ptrdiff_t t = 0; t < s->n_tasks; t++) {
-            const double *weight = s->weight + s->part[t] * s->n_rows + i;
-            task_losses(s->loss + t, s->codes + i, s->positive[t], weight, s->intercept[t], n,
-                        scores[t], s->value + t, s->slope + t);
+        tile_losses(s, i, n, scores);
+        for (ptrdiff_t t = 0; t < s->n_tasks; t++)
             for (ptrdiff_t k = 0; k < n; k++) factors[t][k] = (float)scores[t][k];
-        }
         for (; j + 4 * WIDTH <= d; j += 4 * WIDTH)
             strip_adjoint(4, rows + j, n, d, factors, s->n_tasks, s->gradient + j, s->stride);
         for (; j < d; j += WIDTH)

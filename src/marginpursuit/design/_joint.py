@@ -19,6 +19,9 @@ def sweep_joint(rows: MatrixDesign, coef: FloatArray, intercept: FloatArray, tas
     n_scores, n_columns, n_classes = len(intercept), rows.n_columns, tasks.n_classes
     coef_rows = np.ascontiguousarray(coef.T, dtype=rows.product_type)
 
+    if _has_tiles(rows, tasks):
+        return _sweep_tiles(rows, coef_rows, intercept, tasks)
+
     def add(first: int, last: int, total: FloatArray) -> None:
         for start, stop, used in tasks.used_ranges(first, last):
             columns = (used[:, np.newaxis] * n_classes + np.arange(n_classes)).ravel()
@@ -38,6 +41,40 @@ def sweep_joint(rows: MatrixDesign, coef: FloatArray, intercept: FloatArray, tas
     total = rows.sum_blocks((n_scores, n_columns + 2), rows.n_rows, add)
     value = total[::n_classes, n_columns + 1].copy()
     return Sweep(value, total[:, :n_columns].T, total[:, n_columns].copy())
+
+
+def _has_tiles(rows: MatrixDesign, tasks: JointTasks) -> bool:
+    """Whether a kernel sweeps the rows, padded in float32, with a tile of them in cache."""
+    has_losses = all(joint.loss.kernel_parameters is not None for joint in tasks.losses)
+    return rows.padded is not None and tasks.n_classes <= _kernels.TILE_TASKS and has_losses
+
+
+def _sweep_tiles(
+    rows: MatrixDesign, coef_rows: FloatArray, intercept: FloatArray, tasks: JointTasks
+) -> Sweep:
+    """Sweep padded float32 rows for joint tasks, one after the other."""
+    assert rows.padded is not None
+    n_classes, width = tasks.n_classes, rows.padded.shape[1]
+    n_padded = -(-n_classes // _kernels.TILE_GROUP) * _kernels.TILE_GROUP
+    coef = np.zeros((len(tasks), n_padded, width), dtype=np.float32)
+    coef[:, :n_classes, : rows.n_columns] = coef_rows.reshape(len(tasks), n_classes, -1)
+
+    def add(first: int, last: int, total: FloatArray) -> None:
+        for start, stop, used in tasks.used_ranges(first, last):
+            for k in used.tolist():
+                own, joint = slice(k * n_classes, (k + 1) * n_classes), tasks.losses[k]
+                gradient, slope = np.zeros((n_classes, width)), np.zeros(n_classes)
+                total[own.start, width + 1] += _kernels.sweep_joint_tiles(
+                    *(rows.padded, start, stop, np.array([joint.loss.kernel_parameters], float)),
+                    *(joint.temperature, tasks.codes, tasks.weights[tasks.fold[k]]),
+                    *(coef[k], intercept[own], gradient, slope),
+                )
+                total[own, :width] += gradient
+                total[own, width] += slope
+
+    total = rows.sum_blocks((len(intercept), width + 2), rows.n_rows, add)
+    value, slope = total[::n_classes, width + 1].copy(), total[:, width].copy()
+    return Sweep(value, total[:, : rows.n_columns].T, slope)
 
 
 def joint_derivatives(
