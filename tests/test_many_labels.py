@@ -1,5 +1,7 @@
 """Many labels: the solve in float32, and the choice of the penalty by some of the labels."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -9,9 +11,11 @@ from marginpursuit import MarginPursuitClassifier
 from marginpursuit._threads import Threads
 from marginpursuit.classifiers._half_fits import HalfFitPolicy, few_labels
 from marginpursuit.design import design_for
-from marginpursuit.solvers import SOLVERS, Policy, Problem, Request
-from marginpursuit.solvers._many_tasks import solve_many_tasks
+from marginpursuit.solvers import SOLVERS, Policy, Problem, Request, minimise
+from marginpursuit.solvers._float32 import solve_in_float32
 from marginpursuit.tasks import LabelSets, Tasks
+
+SOLVE = partial(minimise, n_confirmations=5)
 
 
 def data(n_rows=1200, n_columns=60, n_labels=70, seed=0):
@@ -45,7 +49,7 @@ def test_float32_meets_the_tolerance_of_float64(alpha, unit):
     X = unit * (X + 100.0)
     exact = SOLVERS["gram"].solve(posed(X, Y, alpha, Policy(min_float32_elements=1 << 40), 1e-11))
     problem = posed(X, Y, alpha, Policy())
-    found = solve_many_tasks(problem, 5)
+    found = solve_in_float32(problem, SOLVE)
     points = problem.join(*found.linear)
     value, _ = problem.value_and_gradient(points, np.arange(len(points)))
     assert_allclose(found.value, value, rtol=1e-13)  # that of the rows, not of the copy
@@ -64,7 +68,7 @@ def test_float32_meets_the_tolerance_of_float64(alpha, unit):
 def test_float64_goes_on_where_float32_is_not_accepted(policy):
     X, Y = data(n_labels=40)
     expected = SOLVERS["gram"].solve(posed(X, Y, 1e-3, Policy(min_float32_elements=1 << 40), 1e-9))
-    found = solve_many_tasks(posed(X, Y, 1e-3, policy, 1e-9), 5)
+    found = solve_in_float32(posed(X, Y, 1e-3, policy, 1e-9), SOLVE)
     assert_allclose(found.value, expected.value, rtol=1e-8)
 
 

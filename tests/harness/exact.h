@@ -42,7 +42,8 @@ static void check_joint_classes(int level, loss_kind_t kind, ptrdiff_t n)
     double *scores = doubles(CLASSES * n), *truth = doubles(CLASSES * n), *margins = doubles(n);
     double *intercept = doubles(CLASSES), *slope = doubles(CLASSES), *true_slope = doubles(CLASSES);
     double value = 0.5, true_value = value, influence;
-    const joint_t joint = {loss_of_kind(kind), 0.4, CLASSES, p.codes, p.weight, intercept, margins};
+    const joint_t joint = {loss_of_kind(kind), 0.4, CLASSES, p.codes, p.weight, intercept, margins,
+                           n};
     int is_right = 1;
     for (int k = 0; k < CLASSES; k++) intercept[k] = 0.2 * k - 0.3, slope[k] = true_slope[k] = 0.1;
     for (ptrdiff_t k = 0; k < CLASSES * n; k++) scores[k] = 4.0 * uniform() - 2.0;

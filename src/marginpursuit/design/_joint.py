@@ -4,7 +4,10 @@ Each chunk of rows takes two matrix products, with the losses in between. Blocks
 in order, so no result depends on the number of threads.
 """
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from marginpursuit import _kernels
 from marginpursuit._validation import FloatArray
@@ -50,7 +53,7 @@ def _has_tiles(rows: MatrixDesign, tasks: JointTasks) -> bool:
 
 
 def _sweep_tiles(
-    rows: MatrixDesign, coef_rows: FloatArray, intercept: FloatArray, tasks: JointTasks
+    rows: MatrixDesign, coef_rows: NDArray[Any], intercept: FloatArray, tasks: JointTasks
 ) -> Sweep:
     """Sweep padded float32 rows for joint tasks, one after the other."""
     assert rows.padded is not None

@@ -61,6 +61,9 @@ class MemoryDesign(MatrixDesign):
         self, rows: NDArray[np.intp] | slice, threads: Threads | None = None
     ) -> "MemoryDesign":
         """Return a design of some rows; a slice of dense rows is not copied."""
+        if self.padded is not None:
+            padded = np.ascontiguousarray(self.padded[rows])
+            return MemoryDesign(padded[:, : self.n_columns], threads, padded=padded)
         if isinstance(rows, slice) or self.is_sparse:
             return MemoryDesign(self.matrix[rows], threads)
         return MemoryDesign(self.copy_rows(rows), threads)

@@ -187,6 +187,24 @@ class JointLoss:
         value, derivative = self.loss.value_and_derivative(margin, weight + xp.zeros_like(margin))
         return value, derivative[:, None] * xp.where(is_own, xp.ones_like(softmax), -softmax)
 
+    def hessian(
+        self, scores: FloatArray, codes: NDArray[np.intp], weight: FloatArray
+    ) -> FloatArray:
+        """Return the Hessian of the loss of each row in its scores times its weight, unchecked.
+
+        The shape is (n_rows, n_classes, n_classes).
+        """
+        margin, is_own, softmax = _margins(scores, codes, self.temperature)
+        change = np.where(is_own, -1.0, softmax)  # p
+        others = np.where(is_own, 0.0, softmax)  # q
+        curvature = weight * np.asarray(self.loss.curvature(margin))
+        slope = -weight * np.asarray(self.loss.derivative(margin)) / self.temperature
+        result = (curvature[:, None] * change)[:, :, None] * change[:, None, :]
+        result -= (slope[:, None] * others)[:, :, None] * others[:, None, :]
+        diagonal = np.arange(scores.shape[1])
+        result[:, diagonal, diagonal] += slope[:, None] * others
+        return result
+
     def link(self, scores: Any) -> Any:
         """Return the class probabilities whose optimal scores are given; unchecked.
 

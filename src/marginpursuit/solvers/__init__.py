@@ -8,7 +8,7 @@ from typing import Protocol, runtime_checkable
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.solvers._fallback import continue_with_hessian
-from marginpursuit.solvers._many_tasks import float32_problem
+from marginpursuit.solvers._float32 import float32_problem
 from marginpursuit.solvers._problem import (
     UNITS,
     Prepared,

@@ -142,6 +142,7 @@ class _State:
         with np.errstate(divide="ignore", invalid="ignore"):
             missing = 1.0 / self._curvature - 1.0 / self._hessian_scaling
             missing = np.where(self._unexplored > 0, self._unexplored * missing, 0.0)
+            missing = np.maximum(missing, 0.0)
         estimates = 0.5 * (missing - _dot(self.gradients, self._directions))
         span = self._policy.rate_span
         while 2 * span < len(self._past_values):
@@ -198,8 +199,9 @@ class _State:
         conditioned = self._problem.precondition(gradient_change, self.tasks)
         curvature = inverse * _dot(gradient_change, conditioned)
         self._curvature = np.where(usable, curvature, self._curvature)
-        scaling = np.maximum(curvature, policy.min_hessian_scaling)
-        self._hessian_scaling = np.where(usable, scaling, self._hessian_scaling)
+        if self._problem.factor is None:  # a Hessian needs no scaling
+            scaling = np.maximum(curvature, policy.min_hessian_scaling)
+            self._hessian_scaling = np.where(usable, scaling, self._hessian_scaling)
 
     def find_directions(self) -> None:
         """Set the L-BFGS directions of the tasks that have moved, by the two-loop recursion."""

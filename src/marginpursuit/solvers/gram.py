@@ -14,10 +14,10 @@ per cent; the line search protects. `plan_gram` says which of these methods run.
 """
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, block_diag, cho_factor, cho_solve
 
 from marginpursuit._namespaces import to_numpy
@@ -26,7 +26,8 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.design import ArrayDesign, Design, Linear, Standardisation, take_rows
 from marginpursuit.solvers._active_set import SMOOTH
 from marginpursuit.solvers._device_lbfgs import minimise_on_device
-from marginpursuit.solvers._many_tasks import solve_many_tasks
+from marginpursuit.solvers._float32 import solve_in_float32
+from marginpursuit.solvers._joint_newton import has_subsample, solve_by_subsample
 from marginpursuit.solvers._problem import (
     Prepared,
     Problem,
@@ -43,6 +44,7 @@ from marginpursuit.solvers._row_space import RowSpace
 from marginpursuit.solvers.plan import can_subsample, plan_gram
 from marginpursuit.solvers.policy import Policy
 from marginpursuit.solvers.preconditioners import Preconditioner
+from marginpursuit.solvers.sampling import stratified_rows
 from marginpursuit.tasks import JointTasks
 
 __all__ = ["GramSolver"]
@@ -212,7 +214,8 @@ class GramSolver:
             return _with_truncation(problem, _solve_joint(problem))
         plan = plan_gram(problem)
         if len(problem.tasks) >= problem.policy.lbfgs.many_tasks:
-            return _with_truncation(problem, solve_many_tasks(problem, plan.n_confirmations))
+            solve = partial(minimise, n_confirmations=plan.n_confirmations)
+            return _with_truncation(problem, solve_in_float32(problem, solve))
         if plan.fits_subsample:
             from_subsample = _fit_subsample(problem)
             if from_subsample is not None:
@@ -249,21 +252,33 @@ def _runs_on_device(problem: Problem) -> bool:
 def _solve_joint(problem: Problem) -> Solution:
     """Minimise the objective of joint tasks by L-BFGS.
 
-    The Gram matrix is far from the Hessian of a joint task, and the first small estimates of the
-    gap may be wrong: five in a row must meet the tolerance. Small problems, whose passes take less
-    time than the steps between them, are solved up to rounding, unless products are in float32: the
-    correction pairs of its rounding errors would make the last estimates of the gap too large.
+    Small problems, whose passes take less time than the steps between them, are solved up to
+    rounding, unless products are in float32: the correction pairs of its rounding errors would make
+    the last estimates of the gap too large.
     """
     policy, design = problem.policy, problem.prepared.design
     n_products = design.n_stored * len(problem.start[1])
-    is_small = n_products <= policy.max_exact_joint_products and design.rounding <= Design.rounding
-    tol = policy.exact_joint_tol if is_small else problem.tol
     if _runs_on_device(problem):
         return minimise_on_device(problem)
-    solution = minimise(problem, n_confirmations=5, tol=min(tol, problem.tol))
+    if n_products > policy.max_exact_joint_products or design.rounding > Design.rounding:
+        return solve_in_float32(problem, _minimise_joint)
+    exact = replace(problem, tol=min(policy.exact_joint_tol, problem.tol))
+    solution = _minimise_joint(exact)
     if np.all(solution.gap <= problem.tol):
         return replace(solution, status=Status.CONVERGED)
     return solution
+
+
+def _minimise_joint(problem: Problem, n_confirmations: int = 5) -> Solution:
+    """Minimise the objective of joint tasks.
+
+    The Gram matrix is far from the Hessian of a joint task, and the first small estimates of the
+    gap may be wrong: five in a row must meet the tolerance. Where rows are many for each
+    coefficient, the Hessian of a subsample preconditions instead (`_joint_newton`).
+    """
+    if has_subsample(problem):
+        return solve_by_subsample(problem, n_confirmations)
+    return minimise(problem, n_confirmations=n_confirmations)
 
 
 def _with_truncation(problem: Problem, solution: Solution) -> Solution:
@@ -335,13 +350,6 @@ def _sampled_gram(
     # A column whose variance is that of a few rows may have less in the subsample.
     lacking = np.maximum(standardisation.varies - gram.diagonal(), 0.0)
     return standardisation, np.asarray(gram + np.diag(lacking))
-
-
-def stratified_rows(n_rows: int, size: int) -> NDArray[np.intp]:
-    """Draw one row at random from each of `size` ranges of equal length, with a fixed seed."""
-    edges = np.linspace(0, n_rows, size + 1)
-    places = edges[:-1] + np.diff(edges) * np.random.default_rng(0).random(size)
-    return places.astype(np.intp)
 
 
 def _copied(prepared: Prepared, request: Request, weights: FloatArray) -> Prepared:

@@ -127,11 +127,26 @@ class Policy:
     max_exact_joint_products: int = 1 << 17
     exact_joint_tol: float = 1e-15
 
+    #: Coefficients of a joint task up to which the Hessian of a subsample preconditions it, the
+    #: rows of the subsample per coefficient, and how many times as many rows there must be.
+    max_joint_hessian_size: int = 1024
+    hessian_rows_per_coefficient: int = 50
+    hessian_sampling_ratio: int = 8
+    #: Steps of the rounds of L-BFGS on the subsample, the tolerance at which a round ends, steps of
+    #: a round on all rows, and the multiple of the mean diagonal that is added to that of the
+    #: Hessian, at first and in the end. On cov with seven classes 41 passes reach 1e-6; with the
+    #: Gram matrix, 750.
+    subsample_rounds: tuple[int, ...] = (40, 20)
+    subsample_tol: float = 1e-5
+    steps_per_hessian: int = 12
+    joint_regularisation: float = 3e-2
+    min_joint_regularisation: float = 1e-4
+
     #: Coefficients of joint tasks from which steps on the device of the rows are faster than steps
     #: in NumPy (`benchmarks/probe.py`).
     min_device_coefficients: int = 1 << 14
 
-    #: Elements of X from which many tasks are solved on a float32 copy. Below, float64 keeps the
+    #: Elements of X from which many and joint tasks are solved on a float32 copy. Below, float64 keeps the
     #: probabilities of weighted and of repeated rows equal to 1e-7, as scikit-learn's checks
     #: require; at 600 x 100 with ten classes the copy saves 6 % of a fit.
     min_float32_elements: int = 1 << 16
@@ -146,7 +161,7 @@ class Policy:
     #: Multiple of the majoriser that is added to a Hessian, since rows may become active.
     hessian_regularisation: float = 0.03
     #: Columns per point up to which the preconditioner is inverted instead of solved with.
-    max_columns_per_inverse: int = 8
+    max_columns_per_inverse: int = 32
     #: Cap on the factor by which the mean Gram matrix majorises that of each fold; beyond it the
     #: line search protects.
     max_fold_ratio: float = 1.25

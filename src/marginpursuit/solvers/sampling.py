@@ -1,4 +1,4 @@
-"""What the stochastic gradient methods share: sampled rows, steps along them, and when to stop."""
+"""Sampled rows; what the stochastic gradient methods share: steps along them, when to stop."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -18,12 +18,27 @@ __all__ = [
     "descend",
     "doubling_stages",
     "random_generator",
+    "stratified_rows",
+    "systematic_rows",
 ]
 
 
 def random_generator(random_state: Any) -> Any:
     """Return the given generator of NumPy, or a new one with the given seed."""
     return random_state if hasattr(random_state, "random") else np.random.default_rng(random_state)
+
+
+def stratified_rows(n_rows: int, size: int) -> NDArray[np.intp]:
+    """Draw one row at random from each of `size` ranges of equal length, with a fixed seed."""
+    edges = np.linspace(0, n_rows, size + 1)
+    places = edges[:-1] + np.diff(edges) * np.random.default_rng(0).random(size)
+    return places.astype(np.intp)
+
+
+def systematic_rows(probabilities: FloatArray, seed: int = 0) -> NDArray[np.intp]:
+    """Draw each row with its probability, at equal steps of the cumulative probability."""
+    cumulative = np.cumsum(probabilities) + np.random.default_rng(seed).random()
+    return np.flatnonzero(np.diff(np.floor(cumulative), prepend=0.0) > 0)
 
 
 class RowSampler:

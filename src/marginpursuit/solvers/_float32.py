@@ -1,10 +1,11 @@
-"""L-BFGS for many tasks on dense rows: in float32, verified by one pass in float64.
+"""Many tasks, and joint tasks, on dense rows: in float32, verified by one pass in float64.
 
 The products of a pass take half the time in float32. The rounding changes the gradient g by some δ,
 and the suboptimality, in the metric of the preconditioner P, by about δᵀP⁻¹δ/2: a square, which is
 far below the tolerance unless the penalty is negligible.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -12,16 +13,15 @@ from numpy.typing import NDArray
 
 from marginpursuit.design import Standardisation
 from marginpursuit.solvers._problem import Problem, Solution
-from marginpursuit.solvers._quasi_newton import minimise
-from marginpursuit.tasks import RowRanges
+from marginpursuit.tasks import JointTasks, RowRanges
 
 
-def solve_many_tasks(problem: Problem, n_confirmations: int) -> Solution:
-    """Minimise on a float32 copy of the rows, and on the rows themselves where that differs."""
+def solve_in_float32(problem: Problem, solve: Callable[[Problem], Solution]) -> Solution:
+    """Solve on a float32 copy of the rows, and on the rows themselves where that differs."""
     copy = _copied(problem)
     if copy is None:
-        return minimise(problem, n_confirmations=n_confirmations)
-    first = minimise(copy, n_confirmations=n_confirmations)
+        return solve(problem)
+    first = solve(copy)
     design, policy = problem.prepared.design, problem.policy
     points, tasks = problem.join(*first.linear), np.arange(len(problem.tasks))
     value, gradients = problem.value_and_gradient(points, tasks)
@@ -31,7 +31,7 @@ def solve_many_tasks(problem: Problem, n_confirmations: int) -> Solution:
     limit = policy.max_float32_error * problem.tol * problem.relative_to(value)
     if np.all(first.gap <= problem.tol) and np.all(rounding <= limit):
         return replace(first, value=value, is_proven=False)
-    return minimise(replace(problem, start=first.linear), n_confirmations=n_confirmations)
+    return solve(replace(problem, start=first.linear))
 
 
 def _copied(problem: Problem) -> Problem | None:
@@ -42,7 +42,8 @@ def _copied(problem: Problem) -> Problem | None:
     in_range = all(low <= getattr(loss, "margin", 0.0) <= high for loss in problem.tasks.losses)
     is_curved = design.n_rows >= policy.overdetermined_ratio * design.n_columns
     is_curved = is_curved or float(problem.penalty.min()) >= policy.min_float32_penalty
-    if not (is_large and in_range and is_curved and problem.tasks.has_kernels):
+    is_fast = problem.tasks.has_kernels or isinstance(problem.tasks, JointTasks)
+    if not (is_large and in_range and is_curved and is_fast):
         return None
     return float32_problem(problem, np.arange(design.n_rows))
 

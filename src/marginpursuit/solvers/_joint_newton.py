@@ -1,0 +1,146 @@
+r"""The Hessian of a joint task, summed over a subsample of the rows, as a preconditioner.
+
+With f the scores of K classes at a row z, and p, q as in `losses.joint`, the Hessian in the
+coefficients is the sum over the rows of the Kronecker products
+
+.. math::
+
+    c \left( \varphi''(m)\, p\, p^\top + \frac{|\varphi'(m)|}{T} (\operatorname{diag} q - q q^\top)
+        \right) \otimes z z^\top .
+
+Where rows are many, that of a subsample differs from it by some per cent. The subsample is fitted
+first. L-BFGS runs in rounds, on the subsample and then on all rows; each is preconditioned by the
+Hessian of the subsample at the end of the one before.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+from scipy.linalg import cho_factor
+
+from marginpursuit._threads import single_threaded_blas
+from marginpursuit._validation import FloatArray
+from marginpursuit.design import Linear, MemoryDesign
+from marginpursuit.solvers._problem import Problem, Progress, Solution, Status
+from marginpursuit.solvers._quasi_newton import minimise
+from marginpursuit.solvers.sampling import systematic_rows
+
+__all__ = ["has_subsample", "solve_by_subsample"]
+
+
+def has_subsample(problem: Problem) -> bool:
+    """Whether a subsample is small next to all rows and large next to the coefficients."""
+    design, policy = problem.prepared.design, problem.policy
+    is_dense = isinstance(design, MemoryDesign) and not design.is_sparse
+    size = problem.join(*problem.start).shape[1]
+    n_needed = policy.hessian_sampling_ratio * policy.hessian_rows_per_coefficient * size
+    is_small = size <= policy.max_joint_hessian_size
+    return len(problem.tasks) == 1 and is_dense and is_small and design.n_rows >= n_needed
+
+
+def solve_by_subsample(problem: Problem, n_confirmations: int) -> Solution:
+    """Minimise the objective of a joint task by L-BFGS, preconditioned by Hessians of a subsample.
+
+    The Hessian of each round has a third of the regularisation of the one before: rows become
+    active in fewer steps. `n_confirmations` is that of `minimise`.
+    """
+    policy, sample = problem.policy, _subsample(problem)
+    regularisation = policy.joint_regularisation
+    for max_iter in policy.subsample_rounds:
+        found = minimise(sample, max_iter=max_iter, tol=policy.subsample_tol).linear
+        factor = hessian_factor(sample, found, regularisation)
+        sample = replace(sample, start=found, factor=factor)
+    problem = replace(problem, start=_better(problem, found), factor=factor)
+    n_iter, history = 0, list[Progress]()
+    while True:
+        steps = min(policy.steps_per_hessian, problem.max_iter - n_iter)
+        solution = minimise(problem, n_confirmations=n_confirmations, max_iter=steps)
+        history += [replace(x, iteration=n_iter + x.iteration) for x in solution.history]
+        n_iter += solution.n_iter
+        if solution.status is not Status.MAX_ITER or n_iter >= problem.max_iter:
+            break
+        regularisation = max(regularisation / 3.0, policy.min_joint_regularisation)
+        factor = hessian_factor(sample, solution.linear, regularisation)
+        problem = replace(problem, start=solution.linear, factor=factor)
+    return replace(solution, n_iter=n_iter, history=tuple(history))
+
+
+def _better(problem: Problem, found: Linear) -> Linear:
+    """Return a point, or the start of the problem if its objective is lower."""
+    both, only = (found, problem.start), np.zeros(1, dtype=np.intp)
+    values = [problem.value_and_gradient(problem.join(*x), only)[0][0] for x in both]
+    return both[int(np.argmin(values))]
+
+
+def _subsample(problem: Problem) -> Problem:
+    """Return the problem of a subsample, in which long rows are more frequent but weigh less.
+
+    A column that is constant in most rows varies in rows that are long, as columns are
+    standardised. A row is drawn with a probability π that is the mean of a uniform one and of one
+    in proportion to its squared norm, and has the weight c/π.
+    """
+    prepared, policy = problem.prepared, problem.policy
+    design, weights = prepared.design, problem.tasks.weights[0]
+    squares = np.asarray(design.row_norms(prepared.standardisation), dtype=np.float64) ** 2
+    squares = np.where(weights > 0, squares + squares[weights > 0].mean(), 0.0)
+    size = policy.hessian_rows_per_coefficient * problem.join(*problem.start).shape[1]
+    probability = np.minimum(1.0, size * squares / squares.sum())
+    rows = systematic_rows(probability)
+    sample = problem.with_rows(rows, threads=design.threads)
+    own = sample.tasks.weights / probability[rows]
+    tasks = replace(sample.tasks, weights=own / own.sum(), ranges=None)
+    return replace(sample, tasks=tasks, report=None, keep=None)
+
+
+def hessian_factor(
+    problem: Problem, linear: Linear, regularisation: float
+) -> tuple[FloatArray, bool]:
+    """Return the Cholesky factor of the Hessian of a joint task at a point, slightly enlarged.
+
+    `regularisation` times the mean of the diagonal is added to it, since rows may become active.
+    Equal intercepts of all classes change no score difference: they have the curvature of the mean.
+    """
+    fit_intercept = problem.prepared.fit_intercept
+    hessian = joint_hessian(problem, linear)
+    n_classes, width = hessian.shape[:2]
+    size = n_classes * width
+    mean = float(np.einsum("kiki->", hessian)) / size
+    if fit_intercept:
+        hessian[:, -1, :, -1] += mean / n_classes
+    matrix = hessian.reshape(size, size)
+    penalty = np.zeros((n_classes, width))
+    penalty[:, : problem.penalty.shape[1]] = problem.penalty[0]
+    matrix.flat[:: size + 1] += penalty.ravel() + regularisation * mean
+    with single_threaded_blas():
+        return cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
+
+
+def joint_hessian(problem: Problem, linear: Linear, chunk_rows: int = 1024) -> FloatArray:
+    """Return the Hessian of the loss, of shape (n_classes, width, n_classes, width).
+
+    The width is the number of columns, and one more for an intercept. Sums over `chunk_rows` rows
+    are those of the type of the rows.
+    """
+    prepared, tasks = problem.prepared, problem.tasks
+    n_classes, design, z = tasks.columns_per_task, prepared.design, prepared.standardisation
+    assert isinstance(design, MemoryDesign)
+    scores = design.scores(*linear, z)
+    curvature = tasks.losses[0].hessian(scores, tasks.codes, tasks.weights[0])
+    width = design.n_columns + prepared.fit_intercept
+    rows = np.ones((design.n_rows, width), dtype=design.product_type)
+    rows[:, : design.n_columns] = design.scaled_rows(z.mean, z.inverse_deviation)
+    total = np.zeros((n_classes, width, n_classes, width))
+
+    def add(k: int) -> None:
+        """Add the blocks of class k with the classes up to k."""
+        for first in range(0, len(rows), chunk_rows):
+            span = slice(first, first + chunk_rows)
+            factors = curvature[span, k, : k + 1, np.newaxis].astype(rows.dtype)
+            weighted = (factors * rows[span, np.newaxis, :]).reshape(-1, (k + 1) * width)
+            total[k, :, : k + 1] += (rows[span].T @ weighted).reshape(width, k + 1, width)
+
+    with single_threaded_blas():
+        list(design.threads.map(add, range(n_classes), dynamic=True))
+    for k in range(n_classes):
+        total[:k, :, k] = total[k, :, :k].transpose(1, 0, 2)
+    return total
