@@ -203,7 +203,7 @@ class JointLoss:
         result -= (slope[:, None] * others)[:, :, None] * others[:, None, :]
         diagonal = np.arange(scores.shape[1])
         result[:, diagonal, diagonal] += slope[:, None] * others
-        return result
+        return np.asarray(result)
 
     def link(self, scores: Any) -> Any:
         """Return the class probabilities whose optimal scores are given; unchecked.
