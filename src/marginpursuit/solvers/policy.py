@@ -146,9 +146,9 @@ class Policy:
     #: in NumPy (`benchmarks/probe.py`).
     min_device_coefficients: int = 1 << 14
 
-    #: Elements of X from which many and joint tasks are solved on a float32 copy. Below, float64 keeps the
-    #: probabilities of weighted and of repeated rows equal to 1e-7, as scikit-learn's checks
-    #: require; at 600 x 100 with ten classes the copy saves 6 % of a fit.
+    #: Elements of X from which many and joint tasks are solved on a float32 copy. Below, float64
+    #: keeps the probabilities of weighted and of repeated rows equal to 1e-7, as scikit-learn's
+    #: checks require; at 600 x 100 with ten classes the copy saves 6 % of a fit.
     min_float32_elements: int = 1 << 16
     #: Margins γ for which float32 holds the scores.
     float32_margins: tuple[float, float] = (1e-20, 1e20)
