@@ -445,7 +445,8 @@ def _float32_problem(problem: Problem, policy: HalfFitPolicy) -> Problem:
     has_many_scores = problem.start[1].size >= policy.min_float32_scores
     n_elements = design.n_rows * design.n_columns
     is_large = has_many_scores and n_elements >= problem.policy.min_float32_elements
-    if not (is_large and low <= problem.tasks.losses[0].margin <= high):
+    in_memory = "row_access" in design.capabilities  # weights elsewhere are not NumPy arrays
+    if not (in_memory and is_large and low <= problem.tasks.losses[0].margin <= high):
         return problem
     copy = float32_problem(problem, *RowRanges.of(problem.tasks.weights))
     if copy is None:
