@@ -200,7 +200,7 @@ class _HalfProblem:
         coef, intercept = prepared.standardisation.to_data(solution.linear)
         # Columns of the scores: those of both halves for the first factor, then for the next.
         n_scores = intercept.size // (2 * n_factors)
-        half = np.tile(np.repeat([0, 1], n_scores), n_factors)
+        half = np.array(([0] * n_scores + [1] * n_scores) * n_factors)
         held_out = self.halves.held_out
         parts = prepared.design.held_out_scores(coef, intercept, held_out, half)
         kept = np.flatnonzero(held_out[0] | held_out[1])  # one half holds out each of these rows
@@ -417,16 +417,16 @@ def _half_problem(
     repeated = replace(
         tasks,
         weights=prepared.design.place(halves.weights),
-        positive=np.tile(tasks.positive, n_fits),
-        fold=np.tile(np.repeat([0, 1], len(tasks)), len(factors)),
+        positive=np.concatenate([tasks.positive] * n_fits),
+        fold=np.array(([0] * len(tasks) + [1] * len(tasks)) * len(factors)),
         losses=n_fits * tasks.losses,
     )
     return replace(
         problem,
-        prepared=replace(prepared, unit=np.repeat(prepared.unit, 2, axis=0)),
+        prepared=replace(prepared, unit=np.concatenate([prepared.unit] * 2)),
         tasks=repeated,
-        alphas=2.0 * np.outer(factors, np.tile(problem.alphas, 2)).ravel(),
-        start=(np.tile(problem.start[0], n_fits), np.tile(problem.start[1], n_fits)),
+        alphas=2.0 * np.outer(np.repeat(factors, 2), problem.alphas).ravel(),
+        start=(np.hstack([problem.start[0]] * n_fits), np.hstack([problem.start[1]] * n_fits)),
         max_iter=min(problem.max_iter, max_iter),
         tol=tol,
         report=None,

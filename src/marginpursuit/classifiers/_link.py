@@ -97,16 +97,16 @@ class FittedLink:
         is_used = weights > 0  # others may have scores that are not finite
         if not is_used.all():
             scores, codes, weights = scores[is_used], codes[is_used], weights[is_used]
-        count, (mean, deviation) = weights.sum(), prior
+        count, (mean, deviation) = float(weights.sum()), prior
         step = thinning(len(codes), link_rows(max_rows, scores.shape[1]))
-        weights = weights[::step] / weights[::step].sum()
+        weights = weights[::step] / (count if step == 1 else weights[::step].sum())
         slopes, log_loss = link_slopes(
             np.ascontiguousarray(scores[::step] / margin, dtype=np.float64),
             np.ascontiguousarray(codes[::step], dtype=np.intp),
             weights,
             threshold / margin,
             mean,
-            1.0 / (float(count) * deviation**2),
+            1.0 / (count * deviation**2),
             slope_bounds,
         )
         return cls(margin, np.array(slopes) / margin, threshold, smoothing_of(count)), log_loss

@@ -56,7 +56,7 @@ from marginpursuit._threads import Threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import ColumnMerge, Design, Linear, Standardisation
 from marginpursuit.losses import JointLoss
-from marginpursuit.solvers.policy import Policy
+from marginpursuit.solvers.policy import Policy, default_policy
 from marginpursuit.solvers.preconditioners import Preconditioner
 from marginpursuit.tasks import Tasks
 
@@ -109,7 +109,7 @@ class Request:
     order: NDArray[np.intp] | None = None
     #: Weights of the variances in the unit of the penalty, (n_rows,); None: those of the folds.
     spread_weights: Any = None
-    policy: Policy = field(default_factory=Policy)
+    policy: Policy = field(default_factory=default_policy)
 
     #: Why a solver without joint tasks refuses them.
     needs_one_against_rest: ClassVar[str] = (
@@ -178,7 +178,7 @@ class Problem:
     keep: Callable[["Problem", Linear], None] | None = None  # is given each iterate
     #: A solver that bounds the gap may stop where that is at most this multiple of the decrease.
     enough: float = 0.0
-    policy: Policy = field(default_factory=Policy)
+    policy: Policy = field(default_factory=default_policy)
     #: Cholesky factor of a Hessian of each task, which replaces the preconditioner.
     factor: tuple[FloatArray, bool] | None = None
     _least_values: FloatArray = field(init=False)  # (n_tasks,), see `relative_to`
@@ -401,6 +401,8 @@ def median_square(request: Request, rounding: float = 1e-10) -> float:
 
 def mean_unit(unit: FloatArray) -> FloatArray:
     """Return the mean of the unit over folds, where it is finite."""
+    if len(unit) == 1:
+        return np.where(np.isfinite(unit[0]), unit[0], 0.0)
     return np.asarray(np.mean(np.where(np.isfinite(unit), unit, 0.0), axis=0))
 
 

@@ -42,7 +42,7 @@ from marginpursuit.solvers._quasi_newton import minimise
 from marginpursuit.solvers._refine import at_start, refine
 from marginpursuit.solvers._row_space import RowSpace
 from marginpursuit.solvers.plan import can_subsample, plan_gram
-from marginpursuit.solvers.policy import Policy
+from marginpursuit.solvers.policy import Policy, default_policy
 from marginpursuit.solvers.preconditioners import Preconditioner
 from marginpursuit.solvers.sampling import stratified_rows
 from marginpursuit.tasks import JointTasks
@@ -64,7 +64,7 @@ class GramPreconditioner(Preconditioner):
     fit_intercept: bool
     fold_ratio: float = 1.0
     gram: FloatArray | None = None  # computed by `compute` where it is not given
-    policy: Policy = field(default_factory=Policy)
+    policy: Policy = field(default_factory=default_policy)
     allows_hessian: bool = True
     matrix: FloatArray | None = None  # what is inverted; by default the majoriser
     _factors: dict[float, Any] = field(default_factory=dict, init=False)
