@@ -1,6 +1,6 @@
-"""Single fits and searches on small and wide dense tables, against the fastest linear peers.
+"""Single fits and searches on small, medium and wide dense tables, against the fastest linear peers.
 
-    python benchmarks/tables.py [--tables fits wide searches] [--sets NAME ...]
+    python benchmarks/tables.py [--tables fits medium wide searches] [--sets NAME ...]
 
 Ours and the peers alternate within one run, with the same number of threads; matrix products run in
 one thread and in all in turn, and the shortest time counts. "As accurate" is the fastest peer whose
@@ -100,6 +100,14 @@ FITS = {
     "breast cancer": included(load_breast_cancer),
     "digits": included(load_digits),
 }
+MEDIUM = {
+    "higgs_small, 4,000 x 28": real("higgs_small", 4000),
+    "protein, 4,000 x 74": real("protein", 4000),
+    "digit5, 4,000 x 784": real("digit5", 4000),
+    "10,000 x 50": synthetic(10000, 50),
+    "100,000 x 50": synthetic(100000, 50),
+    "10,000 x 1,000": synthetic(10000, 1000),
+}
 WIDE = {
     "digit5, 400 x 784": real("digit5", 400),
     "news20_minilm, 400 x 381, 20 classes": real("news20_minilm", 400),
@@ -121,7 +129,7 @@ SEARCHES = {
 def run(arguments: Sequence[str] = ()) -> Iterator[str]:
     """Measure the chosen tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    tables = {"fits": _fits, "wide": _wide, "searches": _searches}
+    tables = {"fits": _fits, "medium": _medium, "wide": _wide, "searches": _searches}
     parser.add_argument("--tables", nargs="+", choices=list(tables), default=list(tables))
     parser.add_argument("--sets", nargs="+", default=None, help="names of rows; default: all")
     parser.add_argument(
@@ -146,6 +154,12 @@ def _fits(chosen: Any) -> str:
     }
     lines = _compared(FITS, MarginPursuitClassifier, peers, chosen)
     return _table("One fit with default parameters, small tables", lines, 1)
+
+
+def _medium(chosen: Any) -> str:
+    peers = {"LogisticRegression": LogisticRegression, "RidgeClassifier": RidgeClassifier}
+    lines = _compared(MEDIUM, MarginPursuitClassifier, peers, chosen)
+    return _table("One fit with default parameters, medium tables", lines, 1)
 
 
 def _wide(chosen: Any) -> str:

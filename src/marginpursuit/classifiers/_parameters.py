@@ -288,8 +288,12 @@ def median_distance(distances: FloatArray, data: TrainingData) -> float:
     is_apart = (weights > 0) & (distances > 0)
     if not np.any(is_apart):
         return float("inf")
-    apart = Margins(distances[is_apart, np.newaxis], weights[is_apart], data.count, 1.0)
-    return float(apart.quantiles((0.5,))[0, 0])
+    distances, weights = distances[is_apart], weights[is_apart]
+    if weights.min() == weights.max():  # a third of the time of a quantile on 100 rows
+        return float(np.median(distances))
+    return float(
+        Margins(distances[:, np.newaxis], weights, data.count, 1.0).quantiles((0.5,))[0, 0]
+    )
 
 
 def within_limit(data: TrainingData, distances: FloatArray, limit: float) -> FloatArray:

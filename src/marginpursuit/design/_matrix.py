@@ -92,7 +92,7 @@ class MatrixDesign(Design):
         self.capabilities = frozenset({"subset", "row_access", "descend"})
         if hasattr(self.kernels, "dual_pass"):
             self.capabilities |= {"dual_pass"}
-        edges = _block_edges(matrix, self.policy).tolist()
+        edges = _block_edges(matrix, self.policy)
         self.blocks = [Block(k, *pair) for k, pair in enumerate(pairwise(edges))]
         self._row_squares: FloatArray | None = None
         self._last_copy = np.empty(0, dtype=np.intp), np.empty((0, self.n_columns))
@@ -420,7 +420,7 @@ class MatrixDesign(Design):
         return total
 
 
-def _block_edges(matrix: Any, policy: ReadPolicy) -> NDArray[np.intp]:
+def _block_edges(matrix: Any, policy: ReadPolicy) -> list[int]:
     """Cut the rows into blocks of about equal work.
 
     The number of blocks is limited such that adding their gradients is cheap next to the sweep.
@@ -436,7 +436,7 @@ def _block_edges(matrix: Any, policy: ReadPolicy) -> NDArray[np.intp]:
     )
     n_blocks = 1 << max(0, limit.bit_length() - 1)
     if not is_sparse:
-        return np.linspace(0, n_rows, n_blocks + 1).astype(np.intp)
+        return [n_rows * k // n_blocks for k in range(n_blocks + 1)]
     edges = np.searchsorted(matrix.indptr, np.linspace(0, stored, n_blocks + 1))
     edges[0], edges[-1] = 0, n_rows
-    return np.unique(edges).astype(np.intp)
+    return [int(edge) for edge in np.unique(edges)]
