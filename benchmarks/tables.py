@@ -1,4 +1,4 @@
-"""Single fits and searches on small, medium and wide dense tables, against the fastest linear peers.
+"""Single fits and searches on small, medium and wide dense tables, against fast linear peers.
 
     python benchmarks/tables.py [--tables fits medium wide searches] [--sets NAME ...]
 
