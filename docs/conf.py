@@ -28,6 +28,7 @@ extensions = [
 source_suffix = {".md": "markdown", ".rst": "restructuredtext"}
 exclude_patterns = ["_templates", "_extensions", "README.md"]
 templates_path = ["_templates"]
+highlight_language = "none"  # of blocks without a language: commands and their output
 nitpicky = True
 nitpick_ignore_regex = [
     # Inventories of other projects are not downloaded: the site builds without a network.

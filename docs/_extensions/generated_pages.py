@@ -101,12 +101,19 @@ def benchmark_pages() -> dict[str, str]:
     pages, table = {}, ["| results | measured | sections |", "|---|---|---|"]
     for path in results:
         text = path.read_text()
-        date, subject = path.stem[:10], path.stem[11:].replace("-", " ").capitalize()
+        date, name = path.stem[:10], path.stem[11:]
+        subject = name.replace("-", " ").capitalize().replace("Gpu", "GPU").replace(" gb", " GB")
         sections = titles_of(text)
         shown = "; ".join(sections[:3]) + (f" and {len(sections) - 3} more" * (len(sections) > 3))
         body = re.sub(r"\A# .*\n", "", text)
-        pages[path.stem] = f"# {subject}\n\nMeasured on {date}.\n\n{body.lstrip()}"
-        table.append(f"| [{subject}]({path.name}) | {date} | {shown} |")
+        figures = [
+            f"![{figure.stem.replace('-', ' over ')}]({figure.name})"
+            for figure in sorted(path.parent.glob(f"{name}-*.svg"))
+        ]
+        parts = [f"# {subject}", f"Measured on {date}.", *figures, body.lstrip()]
+        pages[path.stem] = "\n\n".join(parts)
+        unbroken = date.replace("-", "\N{NON-BREAKING HYPHEN}")
+        table.append(f"| [{subject}]({path.name}) | {unbroken} | {shown} |")
     readme = re.sub(r"\A# .*\n", "", (ROOT / "benchmarks" / "README.md").read_text())
     introduction, programs = readme.strip().split("\n\n", 1)
     tree = ["```{toctree}", ":hidden:", "", *(path.stem for path in results), "```"]
@@ -231,6 +238,8 @@ def generate(app: Any, config: Any) -> None:
         write_if_changed(DOCS / "api" / f"{name}.md", text)
     for name, text in benchmark_pages().items():
         write_if_changed(DOCS / "benchmark_results" / f"{name}.md", text)
+    for figure in (ROOT / "benchmarks" / "results").glob("*.svg"):
+        write_if_changed(DOCS / "benchmark_results" / figure.name, figure.read_text())
     write_if_changed(DOCS / "contributing" / "layers.svg", layer_drawing())
     contributing = copy_page(ROOT / "CONTRIBUTING.md", {"docs/glossary.md": "../glossary.md"})
     drawing = "\n![The parts of the package and their imports](layers.svg)\n\nA line is an import"
