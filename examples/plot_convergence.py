@@ -3,8 +3,9 @@ Solvers at work
 ===============
 
 The relative distance of the objective from its minimum after each number of iterations, for four
-solvers of the same problem. The Gram matrix bounds every Hessian of the loss: preconditioned by it, a
-quasi-Newton method needs few passes over the data. Steepest descent is the algorithm of the paper.
+solvers of the same problem. The Gram matrix bounds every Hessian of the loss: preconditioned by
+it, a quasi-Newton method needs few passes over the data. Steepest descent is the algorithm of the
+paper.
 """
 
 import warnings
