@@ -1,5 +1,5 @@
 """
-Unbalanced classes
+Imbalanced classes
 ==================
 
 Two per cent positive rows. Accuracy says little here; the precision-recall curve and the balanced
@@ -24,11 +24,12 @@ models = {
     "MarginPursuit": MarginPursuitClassifier(),
     "MarginPursuit, balanced": MarginPursuitClassifier(class_weight="balanced"),
 }
-fig, ax = plt.subplots(figsize=(7, 4.5), layout="constrained")
+fig, ax = plt.subplots(figsize=(7, 5), layout="constrained")
 for name, model in models.items():
     model.fit(X_train, y_train)
     balanced = balanced_accuracy_score(y_test, model.predict(X_test))
     PrecisionRecallDisplay.from_estimator(
         model, X_test, y_test, ax=ax, name=f"{name}, balanced accuracy {balanced:.2f}"
     )
+ax.legend(loc="upper center", bbox_to_anchor=(0.5, -0.15), fontsize=9)
 plt.show()
