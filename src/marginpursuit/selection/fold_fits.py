@@ -293,7 +293,7 @@ class FoldFits:
             fold = np.repeat([member.fold for member in some], self._n_problems)
             scores = group.reader.held_out_scores(coef, intercept, group.tests, fold)
             self.n_passes += self._passes_per_scoring
-            if not group.reads_data and self._plan.is_final:
+            if not group.reads_data and self._keeps_fits:
                 coef, intercept = group.prepared.to_data(part)
             for k, (number, held_out) in enumerate(zip(group.folds, scores, strict=True)):
                 candidates = [member.candidate for member in some if member.fold == k]
@@ -302,9 +302,14 @@ class FoldFits:
                     yield FoldBatch(
                         candidates,
                         number,
-                        (coef[:, own], intercept[own]) if self._plan.is_final else None,
+                        (coef[:, own], intercept[own]) if self._keeps_fits else None,
                         held_out.reshape(len(held_out), len(candidates), self._n_problems),
                     )
+
+    @property
+    def _keeps_fits(self) -> bool:
+        """Whether fits to all rows may warm-start the refit."""
+        return self._plan.is_final and self._solver.warm_starts
 
     def _task_slices(self, n_members: int) -> list[slice]:
         """Return the tasks of each member of a batch."""

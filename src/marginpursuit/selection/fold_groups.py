@@ -87,7 +87,9 @@ class FitPlan:
 
     def n_that_fit(self, n_floats: int) -> int:
         """Return how many tasks with this many floats of state memory permits; at least one."""
-        return max(1, self.policy.max_state_bytes // (8 * n_floats))
+        policy, is_primal = self.policy, self.solver.warm_starts
+        n_bytes = policy.max_state_bytes if is_primal else policy.max_dual_state_bytes
+        return max(1, n_bytes // (8 * n_floats))
 
 
 @dataclass(frozen=True)

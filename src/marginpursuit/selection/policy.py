@@ -79,11 +79,13 @@ class SelectionPolicy:
     elimination_errors: float = 3.0
 
     # Bytes of the state of all tasks that are solved together, and of the held-out scores that are
-    # kept at a time; arrays with an entry per coefficient that a task needs in the primal and in
-    # the dual.
+    # kept at a time, in the primal and in the dual; arrays with an entry per coefficient that a
+    # task needs. In the dual no pass is shared by more than eight tasks: more bytes than these
+    # make a search on news20 with 20 classes no faster, and take more memory than the rows.
     max_state_bytes: int = 1 << 28
+    max_dual_state_bytes: int = 3 << 24
     primal_state_arrays: int = 24
-    dual_state_arrays: int = 4
+    dual_state_arrays: int = 2
 
     # Sums of products are in float32 for tolerances of at least `float32_tol` and margins γ in
     # `float32_margins`, outside of which float32 does not hold the scores.

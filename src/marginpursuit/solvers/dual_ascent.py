@@ -143,89 +143,93 @@ class _Passes(NamedTuple):
         return design.tasks_per_pass
 
 
-class _GroupResult(NamedTuple):
-    """The end of the tasks of a group; arrays have one entry or column per task."""
+@dataclass
+class _Found:
+    """The end of the tasks of a problem; arrays have one entry or column per task."""
 
-    group: NDArray[np.intp]
     coef: FloatArray
     intercept: FloatArray
     value: FloatArray
     gap: FloatArray
-    n_passes: int
+    n_passes: int = 0  # the most of any group
+
+    @classmethod
+    def empty(cls, problem: Problem) -> "_Found":
+        """Return the arrays of a problem, to be set."""
+        n = len(problem.tasks)
+        return cls(np.empty((problem.prepared.design.n_columns, n)), *np.empty((3, n)))
+
+    def set(self, tasks: NDArray[np.intp], ascent: "_Ascent", n_passes: int | None = None) -> None:
+        """Set the results of tasks, which are the first lanes of the ascent."""
+        n = len(tasks)
+        self.coef[:, tasks], self.intercept[tasks] = ascent.coef[:, :n], ascent.intercept[:n]
+        self.value[tasks], self.gap[tasks] = ascent.value[:n], ascent.gap[:n]
+        self.n_passes = max(self.n_passes, ascent.n_passes if n_passes is None else n_passes)
 
 
 def _solved(problems: list[_Passes]) -> list[Solution]:
     """Solve problems over the same data; each group of their tasks goes to the next free thread."""
-    items = [(each, group) for each in problems for group in _task_groups(each.problem)]
+    found = [_Found.empty(each.problem) for each in problems]
+    items = [
+        (each, group, results)
+        for each, results in zip(problems, found, strict=True)
+        for group in _task_groups(each.problem)
+    ]
     threads = problems[0].problem.prepared.design.threads
-    results = list(threads.map(_run_group, *zip(*items, strict=True), dynamic=True))
-    solutions = []
-    for each in problems:
-        own = [result for item, result in zip(items, results, strict=True) if item[0] is each]
-        solutions.append(_solution(each, own))
-    return solutions
+    list(threads.map(_run_group, *zip(*items, strict=True), dynamic=True))
+    return [_solution(each, results) for each, results in zip(problems, found, strict=True)]
 
 
-def _run_group(passes: _Passes, group: NDArray[np.intp]) -> _GroupResult:
+def _run_group(passes: _Passes, group: NDArray[np.intp], found: _Found) -> None:
     """Run the tasks of a group: together, and then each that has not finished alone."""
     problem, n, tols = passes.problem, len(group), passes.tol[group]
     if n > passes.tasks_per_pass:
-        return _run_chain(passes, group)
+        _run_chain(passes, group, found)
+        return
     ascent, policy = _Ascent.start(problem, group), problem.policy
     if n == 1:
         ascent.run(tols, passes.evaluates)
-    else:
-        shared_tols = np.maximum(tols, policy.shared_dual_gap)
-        ascent.run(shared_tols, False, policy.min_shared_dual_tasks)
-    n_passes = ascent.n_passes
-    coef, intercept, value, gap = ascent.coef, ascent.intercept, ascent.value, ascent.gap
-    is_unfinished = (gap[:n] > tols) | passes.evaluates
-    for k in np.flatnonzero(is_unfinished).tolist() if n > 1 else ():
+        found.set(group, ascent)
+        return
+    shared_tols = np.maximum(tols, policy.shared_dual_gap)
+    ascent.run(shared_tols, False, policy.min_shared_dual_tasks)
+    found.set(group, ascent)
+    is_unfinished = (ascent.gap[:n] > tols) | passes.evaluates
+    for k in np.flatnonzero(is_unfinished).tolist():
         alone = ascent.alone(k)
         alone.run(tols[[k]], passes.evaluates)
-        coef[:, [k]], intercept[[k]] = alone.coef, alone.intercept
-        value[[k]], gap[[k]] = alone.value, alone.gap
-        n_passes = max(n_passes, alone.n_passes)
-    return _GroupResult(group, coef[:, :n], intercept[:n], value[:n], gap[:n], n_passes)
+        found.set(group[[k]], alone)
 
 
-def _run_chain(passes: _Passes, group: NDArray[np.intp]) -> _GroupResult:
+def _run_chain(passes: _Passes, group: NDArray[np.intp], found: _Found) -> None:
     """Run tasks that differ in their penalty, each from the dual variables of the one before.
 
     The largest penalty is first: it takes the fewest passes.
     """
-    problem = passes.problem
+    problem, n_passes = passes.problem, 0
     group = group[np.argsort(-problem.alphas[group], kind="stable")]
-    ascent, ended = _Ascent.start(problem, group[:1]), []
+    ascent = _Ascent.start(problem, group[:1])
     for task in group:
         ascent = ascent.at_penalty(problem, task)
         ascent.run(passes.tol[[task]], passes.evaluates)
-        ended.append(ascent)
-    coef = np.hstack([each.coef for each in ended])
-    parts = [(each.intercept, each.value, each.gap) for each in ended]
-    intercept, value, gap = (np.concatenate(part) for part in zip(*parts, strict=True))
-    n_passes = sum(each.n_passes for each in ended)
-    return _GroupResult(group, coef, intercept, value, gap, n_passes)
+        n_passes += ascent.n_passes
+        found.set(np.array([task]), ascent, n_passes)
 
 
-def _solution(passes: _Passes, results: list[_GroupResult]) -> Solution:
-    """Collect the groups of a problem, and report its end."""
-    problem = passes.problem
-    design, n_tasks = problem.prepared.design, len(problem.tasks)
-    coef, intercept = np.empty((design.n_columns, n_tasks)), np.empty(n_tasks)
-    value, gap = np.empty(n_tasks), np.empty(n_tasks)
-    for result in results:
-        own = result.group
-        coef[:, own], intercept[own] = result.coef, result.intercept
-        value[own], gap[own] = result.value, result.gap
-    n_passes = max(result.n_passes for result in results)
-    design.n_passes += n_passes
-    is_met = bool(np.all(gap <= passes.tol))
+def _solution(passes: _Passes, found: _Found) -> Solution:
+    """Report the end of a problem."""
+    problem, design = passes.problem, passes.problem.prepared.design
+    design.n_passes += found.n_passes
+    is_met = bool(np.all(found.gap <= passes.tol))
     status = Status.CONVERGED if is_met else Status.MAX_ITER
-    end = Progress(n_passes, design.n_passes, float(value.mean()), float(gap.max()))
-    problem.tell(end, problem.join(coef, intercept) if problem.keep is not None else None)
-    found, is_proven = (coef, intercept), is_met and passes.evaluates
-    return Solution(found, value, gap, status, n_passes, (end,), is_proven=is_proven)
+    value, gap = float(found.value.mean()), float(found.gap.max())
+    end = Progress(found.n_passes, design.n_passes, value, gap)
+    linear = found.coef, found.intercept
+    problem.tell(end, problem.join(*linear) if problem.keep is not None else None)
+    is_proven = is_met and passes.evaluates
+    return Solution(
+        linear, found.value, found.gap, status, found.n_passes, (end,), is_proven=is_proven
+    )
 
 
 def _prepared_dense(request: Request) -> Prepared:
