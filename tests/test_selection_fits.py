@@ -1,6 +1,5 @@
 """Fold fits: the solver that is chosen, the dual, the Hessian, memory."""
 
-from contextlib import ExitStack
 from dataclasses import replace
 
 import numpy as np
@@ -12,7 +11,7 @@ from sklearn.base import clone
 
 from marginpursuit import MarginPursuitClassifierCV, _kernels
 from marginpursuit.selection.fold_fits import FoldFits
-from marginpursuit.selection.fold_groups import prepare_groups
+from marginpursuit.selection.fold_groups import merged_columns
 from marginpursuit.solvers import FOLD_SOLVERS, minimise
 
 SPARSE_SOLVER = "lbfgs" if _kernels._compiled is None else "dual"
@@ -28,9 +27,8 @@ def test_sparse_wide_rows_equal_grid_search(unit, solver, n_classes):
     X, y = sparse_wide(n_classes, density=0.03 if unit == "standardised" else 0.02)
     data, plan = fold_plan(X, y, unit=unit, min_lbfgs_rows=51)
     assert plan.solver.name == solver
-    with ExitStack() as stack:
-        (group,) = prepare_groups(data, plan, stack)
-        assert (group.prepared.merge is not None) == (unit != "standardised")
+    merge = merged_columns(X, data.labels, plan.options, plan.policy)
+    assert (merge is not None) == (unit != "standardised")
     model = MarginPursuitClassifierCV(
         **GRID,
         alpha_unit=unit,

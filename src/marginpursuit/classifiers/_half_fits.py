@@ -377,19 +377,17 @@ def _split_keys(
 ) -> tuple[FloatArray, FloatArray]:
     """Return norms and a random projection of the rows as they came, equal for equal rows.
 
-    Sparse rows are measured as they are, and the columns of dense rows are standardised. A solver
-    of wide rows may have replaced the columns, so these are not used. With a kernel the columns of
-    the problem are its features.
+    The columns of dense rows are standardised. Solvers of sparse or wide rows may have replaced the
+    columns, so these are not used. With a kernel the columns of the problem are its features.
     """
     prepared = problem.prepared
     standardisation = prepared.standardisation
-    if design.is_sparse:
+    if prepared.design is not design:
         standardisation = Standardisation.identity(design.n_columns)
-    elif prepared.design is not design:
-        transform = None if has_kernel else prepared.transform
+        transform = None if design.is_sparse or has_kernel else prepared.transform
         if isinstance(transform, Standardisation):
             standardisation = transform
-        else:
+        elif not design.is_sparse:
             weights, centred = problem.tasks.weights[0, :], prepared.fit_intercept
             standardisation = design.standardisation(weights, centred=centred)
     normal = _random_direction(design.n_columns)[:, np.newaxis]

@@ -299,8 +299,8 @@ class MatrixDesign(Design):
                 self.kernels.norms(first, last, mean, factors**2, norms)
                 return
             for span, chunk in self.chunks(first, last):  # (x - mean)² = mean² + x (x - 2 mean)
-                difference = chunk.copy()
-                difference.data = chunk.data * (chunk.data - 2.0 * mean[chunk.indices])
+                data = chunk.data * (chunk.data - 2.0 * mean[chunk.indices])
+                difference = sparse.csr_matrix((data, chunk.indices, chunk.indptr), chunk.shape)
                 norms[span] = difference @ factors**2 + offset
 
         list(self.threads.map(run, self.blocks))

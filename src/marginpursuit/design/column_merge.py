@@ -22,10 +22,6 @@ class ColumnMerge:
     matrix: Any
     rotation: Any
 
-    def apply(self, matrix: Any) -> Any:
-        """Merge the columns of other rows of the same data; columns that vanish are dropped."""
-        return sparse.csr_matrix(matrix @ self.rotation)
-
     def to_data(self, linear: Linear) -> Linear:
         """Translate a model for merged columns to one for all columns."""
         return self.rotation @ linear[0], linear[1]

@@ -289,12 +289,10 @@ class FoldFits:
             some = members[first : first + size]
             tasks = slice(first * self._n_problems, (first + len(some)) * self._n_problems)
             part = linear[0][:, tasks], linear[1][tasks]
-            coef, intercept = group.to_reader(part)
+            coef, intercept = group.prepared.to_data(part)
             fold = np.repeat([member.fold for member in some], self._n_problems)
             scores = group.reader.held_out_scores(coef, intercept, group.tests, fold)
             self.n_passes += self._passes_per_scoring
-            if not group.reads_data and self._keeps_fits:
-                coef, intercept = group.prepared.to_data(part)
             for k, (number, held_out) in enumerate(zip(group.folds, scores, strict=True)):
                 candidates = [member.candidate for member in some if member.fold == k]
                 if candidates:

@@ -5,7 +5,7 @@ zeros for the rows that it holds out. In the space of the rows (Gram preconditio
 fold has a design matrix of its own.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,11 +15,25 @@ from numpy.typing import NDArray
 
 from marginpursuit._threads import Threads
 from marginpursuit._validation import FloatArray
-from marginpursuit.design import Design, Linear, design_for, elements_per_row, loaded, take_rows
+from marginpursuit.design import (
+    ColumnMerge,
+    Design,
+    design_for,
+    elements_per_row,
+    loaded,
+    take_rows,
+)
 from marginpursuit.losses import JointLoss, MarginLoss
 from marginpursuit.selection.candidates import FitOptions, Fold, Stopping
 from marginpursuit.selection.policy import SelectionPolicy
-from marginpursuit.solvers import FOLD_SOLVERS, FoldSolver, Prepared, Request, plan
+from marginpursuit.solvers import (
+    FOLD_SOLVERS,
+    FoldSolver,
+    Prepared,
+    Request,
+    plan,
+    request_merge,
+)
 from marginpursuit.tasks import Labels, LabelSets, RowRanges
 
 
@@ -102,8 +116,6 @@ class FoldGroup:
     weights: Any  # (n_folds of the group, n_rows of the design matrix)
     ranges: RowRanges | None
     reader: Design  # of the rows to score
-    to_reader: Callable[[Linear], Linear]  # from the coordinates of `prepared`
-    reads_data: bool  # whether the coordinates of the reader are those of the data
     tests: NDArray[np.bool_]  # (n_folds of the group, n_rows of the reader), the held-out rows
     n_passes: int  # over the rows to fit, that the preparation took
 
@@ -139,20 +151,13 @@ def _prepared(
     else:
         codes = np.ascontiguousarray(codes[..., prepared.order])
         weights = np.ascontiguousarray(weights[:, prepared.order])
-    reads_data, to_reader = True, prepared.to_data
-    if prepared.merge is not None and "row_access" in reader.capabilities:
-        # The merged columns of a subsample are few; the rows to score are merged likewise.
-        is_same = data.scored is data.fitted
-        merged = prepared.merge.matrix if is_same else prepared.merge.apply(data.scored)
-        reader = design_for(merged, reader.threads)
-        reads_data, to_reader = False, prepared.standardisation.to_data
     tests = np.zeros((len(folds), reader.n_rows), dtype=bool)
     for mask, fold in zip(tests, data.folds, strict=True):
         mask[fold.test] = True
     place = prepared.design.place
     return FoldGroup(
         *(folds, prepared, place(codes), place(weights), ranges),
-        *(reader, to_reader, reads_data, tests, design.n_passes),
+        *(reader, tests, design.n_passes),
     )
 
 
@@ -167,10 +172,26 @@ def fits_jointly(
         return False
     if labels.n_classes == 2 or multi_class != "auto":
         return labels.n_classes > 2 and multi_class == "joint"
+    request = _whole_request(matrix, labels, options, policy)
+    return plan(request, options.solver).solver != "dual"
+
+
+def merged_columns(
+    matrix: Any, labels: Labels, options: FitOptions, policy: SelectionPolicy
+) -> ColumnMerge | None:
+    """Return the merge of sparse columns for all rungs of a search; None where it does not pay."""
+    request = _whole_request(matrix, labels, options, policy)
+    is_wide = plan(request, options.solver).solver in ("dual", "lbfgs")
+    return request_merge(request) if is_wide else None
+
+
+def _whole_request(
+    matrix: Any, labels: Labels, options: FitOptions, policy: SelectionPolicy
+) -> Request:
+    """Return the request of fold fits to all rows."""
     weights = np.broadcast_to(1.0 / matrix.shape[0], (2, matrix.shape[0]))
     data = FoldData(matrix, matrix, labels, weights, ())
-    request = _request(design_for(matrix), data, options, policy)
-    return plan(request, options.solver).solver != "dual"
+    return _request(design_for(matrix), data, options, policy)
 
 
 def _request(

@@ -83,7 +83,7 @@ class SelectionPolicy:
     # task needs. In the dual no pass is shared by more than eight tasks: more bytes than these
     # make a search on news20 with 20 classes no faster, and take more memory than the rows.
     max_state_bytes: int = 1 << 28
-    max_dual_state_bytes: int = 3 << 24
+    max_dual_state_bytes: int = 1 << 25
     primal_state_arrays: int = 24
     dual_state_arrays: int = 2
 

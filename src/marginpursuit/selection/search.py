@@ -25,7 +25,7 @@ from marginpursuit.design import Linear
 from marginpursuit.losses import JointLoss, MarginLoss
 from marginpursuit.selection.candidates import Candidate, FitOptions, Fold, FoldBatch, Stopping
 from marginpursuit.selection.fold_fits import FoldFits
-from marginpursuit.selection.fold_groups import FitPlan, FoldData
+from marginpursuit.selection.fold_groups import FitPlan, FoldData, merged_columns
 from marginpursuit.selection.policy import SelectionPolicy
 from marginpursuit.selection.scoring import HeldOutScorer
 from marginpursuit.selection.successive_halving import (
@@ -121,6 +121,9 @@ class Search:
         options: SearchOptions,
         policy: SelectionPolicy,
     ) -> None:
+        self._merge = merged_columns(data.matrix, data.labels, options.fits, policy)
+        if self._merge is not None:
+            data = replace(data, matrix=self._merge.matrix)
         self._data, self._folds, self._scorer = data, folds, scorer
         self._options, self._policy = options, policy
         self._n_passes = 0.0
@@ -383,7 +386,8 @@ class Search:
         if not kept.fits:
             return None
         coefs, intercepts = zip(*kept.fits, strict=True)
-        return np.mean(coefs, axis=0), np.mean(intercepts, axis=0)
+        mean = np.mean(coefs, axis=0), np.mean(intercepts, axis=0)
+        return mean if self._merge is None else self._merge.to_data(mean)
 
     def _choose(self, candidates: list[Candidate], scores: FloatArray) -> int:
         means = scores.mean(axis=1)

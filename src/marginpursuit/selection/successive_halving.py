@@ -40,6 +40,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._shared import TrainingData
@@ -112,7 +113,8 @@ def subsampled_rung(
     n_scored = min(policy.scored_per_fitted * size, _max_rows(data, policy), n_rows)
     drawn = _stratified(data.labels, n_scored, random, policy)
     drawn = _with_all_classes(drawn, data, folds)
-    if isinstance(data.matrix, np.ndarray):  # dense rows in memory are scored without a copy
+    if isinstance(data.matrix, np.ndarray) or sparse.issparse(data.matrix):
+        # Rows in memory are scored without a copy.
         scored, rows = data, np.arange(n_rows)
     else:
         scored, rows = _taken(data, drawn), drawn

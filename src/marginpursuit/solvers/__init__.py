@@ -22,7 +22,7 @@ from marginpursuit.solvers._problem import (
 from marginpursuit.solvers._quasi_newton import minimise
 from marginpursuit.solvers.dual_ascent import DualSolver
 from marginpursuit.solvers.gram import GramSolver
-from marginpursuit.solvers.lbfgs import LbfgsSolver
+from marginpursuit.solvers.lbfgs import LbfgsSolver, request_merge
 from marginpursuit.solvers.newton import NewtonSolver
 from marginpursuit.solvers.plan import Plan, plan, plan_gram, steps_before_hessian
 from marginpursuit.solvers.policy import LbfgsPolicy, Policy
@@ -62,6 +62,7 @@ __all__ = [
     "penalty_unit",
     "plan",
     "plan_gram",
+    "request_merge",
     "steps_before_hessian",
     "stochastic_margin_pursuit",
 ]

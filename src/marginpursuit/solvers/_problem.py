@@ -54,7 +54,7 @@ from scipy.linalg import cho_solve
 from marginpursuit._namespaces import to_numpy
 from marginpursuit._threads import Threads
 from marginpursuit._validation import FloatArray
-from marginpursuit.design import ColumnMerge, Design, Linear, Standardisation
+from marginpursuit.design import Design, Linear, Standardisation
 from marginpursuit.losses import JointLoss
 from marginpursuit.solvers.policy import Policy, default_policy
 from marginpursuit.solvers.preconditioners import Preconditioner
@@ -147,7 +147,6 @@ class Prepared:
     preconditioner: Preconditioner
     transform: Transform  # to and from models for the data as they came
     order: NDArray[np.intp] | None = None  # of the rows in the design, if it is a reordered copy
-    merge: ColumnMerge | None = None  # of the columns, if the design has merged ones
     rows: Any = None  # standardised and padded, for the compiled Newton method
 
     def to_data(self, linear: Linear) -> Linear:

@@ -76,7 +76,7 @@ class DualSolver:
         if not request.design.is_sparse:
             return _prepared_dense(request)
         merge = None
-        if request.is_search or request.n_problems >= request.policy.min_shared_dual_tasks:
+        if request.n_problems >= request.policy.min_shared_dual_tasks:
             request, merge = merge_request(request)
         design = request.design
         weights, fold_ratio = mean_weights(request)
@@ -90,7 +90,6 @@ class DualSolver:
             np.broadcast_to(unit[:, np.newaxis], (len(unit), design.n_columns)),
             preconditioner,
             identity if merge is None else merge,
-            merge=merge,
         )
 
     def separates_folds(self, request: Request) -> bool:

@@ -48,8 +48,7 @@ class LbfgsSolver:
         preconditioner = DiagonalPreconditioner(fold_ratio, mean_unit(unit), request.fit_intercept)
         transform = standardisation if merge is None else MergedColumns(standardisation, merge)
         prepared = Prepared(
-            *(design, standardisation, request.fit_intercept, unit, preconditioner, transform),
-            merge=merge,
+            *(design, standardisation, request.fit_intercept, unit, preconditioner, transform)
         )
         if request.order is None:
             return prepared
@@ -96,13 +95,22 @@ class MergedColumns:
 
 
 def merge_request(request: Request) -> tuple[Request, ColumnMerge | None]:
-    """Return the request for merged columns, and the merge, where it pays and is lossless."""
+    """Return the request for merged columns, and the merge, where it pays and is lossless.
+
+    A search merges the columns of all rows once, before its first rung.
+    """
+    merge = None if request.is_search else request_merge(request)
+    if merge is None:
+        return request, None
+    assert isinstance(request.design, MemoryDesign)
+    return replace(request, design=request.design.with_matrix(merge.matrix), order=None), merge
+
+
+def request_merge(request: Request) -> ColumnMerge | None:
+    """Return the merge of the columns of a request; None where it does not pay."""
     design = request.design
     is_invariant = request.unit in ROTATION_INVARIANT
     if not (is_invariant and design.is_sparse and "row_access" in design.capabilities):
-        return request, None
+        return None
     assert isinstance(design, MemoryDesign)
-    merge = merge_columns(design.matrix)
-    if merge is None:
-        return request, None
-    return replace(request, design=design.with_matrix(merge.matrix), order=None), merge
+    return merge_columns(design.matrix)
