@@ -143,29 +143,33 @@ class MemoryDesign(MatrixDesign):
     def _held_out_scores(
         self, coef: FloatArray, intercept: FloatArray, held_out: Flags, fold: NDArray[np.intp]
     ) -> list[FloatArray]:
-        own = [fold == k for k in range(len(held_out))]
+        own = [np.flatnonzero(fold == k) for k in range(len(held_out))]
         if np.bincount(fold).max() <= self.policy.max_single_tasks:
             # Products with all rows cost less than a copy of some of them.
             return [
                 self._scores(coef[:, tasks], intercept[tasks])[flags]
                 for flags, tasks in zip(held_out, own, strict=True)
             ]
-        coefs = [coef if tasks.all() else coef[:, tasks] for tasks in own]
-        chunks: list[list[list[FloatArray]]] = [[[] for _ in own] for _ in self.blocks]
+        coefs = [np.ascontiguousarray(coef[:, tasks]) for tasks in own]
+        scores = [
+            np.empty((np.count_nonzero(flags), len(tasks)))
+            for flags, tasks in zip(held_out, own, strict=True)
+        ]
 
         def run(block: Block) -> None:
-            number, first, last = block
+            _, first, last = block
             for span, chunk in self.chunks(first, last, len(fold)):
-                for kept, its_coef, tasks, flags in zip(
-                    chunks[number], coefs, own, held_out[:, span], strict=True
-                ):
-                    kept.append(chunk[flags] @ its_coef + intercept[tasks])
+                for k, tasks in enumerate(own):
+                    if len(tasks) == 0:
+                        continue
+                    flags = held_out[k, span]
+                    start = np.count_nonzero(held_out[k, : span.start])
+                    stop = start + np.count_nonzero(flags)
+                    scores[k][start:stop] = chunk[flags] @ coefs[k] + intercept[tasks]
 
         with single_threaded_blas():
             list(self.threads.map(run, self.blocks))
-        return [
-            np.concatenate([x for some in kept for x in some]) for kept in zip(*chunks, strict=True)
-        ]
+        return scores
 
 
 def sweep_for(rows: MatrixDesign, tasks: Tasks) -> _Sweeper:

@@ -154,14 +154,14 @@ class _Found:
 
     @classmethod
     def empty(cls, problem: Problem) -> "_Found":
-        """Return the arrays of a problem, to be set."""
+        """Return the arrays of a problem, to be set; coefficients of a task are contiguous."""
         n = len(problem.tasks)
-        return cls(np.empty((problem.prepared.design.n_columns, n)), *np.empty((3, n)))
+        return cls(np.empty((n, problem.prepared.design.n_columns)).T, *np.empty((3, n)))
 
     def set(self, tasks: NDArray[np.intp], ascent: "_Ascent", n_passes: int | None = None) -> None:
         """Set the results of tasks, which are the first lanes of the ascent."""
         n = len(tasks)
-        self.coef[:, tasks], self.intercept[tasks] = ascent.coef[:, :n], ascent.intercept[:n]
+        self.coef.T[tasks], self.intercept[tasks] = ascent.coef[:, :n].T, ascent.intercept[:n]
         self.value[tasks], self.gap[tasks] = ascent.value[:n], ascent.gap[:n]
         self.n_passes = max(self.n_passes, ascent.n_passes if n_passes is None else n_passes)
 
