@@ -284,7 +284,8 @@ class MarginPursuitClassifier(
         Catoni's estimate of the location of the training margins, at the scale of the fit; one
         number for a joint loss, which has one margin per row.
     margin_statistics_ : MarginStatistics
-        Location, mean, variance, skewness and quantiles of the training margins.
+        Location, mean, variance, skewness and quantiles of the training margins; computed when
+        first read.
     link_ : FittedLink, LabelLinks or None
         The link of ``probability="held_out"``; that of several labels has
         `decision_probability`, above which a label is predicted. None where the exact link is used.
