@@ -15,6 +15,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from multiprocessing import TimeoutError as NotReadyError
 from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
@@ -117,7 +118,7 @@ def _outcomes(sample: list[Site], chosen: argparse.Namespace) -> Iterator[tuple[
             left = max(0.0, end - time.monotonic())
             try:
                 yield site, result.get(left)
-            except TimeoutError:
+            except NotReadyError:
                 yield site, "not run"
 
 

@@ -188,7 +188,12 @@ class Objective:
             if np.abs(gradient).max() < 1e-17:
                 break
             matrix, ahead = hessian + damping * moments, np.inf
-            step = -np.linalg.lstsq(matrix, gradient.astype(float), rcond=1e-17)[0]
+            # A column that depends on others does so up to the rounding of its values: singular
+            # values below n eps, of the matrix with a diagonal of ones, are those of rounding
+            # errors, which a step would amplify.
+            unit, rounding = 1 / np.sqrt(matrix.diagonal()), len(z) * np.finfo(float).eps
+            scaled, right = matrix * np.outer(unit, unit), unit * gradient.astype(float)
+            step = -unit * np.linalg.lstsq(scaled, right, rcond=rounding)[0]
             length, ahead = 1.0, self.value(point + step)
             while ahead < value and (further := self.value(point + 2 * length * step)) < ahead:
                 length, ahead = 2 * length, further

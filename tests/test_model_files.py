@@ -331,6 +331,14 @@ def test_arrays_that_are_refused(content, tmp_path):
         refused(edited(file, edit, arrays=arrays), message, tmp_path)
 
 
+def test_long_dtypes_are_refused_and_empty_arrays_are_read():
+    content = npy(np.zeros((0, 3)))
+    about = {"dtype": "<f8", "shape": [0, 3], "sha256": hashlib.sha256(content).hexdigest()}
+    assert model_files._read_array("a", content, about).shape == (0, 3)
+    with pytest.raises(ModelFileError, match="has no plain dtype"):  # of two fields
+        model_files._read_array("a", content, about | {"dtype": "<f8,<f8,<f8"})
+
+
 def test_altered_header_with_the_old_hash_is_refused(content, tmp_path):
     def edit(header):
         header["model"]["parameters"]["margin"] = 5.0
