@@ -17,6 +17,7 @@ from marginpursuit.solvers import (
     float32_problem,
     minimise,
 )
+from marginpursuit.solvers._float32 import solve_in_float32
 from marginpursuit.solvers._joint_newton import (
     has_subsample,
     joint_hessian,
@@ -166,3 +167,15 @@ def test_systematic_rows_are_drawn_with_their_probability():
     assert_array_equal(drawn[2::4], 0.0)
     assert_allclose(drawn, probability, atol=0.12)
     assert abs(len(systematic_rows(probability)) - 175) <= 1
+
+
+def test_a_constant_column_does_not_prevent_the_copy():
+    """Its coefficient is zero and has no penalty."""
+    problem, used = problem_of(n_rows=1200, n_columns=40, alpha=1e-3), []
+
+    def solve(posed):
+        used.append(posed.prepared.design.padded is not None)
+        return minimise(posed, n_confirmations=3)
+
+    solve_in_float32(problem, solve)
+    assert used == [True]

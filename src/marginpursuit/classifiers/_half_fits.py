@@ -78,10 +78,11 @@ class HalfFitPolicy:
     max_choice_labels: int = 16
 
     #: Scores of a row, over all half fits, from which these read a float32 copy of the rows, and
-    #: the least relative suboptimality there. On news20_minilm 1e-4 takes 20 % less time than 1e-5,
-    #: and the test log-loss changes by 0.01 %.
+    #: the least relative suboptimality there. Against 1e-5, 1e-3 takes 37 % fewer passes on digits
+    #: and 28 % fewer on news20_minilm (seeds 100 to 103); the choices are the same, and the test
+    #: log-losses change by less than 0.1 %.
     min_float32_scores: int = 8
-    float32_tol: float = 1e-4
+    float32_tol: float = 1e-3
 
     def half_fit_tol(self, factors: tuple[float, ...], solver: str) -> float:
         """Return the relative suboptimality of half fits at these multiples of a penalty."""

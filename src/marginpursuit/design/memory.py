@@ -92,7 +92,7 @@ class MemoryDesign(MatrixDesign):
                 chunk *= standardisation.inverse_deviation
                 # Products of values within ±1e15 stay finite in float32. Only rows of weight
                 # about zero are farther out in standard deviations.
-                np.clip(chunk, -1e15, 1e15, out=rows[span])
+                rows[span] = np.clip(chunk, -1e15, 1e15, out=chunk)
 
         list(self.threads.map(run, self.blocks))
         return MemoryDesign(rows, self.threads, padded=padded, policy=policy)

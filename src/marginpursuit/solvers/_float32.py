@@ -41,7 +41,9 @@ def _copied(problem: Problem) -> Problem | None:
     is_large = design.n_rows * design.n_columns >= policy.min_float32_elements
     in_range = all(low <= getattr(loss, "margin", 0.0) <= high for loss in problem.tasks.losses)
     is_curved = design.n_rows >= policy.overdetermined_ratio * design.n_columns
-    is_curved = is_curved or float(problem.penalty.min()) >= policy.min_float32_penalty
+    varies = problem.prepared.standardisation.varies
+    least = float(np.min(problem.penalty[:, varies], initial=np.inf))
+    is_curved = is_curved or least >= policy.min_float32_penalty
     is_fast = problem.tasks.has_kernels or isinstance(problem.tasks, JointTasks)
     if not (is_large and in_range and is_curved and is_fast):
         return None

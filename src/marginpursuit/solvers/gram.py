@@ -269,11 +269,11 @@ def _solve_joint(problem: Problem) -> Solution:
     return solution
 
 
-def _minimise_joint(problem: Problem, n_confirmations: int = 5) -> Solution:
+def _minimise_joint(problem: Problem, n_confirmations: int = 3) -> Solution:
     """Minimise the objective of joint tasks.
 
     The Gram matrix is far from the Hessian of a joint task, and the first small estimates of the
-    gap may be wrong: five in a row must meet the tolerance. Where rows are many for each
+    gap may be wrong: three in a row must meet the tolerance. Where rows are many for each
     coefficient, the Hessian of a subsample preconditions instead (`_joint_newton`).
     """
     if has_subsample(problem):
