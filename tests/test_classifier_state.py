@@ -16,7 +16,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
-from marginpursuit import MarginPursuitClassifier
+from marginpursuit import MarginPursuitClassifier, PegasosClassifier
 from marginpursuit.classifiers._margins import Margins, MarginStatisticsMixin
 
 # --- starts, stops and state ---------------------------------------------------------------------
@@ -91,7 +91,7 @@ import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 import joblib
 import numpy as np
-from marginpursuit import MarginPursuitClassifier
+from marginpursuit import MarginPursuitClassifier, PegasosClassifier
 
 def fit(_=None):
     X = np.random.default_rng(0).normal(size=(20_000, 30))  # enough for several threads
@@ -123,7 +123,7 @@ INTERRUPTED = """
 import signal
 import numpy as np
 from sklearn.exceptions import NotFittedError
-from marginpursuit import MarginPursuitClassifier
+from marginpursuit import MarginPursuitClassifier, PegasosClassifier
 
 X = np.random.default_rng(0).normal(size=(200_000, 30))
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it
@@ -220,3 +220,11 @@ def test_margins_that_take_much_memory_are_not_kept():
     small._keep_margins(Margins(*parts), 1.0)
     assert "_margins" not in vars(large)
     np.testing.assert_allclose(large.margin_location_, small.margin_location_, rtol=1e-12)
+
+
+@pytest.mark.parametrize("estimator", [MarginPursuitClassifier, PegasosClassifier])
+def test_a_score_of_zero_is_the_first_class(estimator):
+    X, y = noisy()
+    model = estimator().fit(X, np.where(y > 0, "yes", "no"))
+    model.coef_, model.intercept_ = np.zeros_like(model.coef_), np.zeros(1)
+    assert set(model.predict(X)) == {"no"}

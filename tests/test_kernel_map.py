@@ -288,6 +288,7 @@ def test_altered_expansions_are_not_loaded(name, value, message, tmp_path):
         ({"kernel": "precomputed"}, np.arange(6400.0).reshape(80, 80), "must be symmetric"),
         ({"kernel": "sigmoid", "gamma": 1.0, "coef0": -1.0}, None, "positive semidefinite"),
         ({"kernel": lambda a, b: np.zeros(3)}, None, r"must return real numbers of shape"),
+        ({"kernel": lambda a, b: np.nan * (a @ b.T)}, None, "must return numbers; got NaN"),
         ({"kernel": "rbf"}, np.full((80, 2), np.nan), "contains NaN"),
     ],
 )
@@ -353,6 +354,23 @@ def test_warm_start_of_other_data_classes_and_kernels():
         model.set_params(**options).fit(rows, labels)
         cold = clone(model).set_params(warm_start=False).fit(rows, labels)
         assert_allclose(model.objective_, cold.objective_, rtol=1e-5)
+
+
+def test_warm_start_after_another_kind_of_kernel():
+    X, y = moons(80)
+    gram = rbf_kernel(X)
+    model = MarginPursuitClassifier(kernel="precomputed", warm_start=True).fit(gram, y)
+    assert model.set_params(kernel="rbf").fit(gram, y).score(gram, y) > 0.8
+    assert model.set_params(kernel="precomputed").fit(gram, y).score(gram, y) > 0.8
+
+
+@pytest.mark.parametrize("estimator", [MarginPursuitClassifier, MarginPursuitClassifierCV])
+def test_origin_of_the_columns_does_not_change_rbf(estimator):
+    X, y = moons()
+    options = {"gamma": 2.0} if estimator is MarginPursuitClassifier else {"gammas": [0.2, 2.0]}
+    X = np.round(64 * X) / 64  # exact with the offset
+    near, far = (estimator(kernel="rbf", **options).fit(rows, y) for rows in (X, X + 2.0**20))
+    assert_allclose(far.decision_function(X + 2.0**20), near.decision_function(X), atol=1e-6)
 
 
 def test_default_penalty():

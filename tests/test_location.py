@@ -444,3 +444,48 @@ def test_e33_the_example_of_rays_at_finite_scales():
     # The best ray minimises the risk of the new loss too, which increases with the error rate.
     for level, scale in ((0.4, 1.0), (1.0, 0.3), (2.0, 5.0)):
         assert rho((level + 1) / scale) > rho((level - 1) / scale)
+
+
+class TestStatementsOfSection2:
+    """Statements of the text on the estimate, which no proposition of the paper has."""
+
+    @given(
+        st.lists(st.floats(-100, 100), min_size=1, max_size=30),
+        st.floats(0.05, 20.0),
+        st.floats(0.01, 3.0),
+    )
+    def test_the_majority_is_not_far_on_one_side(self, values, scale, distance):
+        values = np.array(values)
+        estimate = float(catoni_location(values, scale))
+        # The sum of the influences is zero: a fraction p with at least ψ(u) each, and the others
+        # with at least -B each, so that p ψ(u) <= (1 - p) B.
+        limit = INFLUENCE_BOUND / (INFLUENCE_BOUND + influence(distance))
+        rounding = 1e-9 * (scale + np.abs(values).max())
+        for sign in (1.0, -1.0):
+            is_far = sign * (estimate - values) > distance * scale + rounding
+            assert np.mean(is_far) <= limit + 1e-9
+        assert_allclose(
+            INFLUENCE_BOUND / (INFLUENCE_BOUND + influence(TRUNCATION)), 0.5, rtol=1e-12
+        )
+
+    def test_the_limit_of_the_majority_is_attained(self):
+        # Half of the values are √2 s below the estimate, and the others any distance above.
+        values = np.array([-TRUNCATION, -TRUNCATION, 50.0, 90.0])
+        assert_allclose(influence(0.0 - values).sum(), 0.0, atol=1e-12)
+
+    def test_the_estimate_of_the_hinge_risk_is_not_convex(self):
+        inputs = np.array([0.0, -3.0, 1.0, 4.0, 1.0, -4.0, -4.0])  # y x, one column
+
+        def estimate(coef):
+            return float(catoni_location(np.maximum(1.0 - coef * inputs, 0.0), 1.0))
+
+        assert estimate(0.5) > 0.5 * (estimate(0.0) + estimate(1.0)) + 0.27
+
+    @pytest.mark.parametrize(("scale", "fewest", "most"), [(10.0, 1, 10), (0.05, 100, 10_000)])
+    def test_fixed_point_steps_end_at_the_root_that_is_computed_directly(self, scale, fewest, most):
+        values = np.random.default_rng(0).standard_t(2.1, 201)
+        root, point, steps = float(catoni_location(values, scale)), float(values.mean()), 0
+        while abs(point - root) > 1e-8:
+            point += scale * float(influence((values - point) / scale).mean())
+            steps += 1
+        assert fewest <= steps <= most

@@ -139,11 +139,17 @@ class KernelExpansion(LinearClassifier):
                     f"kernel must return real numbers of shape {shape}; got dtype {values.dtype}, "
                     f"shape {values.shape}"
                 )
+            if np.any(np.isnan(values)):
+                raise ValueError("kernel must return numbers; got NaN. Check the kernel function.")
             return _floats(values)
         fitted = {"gamma": "gamma_"}
         names = KERNELS[self.kernel]
         options = {name: getattr(self, fitted.get(name, name)) for name in names}
         rows, others = (part.astype(np.float64, copy=False) for part in (rows, others))
+        if self.kernel == "rbf" and not (sparse.issparse(rows) or sparse.issparse(others)):
+            # Distances do not depend on the origin, but their rounding errors do.
+            centre = others.mean(axis=0)
+            rows, others = rows - centre, others - centre
         return _floats(pairwise_kernels(rows, others, metric=self.kernel, **options))
 
     def _keep_expansion(self, matrix: Any, dual_coef: FloatArray, intercept: FloatArray) -> None:

@@ -690,8 +690,8 @@ class MarginPursuitClassifier(
     def _scores_of(self, matrix: Any) -> RowScores | None:
         """Return the scores of rows by a fit with a kernel, or None if there is none for them."""
         is_fitted = hasattr(self, "dual_coef_") and self.n_features_in_ == matrix.shape[1]
-        if not is_fitted:
-            return None
+        if not is_fitted or self._is_precomputed == hasattr(self, "support_vectors_"):
+            return None  # the last fit had other columns, or another kind of kernel
         scores = np.reshape(self._expansion_scores(matrix), (matrix.shape[0], -1))
         return RowScores(scores - self.intercept_, self.intercept_)
 

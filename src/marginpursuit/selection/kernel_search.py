@@ -4,8 +4,8 @@ A kernel is a matrix of features (`classifiers/_kernel_map.py`), which all candi
 the same γ share. The search has two steps, and the refit has `n_components` landmarks:
 
 1. all candidates at every γ of the grid, with few landmarks and a loose tolerance;
-2. the best of these, with more landmarks, and for each that with the next smaller penalty: fewer
-   landmarks suit larger penalties. They have the γ of the best of the first step.
+2. the best candidates of the best values of γ, with more landmarks, and for each that with the next
+   smaller penalty: fewer landmarks suit larger penalties.
 """
 
 from collections.abc import Callable
@@ -53,16 +53,24 @@ class KernelSearch:
         """Choose γ, if the kernel has one, and a candidate."""
         few, more = self._sizes()
         grids = [[p | {"gamma": g} for p in self.grid] for g in gammas] or [self.grid]
-        n_candidates, n_final = len(grids) * len(self.grid), self.policy.max_final_candidates
-        if n_candidates == 1 or (few == more and len(grids) == 1):
+        if len(grids) == 1 and (few == more or len(self.grid) == 1):
             return self._step(grids[0], more, is_last=True)
-        steps = [self._step(grid, few) for grid in grids]
-        best = steps.pop(int(np.argmax([_best_mean(step.result) for step in steps])))
-        order = np.argsort(-best.result.scores.mean(axis=1), kind="stable")
-        kept = with_smaller_penalties(_candidates(best.params), order[:n_final])
-        others = np.setdiff1d(np.arange(len(best.params)), kept)
-        last = self._step([best.params[k] for k in kept], more, is_last=True)
-        return _joined([*steps, _rows(best, others), last])
+        steps = sorted((self._step(grid, few) for grid in grids), key=_best_mean, reverse=True)
+        n_final = self.policy.max_final_gammas
+        pairs = [self._continued(step, more) for step in steps[:n_final]]
+        lasts = sorted((last for _, last in pairs), key=_best_mean)
+        return _joined([*steps[n_final:], *(rest for rest, _ in pairs), *lasts])
+
+    def _continued(
+        self, step: KernelResult, n_components: int
+    ) -> tuple[KernelResult, KernelResult]:
+        """Evaluate the best candidates of a step with more landmarks; return also the others."""
+        order = np.argsort(-step.result.scores.mean(axis=1), kind="stable")
+        best = order[: self.policy.max_final_candidates]
+        kept = with_smaller_penalties(_candidates(step.params), best)
+        others = np.setdiff1d(np.arange(len(step.params)), kept)
+        last = self._step([step.params[k] for k in kept], n_components, is_last=True)
+        return _rows(step, others), last
 
     def _sizes(self) -> tuple[int, int]:
         """Return the landmarks of the first steps and of the last."""
@@ -100,8 +108,8 @@ def _candidates(params: list[Params]) -> list[Candidate]:
     return [Candidate(*(float(p[name]) for name in Candidate._fields)) for p in params]
 
 
-def _best_mean(result: SearchResult) -> float:
-    return float(result.scores[result.best].mean())
+def _best_mean(step: KernelResult) -> float:
+    return float(step.result.scores[step.result.best].mean())
 
 
 def _rows(step: KernelResult, rows: NDArray[np.intp]) -> KernelResult:
@@ -144,6 +152,8 @@ def default_gammas(
     rows = loaded(take_rows(data.matrix, some)).astype(np.float64)
     is_rbf = isinstance(kernel, str) and kernel == "rbf"
     if is_rbf:
+        if isinstance(rows, np.ndarray):
+            rows -= rows.mean(axis=0)  # smaller rounding errors of the distances
         squares = euclidean_distances(rows, squared=True)[np.triu_indices(len(some), 1)]
     else:
         squares = np.asarray(euclidean_distances(rows, rows[:1] * 0, squared=True)).ravel()

@@ -75,16 +75,16 @@ class MarginPursuitClassifierCV(
     alphas : sequence of float, optional
         Penalties to choose from; by default seven from 1e-3 to 1e-6 for dense data, and from 10/n
         to 0.01/n for sparse data. With fewer than 3,000 dense rows the largest is 3/n instead of
-        1e-3, and the others keep their ratios to it. With a kernel they are seven from 3/n to
-        0.003/n.
+        1e-3, and the others keep their ratios to it. With a kernel they are six from 3/n to
+        0.01/n.
     kernel : {"linear", "rbf", "poly", "sigmoid", "precomputed"} or callable, default="linear"
         The kernel, as in :class:`MarginPursuitClassifier`.
     gammas : sequence of float, optional
         Factors γ of the kernels "rbf", "poly" and "sigmoid" to choose from; by default 0.03, 0.1,
         0.3 and 1 times 2/m for "rbf", with m the median of the squared distances between rows, and
         times 1/m for the others, with m the median of the squared norms. All candidates are
-        compared at every γ with 250 landmarks; then the best two, with the next smaller penalty of
-        each, with 1,000 (or 5,000 over the number of classes, if that is less).
+        compared at every γ with 250 landmarks; then the best of the two best γ, and that with the
+        next smaller penalty, with 1,000 (or 10,000 over the number of classes, if that is less).
     degree : int, default=3
         The degree of the kernel "poly".
     coef0 : float, default=0.0
