@@ -57,6 +57,8 @@ class TrainingData:
     weights: Any  # non-negative, sum one; on the device of the matrix, as the labels are
     count: float  # the sum of the weights before normalisation; the number of rows if none is given
     rows: Any = None  # the rows as they came, where the matrix holds their kernel features
+    #: Weights of the variances in the unit of the penalty, a NumPy array; None: `weights`.
+    variances: FloatArray | None = None
 
     @property
     def n_samples(self) -> float:

@@ -515,7 +515,7 @@ class MarginPursuitClassifier(
         if checkpoint is not None and checkpoint.standing is not None:
             start, scale, n_iter = checkpoint.standing
         with Threads(self._threads) as threads, design_for(data.matrix, threads) as design:
-            spread = None
+            spread = data.variances
             if self.leverage_bound is not None and data.rows is None:
                 bound = float(self.leverage_bound)
                 weights, spread = bounded_weights(design, data, bound, centred=self.fit_intercept)

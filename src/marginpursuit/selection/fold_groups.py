@@ -46,6 +46,7 @@ class FoldData:
     labels: Labels  # of the rows to fit
     weights: FloatArray  # (n_folds, n_rows to fit), zero for the rows that a fold holds out
     folds: Sequence[Fold]
+    variances: FloatArray | None = None  # (n_rows to fit), weights of the unit; None: `weights`
 
     def only(self, fold: int) -> "FoldData":
         """Return the data of one fold, without the rows that it holds out from the fit."""
@@ -56,7 +57,16 @@ class FoldData:
             labels=self.labels.take(train),
             weights=np.ascontiguousarray(self.weights[[fold]][:, train]),
             folds=[self.folds[fold]],
+            variances=None if self.variances is None else self.variances[train],
         )
+
+    @property
+    def fold_variances(self) -> FloatArray | None:
+        """The weights of the variances for each fold, zero for the rows that it holds out."""
+        if self.variances is None:
+            return None
+        own = np.where(self.weights > 0, self.variances, 0.0)
+        return np.asarray(own / own.sum(axis=1, keepdims=True))
 
     def in_memory(self) -> "FoldData":
         """Return the same with the rows to fit loaded."""
@@ -203,6 +213,7 @@ def _request(
         *(float(options.are_penalised), options.fit_intercept),
         n_problems=len(data.labels.positive_classes),
         is_search=True,
+        spread_weights=data.fold_variances,
         policy=policy.solvers,
     )
 

@@ -368,7 +368,8 @@ class MarginPursuitClassifierCV(
             bounded, start = self._search_linear(data, folds, to_scorer, report)
             if self.refit:
                 weights = to_device_of(checked.weights, bounded.weights)
-                self._refit(replace(checked, weights=weights), start)
+                own = replace(checked, weights=weights, variances=bounded.variances)
+                self._refit(own, start)
         else:
             self._fit_kernel(data, folds, to_scorer, report)
         if report is not None:
@@ -568,8 +569,8 @@ class MarginPursuitClassifierCV(
             design_for(data.matrix, threads) as design,
         ):
             bound = float(self.leverage_bound)
-            weights = bounded_weights(design, data, bound, centred=self.fit_intercept).loss
-            return replace(data, weights=weights), design.n_passes
+            own = bounded_weights(design, data, bound, centred=self.fit_intercept)
+            return replace(data, weights=own.loss, variances=own.variances), design.n_passes
 
     def _refit(
         self, data: TrainingData, start: Linear | None, scores: RowScores | None = None

@@ -199,6 +199,7 @@ class Search:
             rung.fitted.labels,
             self._fold_weights(rung),
             rung.fits,
+            rung.fitted.variances,
         )
         plan = FitPlan.make(
             data,

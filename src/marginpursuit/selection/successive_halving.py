@@ -238,6 +238,7 @@ def _taken(data: TrainingData, rows: NDArray[np.intp]) -> TrainingData:
         matrix=loaded(take_rows(data.matrix, rows)),
         labels=data.labels.take(rows),
         weights=data.weights[rows],
+        variances=None if data.variances is None else data.variances[rows],
     )
 
 

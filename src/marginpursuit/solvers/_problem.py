@@ -107,7 +107,8 @@ class Request:
     is_search: bool = False  # whether many candidates are fitted to folds
     #: Where few digits suffice, an order in which the rows may be copied in float32.
     order: NDArray[np.intp] | None = None
-    #: Weights of the variances in the unit of the penalty, (n_rows,); None: those of the folds.
+    #: Weights of the variances in the unit of the penalty, (n_rows,) or (n_folds, n_rows); None:
+    #: those of the folds.
     spread_weights: Any = None
     policy: Policy = field(default_factory=default_policy)
 
@@ -372,8 +373,8 @@ def request_unit(request: Request, standardisation: Standardisation) -> FloatArr
     """Return the unit of each fold and column of a request, for this standardisation."""
     variance = standardisation.varies[np.newaxis].astype(np.float64)
     if request.has_folds or request.spread_weights is not None:
-        is_given = request.spread_weights is not None
-        weights = request.spread_weights[np.newaxis, :] if is_given else request.weights
+        weights = request.weights if request.spread_weights is None else request.spread_weights
+        weights = weights if weights.ndim == 2 else weights[np.newaxis, :]
         centred = request.fit_intercept
         variance = request.design.fold_variances(weights, standardisation, centred=centred)
     median = median_square(request) if request.unit == "row" else 1.0
