@@ -17,7 +17,8 @@
  *
  * Before a Hessian is computed, three times the decrement by the factor of the last one is an
  * estimate by which the method may stop: most solves end without a last Hessian. With `is_strict`
- * this needs the bound, and an estimate of at most a hundredth of the tolerance.
+ * this needs the bound, and an estimate of at most a hundredth of the tolerance; without it, the step
+ * by that factor is taken, since the scores of the fits are compared.
  */
 #include "joint.h"
 #include "loss.h"
@@ -306,8 +307,8 @@ static void newton_gradient(const newton_t *t, const newton_state_t *s)
         }
 }
 
-/* Solves with the factor for the direction; returns half the squared decrement. `bound` is the bound
- * of the suboptimality by strong convexity. */
+/* Solves with the factor for the step; returns half the squared decrement. `bound` is the bound of the
+ * suboptimality by strong convexity. */
 static double newton_decrement(const newton_t *t, const newton_state_t *s, double *bound)
 {
     const ptrdiff_t p = t->n_columns, size = t->n_scores * p;
@@ -319,6 +320,9 @@ static double newton_decrement(const newton_t *t, const newton_state_t *s, doubl
     }
     memcpy(s->solution, s->right, (size_t)size * sizeof(double));
     newton_solve(size, s->line, s->hessian, s->solution);
+    memset(s->step, 0, (size_t)(t->n_scores * t->stride) * sizeof(double));
+    for (ptrdiff_t k = 0; k < t->n_scores; k++)
+        memcpy(s->step + k * t->stride, s->solution + k * p, (size_t)p * sizeof(double));
     return 0.5 * inner_product(size, s->right, s->solution);
 }
 
@@ -337,11 +341,7 @@ static double newton_direction(const newton_t *t, const newton_state_t *s, doubl
     for (ptrdiff_t k = 0; k < t->n_scores; k++)
         s->intercepts[k] = s->hessian[(k * p + p - 1) * (s->line + 1)];
     if (!newton_cholesky(size, s->line, s->hessian)) return -1.0;
-    const double decrement = newton_decrement(t, s, bound);
-    memset(s->step, 0, (size_t)(t->n_scores * t->stride) * sizeof(double));
-    for (ptrdiff_t k = 0; k < t->n_scores; k++)
-        memcpy(s->step + k * t->stride, s->solution + k * p, (size_t)p * sizeof(double));
-    return decrement;
+    return newton_decrement(t, s, bound);
 }
 
 /* Sets the gap, and returns whether the tolerance is met: by the decrement and the bound, or by the
@@ -426,6 +426,17 @@ static void newton_move(const newton_t *t, const newton_state_t *s, double size)
     for (ptrdiff_t j = 0; j < t->n_scores * t->stride; j++) s->point[j] += size * s->step[j];
 }
 
+/* Minimises along the step and moves there; false, and no move, where the value does not decrease. */
+static int newton_advance(const newton_t *t, const newton_state_t *s, double decrement, line_t *line)
+{
+    newton_scores(t, s->step, s->change);
+    *line = newton_line(t, s);
+    const double size = newton_line_search(t, s, t->value, -2.0 * decrement, line);
+    if (size > 0.0) newton_move(t, s, size);
+    else line->value = t->value;
+    return size > 0.0;
+}
+
 /* Starts at another point if its objective is less; `line` is that of the first start. */
 static void newton_other_start(const newton_t *t, const newton_state_t *s, line_t *line)
 {
@@ -471,10 +482,11 @@ void JOIN(newton, LEVEL)(newton_t *t)
         t->value = line.value;
         newton_gradient(t, &s);
         if (t->n_iter > 0) { /* by the factor of the last Hessian */
-            const double estimate = 3.0 * newton_decrement(t, &s, &bound);
-            const int is_met = meets_tolerance(t, estimate, bound, !t->is_strict);
+            const double last = newton_decrement(t, &s, &bound);
+            const int is_met = meets_tolerance(t, 3.0 * last, bound, !t->is_strict);
             if (is_met && (!t->is_strict || t->gap <= 0.01 * t->tol)) {
                 t->status = NEWTON_CONVERGED;
+                if (!t->is_strict && newton_advance(t, &s, last, &line)) t->value = line.value;
                 break;
             }
         }
@@ -487,15 +499,10 @@ void JOIN(newton, LEVEL)(newton_t *t)
         const int is_finished = is_met && is_exact, is_next_exact = is_met || !t->is_strict;
         if (is_finished) t->status = NEWTON_CONVERGED;
         if (t->n_iter >= t->max_iter) break;
-        newton_scores(t, s.step, s.change);
-        line = newton_line(t, &s);
-        const double size = newton_line_search(t, &s, t->value, -2.0 * decrement, &line);
-        if (size == 0.0 && (is_exact || !is_met)) {
+        if (!newton_advance(t, &s, decrement, &line) && (is_exact || !is_met)) {
             if (!is_finished) t->status = NEWTON_ROUNDING;
             break;
         }
-        if (size > 0.0) newton_move(t, &s, size);
-        else line.value = t->value;
         if (is_met && t->is_strict) memset(s.width, 0, (size_t)t->n_rows * sizeof(double));
         is_exact = is_next_exact;
         if (is_finished) {

@@ -17,7 +17,7 @@ another in fold k of K, the other is eliminated if
 
 .. math::
 
-    \bar d > 3\, \max(\operatorname{sd}(d), \sigma) / \sqrt{K},
+    \bar d > 3.5\, \max(\operatorname{sd}(d), \sigma) / \sqrt{K},
 
 where σ is the median of sd(d) over the better half of the candidates. The deviation of few folds
 may be small by chance, and those of bad candidates are large.
