@@ -67,8 +67,8 @@ class MarginPursuitClassifierCV(
     Parameters
     ----------
     scales : sequence of float, optional
-        Scales s to choose from; by default 0.1, 0.3, 1 and 3, and with a kernel 1. Results depend
-        on the ratio of scale and margin.
+        Scales s to choose from; by default 0.1, 0.3, 1 and 3, for sparse data 0.3 and 1, and with a
+        kernel 1. Results depend on the ratio of scale and margin.
     overconfidences : sequence of float, optional
         Weights τ of the loss above the margin level to choose from; by default 0 and 1 for dense
         data, and 0 for sparse data, where 1 takes several times as long and is rarely better.
@@ -468,7 +468,7 @@ class MarginPursuitClassifierCV(
             overconfidences = self._policy.overconfidences(is_sparse=has_one)
         scales = self.scales
         if scales is None:
-            scales = self._policy.scales if is_linear else self._policy.kernel_scales
+            scales = self._policy.scales(is_sparse=data.is_sparse, is_linear=is_linear)
         grid = product(alphas, overconfidences, scales)
         params = [dict(zip(Candidate._fields, values, strict=True)) for values in grid]
         return params, [Candidate(*map(float, values.values())) for values in params]
