@@ -30,7 +30,7 @@ docs: $(VENV)/docs
 	$(BIN)/codespell --config .codespellrc
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going -b html docs out/site
 
-# Every page in a browser at 390 and 1400 px: width, images, errors of the console. Needs chromedriver.
+# Every page in a browser at 390 and 1280 px: width, images, errors of the console. Needs chromedriver.
 pages: $(VENV)/docs
 	$(BIN)/python docs/check_pages.py out/site
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from selenium import webdriver
 
-WIDTHS = (390, 1400)  # pixels: a phone, a desktop
+WIDTHS = (390, 1280)  # pixels: a phone, a desktop
 ARGUMENTS = (
     "--headless=new",
     "--no-sandbox",

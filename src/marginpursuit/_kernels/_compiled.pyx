@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False
+# cython: language_level=3, boundscheck=False, wraparound=False, freethreading_compatible=True
 """Checked handles on the rows of a matrix, and the fused sweeps over them.
 
 The handle checks its buffers once; a method then runs over rows [first, last) with the GIL

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, freethreading_compatible=True
 """The sweeps of coordinates.py, compiled; coordinates.py documents the computations."""
 
 from libc.math cimport INFINITY, fmax, fmin
