@@ -116,9 +116,13 @@ class MarginPursuitClassifierCV(
         which are loaded only if the callable loads them, or an array of the same library. With
         several labels None is the negative of the log-loss, the mean over labels; scorers that use
         predictions, such as "f1_micro", get those at the thresholds of the candidate.
-    rule : {"best", "one-standard-error"}, default="best"
-        Which candidate to choose: the one with the best mean score; or, among those within one
-        standard error of it, the one with the largest penalty, then overconfidence, then scale.
+    rule : {"auto", "best", "one-standard-error"}, default="auto"
+        Which candidate to choose. "best": the one with the best mean score. "one-standard-error":
+        among those within one standard error of it, the one with the largest penalty, then
+        overconfidence, then scale. "auto": the best, if there are more than 400 rows, a scorer,
+        several labels, a kernel or candidates of your own. Otherwise folds hardly distinguish the
+        candidates: that of :class:`MarginPursuitClassifier` is chosen, at threshold zero, unless
+        the best has a mean score that is larger by two standard errors of the difference.
     threshold : {"fitted", "zero"}, default="fitted"
         The score above which the second of two classes is predicted. "fitted": each candidate is
         scored at the threshold within ± `margin` with the best out-of-fold accuracy, and the
@@ -248,7 +252,7 @@ class MarginPursuitClassifierCV(
         "alphas": numbers("that are finite and >= 0", 0.0, np.finfo(float).max).or_none(),
         "gammas": numbers("that are positive and finite", np.nextafter(0, 1), 1e300).or_none(),
         "alpha_unit": one_of(["auto", "absolute", "standardised", "common", "row"]),
-        "rule": one_of(["best", "one-standard-error"]),
+        "rule": one_of(["auto", "best", "one-standard-error"]),
         "threshold": one_of(["fitted", "zero"]),
         "refit": FLAG,
         "successive_halving": FLAG,
@@ -273,7 +277,7 @@ class MarginPursuitClassifierCV(
         rho: str = "catoni",
         cv: Any = 5,
         scoring: Any = None,
-        rule: str = "best",
+        rule: str = "auto",
         threshold: str = "fitted",
         refit: bool = True,
         successive_halving: bool = True,
@@ -388,7 +392,8 @@ class MarginPursuitClassifierCV(
         with np.errstate(all="ignore"):
             try:
                 bounded, n_passes = self._bounded(data)
-                search = self._search(bounded, folds, to_scorer, candidates, report)
+                prior = self._prior(bounded, candidates, len(folds))
+                search = self._search(bounded, folds, to_scorer, candidates, report, prior=prior)
                 result = search.run(candidates)
             except FloatingPointError as error:
                 if self.alpha_unit_ != "standardised":
@@ -396,7 +401,8 @@ class MarginPursuitClassifierCV(
                 # The scores do not depend on the unit of the columns, but the coefficients do.
                 matrix, _ = rescaled(data.matrix)
                 bounded, n_passes = self._bounded(replace(data, matrix=matrix))
-                search = self._search(bounded, folds, to_scorer, candidates, report)
+                prior = self._prior(bounded, candidates, len(folds))
+                search = self._search(bounded, folds, to_scorer, candidates, report, prior=prior)
                 result = replace(search.run(candidates), start=None)
         self._set_results(grid, result)
         self.n_passes_ += n_passes
@@ -473,6 +479,27 @@ class MarginPursuitClassifierCV(
         params = [dict(zip(Candidate._fields, values, strict=True)) for values in grid]
         return params, [Candidate(*map(float, values.values())) for values in params]
 
+    def _prior(
+        self, data: TrainingData, candidates: list[Candidate], n_folds: int
+    ) -> Candidate | None:
+        """Return the candidate of the single fit, where the rule "auto" prefers it; else None."""
+        grids = (self.alphas, self.scales, self.overconfidences)
+        is_auto = self.rule == "auto" and self.scoring is None and not self.multilabel_
+        is_few = data.n_samples <= self._policy.max_prior_rows
+        if not (is_auto and is_few and n_folds > 1) or any(grid is not None for grid in grids):
+            return None
+        model = self._estimator(
+            alpha_unit=self.alpha_unit_, multi_class=self.multi_class, probability=None
+        )
+        model.classes_, model.multilabel_ = self.classes_, False
+        model._fit(data)
+        same = [
+            candidate
+            for candidate in candidates
+            if (candidate.overconfidence, candidate.scale) == (model.overconfidence, model.scale)
+        ]
+        return min(same, key=lambda own: abs(np.log(own.alpha / model.alpha_)), default=None)
+
     def _search(
         self,
         data: TrainingData,
@@ -481,6 +508,7 @@ class MarginPursuitClassifierCV(
         candidates: list[Candidate],
         report: Reporter | None,
         stopping: Stopping | None = None,
+        prior: Candidate | None = None,
     ) -> Search:
         policy, unit = self._policy, self.alpha_unit_
         if data.rows is not None and unit == "row":
@@ -514,6 +542,7 @@ class MarginPursuitClassifierCV(
             is_balanced=isinstance(self.class_weight, str),
             title=type(self).__name__ if self.verbose else None,
             report=report,
+            prior=prior,
         )
         return Search(data, folds, scorer, options, policy)
 

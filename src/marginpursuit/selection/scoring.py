@@ -175,6 +175,10 @@ class HeldOutScorer:
         found = np.take_along_axis(values, own[:, :, np.newaxis], axis=2)[:, :, 0]
         return found, self.thresholds[best]
 
+    def at_zero(self, values: FloatArray) -> FloatArray:
+        """Return the values of a candidate in each fold at threshold zero."""
+        return np.asarray(values[:, np.argmin(abs(self.thresholds))])
+
     def _accuracy(self, scores: FloatArray, codes: NDArray[np.intp], weights: Any) -> FloatArray:
         """Return accuracies of shape (n_candidates, n_thresholds), few candidates at a time."""
         step = max(1, self.max_elements // max(1, scores[:, 0].size))

@@ -52,6 +52,8 @@ class SearchOptions:
     is_balanced: bool  # whether the classes have equal weight in the training rows of each fold
     title: str | None  # of a progress bar; None shows none
     report: Reporter | None = None  # of callbacks, which it calls after each fit of a fold
+    #: A candidate that is chosen, at threshold zero, unless another is significantly better.
+    prior: Candidate | None = None
 
 
 @dataclass(frozen=True)
@@ -148,6 +150,8 @@ class Search:
             size = self._next_size(size, len(left))
         chosen = self._choose(current, scores[left])
         best, fits = int(left[chosen]), result.kept[chosen]
+        if candidates[best] == self._options.prior:
+            scores[best], thresholds[best] = self._scorer.at_zero(result.scores[chosen]), 0.0
         link: FittedLink | LabelLinks | None = None
         threshold: Any = float(thresholds[best])
         if self._options.link == "fitted":
@@ -191,6 +195,7 @@ class Search:
     ) -> _RungResult:
         """Fit candidates to the folds of a rung and score the held-out rows."""
         index = {candidate: k for k, candidate in enumerate(candidates)}
+        prior = next((k for own, k in index.items() if own == self._options.prior), None)
         shape = len(candidates), len(self._folds), len(self._scorer.thresholds)
         result = _RungResult(np.full(shape, np.nan), *self._kept_rows(rung, len(candidates)))
         data = FoldData(
@@ -214,7 +219,7 @@ class Search:
                 own = [index[candidate] for candidate in batch.candidates]
                 self._keep(rung, batch, result, own)
                 self._score(rung, batch, result, own)
-                self._drop(rung, result)
+                self._drop(rung, result, prior)
                 n_scored = np.isfinite(result.scores[:, :, 0]).sum()
                 reached(int(n_scored), shape[0] * shape[1])
                 if self._options.report is not None:
@@ -287,23 +292,25 @@ class Search:
             shifted = (own - thresholds)[:, np.newaxis]
             result.scores[index, fold] = self._scorer(shifted, rung.rows[rows], [link])[0]
 
-    def _drop(self, rung: Rung, result: _RungResult) -> None:
+    def _drop(self, rung: Rung, result: _RungResult, prior: int | None) -> None:
         """Drop what is kept of candidates that have been scored and cannot be chosen.
 
-        The rule "one-standard-error" may choose any of the last rung.
+        The rule "one-standard-error" may choose any of the last rung. `prior` is the index of the
+        candidate that other rules may choose besides the best.
         """
         n_folds, kept = len(self._folds), result.kept
         complete = sorted(k for k, own in kept.items() if len(own.held_out) == n_folds)
         if not rung.is_full:
             for k in complete:
                 del kept[k]
-        elif self._options.rule == "best" and len(complete) > 1:
+        elif self._options.rule != "one-standard-error" and len(complete) > 1:
             scores, _ = self._scorer.at_best_thresholds(result.scores[complete])
-            best = complete[int(np.argmax(scores.mean(axis=1)))]
+            needed = {complete[int(np.argmax(scores.mean(axis=1)))], prior}
             for k in complete:
-                if k != best:
+                if k not in needed:
                     del kept[k]
-            kept[best].detach()
+                else:
+                    kept[k].detach()
 
     @property
     def _needs_link(self) -> bool:
@@ -391,11 +398,16 @@ class Search:
         return mean if self._merge is None else self._merge.to_data(mean)
 
     def _choose(self, candidates: list[Candidate], scores: FloatArray) -> int:
-        means = scores.mean(axis=1)
+        means, root = scores.mean(axis=1), np.sqrt(scores.shape[1])
         best = int(np.argmax(means))
-        if self._options.rule == "best":
+        if self._options.prior in candidates:
+            prior = candidates.index(self._options.prior)
+            gain = scores[best] - scores[prior]
+            error = gain.std(ddof=1) / root
+            return prior if gain.mean() <= self._policy.prior_errors * error else best
+        if self._options.rule != "one-standard-error":
             return best
-        error = scores[best].std(ddof=1) / np.sqrt(scores.shape[1])
+        error = scores[best].std(ddof=1) / root
         within = np.flatnonzero(means >= means[best] - error)
         return int(max(within, key=lambda k: candidates[k]))
 
