@@ -38,9 +38,10 @@ def test_another_candidate_is_better_by_two_standard_errors(gains, chosen):
     candidates = [Candidate(1e-3, 0.0, 1.0), Candidate(1e-4, 1.0, 3.0)]
     scores = np.array([[0.5, 0.6, 0.5, 0.6]] * 2)
     scores[1] += gains
-    search = Search(None, [], None, options(candidates[0]), SelectionPolicy())
+    training = MarginPursuitClassifierCV()._check_training(*noise(), None)
+    search = Search(training, [], None, options(candidates[0]), SelectionPolicy())
     assert search._choose(candidates, scores) == chosen
-    search = Search(None, [], None, options(None), SelectionPolicy())
+    search = Search(training, [], None, options(None), SelectionPolicy())
     assert search._choose(candidates, scores) == int(np.argmax(scores.mean(axis=1)))
 
 
