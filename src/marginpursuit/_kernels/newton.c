@@ -17,8 +17,8 @@
  *
  * Before a Hessian is computed, three times the decrement by the factor of the last one is an
  * estimate by which the method may stop: most solves end without a last Hessian. With `is_strict`
- * this needs the bound, and an estimate of at most a hundredth of the tolerance; without it, the step
- * by that factor is taken, since the scores of the fits are compared.
+ * this needs the bound, and an estimate of at most `certain` times the tolerance. The step by that
+ * factor, which costs one pass, is taken nevertheless: fits are compared.
  */
 #include "joint.h"
 #include "loss.h"
@@ -484,9 +484,9 @@ void JOIN(newton, LEVEL)(newton_t *t)
         if (t->n_iter > 0) { /* by the factor of the last Hessian */
             const double last = newton_decrement(t, &s, &bound);
             const int is_met = meets_tolerance(t, 3.0 * last, bound, !t->is_strict);
-            if (is_met && (!t->is_strict || t->gap <= 0.01 * t->tol)) {
+            if (is_met && (!t->is_strict || t->gap <= t->certain * t->tol)) {
                 t->status = NEWTON_CONVERGED;
-                if (!t->is_strict && newton_advance(t, &s, last, &line)) t->value = line.value;
+                if (newton_advance(t, &s, last, &line)) t->value = line.value;
                 break;
             }
         }

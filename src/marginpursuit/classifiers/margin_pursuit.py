@@ -225,7 +225,7 @@ class MarginPursuitClassifier(
     solver : {"auto", "newton", "gram", "lbfgs", "dual", "steepest", "stochastic"}, default="auto"
         The algorithm; "auto" chooses by the shape of the data
         (:func:`~marginpursuit.solvers.plan`). "newton" is Newton's method in one compiled call, for
-        small dense tables. "dual" is dual coordinate ascent, for a positive penalty. "steepest" is
+        small tables. "dual" is dual coordinate ascent, for a positive penalty. "steepest" is
         the paper's Algorithm 1 with `max_iter` steps. "stochastic" is the learner of its
         experiments, with `max_iter` steps of one sample each and a positive `alpha` that is the
         same for all columns; :func:`~marginpursuit.solvers.stochastic_margin_pursuit` has all its

@@ -1,11 +1,12 @@
-"""The solver for small dense tables: Newton's method, each task in one compiled call.
+"""The solver for small tables: Newton's method, each task in one compiled call.
 
-On few rows the time of a fit is that of the calls of the interpreter. The standardised rows are
-copied once, and the kernel `newton` takes a task from its start to its minimiser: gradient, Hessian
-of the rows with curvature, Cholesky factor and line search. Tasks are solved one after the other,
-in as many threads as there are. Those that differ in their penalty only form a chain, from the
-largest penalty on: each starts at its own start or at the minimiser of the next larger penalty,
-whichever has the smaller objective. A search of 15,000 x 10 takes half of the iterations.
+On few rows the time of a fit is that of the calls of the interpreter. The standardised rows, sparse
+ones too, are copied once, and the kernel `newton` takes a task from its start to its minimiser:
+gradient, Hessian of the rows with curvature, Cholesky factor and line search. Tasks are solved one
+after the other, in as many threads as there are. Those that differ in their penalty only form a
+chain, from the largest penalty on: each starts at its own start or at the minimiser of the next
+larger penalty, whichever has the smaller objective. A search of 15,000 x 10 takes half of the
+iterations.
 
 A task that the kernel does not finish, because its Hessian is singular to working precision or the
 line search stalls far from the minimum, continues in the solver "gram".
@@ -77,8 +78,11 @@ class NewtonSolver:
         design = request.design
         if _kernels.newton is None:
             return "it needs the compiled kernels, which are not installed"
-        if design.is_sparse or not isinstance(design, MemoryDesign):
-            return "it needs dense rows in memory"
+        if not isinstance(design, MemoryDesign):
+            return "it needs rows in memory"
+        n_elements = design.n_rows * (design.n_columns + 1)
+        if design.is_sparse and n_elements > request.policy.max_newton_elements:
+            return "it needs dense rows, or sparse ones whose dense copy is small"
         for loss in request.losses:
             if getattr(_margin_loss(loss), "kernel_parameters", None) is None:
                 return f"it needs a compiled loss; {type(loss).__name__} has none"
@@ -139,7 +143,8 @@ def _padded(design: Design, standardisation: Standardisation, *, constant: bool)
     n_columns, padding = design.n_columns, _kernels.ROW_PADDING
     width = -(-(n_columns + constant) // padding) * padding
     rows = np.zeros((design.n_rows, width))
-    np.subtract(design.matrix, standardisation.mean, out=rows[:, :n_columns])
+    matrix = design.matrix.toarray() if design.is_sparse else design.matrix
+    np.subtract(matrix, standardisation.mean, out=rows[:, :n_columns])
     rows[:, :n_columns] *= standardisation.inverse_deviation
     if constant:
         rows[:, n_columns] = 1.0

@@ -63,6 +63,8 @@ def plan(request: Request, solver: str = "auto") -> Plan:
         =====================================================  ==============================
         data                                                   solver
         =====================================================  ==============================
+        a single fit of sparse rows, at most 2**17 elements    newton
+        of a dense copy, and the limits of newton below
         sparse rows, wide or many, with a rotation-invariant   dual
         penalty; in a single fit, of at least 0.01/n_rows
         folds of other sparse wide rows, few binary problems   lbfgs
@@ -113,6 +115,10 @@ def _sparse_plan(request: Request, shape: str) -> Plan:
     from marginpursuit.solvers import SOLVERS
 
     design, policy, default = request.design, request.policy, _default(request, shape)
+    is_tiny = design.n_rows * design.n_columns <= policy.max_sparse_newton_elements
+    is_tiny &= not request.is_search and _is_small(request)
+    if is_tiny and SOLVERS["newton"].supports(request) is None:
+        return Plan("newton", f"sparse rows, {shape}: a dense copy is small")
     is_wide = design.n_columns > design.n_rows >= policy.min_dual_rows
     if not (is_wide or default.solver == "lbfgs"):
         return default
