@@ -76,15 +76,17 @@ def _subsample(problem: Problem) -> Problem:
     """Return the problem of a subsample, in which long rows are more frequent but weigh less.
 
     A column that is constant in most rows varies in rows that are long, as columns are
-    standardised. A row is drawn with a probability π that is the mean of a uniform one and of one
-    in proportion to its squared norm, and has the weight c/π.
+    standardised. A row is drawn with a probability π that is the mean of a uniform one, of one in
+    proportion to its squared norm and of one in proportion to its weight c; it has the weight c/π.
     """
     prepared, policy = problem.prepared, problem.policy
     design, weights = prepared.design, problem.tasks.weights[0]
     squares = np.asarray(design.row_norms(prepared.standardisation), dtype=np.float64) ** 2
-    squares = np.where(weights > 0, squares + squares[weights > 0].mean(), 0.0)
+    is_used = weights > 0
+    importance = np.where(is_used, squares / squares[is_used].mean() + 1.0, 0.0)
+    importance += weights / weights[is_used].mean()
     size = policy.hessian_rows_per_coefficient * problem.join(*problem.start).shape[1]
-    probability = np.minimum(1.0, size * squares / squares.sum())
+    probability = np.minimum(1.0, size * importance / importance.sum())
     rows = systematic_rows(probability)
     sample = problem.with_rows(rows, threads=design.threads)
     own = sample.tasks.weights / probability[rows]

@@ -269,16 +269,17 @@ def _solve_joint(problem: Problem) -> Solution:
     return solution
 
 
-def _minimise_joint(problem: Problem, n_confirmations: int = 3) -> Solution:
+def _minimise_joint(problem: Problem) -> Solution:
     """Minimise the objective of joint tasks.
 
     The Gram matrix is far from the Hessian of a joint task, and the first small estimates of the
     gap may be wrong: three in a row must meet the tolerance. Where rows are many for each
-    coefficient, the Hessian of a subsample preconditions instead (`_joint_newton`).
+    coefficient, the Hessian of a subsample preconditions instead (`_joint_newton`). Five estimates
+    must then agree: a round has too few steps for the rate of decrease to be known.
     """
     if has_subsample(problem):
-        return solve_by_subsample(problem, n_confirmations)
-    return minimise(problem, n_confirmations=n_confirmations)
+        return solve_by_subsample(problem, n_confirmations=5)
+    return minimise(problem, n_confirmations=3)
 
 
 def _with_truncation(problem: Problem, solution: Solution) -> Solution:
