@@ -403,6 +403,20 @@ static void check_newton(const problem_t *p, ptrdiff_t n_scores, loss_kind_t kin
         }
     }
     expect_of(p, is_right, "minimum of newton");
+    /* In another unit of weights and penalties, a power of two, all but the value is the same. */
+    const double gap = t.gap, unit = 1024.0;
+    const ptrdiff_t n_iter = t.n_iter;
+    double *weight = doubles(p->n), *before = doubles(n_scores * d);
+    memcpy(before, t.point, (size_t)(n_scores * d) * sizeof(double));
+    for (ptrdiff_t i = 0; i < p->n; i++) weight[i] = unit * p->weight[i];
+    for (ptrdiff_t j = 0; j < d; j++) penalty[j] *= unit;
+    for (ptrdiff_t k = 0; k < n_scores * d; k++) t.point[k] = 0.0;
+    t.weight = weight, t.least *= unit;
+    p->kernels->newton(&t);
+    is_right = t.n_iter == n_iter && is_near(t.gap / gap, 1.0, 0.0);
+    for (ptrdiff_t k = 0; k < n_scores * d; k++) is_right &= is_near(t.point[k], before[k], 0.0);
+    expect_of(p, is_right, "newton in another unit");
+    free(weight), free(before);
     free(rows), free(penalty), free(gradient), free(t.point), free(t.work);
 }
 
