@@ -25,7 +25,7 @@ GROUPS = {
     "losses": {
         "losses/rhos.py": ["test_losses.py", "test_rhos.py"],
         "losses/margin.py": ["test_losses.py", "test_loss_contract.py", "test_rhos.py"],
-        "losses/catoni.py": ["test_losses.py", "test_loss_contract.py"],
+        "losses/catoni.py": ["test_wide_influence.py", "test_losses.py", "test_loss_contract.py"],
     },
     "location": {"location.py": ["test_location_scales.py", "test_location.py"]},
     "calibration": {"calibration.py": ["test_calibration.py", "test_calibration_gap.py"]},

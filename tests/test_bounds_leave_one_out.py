@@ -154,3 +154,9 @@ def test_left_out_bound_does_not_bound_the_risk_with_a_mean_term(lambda_1):
         bound, counted = bound + result.bound / 4, counted + result.counted / 4
     assert risk == 0.25
     assert bound == counted == 0.0
+
+
+def test_tolerance_is_at_most_one_half():
+    leave_one_out_bound([0.1, 0.2], [1.0, 1.0], 1.0, tolerance=0.5)
+    with pytest.raises(ValueError, match="tolerance must be"):
+        leave_one_out_bound([0.1, 0.2], [1.0, 1.0], 1.0, tolerance=0.6)
