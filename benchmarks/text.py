@@ -196,7 +196,7 @@ def _fits(name: str, work: Work, chosen: argparse.Namespace) -> str:
         f"One fit with default parameters: {name}, {data.X.shape[0]} rows",
         ("method", "ms", "processor ms", "error, %", *times, "our error less theirs", "target"),
         lines,
-        f"{THREADS} threads each (LinearSVC and LogisticRegression have one); median times and "
+        f"{THREADS} threads each (LinearSVC has one); median times and "
         f"mean test errors of {len(splits)} splits (seeds {chosen.seeds}), three quarters of the "
         "rows for training. Ours includes probabilities unless said otherwise. "
         + RULE
