@@ -7,6 +7,7 @@ from scipy import sparse
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.svm import SVC
 
+from marginpursuit import PegasosClassifier
 from marginpursuit.classifiers._kernel_expansion import KernelClassifier
 
 
@@ -58,7 +59,8 @@ def test_scores_are_those_of_kernel_ridge(kernel, n_classes):
 
 def test_gamma_is_that_of_scikit_learn():
     X, y = normal()
-    assert_allclose(Ridge().fit(X, y).gamma_, SVC().fit(X, y)._gamma)
+    for rows in (X, X / 10):
+        assert_allclose(Ridge().fit(rows, y).gamma_, SVC().fit(rows, y)._gamma)
     assert Ridge(gamma="auto").fit(X, y).gamma_ == 1 / 4
 
 
@@ -82,6 +84,24 @@ def test_sparse_and_dense_rows_have_the_same_scores(kernel):
     dense, rows = Ridge(kernel).fit(X, y), Ridge(kernel).fit(sparse.csr_matrix(X), y)
     assert_allclose(rows.decision_function(sparse.csr_matrix(X)), dense.decision_function(X))
     assert sparse.issparse(rows.support_vectors_)
+
+
+@pytest.mark.parametrize("convert", [sparse.csr_matrix, sparse.csr_array])
+def test_sparse_samples_of_a_dense_fit_and_dense_samples_of_a_sparse_fit(convert):
+    X, y = normal()
+    X[np.abs(X) < 1.0] = 0.0
+    dense, rows = Ridge("rbf").fit(X, y), Ridge("rbf").fit(convert(X), y)
+    expected = dense.decision_function(X)
+    assert_allclose(dense.decision_function(convert(X)), expected)
+    assert_allclose(rows.decision_function(X), expected)
+
+
+@pytest.mark.parametrize("kernel", ["linear", "poly", "rbf", product])
+def test_only_the_linear_kernel_has_coefficients_of_the_columns(kernel):
+    X, y = normal()
+    model = PegasosClassifier(kernel=kernel, max_iter=50, random_state=0).fit(X, y)
+    assert hasattr(model, "coef_") == (kernel == "linear")
+    assert hasattr(model, "dual_coef_") == (kernel != "linear")
 
 
 def test_blocks_do_not_matter():

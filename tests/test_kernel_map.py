@@ -231,6 +231,20 @@ def test_leverage_of_rows_with_a_large_kernel_value_is_bounded():
     assert np.abs(bounded - clean).mean() < 0.5 * np.abs(free - clean).mean()
 
 
+def test_unit_of_the_kernel_does_not_change_a_fit_with_bounded_leverage():
+    """The fit by c K is that by K, also where a row exceeds the bound."""
+    X, y = moons(60)
+    X, y = np.vstack([X, [[20.0, -20.0]]]), np.append(y, 0)
+    kernel = (X @ X.T + 1.0) ** 2
+    options = {"kernel": "precomputed", "alpha": 0.01, "tol": 1e-10}
+    free = MarginPursuitClassifier(**options, leverage_bound=None).fit(kernel, y)
+    one = MarginPursuitClassifier(**options).fit(kernel, y).decision_function(kernel)
+    small = kernel / 1024
+    other = MarginPursuitClassifier(**options).fit(small, y).decision_function(small)
+    assert np.abs(free.decision_function(kernel) - one)[:60].mean() > 0.05
+    assert_allclose(other, one, rtol=1e-5, atol=1e-5)
+
+
 def test_names_texts_copies_and_grid_search():
     pandas = pytest.importorskip("pandas")
     X, y = moons()
