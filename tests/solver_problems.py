@@ -177,33 +177,50 @@ class Objective:
         losses = self.parts(self.sign * (self._rows @ coef + intercept))[0]
         return float(np.mean(losses) + self.penalty[: len(point)] @ point**2 / 2)
 
+    def length(self, point, step):
+        """Return the minimiser along a descent direction, by bisection of the derivative."""
+        margins, along = self.sign * (self.z @ point), self.sign * (self.z @ step)
+        linear, square = self.penalty @ (point * step), self.penalty @ step**2
+
+        def derivative(t):
+            slope = self.parts(margins + t * along)[1]
+            return slope @ along / len(along) + linear + t * square
+
+        low, high = np.longdouble(0), np.longdouble(1)
+        while derivative(high) < 0 and high < 2**60:
+            low, high = high, 2 * high
+        for _ in range(64):  # the bits of a long double
+            middle = (low + high) / 2
+            low, high = (middle, high) if derivative(middle) < 0 else (low, middle)
+        return (low + high) / 2
+
     def minimum(self):
-        """Minimise in long double, by Newton's method damped by the matrix of second moments."""
+        """Minimise in long double, by Newton's method damped by the matrix of second moments.
+
+        The method ends at a gradient of zero, or where no damping lets the value decrease: both
+        up to the rounding of a long double. Any other end is an error.
+        """
         point, damping = np.zeros(self.z.shape[1], dtype=np.longdouble), 1e-2
         z = self.z.astype(float)
         moments = z.T @ z / len(z) + 1e-14 * np.eye(z.shape[1])
         value = self.value(point)
         for _ in range(2000):
             gradient, hessian = self.derivatives(point)
-            if np.abs(gradient).max() < 1e-17:
-                break
-            matrix, ahead = hessian + damping * moments, np.inf
+            if np.abs(gradient).max() < 1e-17 or damping > 1e8:
+                return float(value)
+            matrix = hessian + damping * moments
             # A column that depends on others does so up to the rounding of its values: singular
             # values below n eps, of the matrix with a diagonal of ones, are those of rounding
             # errors, which a step would amplify.
             unit, rounding = 1 / np.sqrt(matrix.diagonal()), len(z) * np.finfo(float).eps
             scaled, right = matrix * np.outer(unit, unit), unit * gradient.astype(float)
             step = -unit * np.linalg.lstsq(scaled, right, rcond=rounding)[0]
-            length, ahead = 1.0, self.value(point + step)
-            while ahead < value and (further := self.value(point + 2 * length * step)) < ahead:
-                length, ahead = 2 * length, further
-            if ahead < value:
-                point, value, damping = point + length * step, ahead, max(damping / 5, 1e-16)
+            further = point + self.length(point, step) * step
+            if (ahead := self.value(further)) < value:
+                point, value, damping = further, ahead, max(damping / 5, 1e-16)
             else:
                 damping *= 4
-            if damping > 1e8:
-                break
-        return float(value)
+        raise AssertionError(f"no minimum after 2000 steps: gradient {np.abs(gradient).max():.1e}")
 
 
 @cache
