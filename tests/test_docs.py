@@ -101,6 +101,6 @@ def test_the_table_of_the_readme_is_that_of_the_results():
 
 def errors_of(results, name, kind):
     """Return the mean error of each method on a data set, from a file of results."""
-    section = re.search(rf"## {name}, {kind}: (.*?)(?=\n## )", results, re.DOTALL).group(1)
+    section = re.search(rf"## {name}, {kind}: (.*?)(?=\n## |\Z)", results, re.DOTALL).group(1)
     found = re.findall(r"^\| ([^|]+?) \| ([\d.]+) ±", section, re.MULTILINE)
     return {method: float(error) for method, error in found}
