@@ -12,7 +12,9 @@ demo: $(VENV)/demo
 	$(BIN)/marginpursuit demo --output out
 
 # One process per processor. The coverage of lines and branches takes half as long again.
-TESTS = -n auto --dist worksteal --doctest-modules --doctest-glob='*.md' --pyargs marginpursuit tests docs README.md
+# docs/gallery is written by `make docs`, which runs its examples.
+TESTS = -n auto --dist worksteal --doctest-modules --doctest-glob='*.md' --ignore=docs/gallery \
+	--pyargs marginpursuit tests docs README.md
 test: $(VENV)/installed
 	$(BIN)/python -m pytest $(TESTS)
 
