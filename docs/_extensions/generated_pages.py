@@ -66,7 +66,12 @@ def is_installed(module_name: str) -> bool:
 def api_pages() -> dict[str, str]:
     """Return the page of each module and their index, by name."""
     modules = {name: entry for name, entry in MODULES.items() if is_installed(name)}
-    index = ["# API reference", "", "Every public name, with its parameters and an example.", ""]
+    index = [
+        "# API reference",
+        "",
+        "Every public name. The example of a result is on the page of its function.",
+        "",
+    ]
     index += ["| module | content |", "|---|---|"]
     index += [f"| [`{name}`]({name}.md) | {text} |" for name, (text, _) in modules.items()]
     index += ["", "```{toctree}", ":hidden:", "", *modules, "```", ""]

@@ -125,7 +125,17 @@ def load_model(path: str | os.PathLike[str]) -> Any:
 
     Examples
     --------
-    See `save_model`.
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from sklearn.datasets import load_iris
+    >>> from marginpursuit import MarginPursuitClassifier, load_model, save_model
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = MarginPursuitClassifier().fit(X, y)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = save_model(model, Path(folder) / "iris.model")
+    ...     loaded = load_model(Path(folder) / "iris.model")
+    >>> bool((loaded.predict_proba(X) == model.predict_proba(X)).all())
+    True
     """
     try:
         return _unpack(Path(path).read_bytes())

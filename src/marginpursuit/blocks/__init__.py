@@ -14,7 +14,15 @@ __all__ = ["BlockResults", "Blocks", "as_blocks", "from_npy", "from_parquet", "i
 
 
 def is_dask(X: Any) -> bool:
-    """Whether X is a Dask array or data frame; Dask itself is not imported."""
+    """Whether X is a Dask array or data frame; Dask itself is not imported.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from marginpursuit.blocks import is_dask
+    >>> is_dask(np.ones((2, 2)))
+    False
+    """
     return type(X).__module__.partition(".")[0] == "dask"
 
 
@@ -24,6 +32,14 @@ def as_blocks(X: Any) -> Any:
     In every pass the blocks are loaded again: by the workers of the current client, or in this
     process if there is none. ``X.persist()`` keeps them on the workers instead. Blocks are sparse
     if the ``meta`` of the array is. Dask arrays require ``distributed``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from marginpursuit.blocks import as_blocks
+    >>> X = np.ones((2, 2))
+    >>> as_blocks(X) is X
+    True
     """
     if not is_dask(X):
         return X

@@ -89,7 +89,13 @@ def from_dict(content: dict[str, Any]) -> MarginPursuitClassifier:
 
     Examples
     --------
-    See `to_dict`.
+    >>> from sklearn.datasets import load_iris
+    >>> from marginpursuit import MarginPursuitClassifier
+    >>> from marginpursuit.export import from_dict, to_dict
+    >>> X, y = load_iris(return_X_y=True)
+    >>> model = MarginPursuitClassifier().fit(X, y)
+    >>> bool((from_dict(to_dict(model)).predict(X) == model.predict(X)).all())
+    True
     """
     return classifier_of(content)
 
