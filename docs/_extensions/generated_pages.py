@@ -257,8 +257,17 @@ def generate(app: Any, config: Any) -> None:
     write_if_changed(DOCS / "changelog.md", changelog)
 
 
+def skip_tuple_members(
+    app: Any, kind: str, name: str, member: Any, is_skipped: bool, options: Any
+) -> bool | None:
+    """Leave out the members of a named tuple that its docstring lists, and those of `tuple`."""
+    is_field = (getattr(member, "__doc__", None) or "").startswith("Alias for field number")
+    return True if is_field or member in (tuple.count, tuple.index) else None
+
+
 def setup(app: Any) -> dict[str, Any]:
     """Register the extension: the pages are written before Sphinx lists its sources."""
     app.connect("config-inited", generate)
     app.connect("source-read", site_links)
+    app.connect("autodoc-skip-member", skip_tuple_members)
     return {"parallel_read_safe": True}
