@@ -3,9 +3,11 @@
 import contextlib
 import datetime
 import io
+import json
 import os
 import platform
 import shlex
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -58,6 +60,29 @@ def shortest_time(
         call()
         times.append(timer() - start)
     return min(times)
+
+
+def in_process(module: str, call: str, limit: float) -> dict[str, Any]:
+    """Call a function of a benchmark in a process of its own; `status` says how it ended.
+
+    The function returns a dictionary that JSON can hold, which is added to the result.
+    """
+    code = f"import json, {module}; print(json.dumps({module}.{call}))"
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            timeout=limit,
+            check=True,
+        )
+    except subprocess.TimeoutExpired:
+        return {"status": f"over {limit:g} s"}
+    except subprocess.CalledProcessError as error:
+        last = (error.stderr.strip().splitlines() or [f"exit code {error.returncode}"])[-1]
+        return {"status": f"failed: {last}"}
+    return {"status": "done"} | json.loads(done.stdout.splitlines()[-1])
 
 
 def table(title: str, header: Iterable[str], rows: Iterable[Iterable[Any]], note: str = "") -> str:

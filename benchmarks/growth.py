@@ -10,7 +10,6 @@ that an interrupted run resumes. Each part gives a table and a figure, `results/
 import argparse
 import contextlib
 import json
-import subprocess
 import sys
 import time
 import warnings
@@ -20,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from common import RESULTS, table, write_results
+from common import RESULTS, in_process, table, write_results
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
@@ -145,28 +144,6 @@ def resident(*, reset_peak: bool = False) -> int:
     return 1024 * int(lines["VmHWM"].split()[0])
 
 
-def in_process(part: str, size: int, method: str, chosen: argparse.Namespace) -> Point:
-    """Measure a point in a process of its own; `status` says how it ended."""
-    call = f"growth.measure({part!r}, {size}, {method!r}, {chosen.threads})"
-    code = f"import json, growth; print(json.dumps({call}))"
-    point: Point = {"part": part, "size": size, "method": method, "status": "done"}
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            timeout=chosen.limit,
-            check=True,
-        )
-    except subprocess.TimeoutExpired:
-        return point | {"status": f"over {chosen.limit:g} s"}
-    except subprocess.CalledProcessError as error:
-        last = (error.stderr.strip().splitlines() or [f"exit code {error.returncode}"])[-1]
-        return point | {"status": f"failed: {last}"}
-    return point | json.loads(done.stdout.splitlines()[-1])
-
-
 def run(arguments: Sequence[str] = ()) -> Iterator[str]:
     """Measure the chosen parts, smaller sizes first."""
     chosen = _options().parse_args(arguments)
@@ -181,7 +158,9 @@ def run(arguments: Sequence[str] = ()) -> Iterator[str]:
                 has_ended = any(p["status"] != "done" and p["size"] < size for p in known)
                 if is_done or has_ended or time.monotonic() > end:
                     continue
-                points.append(in_process(name, size, method, chosen))
+                call = f"measure({name!r}, {size}, {method!r}, {chosen.threads})"
+                point: Point = {"part": name, "size": size, "method": method}
+                points.append(point | in_process("growth", call, chosen.limit))
                 with chosen.store.open("a") as store:
                     print("\n" + json.dumps(points[-1]), file=store)
                 print(json.dumps(points[-1]), file=sys.stderr, flush=True)

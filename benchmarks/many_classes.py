@@ -7,17 +7,14 @@ peak of resident memory during the fit.
 """
 
 import argparse
-import json
-import subprocess
 import sys
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import table, write_results
+from common import in_process, table, write_results
 from growth import resident
 
 from marginpursuit import MarginPursuitClassifier
@@ -54,22 +51,9 @@ def measure(n_rows: int, n_classes: int, multi_class: str, n_threads: int) -> di
 def row(chosen: argparse.Namespace, n_rows: int, multi_class: str) -> tuple[Any, ...]:
     """Measure in a process of its own; return a row of the table."""
     call = f"measure({n_rows}, {chosen.classes}, {multi_class!r}, {chosen.threads})"
-    code = f"import json, many_classes; print(json.dumps(many_classes.{call}))"
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", code],
-            cwd=Path(__file__).parent,
-            capture_output=True,
-            text=True,
-            timeout=chosen.limit,
-            check=True,
-        )
-    except subprocess.TimeoutExpired:
-        return f"{n_rows:,}", multi_class, f"over {chosen.limit:g} s", *[""] * 8
-    except subprocess.CalledProcessError as error:
-        last = (error.stderr.strip().splitlines() or [f"exit code {error.returncode}"])[-1]
-        return f"{n_rows:,}", multi_class, f"failed: {last}", *[""] * 8
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = in_process("many_classes", call, chosen.limit)
+    if found["status"] != "done":
+        return f"{n_rows:,}", multi_class, found["status"], *[""] * 8
     return (
         *(f"{n_rows:,}", multi_class, f"{found['seconds']:.1f}", f"{found['processor']:.1f}"),
         f"{1e6 * found['processor'] / n_rows:.0f}",

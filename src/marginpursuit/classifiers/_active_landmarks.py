@@ -20,19 +20,46 @@ from numpy.typing import NDArray
 from marginpursuit._validation import FloatArray
 from marginpursuit.blocks import Blocks
 from marginpursuit.classifiers._base import TrainingData
+from marginpursuit.classifiers._checkpoint import Checkpoint
 from marginpursuit.classifiers._kernel_map import RowScores
+from marginpursuit.classifiers._progress import Reporter
 from marginpursuit.losses import JointLoss
 from marginpursuit.tasks import LabelSets
 
 
-def first_landmarks(
+def fit_with_kernel(
+    model: Any,
+    data: TrainingData,
+    start: RowScores | None = None,
+    report: Reporter | None = None,
+    checkpoint: Checkpoint | None = None,
+) -> None:
+    """Fit checked data with a kernel, exactly or with `n_components` landmarks.
+
+    `model` is a `MarginPursuitClassifier` with the parameters of the fit; `start` are scores of the
+    rows at which the first fit starts.
+    """
+    landmarks, start = _first_landmarks(model, data, start)
+    while True:
+        mapped, kernel_map = model._mapped(data, landmarks)
+        linear = None if start is None else model._mapped_start(kernel_map, start, data)
+        model._fit(mapped, linear, report, checkpoint)
+        if landmarks is None:
+            break
+        start = _row_scores(model, mapped)
+        landmarks = _next_landmarks(model, mapped, landmarks, start)
+        if landmarks is None:
+            break
+    model._keep_mapped(kernel_map, mapped)
+
+
+def _first_landmarks(
     model: Any, data: TrainingData, start: RowScores | None
 ) -> tuple[NDArray[np.intp] | None, RowScores | None]:
     """Return the landmarks of the first fit, and the scores at which it starts.
 
     The landmarks are the active rows at the given scores, or at those of a fit with few landmarks.
-    They are None where all rows are to be landmarks. `model` is a `MappedKernelClassifier` with the
-    parameters of a fit to `data`.
+    They are None where all rows are to be landmarks.
     """
     policy, n_rows = model._kernel_policy, int(np.count_nonzero(data.weights))
     is_exact = policy.n_landmarks(n_rows, model.n_components) == n_rows
@@ -48,12 +75,12 @@ def first_landmarks(
                 setattr(rough, name, getattr(model, name))
         mapped, _ = rough._mapped(data)
         rough._fit(mapped)
-        start = row_scores(rough, mapped)
+        start = _row_scores(rough, mapped)
     margins = _least_margins(model, data, start)
     return _within(model, data, margins < policy.active_level), start
 
 
-def next_landmarks(
+def _next_landmarks(
     model: Any, mapped: TrainingData, landmarks: NDArray[np.intp] | None, scores: RowScores
 ) -> NDArray[np.intp] | None:
     """Return the landmarks of another fit, or None where this fit is exact.
@@ -80,7 +107,7 @@ def _within(model: Any, data: TrainingData, is_active: NDArray[np.bool_]) -> NDA
     return active if is_few and len(active) else used
 
 
-def row_scores(model: Any, data: TrainingData) -> RowScores:
+def _row_scores(model: Any, data: TrainingData) -> RowScores:
     """Return the scores of the rows by a model that has been fitted to their features."""
     return RowScores(data.matrix @ model.coef_.T, model.intercept_ + model._label_thresholds)
 

@@ -247,6 +247,7 @@ class MappedKernelClassifier(KernelExpansion):
     kernel: Any
     n_components: int | None
     n_threads: int | None
+    margin: float
     alpha_unit: str
     leverage_bound: float | None
     intercept_: FloatArray
@@ -286,6 +287,30 @@ class MappedKernelClassifier(KernelExpansion):
                 ) from error
         kernel_map = replace(kernel_map, divisor=divisor)
         return replace(data, matrix=kernel_map.features, rows=matrix), kernel_map
+
+    def _scores_of(self, matrix: Any) -> RowScores | None:
+        """Return the scores of rows by a fit with a kernel, or None if there is none for them."""
+        is_fitted = hasattr(self, "dual_coef_") and self.n_features_in_ == matrix.shape[1]
+        if not is_fitted or self._is_precomputed == hasattr(self, "support_vectors_"):
+            return None  # the last fit had other columns, or another kind of kernel
+        scores = np.reshape(self._expansion_scores(matrix), (matrix.shape[0], -1))
+        return RowScores(scores - self.intercept_, self.intercept_)
+
+    def _mapped_start(
+        self, kernel_map: KernelMap, given: RowScores, data: TrainingData
+    ) -> Linear | None:
+        """Return the start with the given scores, unless its penalty exceeds the loss at zero.
+
+        That loss is at most γ²/2 per problem. Scores of a fit with another kernel may have a large
+        norm in the feature space of this one.
+        """
+        if given.scores.shape[1] != len(data.labels.positive_classes):
+            return None
+        coef, intercept = kernel_map.start(given)
+        squared_norm = float(np.einsum("ij,ij->", coef, coef))
+        limit = float(self.margin) ** 2 * coef.shape[1]
+        is_small = self._penalty(data.n_samples) * squared_norm <= limit
+        return (coef, intercept) if is_small else None
 
     def _map_of_blocks(
         self, blocks: Blocks, candidates: NDArray[np.intp], divisor: float

@@ -5,6 +5,7 @@ themselves share three methods with a search: `_check_training` checks the input
 checked data, and `_allowed` states the values that parameters may have.
 """
 
+from marginpursuit.classifiers._active_landmarks import fit_with_kernel
 from marginpursuit.classifiers._base import LinearClassifier, ProbabilityMixin
 from marginpursuit.classifiers._finite import rescaled
 from marginpursuit.classifiers._input import TrainingData
@@ -56,6 +57,7 @@ __all__ = [
     "check_parameters",
     "check_weights",
     "exact_probabilities",
+    "fit_with_kernel",
     "lazy_on_dask",
     "median_distance",
     "numbers",

@@ -13,11 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from marginpursuit._namespaces import to_host, to_numpy
 from marginpursuit._threads import Threads, usable_threads
 from marginpursuit._validation import FloatArray
-from marginpursuit.classifiers._active_landmarks import (
-    first_landmarks,
-    next_landmarks,
-    row_scores,
-)
+from marginpursuit.classifiers._active_landmarks import fit_with_kernel
 from marginpursuit.classifiers._base import ProbabilityMixin, TrainingData
 from marginpursuit.classifiers._checkpoint import Checkpoint, data_digests
 from marginpursuit.classifiers._half_fits import (
@@ -28,7 +24,7 @@ from marginpursuit.classifiers._half_fits import (
     penalty_factors,
     solve_with_half_fits,
 )
-from marginpursuit.classifiers._kernel_map import KernelMap, MappedKernelClassifier, RowScores
+from marginpursuit.classifiers._kernel_map import MappedKernelClassifier
 from marginpursuit.classifiers._label_links import LabelLinks
 from marginpursuit.classifiers._link import ExactLabelLink, ExactLink, Link
 from marginpursuit.classifiers._margins import MarginStatisticsMixin
@@ -482,7 +478,7 @@ class MarginPursuitClassifier(
                     self._fit(data, start, report, checkpoint)
                 else:
                     scores = None if previous is None else previous._scores_of(data.matrix)
-                    self._fit_mapped(data, scores, report, checkpoint)
+                    fit_with_kernel(self, data, scores, report, checkpoint)
             except FloatingPointError as error:
                 if not is_linear:
                     raise OverflowError(f"the columns of X need another unit: {error}") from error
@@ -662,54 +658,9 @@ class MarginPursuitClassifier(
         start = problem.start if problem.start[0].any() else best.linear
         return replace(problem, alphas=best.factor * problem.alphas, start=start), [best]
 
-    def _fit_mapped(
-        self,
-        data: TrainingData,
-        start: RowScores | None = None,
-        report: Reporter | None = None,
-        checkpoint: Checkpoint | None = None,
-    ) -> None:
-        """Fit checked data with a kernel, exactly or with `n_components` landmarks."""
-        landmarks, start = first_landmarks(self, data, start)
-        while True:
-            mapped, kernel_map = self._mapped(data, landmarks)
-            linear = None if start is None else self._mapped_start(kernel_map, start, data)
-            self._fit(mapped, linear, report, checkpoint)
-            if landmarks is None:
-                break
-            start = row_scores(self, mapped)
-            landmarks = next_landmarks(self, mapped, landmarks, start)
-            if landmarks is None:
-                break
-        self._keep_mapped(kernel_map, mapped)
-
     def _coefficients(self) -> Linear | None:
         """Return the coefficients of a linear fit, or None if there is none."""
         return (self.coef_.T, self.intercept_) if hasattr(self, "coef_") else None
-
-    def _scores_of(self, matrix: Any) -> RowScores | None:
-        """Return the scores of rows by a fit with a kernel, or None if there is none for them."""
-        is_fitted = hasattr(self, "dual_coef_") and self.n_features_in_ == matrix.shape[1]
-        if not is_fitted or self._is_precomputed == hasattr(self, "support_vectors_"):
-            return None  # the last fit had other columns, or another kind of kernel
-        scores = np.reshape(self._expansion_scores(matrix), (matrix.shape[0], -1))
-        return RowScores(scores - self.intercept_, self.intercept_)
-
-    def _mapped_start(
-        self, kernel_map: KernelMap, given: RowScores, data: TrainingData
-    ) -> Linear | None:
-        """Return the start with the given scores, unless its penalty exceeds the loss at zero.
-
-        That loss is at most γ²/2 per problem. Scores of a fit with another kernel may have a large
-        norm in the feature space of this one.
-        """
-        if given.scores.shape[1] != len(data.labels.positive_classes):
-            return None
-        coef, intercept = kernel_map.start(given)
-        squared_norm = float(np.einsum("ij,ij->", coef, coef))
-        limit = float(self.margin) ** 2 * coef.shape[1]
-        is_small = self._penalty(data.n_samples) * squared_norm <= limit
-        return (coef, intercept) if is_small else None
 
     def _fit_held(self, data: TrainingData) -> None:
         self._fit(data, report=Reporter(self) if self.verbose else None, is_stream=True)

@@ -24,6 +24,7 @@ from marginpursuit.classifiers._shared import (
     TrainingData,
     bounded_weights,
     check_parameters,
+    fit_with_kernel,
     numbers,
     one_of,
     rescaled,
@@ -616,7 +617,7 @@ class MarginPursuitClassifierCV(
         own = {"class_weight": self.class_weight, "leverage_bound": self.leverage_bound}
         with np.errstate(all="ignore"):  # the results are checked instead
             if self.kernel != "linear":
-                model.set_params(**own)._fit_mapped(data, scores)
+                fit_with_kernel(model.set_params(**own), data, scores)
             else:
                 try:
                     model._fit(data, start)
