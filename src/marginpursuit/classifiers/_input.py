@@ -151,10 +151,10 @@ class InputChecks:
         matrix = without_duplicates(matrix) if sparse.issparse(matrix) else matrix
         if self.class_weight is not None:
             raise ValueError(
-                f"class_weight={self.class_weight!r} has no effect with several labels: each label "
-                "has a threshold that is fitted to held-out rows, which undoes the shift by "
-                "weights. Set class_weight=None, and compare predict_proba with another "
-                "probability to predict a label more often."
+                f"class_weight={self.class_weight!r} is not supported with several labels: by "
+                "default each label has a threshold that is fitted to held-out rows, which undoes "
+                "the shift by weights. Set class_weight=None, and compare predict_proba with "
+                "another probability to predict a label more often."
             )
         labels = LabelSets.of(checked_indicator(y))
         check_consistent_length(matrix, labels.codes.T)
