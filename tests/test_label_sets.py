@@ -303,7 +303,7 @@ class TestErrors:
     def test_class_weight(self):
         X, Y = data(30, 3)
         weighted = MarginPursuitClassifier(class_weight="balanced")
-        with pytest.raises(ValueError, match="class_weight='balanced' has no effect"):
+        with pytest.raises(ValueError, match="class_weight='balanced' is not supported"):
             weighted.fit(X, Y)
         assert not get_tags(weighted).classifier_tags.multi_label
         assert get_tags(MarginPursuitClassifier()).classifier_tags.multi_label
