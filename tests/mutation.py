@@ -1,10 +1,12 @@
 """Mutation testing of the mathematics: change one operator or number, and see whether a test fails.
 
-    python tests/mutation.py [--sample 20] [--seed 0] [--part 0/1] [losses bounds model_files ...]
+    python tests/mutation.py [--sample 20] [--seed 0] [--processes 2] [losses bounds ...]
 
-Every mutant runs in a forked process, with the tests that belong to its file, until the first
-failure or the time limit, which counts as a failure. Survivors are printed; some are equivalent to
-the original (a tolerance, a limit on iterations, a branch for speed).
+The tests of a file run once without a change, and which lines each of them executes is recorded.
+Every mutant runs in a forked process, with the tests that execute its statement, the shortest
+first, until the first failure or the time limit, which counts as a failure. Where these pass, all
+tests of the file run. Survivors are printed; some are equivalent to the original (a tolerance, a
+limit on iterations, a branch for speed).
 """
 
 import argparse
@@ -12,10 +14,18 @@ import ast
 import copy
 import importlib.machinery
 import os
+import pickle
 import random
 import signal
 import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "marginpursuit"
@@ -79,7 +89,16 @@ SWAPS: dict[type, type] = {
 
 
 def sites(tree: ast.Module) -> list[ast.AST]:
-    """Return the nodes that can be mutated, without annotations and defaults of dataclasses."""
+    """Return the nodes that can be mutated.
+
+    Arguments of decorators (frozen, slots) and thresholds of policies are left out.
+    """
+    skipped = set()
+    for node in ast.walk(tree):
+        parts = list(getattr(node, "decorator_list", []))
+        if isinstance(node, ast.ClassDef) and node.name.endswith("Policy"):
+            parts += [part for part in node.body if isinstance(part, ast.AnnAssign)]
+        skipped.update(id(inner) for part in parts for inner in ast.walk(part))
     found = []
     for node in ast.walk(tree):
         is_operator = (
@@ -88,9 +107,22 @@ def sites(tree: ast.Module) -> list[ast.AST]:
             or (isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub))
         )
         number = isinstance(node, ast.Constant) and type(node.value) in (int, float, bool)
-        if is_operator or number:
+        if (is_operator or number) and id(node) not in skipped:
             found.append(node)
     return found
+
+
+def statement_lines(tree: ast.Module, node: ast.AST) -> range:
+    """Return the lines of the innermost statement around a node, without those of its body."""
+    lines = range(node.lineno, node.end_lineno + 1)
+    for statement in ast.walk(tree):
+        if not isinstance(statement, ast.stmt):
+            continue
+        body = getattr(statement, "body", None)
+        end = body[0].lineno - 1 if body else statement.end_lineno
+        if statement.lineno <= node.lineno and node.end_lineno <= end:
+            lines = range(statement.lineno, end + 1)  # an outer statement comes before an inner one
+    return lines
 
 
 def mutate(tree: ast.Module, index: int) -> tuple[ast.Module, str]:
@@ -110,12 +142,46 @@ def mutate(tree: ast.Module, index: int) -> tuple[ast.Module, str]:
     return changed, f"line {node.lineno}: {before}  ->  {ast.unparse(node)}"
 
 
-def survives(path: Path, tree: ast.Module, tests: list[str], seconds: int) -> bool:
-    """Run the tests on a mutant in a forked process; return whether all pass."""
-    child = os.fork()
-    if child:
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    signal.alarm(seconds)
+@dataclass(eq=False)
+class Coverage:
+    """A pytest plugin: the lines of a file that each test executes, and its time."""
+
+    path: str
+    lines: dict[str, set[int]] = field(default_factory=dict)  # by test; "" for imports
+    seconds: dict[str, float] = field(default_factory=dict)
+    _current: str = ""
+
+    def _trace(self, frame, event, argument):
+        if frame.f_code.co_filename != self.path:
+            return None
+        self.lines.setdefault(self._current, set()).add(frame.f_lineno)
+        return self._trace
+
+    def start(self) -> None:
+        """Record lines from now on, in all threads."""
+        threading.settrace(self._trace)
+        sys.settrace(self._trace)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item):
+        """Record the lines of one test."""
+        self._current, begin = item.nodeid, time.process_time()
+        try:
+            return (yield)
+        finally:
+            self.seconds[item.nodeid] = time.process_time() - begin
+            self._current = ""
+
+    def tests_of(self, lines: range) -> list[str] | None:
+        """Return the tests that execute one of these lines, or None for all: they run at import."""
+        if self.lines.get("", set()) & set(lines):
+            return None
+        tests = [test for test in self.seconds if self.lines.get(test, set()) & set(lines)]
+        return sorted(tests, key=self.seconds.__getitem__)
+
+
+def run_tests(path: Path, tree: ast.Module, tests: list[str], plugins: list[object]) -> int:
+    """Run tests with a changed file, in a process of their own; return the exit status."""
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(silent, 1)
     os.dup2(silent, 2)
@@ -126,45 +192,112 @@ def survives(path: Path, tree: ast.Module, tests: list[str], seconds: int) -> bo
         return code if Path(self.path) == path else original(self, fullname)
 
     importlib.machinery.SourceFileLoader.get_code = get_code
-    import pytest
-
+    os.chdir(ROOT)
     arguments = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0"]
-    os._exit(pytest.main([*arguments, *(str(ROOT / "tests" / name) for name in tests)]))
+    return int(pytest.main([*arguments, *tests], plugins=plugins))
+
+
+def forked(seconds: int, function: Callable[..., int], *arguments: object) -> int:
+    """Call a function in a forked process, whose exit status it returns; return its number."""
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            signal.alarm(seconds)
+            status = function(*arguments)
+        finally:
+            os._exit(status)
+    return child
+
+
+def succeeds(child: int) -> bool:
+    """Wait for a process; return whether its exit status is zero."""
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def record(path: Path, tree: ast.Module, tests: list[str], target: Path) -> int:
+    """Run the tests without a change, and write what they execute to a file."""
+    coverage = Coverage(str(path))
+    coverage.start()
+    status = run_tests(path, tree, tests, [coverage])
+    sys.settrace(None)
+    target.write_bytes(pickle.dumps((coverage.lines, coverage.seconds)))
+    return status
+
+
+def run_mutant(
+    path: Path, tree: ast.Module, tests: list[str] | None, every: list[str], seconds: int
+) -> int:
+    """Run the tests that execute a statement, and then all; return the exit status.
+
+    Tests that share a fixture or a cache may depend on a statement without executing it.
+    """
+    if tests and not succeeds(forked(seconds, run_tests, path, tree, tests, [])):
+        return 1
+    return run_tests(path, tree, every, [])
+
+
+def survivors(
+    path: Path, tests: list[str], chosen: argparse.Namespace, end: float
+) -> tuple[int, list[str]] | None:
+    """Return the number of mutants of a file and those that no test notices, or None.
+
+    No mutant starts after the time `end`.
+    """
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    every = [f"tests/{name}" for name in tests]
+    with tempfile.TemporaryDirectory() as folder:
+        target = Path(folder) / "coverage"
+        if not succeeds(forked(10 * chosen.seconds, record, path, tree, every, target)):
+            return None
+        coverage = Coverage(str(path), *pickle.loads(target.read_bytes()))
+    nodes = sites(tree)
+    sample = random.Random(chosen.seed).sample(range(len(nodes)), min(len(nodes), chosen.sample))
+    running: dict[int, str] = {}
+    alive: list[str] = []
+    n_run = 0
+    for index in [*sample, *[None] * chosen.processes]:
+        if running and (index is None or len(running) == chosen.processes):
+            child, status = os.wait()
+            words = running.pop(child)
+            if os.waitstatus_to_exitcode(status) == 0:
+                alive.append(words)
+                print(f"  survivor, {words}", flush=True)
+        if index is not None and time.monotonic() < end:
+            n_run += 1
+            mutant, words = mutate(tree, index)
+            chosen_tests = coverage.tests_of(statement_lines(tree, nodes[index]))
+            words += "" if chosen_tests is None or chosen_tests else " (no test executes it)"
+            arguments = path, mutant, chosen_tests, every, chosen.seconds
+            running[forked(2 * chosen.seconds, run_mutant, *arguments)] = words
+    return n_run, alive
 
 
 def main() -> None:
     """Sample mutants of each file, and print those that no test notices."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("group", nargs="*", default=list(GROUPS))
+    parser.add_argument("group", nargs="*", default=list(GROUPS), help="groups, or files of them")
     parser.add_argument("--sample", type=int, default=20, help="mutants of each file")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=int, default=120, help="limit for the tests of a mutant")
-    parser.add_argument("--part", default="0/1", help="k/n: every n-th mutant from number k on")
+    parser.add_argument("--processes", type=int, default=1, help="mutants at a time")
+    parser.add_argument(
+        "--limit", type=float, default=float("inf"), help="seconds of the whole run"
+    )
     chosen = parser.parse_args()
-    part, n_parts = map(int, chosen.part.split("/"))
+    end = time.monotonic() + chosen.limit
     sys.path.insert(0, str(ROOT / "tests"))
-    __import__("mpmath")
-    __import__("scipy.stats")
-    __import__("sklearn.linear_model")
+    for name in ("mpmath", "scipy.stats", "sklearn.linear_model"):
+        __import__(name)
+    every = {name: tests for files in GROUPS.values() for name, tests in files.items()}
     for group in chosen.group:
-        for name, tests in GROUPS[group].items():
-            path = SOURCE / name
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            if not survives(path, tree, tests, chosen.seconds):
+        for name, tests in GROUPS.get(group, {group: every.get(group, [])}).items():
+            found = survivors(SOURCE / name, tests, chosen, end)
+            if found is None:
                 print(f"{name}: its tests fail, or take too long, without a change", flush=True)
                 continue
-            count = len(sites(tree))
-            sample = sorted(
-                random.Random(chosen.seed).sample(range(count), min(count, chosen.sample))
-            )[part::n_parts]
-            alive = []
-            for index in sample:
-                mutant, words = mutate(tree, index)
-                if survives(path, mutant, tests, chosen.seconds):
-                    alive.append(words)
-            print(f"{name}: {len(sample) - len(alive)} of {len(sample)} killed", flush=True)
-            for words in alive:
-                print(f"  survivor, {words}", flush=True)
+            count, alive = found
+            print(f"{name}: {count - len(alive)} of {count} killed", flush=True)
 
 
 if __name__ == "__main__":
