@@ -217,6 +217,11 @@ LEVELS = ("baseline", "avx2", "avx512")[:usable_levels()]
 
 cdef str BEST = LEVELS[len(LEVELS) - 1]
 
+# CSR rows take AVX2 at most: their loads of single coefficients gain nothing from vectors of eight,
+# whose divisions take longer. With AVX-512 dual passes take 1.12 to 1.27 times as long on an Intel
+# Xeon (benchmarks/results, text).
+cdef str BEST_OF_CSR = LEVELS[min(1, len(LEVELS) - 1)]
+
 # Buffer formats, numbered in the order of TYPES in vectors.h; l and q are both 64 bits where C
 # says so, hence the item size next to the format.
 cdef dict TYPE_OF = {
@@ -952,7 +957,7 @@ cdef class CsrRows(_Rows):
     #: Tasks that `sweep_tasks` and `dual_pass` serve at once.
     tasks_per_pass = TASK_LANES
 
-    def __cinit__(self, data, indices, indptr, Py_ssize_t n_columns, str level=BEST):
+    def __cinit__(self, data, indices, indptr, Py_ssize_t n_columns, str level=BEST_OF_CSR):
         self.held = 0
         self.kernels = kernels_at(level_of(level))
         self.level = level
