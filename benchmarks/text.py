@@ -34,7 +34,7 @@ from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
 
 THREADS = 2
 LONG = 5.0  # seconds
-#: Seconds before each fit. The BLAS threads of LogisticRegression spin for up to 0.1 s after its end:
+#: Seconds before each fit. The BLAS threads of LogisticRegression spin for up to 0.1 s after it:
 #: without a pause they take one of two processors from the fit that follows.
 PAUSE = 0.3
 GRID = {"C": [10.0**k for k in range(-3, 4)]}
