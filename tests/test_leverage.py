@@ -320,6 +320,21 @@ class TestRowsFarAway:
         equal = np.array([0.5, 0.5, 0.0])
         assert spread_weights(equal, equal, 1.0) is None
 
+    @pytest.mark.parametrize("n_far", [0, 250])
+    def test_the_rows_of_a_rare_category_are_measured_once(self, n_far):
+        """Repetitions would let the deviation of its column converge to zero."""
+        rng = np.random.default_rng(0)
+        X, y = rng.normal(size=(5000, 4)), rng.integers(0, 2, 5000)
+        X[:, 3] = np.arange(5000) < 1
+        X[1 : 1 + n_far, 0] *= 1e4
+        data = TrainingData(X, Labels(y, 2), np.full(5000, 2e-4), 5000.0)
+        with design_for(X) as design:
+            weights = bounded_weights(design, data, 1.0, centred=True)
+            assert design.n_passes < 10  # ten repetitions take 35
+        assert weights.variances is None
+        expected = weights_by_hand(distances_by_hand(X, data.weights), y, data.weights, 1.0)
+        assert_allclose(weights.loss, expected, rtol=1e-9)
+
 
 @pytest.mark.parametrize("density", [0.05, 0.2, 0.48, 0.9])
 def test_a_column_of_mostly_zeros_has_no_rows_far_away(density):

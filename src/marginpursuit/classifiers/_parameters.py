@@ -35,6 +35,7 @@ from reprlib import repr as short
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from marginpursuit._namespaces import namespace, to_numpy
 from marginpursuit._validation import FloatArray
@@ -217,48 +218,83 @@ def bounded_weights(
     few non-zeros would give their rows a large norm. Their unit is a median, which rows far away
     do not change.
     """
-    distances = row_distances(design, data, centred=centred)
-    first = weights = within_limit(data, distances, bound * median_distance(distances, data))
     if design.is_sparse:
-        return RowWeights(first, None)
+        distances = row_distances(design, data, centred=centred)
+        limit = bound * median_distance(distances, data)
+        return RowWeights(within_limit(data, distances, limit), None)
+    before, own = to_numpy(data.weights), design.standardisation(data.weights, centred=centred)
+    distances = row_distances(design, data, centred=centred, standardisation=own)
+    limit = bound * median_distance(distances, data)
+    first = weights = within_limit(data, distances, limit)
     # Rows far away also shift the mean and the deviations by which distances are measured. Each
     # repetition, with weights that they hardly change, measures more of their distance.
-    for _ in range(max_repetitions):
-        spread = spread_weights(to_numpy(data.weights), weights, bound)
+    for repetition in range(max_repetitions):
+        spread = spread_weights(before, weights, bound)
         if spread is None:
             return RowWeights(weights, None)
         try:
+            if repetition == 0 and _varies_far_away_only(
+                design, own.varies, before, weights, bound, limit, centred=centred
+            ):
+                break
             nearer = design.standardisation(design.place(spread), centred=centred)
         except FloatingPointError:
             break
         distances = row_distances(design, data, centred=centred, standardisation=nearer)
         limit = bound * median_distance(distances, data)
-        before, weights = weights, within_limit(data, distances, limit)
-        if np.allclose(weights, before, rtol=1e-2, atol=0.0):
-            return RowWeights(weights, spread_weights(to_numpy(data.weights), weights, bound))
+        last, weights = weights, within_limit(data, distances, limit)
+        if np.allclose(weights, last, rtol=1e-2, atol=0.0):
+            return RowWeights(weights, spread_weights(before, weights, bound))
     return RowWeights(first, None)  # where most rows are equal their deviation converges to zero
 
 
-def spread_weights(
+def _varies_far_away_only(
+    design: Design,
+    varies: NDArray[np.bool_],
     before: FloatArray,
     bounded: FloatArray,
     bound: float,
-    min_distance: float = 30.0,
-    max_fraction: float = 0.25,
+    limit: float,
+    *,
+    centred: bool,
+) -> bool:
+    """Whether a column has equal values in all rows but those far away, as a rare category has.
+
+    Each repetition multiplies the deviation of such a column by about √p times the limit of the
+    distances, with the fraction p of the weight that is far away: below 1 it converges to zero. On
+    cov, where this is so, ten repetitions take a third of the time of a fit.
+    """
+    near = np.where(far_rows(before, bounded, bound), 0.0, before)
+    if (before.sum() - near.sum()) * limit**2 >= before.sum():
+        return False
+    own = design.standardisation(design.place(near / near.sum()), centred=centred)
+    return bool(np.any(varies & ~own.varies))
+
+
+def far_rows(
+    before: FloatArray, bounded: FloatArray, bound: float, min_distance: float = 30.0
+) -> NDArray[np.bool_]:
+    """Return which rows have a distance of about `min_distance` medians, times the bound."""
+    is_used = before > 0
+    ratios = np.divide(bounded, before, out=np.zeros_like(bounded), where=is_used)
+    return np.asarray(is_used & (min_distance * ratios <= min(1.0, bound) * ratios.max()))
+
+
+def spread_weights(
+    before: FloatArray, bounded: FloatArray, bound: float, max_fraction: float = 0.25
 ) -> FloatArray | None:
     """Return weights for the variances of columns that rows far away do not determine, or None.
 
     A bounded weight decreases with 1/r in the distance r of a row, so that its part of a variance
-    increases with r. Multiplied by the ratio of the weights it is bounded. None unless some row has
-    a distance of about `min_distance` medians, times the bound: smaller distances change a variance
-    by a small factor. None also where such rows have more than `max_fraction` of the weight: a
-    column whose values are zero in most rows, and about zero in the mean, has no outliers.
+    increases with r. Multiplied by the ratio of the weights it is bounded. None unless there are
+    `far_rows`: smaller distances change a variance by a small factor. None also where such rows
+    have more than `max_fraction` of the weight: a column whose values are zero in most rows, and
+    about zero in the mean, has no outliers.
     """
-    is_used = before > 0
-    ratios = np.divide(bounded, before, out=np.zeros_like(bounded), where=is_used)
-    is_far = is_used & (min_distance * ratios <= min(1.0, bound) * ratios.max())
+    is_far = far_rows(before, bounded, bound)
     if not 0 < before[is_far].sum() <= max_fraction * before.sum():
         return None
+    ratios = np.divide(bounded, before, out=np.zeros_like(bounded), where=before > 0)
     spread = bounded * ratios
     return np.asarray(spread / spread.sum())
 
