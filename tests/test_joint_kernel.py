@@ -152,3 +152,89 @@ class TestTiles:
                 _compiled.sweep_joint_tiles(first=first, last=last, **given)
         with pytest.raises(ValueError, match="at most 48 classes; got 49"):
             _compiled.sweep_joint_tiles(first=0, last=10, **self.arguments(10, 9, 49))
+
+
+class TestClassTiles:
+    """Sweeps of rows in float32, with any number of classes of a joint loss."""
+
+    def arguments(self, n, d, n_classes, size=1.0):
+        rng = np.random.default_rng(n + d)
+        rows = np.zeros((n, -(-d // 16) * 16), dtype=np.float32)
+        rows[:, :d] = rng.normal(size=(n, d))
+        coef = np.zeros((-(-n_classes // 4) * 4, rows.shape[1]), dtype=np.float32)
+        coef[:n_classes, :d] = size * rng.normal(size=(n_classes, d)) / np.sqrt(d)
+        width = (d + 16) // 16 * 16
+        return {
+            "rows": rows,
+            "n_columns": d,
+            "parameters": np.array([MarginLoss(1.0, 0.8, 0.0).kernel_parameters], float),
+            "temperature": 0.3,
+            "codes": rng.integers(0, n_classes, n).astype(np.intp),
+            "weights": rng.random(n) * (rng.random(n) > 0.2) / n,
+            "coef": coef,
+            "intercept": 0.1 * rng.normal(size=n_classes),
+            "gradient": rng.normal(size=(n_classes, width)),
+            "work": np.full(_compiled.class_tiles_work(n_classes, width), np.nan, np.float32),
+        }
+
+    @pytest.mark.parametrize("level", _compiled.LEVELS)
+    @pytest.mark.parametrize(("n", "d"), [(1, 1), (67, 15), (67, 16), (300, 54)])
+    @pytest.mark.parametrize(("n_classes", "size"), [(2, 1.0), (5, 9.0), (49, 1.0), (110, 40.0)])
+    def test_a_sweep_is_that_of_the_loss(self, level, n_classes, size, n, d):
+        given = self.arguments(n, d, n_classes, size)
+        before = given["gradient"].copy()
+        span, joint = slice(n // 5, n - n // 7), JointLoss(MarginLoss(1.0, 0.8, 0.0), 0.3)
+        value = _compiled.sweep_class_tiles(first=span.start, last=span.stop, **given, level=level)
+        rows = given["rows"][span, :d].astype(np.float64)
+        scores = rows @ given["coef"][:n_classes, :d].T.astype(np.float64) + given["intercept"]
+        values, slopes = joint.value_and_gradient(
+            scores, given["codes"][span], given["weights"][span]
+        )
+        found, tolerance = given["gradient"] - before, 1e-6 * size
+        assert_allclose(value, values.sum(), rtol=1e-6 * size)
+        assert_allclose(found[:, :d], slopes.T @ rows, rtol=0, atol=tolerance)
+        assert_allclose(found[:, d], slopes.sum(axis=0), rtol=0, atol=tolerance)
+        assert_allclose(found[:, d + 1 :], 0.0, atol=1e-12)
+
+    def test_rows_beyond_the_level_leave_the_gradient_as_it_is(self):
+        given = self.arguments(100, 3, 60)
+        given["rows"][:, 0], given["coef"][:] = 1.0, 0.0
+        given["intercept"][:], given["codes"][:] = 0.0, 0
+        given["coef"][0, 0] = 10.0
+        before = given["gradient"].copy()
+        assert _compiled.sweep_class_tiles(first=0, last=100, **given) == 0.0
+        assert_allclose(given["gradient"], before, rtol=0, atol=0)
+
+    def test_not_a_number_stays(self):
+        given = self.arguments(100, 3, 60)
+        given["rows"][70, 1] = np.nan
+        assert np.isnan(_compiled.sweep_class_tiles(first=64, last=100, **given))
+        assert np.isnan(given["gradient"][:, 1]).all()
+
+    @pytest.mark.parametrize(
+        ("name", "wrong", "error"),
+        [
+            ("rows", np.ones((10, 32), np.float32), ValueError),
+            ("n_columns", 0, ValueError),
+            ("n_columns", 17, ValueError),
+            ("parameters", np.ones((1, 3)), ValueError),
+            ("temperature", 0.0, ValueError),
+            ("codes", np.full(10, 60), IndexError),
+            ("codes", np.full(10, -1), IndexError),
+            ("codes", np.zeros(9, int), ValueError),
+            ("weights", np.ones(9), ValueError),
+            ("coef", np.ones((59, 16), np.float32), ValueError),
+            ("coef", np.ones((60, 32), np.float32), ValueError),
+            ("intercept", np.ones(59), ValueError),
+            ("gradient", np.ones((59, 16)), ValueError),
+            ("gradient", np.ones((60, 32)), ValueError),
+            ("work", np.ones(100, np.float32), ValueError),
+        ],
+    )
+    def test_nothing_is_read_outside(self, name, wrong, error):
+        given = self.arguments(10, 9, 60)
+        with pytest.raises(error):
+            _compiled.sweep_class_tiles(first=0, last=10, **given | {name: wrong})
+        for first, last in ((-1, 5), (0, 11), (6, 5)):
+            with pytest.raises(IndexError):
+                _compiled.sweep_class_tiles(first=first, last=last, **given)

@@ -47,8 +47,11 @@ csr_gram = _fastest.csr_gram
 
 #: Sweeps of float32 rows for several tasks; the largest number of tasks, 0 for NumPy, which uses
 #: matrix products instead; and the multiples to which columns and tasks are padded.
+#: With more classes of a joint loss there is `sweep_class_tiles`.
 sweep_tiles: Any = None if _compiled is None else _compiled.sweep_tiles
 sweep_joint_tiles: Any = None if _compiled is None else _compiled.sweep_joint_tiles
+sweep_class_tiles: Any = None if _compiled is None else _compiled.sweep_class_tiles
+class_tiles_work: Any = None if _compiled is None else _compiled.class_tiles_work
 TILE_TASKS: int = 0 if _compiled is None else _compiled.TILE_TASKS
 TILE_PADDING: int = 1 if _compiled is None else _compiled.TILE_PADDING
 TILE_GROUP: int = 1 if _compiled is None else _compiled.TILE_GROUP
@@ -61,6 +64,7 @@ __all__ = [
     "ArrayRows",
     "Descent",
     "active",
+    "class_tiles_work",
     "csr_gram",
     "is_positive",
     "joint_losses",
@@ -69,6 +73,7 @@ __all__ = [
     "link_slopes",
     "newton",
     "rows",
+    "sweep_class_tiles",
     "sweep_joint_tiles",
     "sweep_tiles",
     "task_losses",

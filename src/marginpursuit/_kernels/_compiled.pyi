@@ -88,6 +88,22 @@ def sweep_joint_tiles(
     slope: NDArray[np.float64],
     level: str = ...,
 ) -> float: ...
+def class_tiles_work(n_classes: int, width: int) -> int: ...
+def sweep_class_tiles(
+    rows: NDArray[np.float32],
+    n_columns: int,
+    first: int,
+    last: int,
+    parameters: NDArray[np.float64],
+    temperature: float,
+    codes: NDArray[np.intp],
+    weights: NDArray[np.float64],
+    coef: NDArray[np.float32],
+    intercept: NDArray[np.float64],
+    gradient: NDArray[np.float64],
+    work: NDArray[np.float32],
+    level: str = ...,
+) -> float: ...
 
 class _Rows:
     n_rows: int

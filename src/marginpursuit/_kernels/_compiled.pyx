@@ -129,6 +129,14 @@ cdef extern from "sweep.h" nogil:
         double *slope
         double *gradient
         Py_ssize_t stride
+    ctypedef struct class_tiles_t:
+        const joint_t *joint
+        Py_ssize_t n_columns, stride, width
+        const float *coef
+        double value
+        double *gradient
+        float *work
+    Py_ssize_t class_tile_floats(Py_ssize_t, Py_ssize_t)
     enum:
         NEWTON_PADDING
     ctypedef struct newton_t:
@@ -171,6 +179,7 @@ cdef extern from "sweep.h" nogil:
         double (*add_dot)(Py_ssize_t, double, const double *, double *, const double *) noexcept nogil
         void (*descend)(layout_t, int, const matrix_t *, descent_t *) noexcept nogil
         void (*tiles)(const float *, Py_ssize_t, Py_ssize_t, Py_ssize_t, tiles_t *) noexcept nogil
+        void (*class_tiles)(const float *, Py_ssize_t, Py_ssize_t, class_tiles_t *) noexcept nogil
         void (*joint_losses)(const joint_t *, Py_ssize_t, double *, double *,
                              double *) noexcept nogil
         void (*newton)(newton_t *) noexcept nogil
@@ -828,6 +837,50 @@ def sweep_joint_tiles(
     with nogil:
         kernels.tiles(&rows[0, 0], first, last, rows.shape[1], &s)
     return value
+
+
+def class_tiles_work(Py_ssize_t n_classes, Py_ssize_t width):
+    """Return the number of float32 that `sweep_class_tiles` needs as work."""
+    return class_tile_floats(n_classes, width)
+
+
+def sweep_class_tiles(
+    const float[:, ::1] rows not None, Py_ssize_t n_columns, Py_ssize_t first, Py_ssize_t last,
+    parameters, double temperature, const Py_ssize_t[::1] codes not None,
+    const double[::1] weights not None, const float[:, ::1] coef not None,
+    const double[::1] intercept not None, double[:, ::1] gradient not None,
+    float[::1] work not None, str level=BEST,
+):
+    """Sweep rows [first, last) for a joint loss of any number of classes, mostly in float32.
+
+    Rows and coefficients are padded as those of `sweep_tiles`. A row of the gradient has that of
+    the coefficients of a class in its first `n_columns` columns and that of the intercept in the
+    next one. `work` has `class_tiles_work` elements. Returns the weighted sum of the losses.
+    """
+    cdef const double[:, ::1] row = parameters
+    cdef Py_ssize_t n_classes = intercept.shape[0], width = gradient.shape[1]
+    cdef const kernels_t *kernels = kernels_at(level_of(level))
+    cdef joint_t joint
+    cdef class_tiles_t s
+    check_length("gradient", gradient.shape[0], n_classes)
+    check_length("codes", codes.shape[0], rows.shape[0])
+    check_length("coef", coef.shape[0], (n_classes + TASK_GROUP - 1) // TASK_GROUP * TASK_GROUP)
+    check_length("a row of coef", coef.shape[1], rows.shape[1])
+    check_length("a row of gradient", width, (n_columns + PADDING) // PADDING * PADDING)
+    check_length("work", work.shape[0], class_tile_floats(n_classes, width))
+    if not 0 < n_columns <= rows.shape[1]:
+        raise ValueError(f"n_columns must be 1 to {rows.shape[1]}; got {n_columns}")
+    check_joint(row, temperature, n_classes, codes, weights, first, last)
+    if first == last:
+        return 0.0
+    read_loss(row, 0, &joint.loss)
+    joint.temperature, joint.n_classes = temperature, n_classes
+    joint.codes, joint.weight, joint.intercept = &codes[0], &weights[0], &intercept[0]
+    s.joint, s.n_columns, s.stride, s.width = &joint, n_columns, rows.shape[1], width
+    s.coef, s.value, s.gradient, s.work = &coef[0, 0], 0.0, &gradient[0, 0], &work[0]
+    with nogil:
+        kernels.class_tiles(&rows[0, 0], first, last, &s)
+    return s.value
 
 
 def lbfgs_loop(

@@ -333,14 +333,16 @@ static double add_dot(ptrdiff_t n, double factor, const double *x, double *y, co
 
 #if defined(__GNUC__)
 #include "tiles.h"
+#include "class_tiles.h"
 #else
 #define tiles NULL
+#define class_tiles NULL
 #endif
 
 void JOIN(newton, LEVEL)(newton_t *); /* newton.c */
 
 const kernels_t JOIN(kernels, LEVEL) = {
     sweep,       scores,    adjoint, squares, norms, row_squares, task_losses,
-    sweep_tasks, dual_pass, add_dot, descend, tiles, joint_losses,
+    sweep_tasks, dual_pass, add_dot, descend, tiles, class_tiles, joint_losses,
     JOIN(newton, LEVEL),
 };

@@ -134,6 +134,25 @@ typedef struct {
     ptrdiff_t stride;
 } tiles_t;
 
+/* The sweep of dense float32 rows for a joint loss of any number of classes, and its results; see
+ * class_tiles.h. */
+typedef struct {
+    const joint_t *joint;
+    ptrdiff_t n_columns;
+    ptrdiff_t stride;  /* of the rows, and of the coefficients of the classes */
+    ptrdiff_t width;   /* of the gradients: a multiple of PADDING above n_columns */
+    const float *coef; /* a row for each class, and zeros up to a multiple of TASK_GROUP rows */
+    double value;      /* in-out */
+    double *gradient;  /* in-out: a row for each class; column n_columns is the slope */
+    float *work;       /* class_tile_floats(n_classes, width) */
+} class_tiles_t;
+
+static inline ptrdiff_t class_tile_floats(ptrdiff_t n_classes, ptrdiff_t width)
+{
+    const ptrdiff_t padded = (n_classes + TASK_GROUP - 1) / TASK_GROUP * TASK_GROUP;
+    return padded * (TILE_ROWS + 1) + 2 * width * TILE_ROWS;
+}
+
 /* Newton's method for one task on dense rows; see newton.c. */
 enum { NEWTON_PADDING = 16 };
 
@@ -241,6 +260,7 @@ typedef struct {
     void (*descend)(layout_t, int type, const matrix_t *, descent_t *);
     /* Rows of d floats each, d a multiple of PADDING; NULL where the compiler has no vectors. */
     void (*tiles)(const float *, ptrdiff_t first, ptrdiff_t last, ptrdiff_t d, tiles_t *);
+    void (*class_tiles)(const float *, ptrdiff_t first, ptrdiff_t last, class_tiles_t *); /* likewise */
     /* Turns the scores of n rows, less the intercepts, into derivatives of a joint loss. Sums are added to the value and, for each class, to the slope. */
     void (*joint_losses)(const joint_t *, ptrdiff_t n, double *scores, double *value, double *slope);
     /* Minimises the objective of a task; see newton.c. */

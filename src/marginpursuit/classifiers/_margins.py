@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginpursuit._namespaces import namespace, to_device_of, to_numpy
+from marginpursuit._threads import Threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.losses import TRUNCATION
 from marginpursuit.tasks import Labels
@@ -92,7 +93,7 @@ class Margins:
 
     def average(self, measure: Callable[["Margins"], FloatArray]) -> float:
         """Return the mean over the problems of a measure of each."""
-        return float(np.mean(np.concatenate([measure(group) for group in self._groups()])))
+        return float(np.mean(np.concatenate(list(self._map_groups(measure)))))
 
     def absolute(self) -> "Margins":
         """Return the absolute values of the margins."""
@@ -132,12 +133,12 @@ class Margins:
 
     def statistics(self, scale: float) -> MarginStatistics:
         """Return the statistics of each problem; the location is that at this scale."""
-        described = []
-        for group in self._groups():
+
+        def described(group: Margins) -> tuple[FloatArray, ...]:
             quantiles = group.quantiles(QUANTILES)
-            location = group._location(scale, quantiles)
-            described.append((location, *group._moments(), quantiles))
-        parts = zip(*described, strict=True)
+            return group._location(scale, quantiles), *group._moments(), quantiles
+
+        parts = zip(*self._map_groups(described), strict=True)
         return MarginStatistics(*(np.concatenate(part, axis=-1) for part in parts))
 
     @property
@@ -148,6 +149,10 @@ class Margins:
     @property
     def _equal_weights(self) -> bool:
         return bool(self.weights.min() == self.weights.max())
+
+    def _map_groups(self, function: Callable[["Margins"], Any]) -> Iterator[Any]:
+        """Yield a function of the margins of each group of problems."""
+        return map(function, self._groups())
 
     def _groups(self) -> Iterator["Margins"]:
         """Yield the margins of as many problems at a time as `group_elements` allows."""
@@ -205,31 +210,37 @@ class Margins:
 class MarginTiles(Margins):
     """Margins of many problems, of which a tile at a time is in memory.
 
-    A tile is computed whenever a statistic needs it. The other fields are those of the first tile.
+    A tile is computed whenever a statistic needs it, and the groups of its problems are described
+    in parallel. The other fields are those of the first tile.
     """
 
     margins_of: Callable[[int, int], Margins]  # of the problems from a number up to another
     n_problems: int
     tile: int  # the number of problems in memory
+    threads: Threads
 
     @classmethod
     def of(
-        cls, margins_of: Callable[[int, int], Margins], n_problems: int, tile: int
+        cls,
+        margins_of: Callable[[int, int], Margins],
+        n_problems: int,
+        tile: int,
+        threads: Threads,
     ) -> "MarginTiles":
         """Return the margins of problems in tiles."""
         first = margins_of(0, 1)
-        return cls(
-            *(first.values, first.weights, first.count, first.level), margins_of, n_problems, tile
-        )
+        own = first.values, first.weights, first.count, first.level
+        return cls(*own, margins_of, n_problems, tile, threads)
 
     @property
     def is_small(self) -> bool:
         """Return False: computing a tile reads the data."""
         return False
 
-    def _groups(self) -> Iterator[Margins]:
+    def _map_groups(self, function: Callable[[Margins], Any]) -> Iterator[Any]:
         for first in range(0, self.n_problems, self.tile):
-            yield from self.margins_of(first, min(first + self.tile, self.n_problems))._groups()
+            tile = self.margins_of(first, min(first + self.tile, self.n_problems))
+            yield from self.threads.map(function, list(tile._groups()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -362,8 +362,9 @@ def training_margins(
     if isinstance(design, BlockDesign):
         return block_margins(design, standardisation, linear, labels, weights, count, loss)
     if isinstance(loss, JointLoss):
-        chunks = design.score_chunks(*linear, standardisation)
-        parts = [loss.margins(scores, labels.codes[span]) for span, scores in chunks]
+        parts = design.map_scores(
+            lambda span, scores: loss.margins(scores, labels.codes[span]), *linear, standardisation
+        )
         xp = namespace(parts[0])
         kind = Margins if isinstance(parts[0], np.ndarray) else ArrayMargins
         return kind.from_margins(xp.concat(parts)[:, None], weights, count, loss.margin)
@@ -378,7 +379,7 @@ def training_margins(
     n_problems, tile = len(linear[1]), max(1, max_scores // design.n_rows)
     if n_problems <= tile:
         return of(0, n_problems)
-    return MarginTiles.of(of, n_problems, tile)
+    return MarginTiles.of(of, n_problems, tile, design.threads)
 
 
 def first_scale(scale: float | str, margin: float) -> float:

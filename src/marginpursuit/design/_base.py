@@ -15,7 +15,7 @@ is listed in `capabilities`, and asked for by name.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any, ClassVar, Self, TypeAlias
@@ -202,12 +202,19 @@ class Design(ABC):
             coef, intercept = standardisation.to_data((coef, intercept))
         return self._scores(coef, intercept)
 
-    def score_chunks(
-        self, coef: FloatArray, intercept: FloatArray, standardisation: Standardisation
-    ) -> Iterator[tuple[slice, Any]]:
-        """Yield h(x) for chunks of rows, in one pass: memory is independent of the rows."""
+    def map_scores(
+        self,
+        function: Callable[[slice, Any], Any],
+        coef: FloatArray,
+        intercept: FloatArray,
+        standardisation: Standardisation,
+    ) -> list[Any]:
+        """Return function(span, scores) for chunks of rows, in order and in one pass.
+
+        The memory of the scores is independent of the number of rows.
+        """
         self.n_passes += 1
-        yield from self._score_chunks(*standardisation.to_data((coef, intercept)))
+        return self._map_scores(function, *standardisation.to_data((coef, intercept)))
 
     def held_out_scores(
         self, coef: FloatArray, intercept: FloatArray, held_out: Flags, fold: NDArray[np.intp]
@@ -360,9 +367,13 @@ class Design(ABC):
     def _scores(self, coef: FloatArray, intercept: FloatArray) -> FloatArray:
         """Return x·coef + intercept for every row and task."""
         scores = np.empty((self.n_rows, len(intercept)))
-        for span, chunk in self._score_chunks(coef, intercept):
-            scores[span] = chunk
+        self._map_scores(scores.__setitem__, coef, intercept)
         return scores
+
+    def _map_scores(
+        self, function: Callable[[slice, Any], Any], coef: FloatArray, intercept: FloatArray
+    ) -> list[Any]:
+        return [function(span, scores) for span, scores in self._score_chunks(coef, intercept)]
 
     @abstractmethod
     def _score_chunks(

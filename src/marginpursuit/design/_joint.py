@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginpursuit import _kernels
+from marginpursuit._threads import StoppedError, this_thread
 from marginpursuit._validation import FloatArray
 from marginpursuit.design._base import Sweep
 from marginpursuit.design._matrix import MatrixDesign
@@ -23,7 +24,8 @@ def sweep_joint(rows: MatrixDesign, coef: FloatArray, intercept: FloatArray, tas
     coef_rows = np.ascontiguousarray(coef.T, dtype=rows.product_type)
 
     if _has_tiles(rows, tasks):
-        return _sweep_tiles(rows, coef_rows, intercept, tasks)
+        sweep = _sweep_tiles if n_classes <= _kernels.TILE_TASKS else _sweep_class_tiles
+        return sweep(rows, coef_rows, intercept, tasks)
 
     def add(first: int, last: int, total: FloatArray) -> None:
         for start, stop, used in tasks.used_ranges(first, last):
@@ -49,7 +51,7 @@ def sweep_joint(rows: MatrixDesign, coef: FloatArray, intercept: FloatArray, tas
 def _has_tiles(rows: MatrixDesign, tasks: JointTasks) -> bool:
     """Whether a kernel sweeps the rows, padded in float32, with a tile of them in cache."""
     has_losses = all(joint.loss.kernel_parameters is not None for joint in tasks.losses)
-    return rows.padded is not None and tasks.n_classes <= _kernels.TILE_TASKS and has_losses
+    return rows.padded is not None and _kernels.TILE_TASKS > 0 and has_losses
 
 
 def _sweep_tiles(
@@ -58,9 +60,7 @@ def _sweep_tiles(
     """Sweep padded float32 rows for joint tasks, one after the other."""
     assert rows.padded is not None
     n_classes, width = tasks.n_classes, rows.padded.shape[1]
-    n_padded = -(-n_classes // _kernels.TILE_GROUP) * _kernels.TILE_GROUP
-    coef = np.zeros((len(tasks), n_padded, width), dtype=np.float32)
-    coef[:, :n_classes, : rows.n_columns] = coef_rows.reshape(len(tasks), n_classes, -1)
+    coef = _padded(coef_rows, tasks, width)
 
     def add(first: int, last: int, total: FloatArray) -> None:
         for start, stop, used in tasks.used_ranges(first, last):
@@ -78,6 +78,48 @@ def _sweep_tiles(
     total = rows.sum_blocks((len(intercept), width + 2), rows.n_rows, add)
     value, slope = total[::n_classes, width + 1].copy(), total[:, width].copy()
     return Sweep(value, total[:, : rows.n_columns].T, slope)
+
+
+def _sweep_class_tiles(
+    rows: MatrixDesign, coef_rows: NDArray[Any], intercept: FloatArray, tasks: JointTasks
+) -> Sweep:
+    """Sweep padded float32 rows for joint tasks of many classes, one after the other."""
+    assert rows.padded is not None
+    n_classes, n_columns, padding = tasks.n_classes, rows.n_columns, _kernels.TILE_PADDING
+    coef = _padded(coef_rows, tasks, rows.padded.shape[1])
+    width = (n_columns + padding) // padding * padding
+    step = max(1, rows.policy.product_scores // n_classes)
+
+    def add(first: int, last: int, total: FloatArray) -> None:
+        work = np.empty(_kernels.class_tiles_work(n_classes, width), dtype=np.float32)
+        for start, stop, used in tasks.used_ranges(first, last):
+            for k in used.tolist():
+                own, joint = slice(k * n_classes, (k + 1) * n_classes), tasks.losses[k]
+                gradient, value = np.zeros((n_classes, width)), 0.0
+                for begin in range(start, stop, step):
+                    if this_thread.stop.is_set:
+                        raise StoppedError
+                    value += _kernels.sweep_class_tiles(
+                        *(rows.padded, n_columns, begin, min(begin + step, stop)),
+                        *(np.array([joint.loss.kernel_parameters], float), joint.temperature),
+                        *(tasks.codes, tasks.weights[tasks.fold[k]]),
+                        *(coef[k], intercept[own], gradient, work),
+                    )
+                total[own, : n_columns + 1] += gradient[:, : n_columns + 1]
+                total[own.start, n_columns + 1] += value
+
+    total = rows.sum_blocks((len(intercept), n_columns + 2), rows.n_rows, add)
+    value, slope = total[::n_classes, n_columns + 1].copy(), total[:, n_columns].copy()
+    return Sweep(value, total[:, :n_columns].T, slope)
+
+
+def _padded(coef_rows: NDArray[Any], tasks: JointTasks, width: int) -> NDArray[np.float32]:
+    """Return the coefficients of each task, with zeros up to `width` and a group of classes."""
+    n_padded = -(-tasks.n_classes // _kernels.TILE_GROUP) * _kernels.TILE_GROUP
+    coef = np.zeros((len(tasks), n_padded, width), dtype=np.float32)
+    own = coef_rows.reshape(len(tasks), tasks.n_classes, -1)
+    coef[:, : tasks.n_classes, : own.shape[2]] = own
+    return coef
 
 
 def joint_derivatives(

@@ -38,6 +38,8 @@ class ReadPolicy:
     max_product_blocks: int = 8
     product_bytes: int = 1 << 26
     min_block_rows: int = 512
+    #: Rows of a block from which there are more blocks, up to `max_blocks`, for more threads.
+    large_block_rows: int = 1 << 16
     #: Rows of one matrix product: fewer take longer to convert than to multiply.
     min_product_rows: int = 1024
     #: Fraction of the rows up to which rows with a non-zero factor are copied, the others unread.
@@ -117,7 +119,8 @@ class MatrixDesign(Design):
         """
         policy = self.policy
         n_blocks = min(
-            policy.max_product_blocks,
+            max(policy.max_product_blocks, n_items // policy.large_block_rows),
+            policy.max_blocks,
             policy.product_bytes // (8 * max(1, shape[0] * shape[1])),
             n_items // policy.min_block_rows,
         )
