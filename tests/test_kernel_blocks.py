@@ -16,7 +16,7 @@ from marginpursuit import (
     save_model,
 )
 from marginpursuit.blocks import Blocks
-from marginpursuit.classifiers._kernel_map import KernelPolicy
+from marginpursuit.classifiers._landmarks import KernelPolicy
 
 X, Y = make_moons(300, noise=0.3, random_state=0)
 X = np.round(X, 2).astype(np.float32).astype(np.float64)

@@ -17,7 +17,8 @@ from marginpursuit import (
     load_model,
     save_model,
 )
-from marginpursuit.classifiers._kernel_map import KernelMap, KernelPolicy, landmarks
+from marginpursuit.classifiers._kernel_map import KernelMap
+from marginpursuit.classifiers._landmarks import KernelPolicy, landmarks
 from marginpursuit.losses import MarginLoss
 from marginpursuit.model_files import ModelFileError
 

@@ -189,9 +189,15 @@ def _weighted_sum(data: TrainingData, function: Callable[[Any, FloatArray], floa
 
 def _power_sum(origin: float, power: int, rows: Any, weights: FloatArray) -> float:
     """Return the weighted sum of (x - origin)^power over all entries; sparse rows have origin 0."""
-    rows, is_sparse = rows.astype(np.float64, copy=False), sparse.issparse(rows)
-    powers = rows.power(power) if is_sparse else (rows - origin) ** power
-    return float((weights @ powers).sum())
+    is_sparse = sparse.issparse(rows)
+    if is_sparse:
+        return float((weights @ rows.astype(np.float64, copy=False).power(power)).sum())
+    step, total = max(1, (1 << 16) // max(1, rows.shape[1])), 0.0
+    for span in gen_batches(len(rows), step):  # a block of rows fits a second-level cache
+        block = rows[span].astype(np.float64) - origin
+        block **= power
+        total += float(weights[span] @ block.sum(axis=1))
+    return total
 
 
 def _floats(values: Any) -> FloatArray:

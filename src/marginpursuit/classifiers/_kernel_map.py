@@ -21,7 +21,7 @@ without the landmark.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
@@ -36,56 +36,14 @@ from marginpursuit._threads import Threads, single_threaded_blas, usable_threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.blocks import Blocks
 from marginpursuit.classifiers._base import TrainingData
-from marginpursuit.classifiers._held_out import row_projections
 from marginpursuit.classifiers._kernel_expansion import KernelExpansion, refuse_unusable
+from marginpursuit.classifiers._landmarks import KernelPolicy, landmarks
 from marginpursuit.classifiers._parameters import median_distance, within_limit
-from marginpursuit.design import Linear, loaded, take_rows
-from marginpursuit.solvers import Policy
+from marginpursuit.design import FactoredRows, Linear, loaded, take_rows
 
 #: Returns the kernel values of the rows with the first and those with the second indices, in
 #: float64 or in the dtype given.
 Kernel = Callable[..., NDArray[Any]]
-
-
-@dataclass(frozen=True, slots=True)
-class KernelPolicy:
-    """Penalty, sizes and tolerances of kernel features."""
-
-    #: The penalty "auto", times n (`benchmarks/kernel_defaults.py`).
-    penalty: float = 0.1
-    #: Rows up to which all are landmarks where `n_components` is None, and landmarks beyond. The
-    #: kernel matrix of 10,000 rows takes 800 MB.
-    max_exact_rows: int = 10_000
-    n_components: int = 1000
-    #: Rows from which an exact fit has active rows as landmarks (`_active_landmarks`). Those with
-    #: margins below this multiple of the level count as active. All rows are landmarks if more than
-    #: this fraction are active. The first fit has `n_components` landmarks and this tolerance.
-    min_active_rows: int = 1500
-    active_level: float = 1.2
-    max_active_fraction: float = 0.7
-    first_tol: float = 1e-3
-    #: Pivots below this multiple of the largest kernel value K(x, x) are zero. The features of a
-    #: row are then exact to 1e-5, and coefficients of the expansion lose five digits.
-    rank_tolerance: float = 1e-10
-    #: Thresholds of the solvers: rows for each feature of the preconditioner and of the start. A
-    #: fit to 1,000 features of 145,000 rows of cov takes 3.1 s of processor time with 20 and 15,
-    #: and 4.5 s with 30 and 30.
-    solvers: Policy = field(
-        default_factory=partial(Policy, gram_rows_per_column=20, max_start_rows_per_column=15)
-    )
-    #: Features up to which they are in float64: 1 GiB. More are in float32, where four digits of
-    #: them are exact.
-    max_double_elements: int = 1 << 27
-    #: Kernel values that are computed at a time: 32 MiB.
-    block_elements: int = 1 << 22
-    #: Rows whose kernel with each other is computed for the values K(x, x).
-    block_rows: int = 256
-
-    def n_landmarks(self, n_rows: int, n_components: int | None) -> int:
-        """Return the number of landmarks among this many rows with positive weight."""
-        if n_components is None:
-            return n_rows if n_rows <= self.max_exact_rows else self.n_components
-        return min(n_rows, n_components)
 
 
 class RowScores(NamedTuple):
@@ -101,7 +59,7 @@ class KernelMap:
 
     landmarks: NDArray[np.intp]  # (rank,), training rows
     lower: FloatArray  # (rank, rank), the Cholesky factor of their kernel matrix
-    features: Any  # (n_rows, rank), an array, or Blocks where the rows are in blocks
+    features: Any  # (n_rows, rank), an array or `FactoredRows`, or Blocks where the rows are
     divisor: float = 1.0  # by which the values of the kernel were divided
 
     @classmethod
@@ -112,10 +70,14 @@ class KernelMap:
         candidates: NDArray[np.intp],
         policy: KernelPolicy,
         threads: Threads | None = None,
+        *,
+        factored: bool = False,
     ) -> "KernelMap":
         """Factorise the kernel matrix of the candidates and compute the features of all rows.
 
-        ``kernel(a, b)`` returns the kernel values of the rows with indices `a` and `b`.
+        ``kernel(a, b)`` returns the kernel values of the rows with indices `a` and `b`. With
+        `factored`, features of many rows are `FactoredRows`: the fit to 435,759 rows of cov with
+        1,000 landmarks takes half the processor time (`benchmarks/kernels.py`).
 
         Raises
         ------
@@ -134,12 +96,16 @@ class KernelMap:
         rank, order = max(int(rank), 1), order - 1
         lower = np.tril(factor)[:, :rank]
         _refuse_indefinite(lower, product[order], probe[order], tol)
+        # A kernel that is zero has one feature, which is zero, and no coefficient.
+        square = np.asfortranarray(lower[:rank] if lower.any() else np.eye(1))
+        chosen = candidates[order[:rank]]
+        if factored and n_rows * rank > policy.max_double_elements:
+            values = _kernel_values(kernel, n_rows, chosen, policy, threads)
+            return cls(chosen, square, FactoredRows(values, square))
         is_large = n_rows * rank > policy.max_double_elements
         features = np.empty((n_rows, rank), dtype=np.float32 if is_large else np.float64)
         features[candidates[order]] = lower
-        # A kernel that is zero has one feature, which is zero, and no coefficient.
-        square = lower[:rank] if lower.any() else np.eye(1)
-        found = cls(candidates[order[:rank]], np.asfortranarray(square), features)
+        found = cls(chosen, square, features)
         is_other = np.ones(n_rows, dtype=bool)
         is_other[candidates] = False
         others = np.flatnonzero(is_other)
@@ -200,20 +166,44 @@ class BlockFeatures:
         return np.asarray(self.model._kernel_matrix(rows, self.landmarks) @ self.inverse.T)
 
 
+def _kernel_values(
+    kernel: Kernel,
+    n_rows: int,
+    chosen: NDArray[np.intp],
+    policy: KernelPolicy,
+    threads: Threads,
+) -> NDArray[np.float32]:
+    """Return the kernel of all rows with the landmarks, in float32."""
+    values = np.empty((n_rows, len(chosen)), dtype=np.float32)
+    step = max(1, policy.factored_block_elements // len(chosen))
+
+    def fill(first: int) -> None:
+        rows = np.arange(first, min(first + step, n_rows))
+        values[rows[0] : rows[-1] + 1] = kernel(rows, chosen, np.float32)
+
+    list(threads.map(fill, range(0, n_rows, step)))
+    return values
+
+
 def _single_rbf(rows: NDArray[Any], others: NDArray[Any], gamma: float) -> NDArray[np.float32]:
     """Return exp(-γ‖x - x'‖²) in float32, from differences to the mean of the other rows.
 
     For 54 columns it takes a fifth of the processor time of float64. The error is about 1e-6 where
-    γ‖x‖² is about one.
+    γ‖x‖² is about one. Two columns more make the exponent 2x·x' - ‖x‖² - ‖x'‖² one product.
     """
     centre = others.mean(axis=0, dtype=np.float64)
-    scale = np.sqrt(gamma)
-    first, second = ((scale * (part - centre)).astype(np.float32) for part in (rows, others))
-    values = np.asarray(first @ (2.0 * second).T)
-    values -= np.einsum("ij,ij->i", first, first)[:, np.newaxis]
-    values -= np.einsum("ij,ij->i", second, second)
+    first, second = (_with_squares(np.sqrt(gamma) * (part - centre)) for part in (rows, others))
+    first[:, :-2] *= 2.0
+    second[:, -2:] = second[:, :-3:-1]
+    values = np.asarray(first @ second.T)
     np.minimum(values, 0.0, out=values)
     return np.asarray(np.exp(values, out=values))
+
+
+def _with_squares(rows: FloatArray) -> NDArray[np.float32]:
+    """Return x in float32, followed by -‖x‖² and one."""
+    squares = -np.einsum("ij,ij->i", rows, rows)
+    return np.column_stack([rows, squares, np.ones(len(rows))]).astype(np.float32)
 
 
 def _clear_negligible(features: FloatArray, largest: float, step: int) -> None:
@@ -250,6 +240,7 @@ class MappedKernelClassifier(KernelExpansion):
     margin: float
     alpha_unit: str
     leverage_bound: float | None
+    solver: str
     intercept_: FloatArray
     _kernel_policy: ClassVar[KernelPolicy] = KernelPolicy()
     _fits_blocks = True
@@ -279,7 +270,10 @@ class MappedKernelClassifier(KernelExpansion):
                     kernel_map = self._map_of_blocks(matrix, candidates, divisor)
                 else:
                     kernel = partial(self._kernel_of_rows, matrix, divisor)
-                    kernel_map = KernelMap.of(kernel, matrix.shape[0], candidates, policy, threads)
+                    kernel_map = KernelMap.of(
+                        *(kernel, matrix.shape[0], candidates, policy, threads),
+                        factored=self._reads_factored_rows,
+                    )
             except FloatingPointError as error:
                 raise ValueError(
                     f"kernel={self.kernel!r} must be positive semidefinite on X: {error}. Choose "
@@ -287,6 +281,12 @@ class MappedKernelClassifier(KernelExpansion):
                 ) from error
         kernel_map = replace(kernel_map, divisor=divisor)
         return replace(data, matrix=kernel_map.features, rows=matrix), kernel_map
+
+    @property
+    def _reads_factored_rows(self) -> bool:
+        """Whether the solver reads `FactoredRows`; the unit "common" needs all variances."""
+        is_common = self.alpha_unit == "common"
+        return not is_common and self.solver in self._kernel_policy.factored_solvers
 
     def _scores_of(self, matrix: Any) -> RowScores | None:
         """Return the scores of rows by a fit with a kernel, or None if there is none for them."""
@@ -363,35 +363,3 @@ class MappedKernelClassifier(KernelExpansion):
         dual_coef = kernel_map.expansion(self.coef_.T)
         del self.coef_
         self._keep_expansion(data.rows, dual_coef, self.intercept_)
-
-
-def landmarks(
-    data: TrainingData, n_components: int | None, policy: KernelPolicy
-) -> NDArray[np.intp]:
-    """Choose the landmarks: all rows of positive weight, or a systematic sample of them.
-
-    By default rows in blocks have as many landmarks as more rows than fit exactly.
-    """
-    used = np.flatnonzero(data.weights > 0)
-    if n_components is None and isinstance(data.matrix, Blocks):
-        n_components = policy.n_components
-    size = policy.n_landmarks(len(used), n_components)
-    return used if size == len(used) else systematic_sample(data, size)
-
-
-def systematic_sample(data: TrainingData, size: int) -> NDArray[np.intp]:
-    """Return distinct rows of positive weight, along a random direction; all if there are fewer.
-
-    The rows are sorted by a random projection with a fixed seed, of equal ones one is kept, and
-    rows at equal distances in this order are chosen. The choice depends on the content of the rows
-    alone: neither their order nor repetitions change it.
-    """
-    used = np.flatnonzero(data.weights > 0)
-    keys = row_projections(data)[used].astype(np.float32)
-    order = np.argsort(keys, kind="stable")
-    is_new = np.append(True, np.diff(keys[order]) != 0)
-    distinct = used[order[is_new]]
-    if len(distinct) <= size:
-        return np.sort(distinct)
-    places = (np.arange(size) + 0.5) * (len(distinct) / size)
-    return np.sort(distinct[places.astype(np.intp)])

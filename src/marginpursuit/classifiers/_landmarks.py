@@ -1,0 +1,88 @@
+"""Which training rows are the landmarks of a kernel fit, and the thresholds of such fits."""
+
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from marginpursuit.blocks import Blocks
+from marginpursuit.classifiers._base import TrainingData
+from marginpursuit.classifiers._held_out import row_projections
+from marginpursuit.solvers import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class KernelPolicy:
+    """Penalty, sizes and tolerances of kernel features."""
+
+    #: The penalty "auto", times n (`benchmarks/kernel_defaults.py`).
+    penalty: float = 0.1
+    #: Rows up to which all are landmarks where `n_components` is None, and landmarks beyond. The
+    #: kernel matrix of 10,000 rows takes 800 MB.
+    max_exact_rows: int = 10_000
+    n_components: int = 1000
+    #: Rows from which an exact fit has active rows as landmarks (`_active_landmarks`). Those with
+    #: margins below this multiple of the level count as active. All rows are landmarks if more than
+    #: this fraction are active. The first fit has `n_components` landmarks and this tolerance.
+    min_active_rows: int = 1500
+    active_level: float = 1.2
+    max_active_fraction: float = 0.7
+    first_tol: float = 1e-3
+    #: Pivots below this multiple of the largest kernel value K(x, x) are zero. The features of a
+    #: row are then exact to 1e-5, and coefficients of the expansion lose five digits.
+    rank_tolerance: float = 1e-10
+    #: Thresholds of the solvers: rows for each feature of the preconditioner and of the start. A
+    #: fit to 1,000 features of 145,000 rows of cov takes 3.1 s of processor time with 20 and 15,
+    #: and 4.5 s with 30 and 30.
+    solvers: Policy = field(
+        default_factory=partial(Policy, gram_rows_per_column=20, max_start_rows_per_column=15)
+    )
+    #: Features up to which they are in float64: 1 GiB. More are in float32, where four digits of
+    #: them are exact.
+    max_double_elements: int = 1 << 27
+    #: Solvers that read `FactoredRows`, in which more features than that are kept for them.
+    factored_solvers: tuple[str, ...] = ("auto", "gram", "lbfgs")
+    #: Kernel values that are computed at a time: 32 MiB; and of `FactoredRows`, 2 MiB.
+    block_elements: int = 1 << 22
+    factored_block_elements: int = 1 << 19
+    #: Rows whose kernel with each other is computed for the values K(x, x).
+    block_rows: int = 256
+
+    def n_landmarks(self, n_rows: int, n_components: int | None) -> int:
+        """Return the number of landmarks among this many rows with positive weight."""
+        if n_components is None:
+            return n_rows if n_rows <= self.max_exact_rows else self.n_components
+        return min(n_rows, n_components)
+
+
+def landmarks(
+    data: TrainingData, n_components: int | None, policy: KernelPolicy
+) -> NDArray[np.intp]:
+    """Choose the landmarks: all rows of positive weight, or a systematic sample of them.
+
+    By default rows in blocks have as many landmarks as more rows than fit exactly.
+    """
+    used = np.flatnonzero(data.weights > 0)
+    if n_components is None and isinstance(data.matrix, Blocks):
+        n_components = policy.n_components
+    size = policy.n_landmarks(len(used), n_components)
+    return used if size == len(used) else systematic_sample(data, size)
+
+
+def systematic_sample(data: TrainingData, size: int) -> NDArray[np.intp]:
+    """Return distinct rows of positive weight, along a random direction; all if there are fewer.
+
+    The rows are sorted by a random projection with a fixed seed, of equal ones one is kept, and
+    rows at equal distances in this order are chosen. The choice depends on the content of the rows
+    alone: neither their order nor repetitions change it.
+    """
+    used = np.flatnonzero(data.weights > 0)
+    keys = row_projections(data)[used].astype(np.float32)
+    order = np.argsort(keys, kind="stable")
+    is_new = np.append(True, np.diff(keys[order]) != 0)
+    distinct = used[order[is_new]]
+    if len(distinct) <= size:
+        return np.sort(distinct)
+    places = (np.arange(size) + 0.5) * (len(distinct) / size)
+    return np.sort(distinct[places.astype(np.intp)])
