@@ -68,8 +68,12 @@ def test_scores_are_those_of_the_explicit_rows(rows):
     assert_allclose(factored.scores(coef, intercept), expected, atol=1e-10)
     whole = explicit.scores(coef, intercept, z)
     assert_allclose(factored.scores(coef, intercept, z), whole, atol=1e-10)
-    for span, chunk in factored.score_chunks(coef, intercept, z):
+    parts = factored.map_scores(lambda span, chunk: (span, chunk), coef, intercept, z)
+    assert sum(len(chunk) for _, chunk in parts) == len(whole)
+    for span, chunk in parts:
         assert_allclose(chunk, whole[span], atol=1e-10)
+    for span, chunk in factored._score_chunks(coef, intercept):
+        assert_allclose(chunk, expected[span], atol=1e-10)
     held_out, fold = np.stack([codes == 0, codes == 1]), np.array([0, 1, 1])
     first, second = factored.held_out_scores(coef, intercept, held_out, fold)
     assert_allclose(first, expected[codes == 0][:, :1], atol=1e-10)

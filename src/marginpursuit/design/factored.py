@@ -5,7 +5,7 @@ more than a fit to them. A score is z·w = k·(L⁻ᵀw), and a weighted sum of 
 of the rows k: a pass over k and two triangular solves answer what solvers ask.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -101,6 +101,11 @@ class FactoredDesign(Design):
         self, coef: FloatArray, intercept: FloatArray
     ) -> Iterator[tuple[slice, FloatArray]]:
         return self._base._score_chunks(self._to_values(coef), intercept)
+
+    def _map_scores(
+        self, function: Callable[[slice, Any], Any], coef: FloatArray, intercept: FloatArray
+    ) -> list[Any]:
+        return self._base._map_scores(function, self._to_values(coef), intercept)
 
     def _held_out_scores(
         self, coef: FloatArray, intercept: FloatArray, held_out: Flags, fold: NDArray[np.intp]
