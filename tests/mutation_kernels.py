@@ -2,9 +2,10 @@
 
     python tests/mutation_kernels.py [--sample 20] [--seed 0] [--processes 2] [newton.c loss.h ...]
 
-Each mutant is compiled for the baseline SIMD level, without optimisation, and `harness/kernels.c`
-runs on it. A check that fails, a crash and a run over the time limit count as killed. Survivors are
-printed; some are equivalent to the original (a limit on steps, a prefetch, a choice for speed).
+The files that a mutant changes are compiled for the baseline SIMD level, without optimisation, and
+`harness/kernels.c` runs on them up to its first failure. A check that fails, a crash and a run over
+the time limit count as killed. Survivors are printed; some are equivalent to the original (a limit
+on steps, a prefetch, a choice for speed).
 """
 
 import argparse
@@ -23,15 +24,20 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[1]
 KERNELS = ROOT / "src" / "marginpursuit" / "_kernels"
 HARNESS = ROOT / "tests" / "harness" / "kernels.c"
-FLAGS = ["gcc", "-std=c11", "-D_GNU_SOURCE", "-ffp-contract=fast", "-fno-math-errno", "-O0", "-w"]
+BUILT = ROOT / "build" / "mutation"
+FLAGS = [
+    *("gcc", "-std=c11", "-D_GNU_SOURCE", "-ffp-contract=fast", "-fno-math-errno", "-O0", "-w"),
+    *("-DLEVEL=baseline", "-DFIRST_FAILURE"),
+]
 
 #: Files that are mutated, and the files to compile for them.
 FILES = {
     **dict.fromkeys(("loss.h", "vec_math.h", "joint.h", "vectors.h", "sweep.h"), "sweep newton"),
     **dict.fromkeys(("sweep.c", "products.h", "short_rows.h", "tiles.h", "spread.h"), "sweep"),
-    **dict.fromkeys(("descent.h", "dual_pass.h", "task_lanes.h"), "sweep"),
-    **{"newton.c": "newton", "link.c": "link"},
+    **dict.fromkeys(("descent.h", "dual_pass.h", "task_lanes.h", "class_tiles.h"), "sweep"),
+    **{"newton.c": "newton", "link.c": "link", "csr.c": "csr"},
 }
+OBJECTS = ("sweep", "newton", "link", "csr")
 
 SWAPS = {
     **{"+": "-", "-": "+", "*": "/", "/": "*", "+=": "-=", "-=": "+=", "*=": "/=", "/=": "*="},
@@ -42,7 +48,7 @@ SITE = re.compile(
     r"(?<= )([-+*/]=?|[<>]=?|==|!=|&&|\|\|)(?= )"
     r"|(?<![\w.])(\d+(?:\.\d+)?(?:e-?\d+)?)\b(?!\.)"
 )
-SKIPPED = re.compile(r"/\*[\s\S]*?\*/|^#(?:[^\n]*\\\n)*[^\n]*$", flags=re.MULTILINE)
+SKIPPED = re.compile(r"/\*[\s\S]*?\*/|^#[^\n]*$", flags=re.MULTILINE)
 
 
 class Site(NamedTuple):
@@ -55,7 +61,7 @@ class Site(NamedTuple):
 
 
 def sites(file: str) -> list[Site]:
-    """Return the places outside of comments and preprocessor lines that can be changed."""
+    """Return the places that can be changed: no comments, no first lines of directives."""
     text = (KERNELS / file).read_text(encoding="utf-8")
     blank = SKIPPED.sub(_blanked, text)
     found = []
@@ -87,17 +93,15 @@ def outcome(site: Site | None, seconds: float = 60.0) -> str:
             text = (KERNELS / site.file).read_text(encoding="utf-8")
             changed = text[: site.start] + site.new + text[site.end :]
             (sources / site.file).write_text(changed, encoding="utf-8")
-        flags = [*FLAGS, f"-I{sources}", "-DLEVEL=baseline"]
-        wanted = FILES[site.file].split() if site else ["sweep", "newton", "link"]
-        objects = []
-        for name in ("sweep", "newton", "link"):
-            objects.append(f"{folder}/{name}.o" if name in wanted else _original(name))
-            if name in wanted:
-                command = [*flags, "-c", str(sources / f"{name}.c"), "-o", objects[-1]]
-                if subprocess.run(command, capture_output=True).returncode:
-                    return "not compiled"
-        rest = [str(HARNESS), str(sources / "levels.c"), *objects, "-lm", "-lpthread"]
-        subprocess.run([*flags, *rest, "-o", program], check=True, capture_output=True)
+        wanted = FILES[site.file].split() if site else []
+        objects = [
+            str((Path(folder) if name in wanted else BUILT) / f"{name}.o") for name in OBJECTS
+        ]
+        for name in wanted:
+            if _compile(sources / f"{name}.c", Path(folder), sources).returncode:
+                return "not compiled"
+        link = ["gcc", *map(str, BUILT.glob("harness*.o")), *objects, "-lm", "-lpthread"]
+        subprocess.run([*link, "-o", program], check=True, capture_output=True)
         try:
             run = subprocess.run([program], capture_output=True, timeout=seconds)
         except subprocess.TimeoutExpired:
@@ -105,8 +109,24 @@ def outcome(site: Site | None, seconds: float = 60.0) -> str:
         return "killed" if run.returncode else "survived"
 
 
-def _original(name: str) -> str:
-    return str(ROOT / "build" / "mutation" / f"{name}.o")
+def _compile(
+    source: Path, folder: Path, include: Path = KERNELS, prefix: str = ""
+) -> subprocess.CompletedProcess[bytes]:
+    """Compile a file into a folder."""
+    target = str(folder / f"{prefix}{source.stem}.o")
+    command = [*FLAGS, f"-I{include}", "-c", str(source), "-o", target]
+    return subprocess.run(command, capture_output=True)
+
+
+def _build() -> None:
+    """Compile what no mutant changes, and check that the harness passes."""
+    BUILT.mkdir(parents=True, exist_ok=True)
+    for name in OBJECTS:
+        _compile(KERNELS / f"{name}.c", BUILT).check_returncode()
+    for source in (HARNESS, KERNELS / "levels.c"):
+        _compile(source, BUILT, prefix="harness_").check_returncode()
+    if outcome(None) != "survived":
+        raise SystemExit("the harness fails without a change")
 
 
 def _outcomes(sample: list[Site], chosen: argparse.Namespace) -> Iterator[tuple[Site, str]]:
@@ -131,12 +151,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=3600.0, help="of all mutants")
     chosen = parser.parse_args()
-    Path(_original("")).parent.mkdir(parents=True, exist_ok=True)
-    for name in ("sweep", "newton", "link"):
-        source = [str(KERNELS / f"{name}.c"), "-o", _original(name)]
-        subprocess.run([*FLAGS, f"-I{KERNELS}", "-DLEVEL=baseline", "-c", *source], check=True)
-    if outcome(None) != "survived":
-        raise SystemExit("the harness fails without a change")
+    _build()
     sample: list[Site] = []
     for file in chosen.file:
         places = sites(file)

@@ -2,11 +2,13 @@
  *
  * Each array has its own allocation of exactly its size, so that AddressSanitizer sees an access of
  * one element too many. The program also runs under emulators and on platforms for which there is only
- * a cross compiler. It prints "N passed, N failed" and returns 1 if a check failed.
+ * a cross compiler. It prints "N passed, N failed" and returns 1 if a check failed; with FIRST_FAILURE
+ * defined it ends at that check.
  *
  * With more than one thread (an argument, POSIX only) all threads sweep disjoint spans of the same rows,
  * and call the other kernels on all of them, for ThreadSanitizer.
  */
+#include "csr.h"
 #include "link.h"
 #include "sweep.h"
 
@@ -43,9 +45,12 @@ static void expect(int is_true, const char *what, int level, int layout, int typ
 {
     passed += is_true;
     failed += !is_true;
-    if (!is_true)
-        printf("FAILED %s: level %d, layout %d, type %d, %ld x %ld\n", what, level, layout, type,
-               (long)n, (long)d);
+    if (is_true) return;
+    printf("FAILED %s: level %d, layout %d, type %d, %ld x %ld\n", what, level, layout, type, (long)n,
+           (long)d);
+#ifdef FIRST_FAILURE
+    exit(1);
+#endif
 }
 
 static int is_near(double a, double b, double size)
@@ -207,6 +212,7 @@ static loss_t loss_of_kind(loss_kind_t kind)
 }
 
 #include "exact.h"
+#include "tables.h"
 
 static void check_sweep(const problem_t *p, loss_kind_t kind, ptrdiff_t first, ptrdiff_t last)
 {
@@ -524,6 +530,7 @@ static void check_layout(int level, layout_t layout, int type)
         check_sweep(&p, CATONI, first, last);
         if (layout == ROWS || layout == COLUMNS) check_squares(&p);
         else if (p.d >= 9 && p.d < 200) {
+            if (p.n >= 3) check_csr(&p);
             check_sweep_tasks(&p);
             check_dual_pass(&p, 1, c % 2 ? CATONI : PSEUDO_HUBER);
             check_dual_pass(&p, TASK_LANES, c % 2 ? LOG_COSH : CATONI);
@@ -549,6 +556,7 @@ static void check_level(int level)
         release(&p);
         check_tiles(level, 60 + k * 9, PADDING * (k + 1), 1 + 11 * k);
         check_joint_tiles(level, 60 + k * 9, PADDING * (k + 1), 2 + 11 * k);
+        check_class_tiles(level, 1 + 40 * k, few[k], 2 + 13 * k, k % 2 ? 4.0 : 0.1);
         for (int kind = 0; kind < N_LOSS_KINDS; kind++) {
             check_joint(level, kind, 1 + 40 * k);
             check_joint_classes(level, kind, 1 + 40 * k);
@@ -592,6 +600,7 @@ static void *run_span(void *argument)
         check_joint_classes(p->level, CATONI, 70);
         check_task_losses(p->level, LOG_COSH, 70);
         check_tiles(p->level, 60, 2 * PADDING, 5);
+        check_class_tiles(p->level, 130, 17, 50, 0.5);
         check_link(80, 3, 1.0, 1e-2);
     }
     return NULL;
@@ -626,6 +635,8 @@ int main(int count, char **arguments)
     const int n_threads = count > 1 ? atoi(arguments[1]) : 1, n_levels = usable_levels();
     for (int k = 0; n_threads < 2 && k < 24; k++)
         check_link(5 + 40 * (k % 3), k % 4 == 1 ? 1 : k % 4 + 2, 0.5 + k % 5, k % 2 ? 1e-2 : 0.0);
+    for (ptrdiff_t n_tasks = 1; n_threads < 2 && n_tasks <= TASK_LANES; n_tasks++)
+        for (int k = 0; k < 4; k++) check_tables(k ? 63 + k : 130, n_tasks, k % 2);
     for (int level = 0; level < n_levels; level++) {
         if (n_threads < 2) check_level(level);
 #ifndef _WIN32
