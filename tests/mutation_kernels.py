@@ -35,7 +35,7 @@ FILES = {
     **dict.fromkeys(("loss.h", "vec_math.h", "joint.h", "vectors.h", "sweep.h"), "sweep newton"),
     **dict.fromkeys(("sweep.c", "products.h", "short_rows.h", "tiles.h", "spread.h"), "sweep"),
     **dict.fromkeys(("descent.h", "dual_pass.h", "task_lanes.h", "class_tiles.h"), "sweep"),
-    **{"newton.c": "newton", "link.c": "link", "csr.c": "csr"},
+    **{"csr_passes.h": "sweep", "newton.c": "newton", "link.c": "link", "csr.c": "csr"},
 }
 OBJECTS = ("sweep", "newton", "link", "csr")
 

@@ -124,6 +124,7 @@ class TestTaskLanes:
     @pytest.mark.parametrize(
         ("n", "d", "dtype", "end"),
         [(1, 1, "f8", 3), (33, 70, "f8", 10), (130, 17, "f4", 4), (40, 200, "u1", 9)]
+        + [(3, 900, dtype, 4) for dtype in ("f4", "i2", "i8")]  # rows converted in parts
         + [(30, 64, dtype, 7) for dtype in TYPES],
     )
     def test_each_task_is_a_sweep(self, level, layout, n, d, dtype, end):
@@ -273,7 +274,8 @@ class TestDualPass:
     @pytest.mark.parametrize("layout", ["csr32", "csr64"])
     @pytest.mark.parametrize(
         ("n", "d", "dtype"),
-        [(1, 1, "f8"), (33, 70, "f8"), (20, 9, "f4"), *((12, 20, dtype) for dtype in TYPES)],
+        [(1, 1, "f8"), (33, 70, "f8"), (20, 9, "f4"), *((12, 20, dtype) for dtype in TYPES)]
+        + [(4, 900, "i2"), (4, 900, "i8")],
     )
     def test_each_lane_is_a_task(self, level, layout, n, d, dtype):
         self.check(level, layout, n, d, dtype)

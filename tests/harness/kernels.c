@@ -149,7 +149,8 @@ static problem_t problem_of(int level, layout_t layout, int type, ptrdiff_t n, p
         p.weight[i] = 0.5 + uniform();
     }
     for (ptrdiff_t j = 0; j < d; j++) p.coef[j] = (uniform() - 0.5) * 0.2;
-    p.m.item = item_of[type], p.m.n_columns = d, p.m.stride = layout == COLUMNS ? n : d;
+    p.m.item = item_of[type], p.m.type = type;
+    p.m.n_columns = d, p.m.stride = layout == COLUMNS ? n : d;
     if (layout == CSR_32 || layout == CSR_64) fill_csr(&p);
     else {
         void *data = take((size_t)(n * d * p.m.item));

@@ -25,6 +25,7 @@ cdef extern from "sweep.h" nogil:
     ctypedef struct matrix_t:
         const void *data
         Py_ssize_t n_columns, stride, item
+        int type
         const void *indices
         const void *indptr
     ctypedef enum loss_kind_t:
@@ -950,6 +951,7 @@ cdef class DenseRows(_Rows):
         self.type = type_of(&self.view, "a matrix")
         self.n_rows, self.n_columns = self.view.shape[0], self.view.shape[1]
         self.matrix.data, self.matrix.item = self.view.buf, self.view.itemsize
+        self.matrix.type = self.type
         self.matrix.n_columns = self.n_columns
         self.set_layout()
 
@@ -1027,6 +1029,7 @@ cdef class CsrRows(_Rows):
         self.layout = CSR_32 if index_type == INT32 else CSR_64
         self.n_columns = n_columns
         self.matrix.data, self.matrix.item = self.data.buf, self.data.itemsize
+        self.matrix.type = self.type
         self.matrix.n_columns = n_columns
         self.matrix.indices, self.matrix.indptr = self.indices.buf, self.indptr.buf
         self.check_structure()

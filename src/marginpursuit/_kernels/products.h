@@ -255,143 +255,6 @@ static void NAMED(csr_64_adjoint)(const matrix_t *m, ptrdiff_t first, ptrdiff_t 
     NAMED(csr_adjoint)(1, m, first, n, factors, sum);
 }
 
-/* The scores of the row whose stored elements are [first, last), one lane per task. The columns of
- * the elements that follow, up to `end`, are prefetched: hardware prefetchers cannot predict them. */
-ALWAYS_INLINE void NAMED(lane_scores)(const int wide, const matrix_t *m, const double *table,
-                                      const ptrdiff_t apart, ptrdiff_t first, ptrdiff_t last,
-                                      ptrdiff_t end, vec *scores)
-{
-    const T *x = m->data;
-    vec odd[LANE_VECTORS];
-    ptrdiff_t k = first;
-    UNROLL
-    for (int v = 0; v < LANE_VECTORS; v++) scores[v] = odd[v] = splat(0.0);
-    for (; k + 2 <= last; k += 2) {
-        const ptrdiff_t ahead = k + COLUMNS_AHEAD + 1 < end ? k + COLUMNS_AHEAD : k;
-        PREFETCH(table + index_at(wide, m->indices, ahead) * apart);
-        PREFETCH(table + index_at(wide, m->indices, ahead + 1) * apart);
-        add_lanes(splat(VALUE(x[k])), table + index_at(wide, m->indices, k) * apart, scores);
-        add_lanes(splat(VALUE(x[k + 1])), table + index_at(wide, m->indices, k + 1) * apart, odd);
-    }
-    if (k < last)
-        add_lanes(splat(VALUE(x[k])), table + index_at(wide, m->indices, k) * apart, scores);
-    UNROLL
-    for (int v = 0; v < LANE_VECTORS; v++) scores[v] += odd[v];
-}
-
-/* Adds factor times row, one lane per task. */
-ALWAYS_INLINE void NAMED(lane_add)(const int wide, const matrix_t *m, double *table,
-                                   const ptrdiff_t apart, ptrdiff_t first, ptrdiff_t last,
-                                   const vec *factors)
-{
-    const T *x = m->data;
-    for (ptrdiff_t k = first; k < last; k++) {
-        double *sum = table + index_at(wide, m->indices, k) * apart;
-        const vec value = splat(VALUE(x[k]));
-        UNROLL
-        for (int v = 0; v < LANE_VECTORS; v++)
-            store(sum + v * LANES, load_f8(sum + v * LANES) + value * factors[v]);
-    }
-}
-
-/* A sweep of several tasks. */
-ALWAYS_INLINE void NAMED(csr_sweep_tasks)(const int wide, const matrix_t *m, ptrdiff_t n_rows,
-                                          task_sweep_t *tasks)
-{
-    const ptrdiff_t n_stored = index_at(wide, m->indptr, n_rows);
-    loss_state_t state[LANE_VECTORS];
-    start_lanes(tasks->loss, tasks->intercept, state);
-    for (ptrdiff_t i = 0; i < n_rows; i++) {
-        const ptrdiff_t first = index_at(wide, m->indptr, i);
-        const ptrdiff_t last = index_at(wide, m->indptr, i + 1);
-        vec scores[LANE_VECTORS];
-        NAMED(lane_scores)(wide, m, tasks->table, 2 * TASK_LANES, first, last, n_stored, scores);
-        if (lane_derivatives(tasks, state, i, scores))
-            NAMED(lane_add)(wide, m, tasks->table + TASK_LANES, 2 * TASK_LANES, first, last, scores);
-    }
-    finish_lanes(state, tasks);
-}
-
-/* The score of the row whose stored elements are [first, last), for one task. */
-ALWAYS_INLINE double NAMED(csr_score)(const int wide, const matrix_t *m, const double *coef,
-                                      ptrdiff_t first, ptrdiff_t last)
-{
-    const T *x = m->data;
-    double sums[4] = {0.0, 0.0, 0.0, 0.0};
-    ptrdiff_t k = first;
-    for (; k + 4 <= last; k += 4) {
-        UNROLL
-        for (int c = 0; c < 4; c++)
-            sums[c] += VALUE(x[k + c]) * coef[index_at(wide, m->indices, k + c)];
-    }
-    for (; k < last; k++) sums[0] += VALUE(x[k]) * coef[index_at(wide, m->indices, k)];
-    return (sums[0] + sums[1]) + (sums[2] + sums[3]);
-}
-
-/* The step of dual coordinate ascent for the first of some rows, of one task or one lane per task.
- * Of the last, the elements are prefetched; of the second, the coefficients of many lanes. */
-ALWAYS_INLINE int NAMED(csr_dual_row)(const int wide, const int is_single, const matrix_t *m,
-                                      const dual_pass_t *pass, dual_state_t *state,
-                                      const ptrdiff_t *rows)
-{
-    const T *x = m->data;
-    const ptrdiff_t row = rows[0], first = index_at(wide, m->indptr, row);
-    const ptrdiff_t last = index_at(wide, m->indptr, row + 1);
-    prefetch_csr_row(wide, m, rows[ROWS_AHEAD]);
-    int keeps;
-    if (is_single) {
-        const double score = NAMED(csr_score)(wide, m, pass->coef, first, last);
-        const double change = dual_single(pass, state, row, score, &keeps);
-        if (change != 0.0)
-            for (ptrdiff_t k = first; k < last; k++)
-                pass->coef[index_at(wide, m->indices, k)] += change * VALUE(x[k]);
-    } else {
-        vec scores[LANE_VECTORS];
-        const ptrdiff_t next = index_at(wide, m->indptr, rows[1]);
-        const ptrdiff_t stored = index_at(wide, m->indptr, rows[1] + 1) - next;
-        for (ptrdiff_t k = 0; k < stored && k < COLUMNS_AHEAD; k++)
-            PREFETCH(pass->coef + index_at(wide, m->indices, next + k) * TASK_LANES);
-        NAMED(lane_scores)(wide, m, pass->coef, TASK_LANES, first, last, last, scores);
-        if (dual_lanes(pass, state, row, scores, &keeps))
-            NAMED(lane_add)(wide, m, pass->coef, TASK_LANES, first, last, scores);
-    }
-    return keeps;
-}
-
-#define DUAL_ROW(name, wide, is_single)                                                            \
-    static int NAMED(name)(const matrix_t *m, const dual_pass_t *pass, dual_state_t *state,        \
-                           const ptrdiff_t *rows)                                                  \
-    {                                                                                              \
-        return NAMED(csr_dual_row)(wide, is_single, m, pass, state, rows);                         \
-    }
-DUAL_ROW(csr_32_dual_lanes, 0, 0)
-DUAL_ROW(csr_64_dual_lanes, 1, 0)
-DUAL_ROW(csr_32_dual_single, 0, 1)
-DUAL_ROW(csr_64_dual_single, 1, 1)
-#undef DUAL_ROW
-
-static void NAMED(csr_32_dual_pass)(const matrix_t *m, dual_pass_t *pass)
-{
-    if (pass->n_lanes == 1) visit_rows(NAMED(csr_32_dual_single), m, pass);
-    else visit_rows(NAMED(csr_32_dual_lanes), m, pass);
-}
-
-static void NAMED(csr_64_dual_pass)(const matrix_t *m, dual_pass_t *pass)
-{
-    if (pass->n_lanes == 1) visit_rows(NAMED(csr_64_dual_single), m, pass);
-    else visit_rows(NAMED(csr_64_dual_lanes), m, pass);
-}
-
-static void NAMED(csr_32_sweep_tasks)(const matrix_t *m, ptrdiff_t n_rows, task_sweep_t *tasks)
-{
-    NAMED(csr_sweep_tasks)(0, m, n_rows, tasks);
-}
-
-static void NAMED(csr_64_sweep_tasks)(const matrix_t *m, ptrdiff_t n_rows, task_sweep_t *tasks)
-{
-    NAMED(csr_sweep_tasks)(1, m, n_rows, tasks);
-}
-
 /* The square of the norm of one row; of a CSR row, if it names no column twice. */
 static double NAMED(square)(const T *x, ptrdiff_t length)
 {
@@ -430,6 +293,15 @@ static double NAMED(csr_32_square)(const matrix_t *m, ptrdiff_t row)
 static double NAMED(csr_64_square)(const matrix_t *m, ptrdiff_t row)
 {
     return NAMED(csr_square)(1, m, row);
+}
+
+/* out[j] = x[k + j]. */
+static void NAMED(convert)(const void *data, ptrdiff_t k, ptrdiff_t n, double *out)
+{
+    const T *x = (const T *)data + k;
+    ptrdiff_t j = 0;
+    for (; j + LANES <= n; j += LANES) store(out + j, LOAD_VECTOR(x + j));
+    for (; j < n; j++) out[j] = VALUE(x[j]);
 }
 
 #include "short_rows.h"

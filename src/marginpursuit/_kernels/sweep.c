@@ -5,7 +5,8 @@
  * in cache. The products of each layout and element type are in products.h, their vectors in
  * vectors.h. Rows that fit the registers have a sweep of their own in short_rows.h. Stochastic gradient
  * steps, made of the same products, are in descent.h. Sweeps of several tasks are in tiles.h (dense
- * rows) and task_lanes.h (CSR rows), dual coordinate ascent in dual_pass.h.
+ * rows), task_lanes.h and csr_passes.h (CSR rows), dual coordinate ascent in dual_pass.h and
+ * csr_passes.h.
  *
  * All sums are in double, for every element type. No -ffast-math: NaN and inf propagate, and no
  * flag of the process changes.
@@ -34,6 +35,7 @@ enum {
     MOST_ROWS = 1024,     /* and at most */
     LEAST_STRETCH = 64,   /* rows of a small tile of columns, at least */
     CSR_ROWS = 16,        /* rows of a CSR tile */
+    COPIED = 256,         /* stored elements of a CSR row that are converted at a time */
 };
 
 enum {
@@ -145,6 +147,56 @@ ALWAYS_INLINE void short_add(const int n, const vec *row, vec factor, vec *sum)
 #define VALUE PLAIN
 #include "products.h"
 
+#define CONVERT_ENTRY(name, T, VALUE) convert_##name,
+static void (*const convert_of[N_TYPES])(const void *, ptrdiff_t k, ptrdiff_t n, double *) = {
+    TYPES(CONVERT_ENTRY)
+};
+
+/* The stored elements [first, last) of a CSR row. */
+typedef struct {
+    ptrdiff_t first, last;
+} csr_row_t;
+
+ALWAYS_INLINE csr_row_t csr_row(const int wide, const matrix_t *m, ptrdiff_t i)
+{
+    return (csr_row_t){index_at(wide, m->indptr, i), index_at(wide, m->indptr, i + 1)};
+}
+
+ALWAYS_INLINE const double *converted(const matrix_t *m, ptrdiff_t k, csr_row_t row, int is_copied,
+                                      double *copy, ptrdiff_t *n)
+{
+    *n = row.last - k < COPIED ? row.last - k : COPIED;
+    if (!is_copied) convert_of[m->type](m->data, k, *n, copy);
+    return copy;
+}
+
+#define IN_PLACE(m, k, row, copy, n) ((void)(copy), n = (row).last - (k), (const T *)(m)->data + (k))
+
+#define NAME f8
+#define T double
+#define STORED IN_PLACE
+#define STORED_AGAIN IN_PLACE
+#include "csr_passes.h"
+
+#define NAME f4
+#define T float
+#define STORED IN_PLACE
+#define STORED_AGAIN IN_PLACE
+#include "csr_passes.h"
+
+#define NAME i8
+#define T int64_t
+#define STORED IN_PLACE
+#define STORED_AGAIN IN_PLACE
+#include "csr_passes.h"
+
+#define NAME other
+#define T double
+#define STORED(m, k, row, copy, n) converted(m, k, row, 0, copy, &n)
+#define STORED_AGAIN(m, k, row, copy, n) \
+    converted(m, k, row, (row).last - (row).first <= COPIED, copy, &n)
+#include "csr_passes.h"
+
 static ptrdiff_t tile_rows(layout_t layout, const matrix_t *m)
 {
     const ptrdiff_t y_and_weight = 2 * sizeof(double);
@@ -185,18 +237,19 @@ typedef struct {
     {PRODUCTS(rows, name), SPREADS(rows, name), short_sweep_##name, NULL, NULL},
 #define COLUMNS_ENTRY(name, T, VALUE) \
     {PRODUCTS(columns, name), SPREADS(columns, name), NULL, NULL, NULL},
-#define CSR_32_ENTRY(name, T, VALUE) \
-    {PRODUCTS(csr_32, name), NULL, NULL, NULL, csr_32_sweep_tasks_##name,    \
-     csr_32_dual_pass_##name},
-#define CSR_64_ENTRY(name, T, VALUE) \
-    {PRODUCTS(csr_64, name), NULL, NULL, NULL, csr_64_sweep_tasks_##name,    \
-     csr_64_dual_pass_##name},
+#define CSR_ENTRY(csr, name, passes) \
+    {PRODUCTS(csr, name), NULL, NULL, NULL, csr##_sweep_tasks_##passes, csr##_dual_pass_##passes}
+#define CSR_ENTRIES(csr)                                                                       \
+    {CSR_ENTRY(csr, f8, f8),    CSR_ENTRY(csr, f4, f4),    CSR_ENTRY(csr, f2, other),          \
+     CSR_ENTRY(csr, i1, other), CSR_ENTRY(csr, u1, other), CSR_ENTRY(csr, i2, other),          \
+     CSR_ENTRY(csr, u2, other), CSR_ENTRY(csr, i4, other), CSR_ENTRY(csr, u4, other),          \
+     CSR_ENTRY(csr, i8, i8)}
 
 static const products_t products_of[N_LAYOUTS][N_TYPES] = {
     [ROWS] = {TYPES(ROWS_ENTRY)},
     [COLUMNS] = {TYPES(COLUMNS_ENTRY)},
-    [CSR_32] = {TYPES(CSR_32_ENTRY)},
-    [CSR_64] = {TYPES(CSR_64_ENTRY)},
+    [CSR_32] = CSR_ENTRIES(csr_32),
+    [CSR_64] = CSR_ENTRIES(csr_64),
 };
 
 static void sweep(layout_t layout, int type, const matrix_t *m, ptrdiff_t first, ptrdiff_t last,

@@ -22,6 +22,7 @@ typedef struct {
     ptrdiff_t n_columns;
     ptrdiff_t stride;             /* dense: elements from one row (column) to the next */
     ptrdiff_t item;               /* bytes of an element */
+    int type;                     /* of an element */
     const void *indices, *indptr; /* CSR */
 } matrix_t;
 
