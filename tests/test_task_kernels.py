@@ -274,8 +274,14 @@ class TestDualPass:
     @pytest.mark.parametrize("layout", ["csr32", "csr64"])
     @pytest.mark.parametrize(
         ("n", "d", "dtype"),
-        [(1, 1, "f8"), (33, 70, "f8"), (20, 9, "f4"), *((12, 20, dtype) for dtype in TYPES)]
-        + [(4, 900, "i2"), (4, 900, "i8")],
+        [
+            (1, 1, "f8"),
+            (33, 70, "f8"),
+            (20, 9, "f4"),
+            *((12, 20, dtype) for dtype in TYPES),
+            (4, 900, "i2"),
+            (4, 900, "i8"),
+        ],
     )
     def test_each_lane_is_a_task(self, level, layout, n, d, dtype):
         self.check(level, layout, n, d, dtype)
