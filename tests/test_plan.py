@@ -208,12 +208,11 @@ GRAM_PLANS = [
     (
         *(1000, 10, 2, 0.0),
         {"fits_subsample": True, "max_steps": 150, "min_steps": 12, "trusts_estimate": True}
-        | {"uses_active_set": True, "gap_weight": 0.01},
+        | {"gap_weight": 0.01},
     ),
     (
         *(1000, 10, 4, 1.0),
-        {"max_steps": 150, "trusts_estimate": True, "trusted_steps": 20}
-        | {"uses_active_set": True, "gap_weight": 0.01},
+        {"max_steps": 150, "trusts_estimate": True, "trusted_steps": 20} | {"gap_weight": 0.01},
     ),
     (3000, 2000, 2, 1.0, {"max_steps": 100, "trusted_steps": 200}),
 ]
@@ -232,7 +231,7 @@ def test_the_table_of_gram_plans(n_rows, n_columns, n_classes, tau, changes):
     found = plan_gram(problem)
     expected = {
         **{"fits_subsample": False, "max_steps": 50, "min_steps": 0, "tol": 1e-6},
-        **{"trusted_steps": 0, "trusts_estimate": False, "uses_active_set": False},
+        **{"trusted_steps": 0, "trusts_estimate": False},
         "gap_weight": 1.0,
     } | changes
     assert {name: getattr(found, name) for name in expected} == expected

@@ -160,27 +160,13 @@ class MatrixDesign(Design):
         return copy
 
     def cached_rows(self, wanted: NDArray[np.intp]) -> FloatArray:
-        """Return a read-only float64 copy of some dense rows, in rising order.
-
-        Rows of the last call are copied from its result, where they are contiguous.
-        """
-        known, before = self._last_copy
-        if not np.array_equal(known, wanted):
-            place = np.searchsorted(known, wanted)
-            is_known = place < len(known)
-            is_known[is_known] = known[place[is_known]] == wanted[is_known]
-            copy = np.empty((len(wanted), self.n_columns))
-            copy[is_known] = before[place[is_known]]
-            copy[~is_known] = self.copy_rows(wanted[~is_known])
-            self._last_copy = wanted, copy
+        """Return a read-only float64 copy of some dense rows, in rising order; the last is kept."""
+        if not np.array_equal(self._last_copy[0], wanted):
+            self._last_copy = wanted, self.copy_rows(wanted).astype(np.float64, copy=False)
         return self._last_copy[1]
 
     def _adjoint(self, factors: FloatArray) -> FloatArray:
         """Return Xᵀ factors."""
-        is_large = not self.is_sparse and self.matrix.size >= self.policy.block_elements
-        max_used = self.policy.max_copied_fraction * self.n_rows
-        if is_large and np.count_nonzero(factors) <= max_used:
-            return self._adjoint_of_few(factors, np.flatnonzero(factors))
         totals = np.zeros((len(self.blocks), self.n_columns))
         factors = np.ascontiguousarray(factors)
 
@@ -190,15 +176,6 @@ class MatrixDesign(Design):
 
         list(self.threads.map(run, self.blocks))
         return np.asarray(totals.sum(axis=0))
-
-    def _adjoint_of_few(self, factors: FloatArray, used: NDArray[np.intp]) -> FloatArray:
-        """Return Xᵀ factors from a copy of the dense rows with a non-zero factor."""
-        copy = self.cached_rows(used)
-
-        def add(first: int, last: int, total: FloatArray) -> None:
-            total += factors[used[first:last]] @ copy[first:last]
-
-        return np.asarray(self.sum_blocks((1, self.n_columns), len(used), add)[0])
 
     def _gram(self, weights: FloatArray, mean: FloatArray) -> FloatArray:
         """Return the weighted sum of (x - mean)(x - mean)ᵀ; rows of weight zero are not read."""

@@ -4,8 +4,8 @@ Without overconfidence the loss is linear where the residual γ - m exceeds the 
 zero where it is negative. Only the *active* rows, those in or near the curved part, enter an
 iteration by their loss; the others enter by their linear part, a constant gradient. As the loss is
 convex it is nowhere below its linear part: the minimum of the restricted problem is a lower bound
-on that of the whole. An iteration minimises the restricted problem and then searches along the line
-to its minimiser, with all rows.
+on that of the whole. An iteration minimises the restricted problem by the interior-point method and
+then searches along the line to its minimiser, with all rows.
 """
 
 from dataclasses import dataclass
@@ -23,18 +23,14 @@ from marginpursuit.solvers._single_task import ProblemTask
 class ActiveSetPolicy:
     """Which rows are active, and how the restricted problem is solved."""
 
-    method: type[DampedNewton] | type[InteriorPoint]
-
     # The number of active rows is the largest of these multiples: of the rows with curvature, of
     # the columns, of all rows.
     per_curved_row: float
     per_column: float
     per_row: float
 
-    # The restricted problem is solved up to these fractions of the tolerance and of the decrease
-    # of the objective since its start.
+    # The restricted problem is solved up to this fraction of the tolerance.
     tolerance_fraction: float
-    decrease_fraction: float
 
     # The relative gap to which the problem is solved if all rows are equally far from the curved
     # part, as at w = 0: the solution only serves to select the active rows.
@@ -47,12 +43,9 @@ class ActiveSetPolicy:
     min_decrease_ratio: float = 0.25
 
 
-#: For margin pursuit, whose loss is curved over a multiple of its scale (digit5, protein).
-SMOOTH = ActiveSetPolicy(DampedNewton, 3.0, 4.0, 0.0, 0.1, 0.05)
-
 #: For a hinge that is rounded over 1e-4 of the margin: hardly a row has curvature
 #: (`benchmarks/contamination.py`).
-HINGE = ActiveSetPolicy(InteriorPoint, 1.0, 10.0, 0.05, 0.5, 0.0)
+HINGE = ActiveSetPolicy(1.0, 10.0, 0.05, 0.5)
 
 
 class RestrictedTask(ProblemTask):
@@ -78,16 +71,15 @@ class RestrictedTask(ProblemTask):
 
 
 class ActiveSet(DampedNewton):
-    """Active-set iterations; Newton's method once they predict the decrease badly.
+    """Active-set iterations; `stalled` once they predict the decrease badly.
 
-    With the interior-point method for restricted problems, `stalled` takes the place of Newton's
-    method. `decrement` is the predicted decrease of the objective.
+    `decrement` is the predicted decrease of the objective.
     """
 
     def __init__(self, task: ProblemTask, point: FloatArray, selection: ActiveSetPolicy) -> None:
         super().__init__(task, point)
         self._whole, self._selection = task, selection
-        self._inner: DampedNewton | InteriorPoint | None = None
+        self._inner: InteriorPoint | None = None
         self._required = np.inf  # the value that the last step was to reach
         self._start_value, self._lower_bound = self.value, task.lower_bound
         self._active = np.zeros(len(task.weights), dtype=bool)
@@ -101,7 +93,7 @@ class ActiveSet(DampedNewton):
         if self.value <= self._required:
             self._active |= self._nearest()
             task = RestrictedTask(self._whole, self._active, self._scores)
-            inner = selection.method(task, self.point)
+            inner = InteriorPoint(task, self.point)
             target, fraction = self._accuracy()
             for step in range(selection.max_steps + 1):
                 inner.find_direction()
@@ -109,17 +101,12 @@ class ActiveSet(DampedNewton):
                 if inner.stalled or inner.decrement <= enough or step == selection.max_steps:
                     break
                 inner.step()
-            if isinstance(inner, InteriorPoint):
-                self._lower_bound = max(self._lower_bound, inner.value - inner.gap)
+            self._lower_bound = max(self._lower_bound, inner.value - inner.gap)
             if not inner.stalled:
                 self._step_towards(inner)
                 return
-        self._required = -np.inf
-        if selection.method is InteriorPoint:
-            self.stalled = True
-            self.decrement = self._gap = self.value - self._lower_bound
-        else:
-            super().find_direction()
+        self._required, self.stalled = -np.inf, True
+        self.decrement = self._gap = self.value - self._lower_bound
 
     @property
     def gap(self) -> float:
@@ -148,9 +135,9 @@ class ActiveSet(DampedNewton):
             coarse = selection.tolerance_fraction * selection.selection_tolerance * unit
             if self.value - self._lower_bound > 2.0 * coarse:
                 target = max(target, coarse)
-        return target, max(selection.decrease_fraction, 0.5 * problem.enough)
+        return target, 0.5 * problem.enough
 
-    def _step_towards(self, inner: DampedNewton | InteriorPoint) -> None:
+    def _step_towards(self, inner: InteriorPoint) -> None:
         """Set the direction to the solution of the restricted problem."""
         self._inner = inner
         self._set_direction(inner.target - self.point)

@@ -117,10 +117,9 @@ class DampedNewton:
         self._task, self._policy = task, policy or NewtonPolicy()
         self._system = NewtonSystem(task, self._policy)
         self.point, self._scores = point, task.scores(point)
-        self.value, self.stalled = task.value(point, self._scores), False
-        self.decrement = np.inf
+        self.value, self._dual = task.value_and_dual(point, self._scores)
+        self.decrement, self.stalled = np.inf, False
         self._gap: float | None = None
-        self._dual = task.dual_variable(self._scores)
         self._adjoint = task.adjoint(self._dual)
         self._last_change = np.zeros_like(self._scores)  # absolute, of the scores
 
@@ -136,13 +135,9 @@ class DampedNewton:
 
     def find_direction(self) -> None:
         """Solve Newton's system, with curvatures averaged over ± the last change of the margins."""
-        task, loss = self._task, self._task.loss
-        margins = task.sign * self._scores
-        width = np.full_like(margins, self._policy.min_half_width * task.scale)
-        if task.averages_curvature:
-            width = np.maximum(self._last_change, width)
-        change = loss.derivative(margins + width) - loss.derivative(margins - width)
-        curvature, gradient = np.maximum(0.5 * change / width, 0.0), self.gradient
+        task, gradient = self._task, self.gradient
+        least = self._policy.min_half_width * task.scale
+        curvature = task.mean_curvature(self._scores, self._last_change, least)
         try:
             direction = self._system.solve(curvature, -gradient)
             # The dual residual after a full step is zero only if the solution is exact.
@@ -168,12 +163,12 @@ class DampedNewton:
         size = exact_step(line, self._slope)
         self.point = self.point + size * self._direction
         self._scores = self._scores + size * self._score_change
-        self.value = self._task.value(self.point, self._scores)
+        self.value, dual = self._task.value_and_dual(self.point, self._scores)
         self.stalled = size == 0.0
-        dual = self._task.dual_variable(self._scores)
         self._adjoint = self._adjoint + self._task.adjoint(dual - self._dual)
         self._dual = dual
-        self._last_change = size * np.abs(self._score_change)
+        if self._task.averages_curvature:
+            self._last_change = size * np.abs(self._score_change)
 
     @property
     def gap(self) -> float:

@@ -9,7 +9,6 @@ from typing import Protocol
 import numpy as np
 
 from marginpursuit._validation import FloatArray
-from marginpursuit.solvers._problem import Rows
 from marginpursuit.solvers._single_task import SingleTask
 
 
@@ -96,9 +95,8 @@ def exact_step(
 class TaskLine:
     """The objective of a task along a direction.
 
-    The quadratic part is q(t) = q(0) + a t + ½ b t². Rows whose margin is above the level
-    `zero_above` of the loss at both ends of an interval of t have a loss of zero within it; the
-    rows that remain are selected once for each such interval.
+    The quadratic part is q(t) = q(0) + a t + ½ b t². Value and derivative are computed together;
+    those of the last step size are kept.
     """
 
     def __init__(
@@ -109,38 +107,22 @@ class TaskLine:
         direction: FloatArray,
         score_change: FloatArray,
     ) -> None:
-        self._task, self._weights = task, task.weights
+        self._task, self._scores, self._change = task, scores, score_change
         gradient = task.quadratic_gradient(point)
         self._linear = float(gradient @ direction)
         self._square = float((task.quadratic_gradient(point + direction) - gradient) @ direction)
-        self._margins, self._changes = task.sign * scores, task.sign * score_change
-        self._select(1.0)
+        self._last = np.nan, np.nan, np.nan  # step size, value, derivative
 
     def value(self, step: float) -> float:
         """Return the objective, less the quadratic part at t = 0."""
-        losses = self._task.loss.value(self._at(step))
-        return float(self._selected_weights @ losses) + step * (
-            self._linear + 0.5 * step * self._square
-        )
+        return self._at(step)[1] + step * (self._linear + 0.5 * step * self._square)
 
     def derivative(self, step: float) -> float:
         """Return the derivative of the objective."""
-        derivatives = self._task.loss.derivative(self._at(step))
-        return float(self._factors @ derivatives) + self._linear + step * self._square
+        return self._at(step)[2] + self._linear + step * self._square
 
-    def _at(self, step: float) -> FloatArray:
-        """Return the margins of the selected rows."""
-        if step > self._longest:
-            self._select(step)
-        return np.asarray(self._selected_margins + step * self._selected_changes)
-
-    def _select(self, longest: float) -> None:
-        """Select the rows with a non-zero loss somewhere in [0, longest]."""
-        self._longest, level = longest, self._task.zero_above
-        rows: Rows = slice(None)
-        if level < np.inf:
-            least = np.minimum(self._margins, self._margins + longest * self._changes)
-            rows = np.flatnonzero(least < level)
-        self._selected_margins, self._selected_changes = self._margins[rows], self._changes[rows]
-        self._selected_weights = self._weights[rows]
-        self._factors = self._selected_weights * self._selected_changes
+    def _at(self, step: float) -> tuple[float, float, float]:
+        """Return step size, sum of the losses and its derivative."""
+        if step != self._last[0]:
+            self._last = (step, *self._task.line(self._scores, self._change, step))
+        return self._last

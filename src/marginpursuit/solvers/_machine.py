@@ -208,7 +208,7 @@ class MachineTask(SingleTask):
     `loss` is that of all rows, without `weights`, which are its weights.
     """
 
-    scale, averages_curvature, zero_above = 1.0, False, np.inf
+    scale, averages_curvature = 1.0, False
 
     def __init__(
         self, machine: Machine, rows: AugmentedRows, loss: Any, weights: FloatArray

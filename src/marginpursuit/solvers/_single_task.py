@@ -29,6 +29,7 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.design import Design, MemoryDesign
 from marginpursuit.losses import require
 from marginpursuit.solvers._problem import Problem, Rows
+from marginpursuit.solvers._row_losses import RowLosses
 
 
 class TwoSides:
@@ -77,8 +78,6 @@ class SingleTask(ABC):
     averages_curvature : bool
         Whether φ'' is replaced by its mean over the last change of the margin. That is right for
         a loss that is curved over a short interval only.
-    zero_above : float
-        The margin above which φ is zero; infinite if there is none.
     sign, weights : ndarray of shape (n_rows,)
         Labels y and weights c > 0.
     total_weight : float
@@ -90,7 +89,6 @@ class SingleTask(ABC):
     loss: Any
     scale: float
     averages_curvature: bool
-    zero_above: float
     sign: FloatArray
     weights: FloatArray
     total_weight: float
@@ -142,9 +140,21 @@ class SingleTask(ABC):
         losses = self.loss.value(self.sign * scores)
         return float(self.weights @ losses) + self.quadratic_value(point)
 
-    def dual_variable(self, scores: FloatArray) -> FloatArray:
-        """Return -φ'(m) for every row."""
-        return np.asarray(-self.loss.derivative(self.sign * scores))
+    def value_and_dual(self, point: FloatArray, scores: FloatArray) -> tuple[float, FloatArray]:
+        """Return the objective at a point with these scores, and -φ'(m) for every row."""
+        return self.value(point, scores), -self.loss.derivative(self.sign * scores)
+
+    def line(self, scores: FloatArray, change: FloatArray, step: float) -> tuple[float, float]:
+        """Return the sum of the weighted losses at f + t g, and its derivative in t."""
+        margins, change = self.sign * (scores + step * change), self.sign * change
+        slope = self.weights @ (change * self.loss.derivative(margins))
+        return float(self.weights @ self.loss.value(margins)), float(slope)
+
+    def mean_curvature(self, scores: FloatArray, width: FloatArray, least: float) -> FloatArray:
+        """Return the divided difference of φ' over m ± the width, which is at least `least`."""
+        margins, width = self.sign * scores, np.maximum(width, least)
+        change = self.loss.derivative(margins + width) - self.loss.derivative(margins - width)
+        return np.asarray(np.maximum(0.5 * change / width, 0.0))
 
     @property
     def has_conjugate(self) -> bool:
@@ -194,18 +204,41 @@ class ProblemTask(SingleTask):
         self.loss = tasks.losses[task]
         self.averages_curvature = hasattr(self.loss, "scale")
         self.scale = float(getattr(self.loss, "scale", 1.0))
-        one_sided = getattr(self.loss, "overconfidence", 1.0) == 0.0
-        self.zero_above = self.loss.margin if one_sided else np.inf
         self.rows = np.flatnonzero(weights)
         self.weights = weights[self.rows]
         self.sign = tasks.sign(task)[self.rows]
         self.penalty = np.append(problem.penalty[task], np.zeros(int(prepared.fit_intercept)))
         self._design, self._fit_intercept = prepared.design, prepared.fit_intercept
         self._standardisation = prepared.standardisation
+        self._has_all_rows = len(self.rows) == prepared.design.n_rows
+        self._losses: RowLosses | None = None
+        if getattr(self.loss, "kernel_parameters", None) is not None:
+            threads = prepared.design.threads
+            self._losses = RowLosses(self.loss, self.sign, self.weights, threads)
+
+    def value_and_dual(self, point: FloatArray, scores: FloatArray) -> tuple[float, FloatArray]:
+        """Return the objective at a point with these scores, and -φ'(m) for every row."""
+        if self._losses is None:
+            return super().value_and_dual(point, scores)
+        value, dual = self._losses.value_and_dual(scores)
+        return value + self.quadratic_value(point), dual
+
+    def line(self, scores: FloatArray, change: FloatArray, step: float) -> tuple[float, float]:
+        """Return the sum of the weighted losses at f + t g, and its derivative in t."""
+        if self._losses is None:
+            return super().line(scores, change, step)
+        return self._losses.line(scores, change, step)
+
+    def mean_curvature(self, scores: FloatArray, width: FloatArray, least: float) -> FloatArray:
+        """Return the divided difference of φ' over m ± the width, which is at least `least`."""
+        if self._losses is None:
+            return super().mean_curvature(scores, width, least)
+        return self._losses.curvature(scores, width, least)
 
     def scores(self, point: FloatArray) -> FloatArray:
         """Return x·w for every row, in one pass over the data."""
-        return self._scores(self._design, point)[self.rows]
+        scores = self._scores(self._design, point)
+        return scores if self._has_all_rows else scores[self.rows]
 
     def adjoint(self, factors: FloatArray) -> FloatArray:
         """Return Σ c_i y_i f_i x_i, in one pass over the data."""
@@ -272,6 +305,8 @@ class ProblemTask(SingleTask):
 
     def _weighted(self, values: FloatArray) -> FloatArray:
         """Return weight times value for every row of the data."""
+        if self._has_all_rows:
+            return self.weights * values
         total = np.zeros(self._design.n_rows)
         total[self.rows] = self.weights * values
         return total

@@ -24,7 +24,6 @@ from marginpursuit._namespaces import to_numpy
 from marginpursuit._threads import single_threaded_blas
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import ArrayDesign, Design, Linear, Standardisation, take_rows
-from marginpursuit.solvers._active_set import SMOOTH
 from marginpursuit.solvers._device_lbfgs import minimise_on_device
 from marginpursuit.solvers._float32 import solve_in_float32
 from marginpursuit.solvers._joint_newton import has_subsample, solve_by_subsample
@@ -224,12 +223,8 @@ class GramSolver:
             from_subsample = _fit_subsample(problem)
             if from_subsample is not None:
                 with single_threaded_blas():
-                    return refine(
-                        from_subsample,
-                        at_start(from_subsample),
-                        gap_factor=plan.gap_weight,
-                        active_set=SMOOTH if plan.uses_active_set else None,
-                    )
+                    start = at_start(from_subsample)
+                    return refine(from_subsample, start, gap_factor=plan.gap_weight)
         if has_sampled_hessian(problem):
             first = minimise_by_sampled_hessian(problem, plan)
         else:

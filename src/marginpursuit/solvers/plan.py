@@ -31,7 +31,6 @@ class GramPlan:
     tol: float  # to which L-BFGS runs
     trusted_steps: int  # up to which the L-BFGS estimate of the gap is not verified
     trusts_estimate: bool  # whether it is trusted after any number of steps
-    uses_active_set: bool  # whether Newton's method restricts itself to rows close to active ones
     gap_weight: float  # of the proven gap, against the Newton decrement
     n_confirmations: int = 1  # consecutive estimates of L-BFGS that must meet the tolerance
 
@@ -216,7 +215,6 @@ def plan_gram(problem: Problem) -> GramPlan:
         tol=problem.tol * (policy.shared_tol if is_shared else 1.0),
         trusted_steps=trusted if is_curved else 0,
         trusts_estimate=is_overdetermined,
-        uses_active_set=is_overdetermined,
         gap_weight=policy.gap_weight_overdetermined if is_overdetermined else 1.0,
     )
 
@@ -233,7 +231,6 @@ def _plan_many(problem: Problem) -> GramPlan:
         tol=problem.tol,
         trusted_steps=0,
         trusts_estimate=True,
-        uses_active_set=False,
         gap_weight=1.0,
         n_confirmations=5,
     )
