@@ -7,7 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 
-from marginpursuit import _kernels
+from marginpursuit import MarginPursuitClassifier, _kernels
 from marginpursuit._threads import Threads
 from marginpursuit.design import ColumnMerge, design_for
 from marginpursuit.losses import LogisticLoss, MarginLoss
@@ -235,3 +235,12 @@ def test_rows_without_weight_do_not_count_for_an_underflow(unit):
     assert prepare(0.0).unit[0, 0] == 1.0
     with pytest.raises(FloatingPointError, match="no finite mean square"):
         prepare(1e-200)
+
+
+def test_a_kernel_is_refused_with_what_to_do():
+    """The units that dense rows need are refused with a kernel, so the error names the kernel."""
+    X, codes = rows()
+    model = MarginPursuitClassifier(solver="dual", kernel="rbf", alpha=0.1)
+    with pytest.raises(ValueError, match="needs kernel='linear'.*Set solver='auto'"):
+        model.fit(X.toarray(), codes == 1)
+    assert model.set_params(solver="auto").fit(X.toarray(), codes == 1).n_iter_ > 0

@@ -245,6 +245,17 @@ class TestClassifier:
         "max_iter": 2000,
     }
 
+    @pytest.mark.parametrize("as_matrix", [np.asarray, sparse.csr_array])
+    def test_columns_of_zeros_have_coefficients_of_zero(self, as_matrix):
+        """Their random start would remain, but for the penalty."""
+        X, y = data()
+        X[:, 1], X[-1, 1] = 0.0, 1.0
+        weights = np.append(np.ones(len(y) - 1), 0.0)
+        model = MarginPursuitClassifier(solver="stochastic", alpha=0.1, random_state=0)
+        coef = model.fit(as_matrix(X), y, sample_weight=weights).coef_[0]
+        assert_array_equal(np.flatnonzero(coef), [0, 2, 3, 4, 5])
+        assert_array_equal(model.fit(as_matrix(0.0 * X), y).coef_, 0.0)
+
     def test_stops_when_a_doubling_of_the_steps_changes_little(self):
         X, y = load_breast_cancer(return_X_y=True)
         X = scale(X)

@@ -283,15 +283,18 @@ class Design(ABC):
         """Return the weighted mean of ‖x‖² over the rows as they are."""
         self.n_passes += 1
         mean = float(self._squares(weights, np.zeros(self.n_columns)).sum())
-        if (mean == 0.0 and self._has_values(weights)) or not mean < np.inf:
+        if (mean == 0.0 and self.nonzero_columns(weights).any()) or not mean < np.inf:
             raise FloatingPointError("the rows have no finite mean square")
         return mean
 
-    def _has_values(self, weights: FloatArray) -> bool:
-        """Return whether a row with weight, or without "subset" any row, is other than zero."""
+    def nonzero_columns(self, weights: FloatArray) -> Flags:
+        """Return whether each column is other than zero in a row with weight.
+
+        Without "subset" all rows count.
+        """
         can_select = "subset" in self.capabilities
         used = self.subset(np.flatnonzero(to_numpy(weights) > 0)) if can_select else self
-        return bool(np.any(used._largest(np.arange(self.n_columns)) > 0))
+        return np.asarray(used._largest(np.arange(self.n_columns)) > 0)
 
     @_quiet
     def row_norms(self, standardisation: Standardisation) -> Any:

@@ -58,11 +58,15 @@ class DualSolver:
             return "it needs rows in memory and the compiled kernels"
         if not request.design.is_sparse and request.has_folds:
             return "it needs a CSR matrix to fit several folds; dense columns vary by fold"
-        units = ROTATION_INVARIANT if request.design.is_sparse else ("standardised",)
-        if request.unit not in units:
+        if request.design.is_sparse and request.unit not in ROTATION_INVARIANT:
             return (
-                f"it needs one penalty for all coefficients: alpha_unit in {units}, with a number "
-                f"for alpha; got the unit {request.unit!r}"
+                "it needs one penalty for all coefficients: alpha_unit in "
+                f"{ROTATION_INVARIANT}, with a number for alpha; got the unit {request.unit!r}"
+            )
+        if not request.design.is_sparse and request.unit != "standardised":
+            return (
+                "with dense rows it needs kernel='linear', alpha_unit='standardised' and a number "
+                f"for alpha; got the unit {request.unit!r}. Set solver='auto'"
             )
         if not request.least_alpha > 0:
             return f"it needs a penalty alpha > 0; got {request.least_alpha:g}"

@@ -123,6 +123,8 @@ def _task_descents(problem: Problem, random: Any) -> list[Descent]:
     tasks, (coef, intercept) = problem.tasks, problem.start
     if not np.any(coef):
         coef = _random_start(random, coef.shape)
+        # No step depends on the coefficient of a column of zeros; zero minimises its penalty.
+        coef[~problem.prepared.design.nonzero_columns(tasks.weights.sum(axis=0))] = 0.0
     # All columns that vary have the same unit.
     unit = problem.prepared.unit
     largest = np.max(unit, axis=1, where=np.isfinite(unit), initial=0.0)
