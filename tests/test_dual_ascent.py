@@ -241,6 +241,6 @@ def test_a_kernel_is_refused_with_what_to_do():
     """The units that dense rows need are refused with a kernel, so the error names the kernel."""
     X, codes = rows()
     model = MarginPursuitClassifier(solver="dual", kernel="rbf", alpha=0.1)
-    with pytest.raises(ValueError, match="needs kernel='linear'.*Set solver='auto'"):
+    with pytest.raises(ValueError, match=r"needs kernel='linear'.*Set solver='auto'"):
         model.fit(X.toarray(), codes == 1)
     assert model.set_params(solver="auto").fit(X.toarray(), codes == 1).n_iter_ > 0
