@@ -11,7 +11,7 @@ from sklearn.datasets import load_iris, make_multilabel_classification
 from sklearn.ensemble import RandomForestClassifier, VotingClassifier
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import PolynomialFeatures, StandardScaler
 
 from marginpursuit import (
     LDMClassifier,
@@ -118,6 +118,18 @@ def test_a_pipeline(dtype):
     assert_array_equal(labels, model.predict(rows))
     tolerance = 1e-4 if dtype == np.float32 else 1e-9
     assert_allclose(values, model.predict_proba(rows), atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("include_bias", [False, True])
+def test_polynomial_features(dtype, include_bias):
+    """skl2onnx writes the bias as float32, which cannot be concatenated with float64 columns."""
+    features = PolynomialFeatures(2, include_bias=include_bias)
+    model = make_pipeline(StandardScaler(), features, MarginPursuitClassifier()).fit(X, Y)
+    labels, values = outputs(to_onnx(model, dtype=dtype), X.astype(dtype))
+    assert_array_equal(labels, model.predict(X))
+    tolerance = 1e-4 if dtype == np.float32 else 1e-9
+    assert_allclose(values, model.predict_proba(X), atol=tolerance)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

@@ -48,6 +48,8 @@ from sklearn.utils.validation import check_is_fitted
 
 try:
     from onnx import TensorProto
+    from onnx.helper import make_tensor
+    from onnx.shape_inference import infer_shapes
     from skl2onnx import convert_sklearn, update_registered_converter
     from skl2onnx.common.data_types import (
         DoubleTensorType,
@@ -101,7 +103,9 @@ def register() -> None:
 def to_onnx(model: Any, *, dtype: Any = np.float64) -> Any:
     """Return the graph of a model with one input "X", and labels and probabilities as outputs.
 
-    It is ``skl2onnx.to_onnx`` with the option ``zipmap=False``.
+    It is ``skl2onnx.to_onnx`` with the option ``zipmap=False``, and with columns of ones, as those
+    of `PolynomialFeatures`, in the type of the input; in skl2onnx 1.20 they are float32, which
+    onnxruntime refuses next to float64.
 
     Parameters
     ----------
@@ -129,9 +133,29 @@ def to_onnx(model: Any, *, dtype: Any = np.float64) -> Any:
         raise ValueError(f"dtype must be float64 or float32; got {dtype!r}")
     check_is_fitted(model)
     kind = types[np.dtype(dtype)]([None, model.n_features_in_])
-    return convert_sklearn(
+    graph = convert_sklearn(
         model, initial_types=[("X", kind)], options={id(model): {"zipmap": False}}
     )
+    _match_constants(graph)
+    return graph
+
+
+def _match_constants(graph: Any) -> None:
+    """Set the type of constant float32 columns to that of the float64 columns next to them."""
+    inferred = infer_shapes(graph).graph
+    types = {
+        info.name: info.type.tensor_type.elem_type
+        for info in (*inferred.value_info, *inferred.input)
+    }
+    nodes = graph.graph.node
+    constants = {node.output[0]: node for node in nodes if node.op_type == "ConstantOfShape"}
+    for node in nodes:
+        is_double = any(types.get(name) == TensorProto.DOUBLE for name in node.input)
+        for name in node.input if node.op_type == "Concat" and is_double else ():
+            if name in constants and types.get(name) == TensorProto.FLOAT:
+                (value,) = constants[name].attribute
+                (number,) = value.t.float_data or np.frombuffer(value.t.raw_data, np.float32)
+                value.t.CopyFrom(make_tensor(value.t.name, TensorProto.DOUBLE, [1], [number]))
 
 
 def _set_output_types(operator: Any) -> None:
