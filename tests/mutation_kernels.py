@@ -32,12 +32,20 @@ FLAGS = [
 
 #: Files that are mutated, and the files to compile for them.
 FILES = {
-    **dict.fromkeys(("loss.h", "vec_math.h", "joint.h", "vectors.h", "sweep.h"), "sweep newton"),
+    **dict.fromkeys(
+        ("loss.h", "vec_math.h", "joint.h", "vectors.h", "sweep.h"), "sweep newton lbfgs"
+    ),
     **dict.fromkeys(("sweep.c", "products.h", "short_rows.h", "tiles.h", "spread.h"), "sweep"),
     **dict.fromkeys(("descent.h", "dual_pass.h", "task_lanes.h", "class_tiles.h"), "sweep"),
-    **{"csr_passes.h": "sweep", "newton.c": "newton", "link.c": "link", "csr.c": "csr"},
+    **{
+        "csr_passes.h": "sweep",
+        "newton.c": "newton",
+        "lbfgs.c": "lbfgs",
+        "link.c": "link",
+        "csr.c": "csr",
+    },
 }
-OBJECTS = ("sweep", "newton", "link", "csr")
+OBJECTS = ("sweep", "newton", "lbfgs", "link", "csr")
 
 SWAPS = {
     **{"+": "-", "-": "+", "*": "/", "/": "*", "+=": "-=", "-=": "+=", "*=": "/=", "/=": "*="},

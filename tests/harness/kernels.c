@@ -427,6 +427,75 @@ static void check_newton(const problem_t *p, ptrdiff_t n_scores, loss_kind_t kin
     free(rows), free(penalty), free(gradient), free(t.point), free(t.work);
 }
 
+/* L-BFGS in one call, and with the objective and gradient of plain sums, from the same start. */
+static void check_lbfgs(const problem_t *p, loss_kind_t kind, int has_intercept)
+{
+    enum { CLASSES = 3, MOST_STEPS = 300 };
+    const ptrdiff_t d = p->d, line = d + has_intercept, size = CLASSES * line;
+    const ptrdiff_t width = (d + PADDING - 1) / PADDING * PADDING, stride = width + NEWTON_PADDING;
+    if (!p->kernels->tiles) return;
+    float *rows = calloc((size_t)(p->n * width), sizeof(float));
+    double *plain = doubles(p->n * stride), *penalty = doubles(line), *gradient = doubles(size);
+    double *inverse = doubles(line * line), *values = doubles(2 * (MOST_STEPS + 1));
+    const ptrdiff_t spans[] = {0, p->n / 2, p->n / 2, p->n};
+    newton_t exact = {.rows = plain, .n_rows = p->n, .n_columns = line, .stride = stride,
+                      .n_scores = CLASSES, .codes = p->codes, .temperature = 0.5,
+                      .loss = loss_of_kind(kind), .weight = p->weight, .penalty = penalty};
+    exact.loss.overconfidence = 0.0;
+    lbfgs_t t = {.rows = rows, .n_rows = p->n, .n_columns = d, .width = width, .spans = spans,
+                 .n_spans = 2, .joint = {exact.loss, 0.5, CLASSES, p->codes, p->weight, NULL, NULL,
+                 TILE_ROWS}, .has_intercept = has_intercept, .penalty = penalty,
+                 .preconditioner = inverse, .block = line, .is_scaled = 1, .tol = 1e-5,
+                 .least = 1e-12, .certain = 1e-3, .n_confirmations = 3, .max_iter = MOST_STEPS,
+                 .sufficient_decrease = 1e-4, .min_step_size = 1e-10, .min_scaling = 1e-3,
+                 .max_idle = 20, .rate_span = 5, .values = values, .gaps = values + MOST_STEPS + 1};
+    double weights = 0.0, squares = 0.0;
+    for (ptrdiff_t i = 0; i < p->n; i++) {
+        weights += p->weight[i];
+        for (ptrdiff_t j = 0; j < d; j++) {
+            rows[i * width + j] = (float)p->plain[i * d + j];
+            plain[i * stride + j] = rows[i * width + j];
+            squares += p->weight[i] * plain[i * stride + j] * plain[i * stride + j];
+        }
+        if (has_intercept) plain[i * stride + d] = 1.0;
+    }
+    for (ptrdiff_t j = 0; j < d; j++) penalty[j] = j == 1 ? INFINITY : 3.0;
+    for (ptrdiff_t j = 0; j < line; j++)
+        inverse[j * (line + 1)] = 1.0 / (3.0 + (j < d ? squares : weights));
+    t.trial = doubles(size), t.trial_gradient = doubles(size);
+    t.coef = calloc((size_t)(TASK_GROUP * width), sizeof(float));
+    t.work = doubles(lbfgs_doubles(size, CLASSES, width));
+    double found[2];
+    for (int calls = 0; calls < 2; calls++) {
+        for (ptrdiff_t k = 0; k < size; k++) t.trial[k] = 0.0;
+        t.n_iter = -1, t.n_pairs = t.first_pair = t.n_met = 0, t.has_stalled = 0;
+        t.status = LBFGS_RUNNING, t.curvature = t.unexplored = 0.0;
+        if (calls == 0) p->kernels->lbfgs_run(&t, MOST_STEPS + 1);
+        while (t.status == LBFGS_RUNNING) {
+            exact.point = t.trial;
+            t.trial_value = newton_objective(&exact, t.trial_gradient);
+            for (ptrdiff_t k = 0; k < size; k++)
+                if (isinf(penalty[k % line])) t.trial_gradient[k] = 0.0;
+            p->kernels->lbfgs_advance(&t);
+        }
+        exact.point = t.trial;
+        const double value = newton_objective(&exact, gradient);
+        double square = 0.0;
+        int is_right = t.n_iter < MOST_STEPS && t.gap <= (t.status == LBFGS_CONVERGED ? 1e-5 : 1.0);
+        for (ptrdiff_t k = 0; k < size; k++) {
+            if (isinf(penalty[k % line])) is_right &= t.trial[k] == 0.0;
+            else square += gradient[k] * gradient[k];
+        }
+        is_right &= fabs(t.value - value) <= 1e-5 * value && t.values[t.n_iter] == t.value;
+        is_right &= square <= 1e-2 * value * (weights + squares) && t.gaps[t.n_iter] == t.gap;
+        expect_of(p, is_right, calls ? "lbfgs_advance" : "lbfgs_run");
+        found[calls] = value;
+    }
+    expect_of(p, fabs(found[0] - found[1]) <= 1e-4 * found[0], "minima of lbfgs");
+    free(rows), free(plain), free(penalty), free(gradient), free(inverse), free(values);
+    free(t.trial), free(t.trial_gradient), free(t.coef), free(t.work);
+}
+
 /* Tiles of float32 rows against the sweep in double. */
 static void check_tiles(int level, ptrdiff_t n, ptrdiff_t d, ptrdiff_t n_tasks)
 {
@@ -553,6 +622,8 @@ static void check_level(int level)
         problem_t p = problem_of(level, ROWS, F8, 70, few[k]);
         for (int kind = 0; kind <= LOGISTIC; kind++) check_newton(&p, 1, kind);
         check_newton(&p, 3, CATONI);
+        check_lbfgs(&p, CATONI, 1);
+        check_lbfgs(&p, LOG_COSH, 0);
         check_newton(&p, 3, PSEUDO_HUBER);
         release(&p);
         check_tiles(level, 60 + k * 9, PADDING * (k + 1), 1 + 11 * k);

@@ -22,10 +22,10 @@ for module in _compiled _coordinates; do
   "$python" -m cython -3 "$kernels/$module.pyx" -o "$out/$module.c"
   "${CC:-gcc}" "${flags[@]}" -c "$out/$module.c" -o "$out/$module.o"
 done
-for file in sweep newton levels link; do
+for file in sweep newton lbfgs levels link; do
   "${CC:-gcc}" "${flags[@]}" -DLEVEL=baseline -c "$kernels/$file.c" -o "$out/$file.o"
 done
-"${CC:-gcc}" "${flags[@]}" -shared "$out"/{_compiled,sweep,newton,levels,link}.o -lm -o "$kernels/_compiled.abi3.so"
+"${CC:-gcc}" "${flags[@]}" -shared "$out"/{_compiled,sweep,newton,lbfgs,levels,link}.o -lm -o "$kernels/_compiled.abi3.so"
 "${CC:-gcc}" "${flags[@]}" -shared "$out/_coordinates.o" -lm -o "$kernels/_coordinates.abi3.so"
 
 tests=(kernels kernel_inputs kernel_memory kernel_losses joint_kernel task_kernels vector_kernels

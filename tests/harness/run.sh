@@ -40,7 +40,7 @@ for level in "${levels[@]}"; do
   simd=()
   [ "$level" = baseline ] || simd=("${avx2[@]}")
   [ "$level" != avx512 ] || simd+=(-mavx512f -mavx512bw -mavx512dq -mavx512vl)
-  for file in sweep newton; do
+  for file in sweep newton lbfgs; do
     object=$out/$file-$level.o
     "$compiler" "${flags[@]}" ${simd[@]+"${simd[@]}"} "-DLEVEL=$level" -c "$kernels/$file.c" -o "$object"
     objects+=("$object")

@@ -39,6 +39,9 @@ ROW_PADDING: int = 1 if _compiled is None else _compiled.ROW_PADDING
 #: The slopes of a link from scores to probabilities.
 link_slopes = _link.link_slopes if _compiled is None else _compiled.link_slopes
 
+#: L-BFGS for a joint task on float32 rows; None for NumPy.
+JointLbfgs: Any = None if _compiled is None else _compiled.JointLbfgs
+
 #: One half of the two-loop recursion of a quasi-Newton method, for many tasks.
 lbfgs_loop = _fastest.lbfgs_loop
 
@@ -63,6 +66,7 @@ __all__ = [
     "TILE_TASKS",
     "ArrayRows",
     "Descent",
+    "JointLbfgs",
     "active",
     "class_tiles_work",
     "csr_gram",

@@ -105,6 +105,20 @@ def sweep_class_tiles(
     level: str = ...,
 ) -> float: ...
 
+class JointLbfgs:
+    trial: NDArray[np.float64]
+    point: NDArray[np.float64]
+    values: NDArray[np.float64]
+    gaps: NDArray[np.float64]
+    status: int
+    n_iter: int
+    value: float
+    gap: float
+    bound: float
+    def __init__(self, rows: NDArray[np.float32], task: Any, level: str = ...) -> None: ...
+    def run(self, n_sweeps: int) -> int: ...
+    def advance(self, value: float, gradient: NDArray[np.float64]) -> int: ...
+
 class _Rows:
     n_rows: int
     n_columns: int

@@ -159,6 +159,32 @@ cdef extern from "sweep.h" nogil:
         Py_ssize_t n_iter
         int status
     Py_ssize_t newton_doubles(Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t)
+    ctypedef struct lbfgs_t:
+        const float *rows
+        Py_ssize_t n_rows, n_columns, width
+        const Py_ssize_t *spans
+        Py_ssize_t n_spans
+        joint_t joint
+        int has_intercept
+        const double *penalty
+        const double *preconditioner
+        Py_ssize_t block
+        int is_scaled
+        double tol, least, certain
+        Py_ssize_t n_confirmations, max_iter
+        double sufficient_decrease, min_step_size, min_scaling
+        Py_ssize_t max_idle, rate_span
+        double *trial
+        double *trial_gradient
+        double trial_value
+        float *coef
+        double *values
+        double *gaps
+        double *work
+        double value, gap, bound
+        Py_ssize_t n_iter
+        int status
+    Py_ssize_t lbfgs_doubles(Py_ssize_t, Py_ssize_t, Py_ssize_t)
     ctypedef struct kernels_t:
         void (*sweep)(layout_t, int, const matrix_t *, Py_ssize_t, Py_ssize_t,
                       sweep_t *) noexcept nogil
@@ -184,6 +210,8 @@ cdef extern from "sweep.h" nogil:
         void (*joint_losses)(const joint_t *, Py_ssize_t, double *, double *,
                              double *) noexcept nogil
         void (*newton)(newton_t *) noexcept nogil
+        void (*lbfgs_advance)(lbfgs_t *) noexcept nogil
+        void (*lbfgs_run)(lbfgs_t *, Py_ssize_t) noexcept nogil
     int usable_levels()
     const kernels_t *kernels_at(int level)
 
@@ -882,6 +910,129 @@ def sweep_class_tiles(
     with nogil:
         kernels.class_tiles(&rows[0, 0], first, last, &s)
     return s.value
+
+
+cdef class JointLbfgs:
+    """Preconditioned L-BFGS for one task with a joint loss on float32 rows.
+
+    `rows` are padded as those of `sweep_tiles`; `task` is a `JointTask`, whose arrays are kept. A
+    solve goes on until `status` is not zero: by `run`, which sweeps the rows, or by `advance`, for a
+    caller who evaluates the point `trial`.
+    """
+
+    cdef const kernels_t *kernels
+    cdef lbfgs_t t
+    cdef const float[:, ::1] rows
+    cdef const Py_ssize_t[:, ::1] spans
+    cdef const Py_ssize_t[::1] codes
+    cdef const double[::1] weights, penalty
+    cdef const double[:, ::1] preconditioner
+    cdef float[::1] coef
+    cdef readonly object trial, trial_gradient, point, values, gaps
+
+    def __cinit__(self, rows, task, str level=BEST):
+        cdef const double[:, ::1] parameters = task.loss
+        cdef Py_ssize_t n_classes = task.n_classes, size, first, last
+        cdef double[::1] trial, gradient, work
+        self.kernels = kernels_at(level_of(level))
+        self.rows, self.spans, self.codes, self.weights = rows, task.spans, task.codes, task.weights
+        self.penalty, self.preconditioner = task.penalty, task.preconditioner
+        t = &self.t
+        t.n_rows, t.width = self.rows.shape[0], self.rows.shape[1]
+        t.n_columns, t.has_intercept = self.penalty.shape[0], task.has_intercept
+        t.block, size = self.preconditioner.shape[0], n_classes * (t.n_columns + t.has_intercept)
+        if not 1 <= t.n_columns <= t.width or not 2 <= n_classes <= TILE_TASKS:
+            raise ValueError(f"there must be columns and 2 to {TILE_TASKS} classes")
+        if t.block < 1 or size % t.block:
+            raise ValueError("a point must consist of blocks of the preconditioner")
+        check_length("a row", t.width, (t.width + PADDING - 1) // PADDING * PADDING)
+        check_length("codes", self.codes.shape[0], t.n_rows)
+        check_length("a row of the preconditioner", self.preconditioner.shape[1], t.block)
+        check_length("a span", self.spans.shape[1], 2)
+        for first, last in task.spans:
+            check_joint(parameters, task.temperature, n_classes, self.codes, self.weights, first, last)
+        trial = self.trial = empty(size)
+        gradient = self.trial_gradient = empty(size)
+        self.trial[:] = task.start
+        n_padded = (n_classes + TASK_GROUP - 1) // TASK_GROUP * TASK_GROUP
+        self.coef = array("f", bytes(4 * n_padded * t.width))
+        work = all_arrays = empty(lbfgs_doubles(size, n_classes, t.width))
+        self.point = all_arrays[:size]  # a view, which keeps the array
+        self.values, self.gaps = empty(0), empty(0)
+        t.rows, t.penalty, t.work = &self.rows[0, 0], &self.penalty[0], &work[0]
+        t.n_spans = self.spans.shape[0]
+        t.spans = &self.spans[0, 0] if t.n_spans else NULL
+        t.preconditioner, t.is_scaled = &self.preconditioner[0, 0], task.is_scaled
+        t.trial, t.trial_gradient, t.coef = &trial[0], &gradient[0], &self.coef[0]
+        read_loss(parameters, 0, &t.joint.loss)
+        t.joint.temperature, t.joint.n_classes = task.temperature, n_classes
+        t.joint.codes, t.joint.weight = &self.codes[0], &self.weights[0]
+        t.joint.margins, t.joint.stride = NULL, TILE_ROWS
+        t.tol, t.least, t.max_iter = task.tol, task.least, task.max_iter
+        t.n_confirmations, policy = task.n_confirmations, task.policy
+        t.certain, t.min_scaling = policy.certain_fraction, policy.min_hessian_scaling
+        t.sufficient_decrease, t.min_step_size = policy.sufficient_decrease, policy.min_step_size
+        t.max_idle, t.rate_span = policy.max_idle_steps, policy.rate_span
+        t.n_iter = -1
+
+    cdef int make_room(self, Py_ssize_t n_sweeps) except -1:
+        """Make room for the values and gaps of `n_sweeps` more iterations."""
+        cdef double[::1] values, gaps
+        cdef Py_ssize_t n = self.t.n_iter + 1
+        if n + n_sweeps > len(self.values):
+            for name in ("values", "gaps"):
+                old, new = getattr(self, name), empty(2 * (n + n_sweeps))
+                new[:n] = old[:n]
+                if name == "values":
+                    self.values = new
+                else:
+                    self.gaps = new
+        values, gaps = self.values, self.gaps
+        self.t.values, self.t.gaps = &values[0], &gaps[0]
+        return 0
+
+    def run(self, Py_ssize_t n_sweeps):
+        """Evaluate up to `n_sweeps` points; return the status: 0 as long as the solve goes on."""
+        if n_sweeps < 1:
+            raise ValueError(f"there must be at least one sweep; got {n_sweeps}")
+        self.make_room(n_sweeps)
+        with nogil:
+            self.kernels.lbfgs_run(&self.t, n_sweeps)
+        return self.t.status
+
+    def advance(self, double value, gradient):
+        """Take the objective and the gradient at the trial point; return the status."""
+        self.make_room(1)
+        self.trial_gradient[:] = gradient
+        self.t.trial_value = value
+        with nogil:
+            self.kernels.lbfgs_advance(&self.t)
+        return self.t.status
+
+    @property
+    def status(self):
+        """0 as long as the solve goes on, then a number of `lbfgs_status_t`."""
+        return self.t.status
+
+    @property
+    def n_iter(self):
+        """The number of steps, those that were shortened included."""
+        return self.t.n_iter
+
+    @property
+    def value(self):
+        """The objective at `point`."""
+        return self.t.value
+
+    @property
+    def gap(self):
+        """The estimate of the relative suboptimality."""
+        return self.t.gap
+
+    @property
+    def bound(self):
+        """The bound of the relative suboptimality."""
+        return self.t.bound
 
 
 def lbfgs_loop(

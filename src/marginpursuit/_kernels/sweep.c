@@ -392,10 +392,14 @@ static double add_dot(ptrdiff_t n, double factor, const double *x, double *y, co
 #define class_tiles NULL
 #endif
 
-void JOIN(newton, LEVEL)(newton_t *); /* newton.c */
+void JOIN(newton, LEVEL)(newton_t *);        /* newton.c */
+void JOIN(lbfgs_advance, LEVEL)(lbfgs_t *); /* lbfgs.c */
+void JOIN(lbfgs_run, LEVEL)(lbfgs_t *, ptrdiff_t);
 
 const kernels_t JOIN(kernels, LEVEL) = {
     sweep,       scores,    adjoint, squares, norms, row_squares, task_losses,
     sweep_tasks, dual_pass, add_dot, descend, tiles, class_tiles, joint_losses,
     JOIN(newton, LEVEL),
+    JOIN(lbfgs_advance, LEVEL),
+    JOIN(lbfgs_run, LEVEL),
 };

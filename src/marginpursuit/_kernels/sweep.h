@@ -199,6 +199,48 @@ static inline ptrdiff_t newton_doubles(ptrdiff_t n_rows, ptrdiff_t n_columns, pt
            + 2 * n_scores;
 }
 
+/* L-BFGS for one task with a joint loss on rows as those of tiles_t; see lbfgs.c. */
+enum { LBFGS_MEMORY = 20 /* correction pairs */ };
+
+typedef enum { LBFGS_RUNNING, LBFGS_CONVERGED, LBFGS_ROUNDING, LBFGS_MAX_ITER } lbfgs_status_t;
+
+typedef struct {
+    const float *rows;            /* n_rows rows of `width` floats, zero from n_columns on */
+    ptrdiff_t n_rows, n_columns, width;
+    const ptrdiff_t *spans;       /* the first row, and that after the last, of each used range */
+    ptrdiff_t n_spans;
+    joint_t joint;                /* the loss; its intercept and margins are not used */
+    int has_intercept;
+    const double *penalty;        /* one per column; infinite where the coefficients are zero */
+    const double *preconditioner; /* block x block, symmetric: for each `block` entries of a point */
+    ptrdiff_t block;
+    int is_scaled;                /* whether the last pair scales the preconditioner */
+    double tol, least;            /* as those of newton_t */
+    double certain;               /* multiple of tol that one estimate of the gap must meet */
+    ptrdiff_t n_confirmations;    /* estimates in a row that must meet tol */
+    ptrdiff_t max_iter;
+    double sufficient_decrease, min_step_size; /* of the line search */
+    double min_scaling;           /* of the preconditioner */
+    ptrdiff_t max_idle;           /* steps without a decrease after which the value is at rounding */
+    ptrdiff_t rate_span;          /* steps of the shortest span of an extrapolation */
+    double *trial;                /* in-out: the point to evaluate; in the end, the minimiser */
+    double *trial_gradient, trial_value; /* in: the gradient and objective there */
+    float *coef;                  /* scratch: those of a sweep, padded with zeros */
+    double *values, *gaps;        /* out: objective and gap of each iteration, max_iter + 1 */
+    double *work;                 /* lbfgs_doubles(), which a solve keeps between calls */
+    double value, slope, gap, bound, step_size, scaling, curvature, unexplored; /* in-out, first 0 */
+    ptrdiff_t n_iter;             /* in-out: steps, first -1 */
+    ptrdiff_t n_pairs, first_pair, n_met; /* in-out, first 0 */
+    int has_stalled;              /* in-out, first 0 */
+    lbfgs_status_t status;        /* in-out, first LBFGS_RUNNING */
+} lbfgs_t;
+
+/* The doubles that a solve needs for points of `size` entries. */
+static inline ptrdiff_t lbfgs_doubles(ptrdiff_t size, ptrdiff_t n_classes, ptrdiff_t width)
+{
+    return (5 + 2 * LBFGS_MEMORY) * size + 2 * LBFGS_MEMORY + n_classes * (width + 2);
+}
+
 /* A pass of dual coordinate ascent over CSR rows, or over dense rows of doubles for a single task;
  * see dual_pass.h. A single task has one lane, and its entries below are repeated in all lanes;
  * otherwise there are TASK_LANES of them. */
@@ -266,6 +308,10 @@ typedef struct {
     void (*joint_losses)(const joint_t *, ptrdiff_t n, double *scores, double *value, double *slope);
     /* Minimises the objective of a task; see newton.c. */
     void (*newton)(newton_t *);
+    /* Takes the trial point that the caller has evaluated, or evaluates up to `n_sweeps` of them; see
+     * lbfgs.c. */
+    void (*lbfgs_advance)(lbfgs_t *);
+    void (*lbfgs_run)(lbfgs_t *, ptrdiff_t n_sweeps);
 } kernels_t;
 
 extern const kernels_t kernels_baseline;

@@ -5,6 +5,7 @@ A `Design` answers what solvers ask of the data; there is one file for each kind
 """
 
 from marginpursuit.design._base import Design, Linear, Standardisation, Sweep, design_for
+from marginpursuit.design._joint import can_sweep_tiles
 from marginpursuit.design._matrix import ReadPolicy
 from marginpursuit.design.arrays import ArrayDesign
 from marginpursuit.design.blocks import BlockDesign
@@ -24,6 +25,7 @@ __all__ = [
     "ReadPolicy",
     "Standardisation",
     "Sweep",
+    "can_sweep_tiles",
     "design_for",
     "elements_per_row",
     "loaded",

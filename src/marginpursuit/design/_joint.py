@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from marginpursuit import _kernels
 from marginpursuit._threads import StoppedError, this_thread
 from marginpursuit._validation import FloatArray
-from marginpursuit.design._base import Sweep
+from marginpursuit.design._base import Design, Sweep
 from marginpursuit.design._matrix import MatrixDesign
 from marginpursuit.tasks import JointTasks, Tasks
 
@@ -23,7 +23,7 @@ def sweep_joint(rows: MatrixDesign, coef: FloatArray, intercept: FloatArray, tas
     n_scores, n_columns, n_classes = len(intercept), rows.n_columns, tasks.n_classes
     coef_rows = np.ascontiguousarray(coef.T, dtype=rows.product_type)
 
-    if _has_tiles(rows, tasks):
+    if can_sweep_tiles(rows, tasks):
         sweep = _sweep_tiles if n_classes <= _kernels.TILE_TASKS else _sweep_class_tiles
         return sweep(rows, coef_rows, intercept, tasks)
 
@@ -48,8 +48,10 @@ def sweep_joint(rows: MatrixDesign, coef: FloatArray, intercept: FloatArray, tas
     return Sweep(value, total[:, :n_columns].T, total[:, n_columns].copy())
 
 
-def _has_tiles(rows: MatrixDesign, tasks: JointTasks) -> bool:
+def can_sweep_tiles(rows: Design, tasks: Tasks) -> bool:
     """Whether a kernel sweeps the rows, padded in float32, with a tile of them in cache."""
+    if not (isinstance(rows, MatrixDesign) and isinstance(tasks, JointTasks)):
+        return False
     has_losses = all(joint.loss.kernel_parameters is not None for joint in tasks.losses)
     return rows.padded is not None and _kernels.TILE_TASKS > 0 and has_losses
 

@@ -16,13 +16,13 @@ Hessian of the subsample at the end of the one before.
 from dataclasses import replace
 
 import numpy as np
-from scipy.linalg import cho_factor
+from scipy.linalg import cho_factor, cho_solve
 
 from marginpursuit._threads import single_threaded_blas
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Linear, MemoryDesign
+from marginpursuit.solvers._joint_lbfgs import minimise_joint
 from marginpursuit.solvers._problem import Problem, Progress, Solution, Status
-from marginpursuit.solvers._quasi_newton import minimise
 from marginpursuit.solvers.sampling import systematic_rows
 
 __all__ = ["has_subsample", "solve_by_subsample"]
@@ -47,21 +47,21 @@ def solve_by_subsample(problem: Problem, n_confirmations: int) -> Solution:
     policy, sample = problem.policy, _subsample(problem)
     regularisation = policy.joint_regularisation
     for max_iter in policy.subsample_rounds:
-        found = minimise(sample, max_iter=max_iter, tol=policy.subsample_tol).linear
-        factor = hessian_factor(sample, found, regularisation)
-        sample = replace(sample, start=found, factor=factor)
-    problem = replace(problem, start=_better(problem, found), factor=factor)
+        found = minimise_joint(sample, max_iter=max_iter, tol=policy.subsample_tol).linear
+        inverse = inverse_hessian(sample, found, regularisation)
+        sample = replace(sample, start=found, inverse_hessian=inverse)
+    problem = replace(problem, start=_better(problem, found), inverse_hessian=inverse)
     n_iter, history = 0, list[Progress]()
     while True:
         steps = min(policy.steps_per_hessian, problem.max_iter - n_iter)
-        solution = minimise(problem, n_confirmations=n_confirmations, max_iter=steps)
+        solution = minimise_joint(problem, n_confirmations=n_confirmations, max_iter=steps)
         history += [replace(x, iteration=n_iter + x.iteration) for x in solution.history]
         n_iter += solution.n_iter
         if solution.status is not Status.MAX_ITER or n_iter >= problem.max_iter:
             break
         regularisation = max(regularisation / 3.0, policy.min_joint_regularisation)
-        factor = hessian_factor(sample, solution.linear, regularisation)
-        problem = replace(problem, start=solution.linear, factor=factor)
+        inverse = inverse_hessian(sample, solution.linear, regularisation)
+        problem = replace(problem, start=solution.linear, inverse_hessian=inverse)
     return replace(solution, n_iter=n_iter, history=tuple(history))
 
 
@@ -94,10 +94,8 @@ def _subsample(problem: Problem) -> Problem:
     return replace(sample, tasks=tasks, report=None, keep=None)
 
 
-def hessian_factor(
-    problem: Problem, linear: Linear, regularisation: float
-) -> tuple[FloatArray, bool]:
-    """Return the Cholesky factor of the Hessian of a joint task at a point, slightly enlarged.
+def inverse_hessian(problem: Problem, linear: Linear, regularisation: float) -> FloatArray:
+    """Return the inverse of the Hessian of a joint task at a point, slightly enlarged.
 
     `regularisation` times the mean of the diagonal is added to it, since rows may become active.
     Equal intercepts of all classes change no score difference: they have the curvature of the mean.
@@ -114,7 +112,8 @@ def hessian_factor(
     penalty[:, : problem.penalty.shape[1]] = problem.penalty[0]
     matrix.flat[:: size + 1] += penalty.ravel() + regularisation * mean
     with single_threaded_blas():
-        return cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
+        factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
+        return np.asarray(cho_solve(factor, np.identity(size), check_finite=False))
 
 
 def joint_hessian(problem: Problem, linear: Linear, chunk_rows: int = 1024) -> FloatArray:

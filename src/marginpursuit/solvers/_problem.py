@@ -49,7 +49,6 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_solve
 
 from marginpursuit._namespaces import to_numpy
 from marginpursuit._threads import Threads
@@ -179,8 +178,8 @@ class Problem:
     #: A solver that bounds the gap may stop where that is at most this multiple of the decrease.
     enough: float = 0.0
     policy: Policy = field(default_factory=default_policy)
-    #: Cholesky factor of a Hessian of each task, which replaces the preconditioner.
-    factor: tuple[FloatArray, bool] | None = None
+    #: The inverse of a Hessian of each task, which replaces the preconditioner.
+    inverse_hessian: FloatArray | None = None
     _least_values: FloatArray = field(init=False)  # (n_tasks,), see `relative_to`
 
     _curvature: FloatArray = field(init=False)  # (n_tasks,), the factor c of `precondition`
@@ -270,8 +269,8 @@ class Problem:
 
         The inverse of c G + α u, with c the curvature of a task, is that of G + (α/c) u, over c.
         """
-        if self.factor is not None:
-            return self.project(cho_solve(self.factor, points.T, check_finite=False).T, tasks)
+        if self.inverse_hessian is not None:
+            return self.project(points @ self.inverse_hessian, tasks)
         curvature = self._curvature[tasks]
         ratios = self._of_columns(self.alphas[tasks] / curvature)
         columns, apply = self._columns(points), self.prepared.preconditioner.apply

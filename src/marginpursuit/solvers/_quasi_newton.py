@@ -199,7 +199,7 @@ class _State:
         conditioned = self._problem.precondition(gradient_change, self.tasks)
         curvature = inverse * _dot(gradient_change, conditioned)
         self._curvature = np.where(usable, curvature, self._curvature)
-        if self._problem.factor is None:  # a Hessian needs no scaling
+        if self._problem.inverse_hessian is None:  # a Hessian needs no scaling
             scaling = np.maximum(curvature, policy.min_hessian_scaling)
             self._hessian_scaling = np.where(usable, scaling, self._hessian_scaling)
 

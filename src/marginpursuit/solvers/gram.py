@@ -26,6 +26,7 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.design import ArrayDesign, Design, Linear, Standardisation, take_rows
 from marginpursuit.solvers._device_lbfgs import minimise_on_device
 from marginpursuit.solvers._float32 import solve_in_float32
+from marginpursuit.solvers._joint_lbfgs import minimise_joint
 from marginpursuit.solvers._joint_newton import has_subsample, solve_by_subsample
 from marginpursuit.solvers._problem import (
     Prepared,
@@ -92,9 +93,7 @@ class GramPreconditioner(Preconditioner):
         size = len(factor[0])
         if self.policy.max_columns_per_inverse * len(points) < size:
             return np.asarray(cho_solve(factor, points.T, check_finite=False).T)
-        if alpha not in self._inverses:
-            self._inverses[alpha] = np.asarray(cho_solve(factor, np.identity(size)))
-        return points @ self._inverses[alpha]
+        return points @ self.inverse(alpha)
 
     def forget(self) -> None:
         """Drop the factors and inverses of all penalties."""
@@ -102,9 +101,12 @@ class GramPreconditioner(Preconditioner):
         self._inverses.clear()
 
     def inverse(self, alpha: float) -> FloatArray:
-        """Return the inverse of the matrix of this penalty."""
-        factor = self._factorise(alpha)
-        return np.asarray(cho_solve(factor, np.identity(len(factor[0]))))
+        """Return the inverse of the matrix of this penalty, which is computed once."""
+        if alpha not in self._inverses:
+            factor = self._factors.get(alpha) or self._factorise(alpha)
+            identity = np.identity(len(factor[0]))
+            self._inverses[alpha] = np.asarray(cho_solve(factor, identity, check_finite=False))
+        return self._inverses[alpha]
 
     def with_hessian(self, curvature: FloatArray) -> "GramPreconditioner":
         """Return the same with the Hessian, plus a small multiple of the majoriser."""
@@ -209,7 +211,8 @@ class GramSolver:
         """
         if _runs_on_device(problem):
             return minimise_on_device(problem, n_confirmations=2, tol=tol)
-        return minimise(problem, n_confirmations=2, tol=tol)
+        is_joint = isinstance(problem.tasks, JointTasks)
+        return (minimise_joint if is_joint else minimise)(problem, n_confirmations=2, tol=tol)
 
     def solve(self, problem: Problem) -> Solution:
         """Minimise by the methods of `plan_gram`; joint tasks by L-BFGS alone."""
@@ -281,7 +284,7 @@ def _minimise_joint(problem: Problem) -> Solution:
     """
     if has_subsample(problem):
         return solve_by_subsample(problem, n_confirmations=5)
-    return minimise(problem, n_confirmations=3)
+    return minimise_joint(problem, n_confirmations=3)
 
 
 def _with_truncation(problem: Problem, solution: Solution) -> Solution:

@@ -151,6 +151,12 @@ class Policy:
     max_exact_joint_products: int = 1 << 17
     exact_joint_tol: float = 1e-15
 
+    #: Products of a pass of one joint task up to which the kernel of L-BFGS sweeps the rows itself,
+    #: and those of one call, which no signal interrupts: about 1 ms and 0.02 s. Larger passes are
+    #: divided among the threads.
+    max_compiled_products: int = 1 << 24
+    lbfgs_call_products: int = 1 << 28
+
     #: Coefficients of a joint task up to which the Hessian of a subsample preconditions it, the
     #: rows of the subsample per coefficient, and how many times as many rows there must be.
     max_joint_hessian_size: int = 1024

@@ -1,0 +1,253 @@
+/* Preconditioned L-BFGS for one task with a joint loss on dense float32 rows, at one SIMD level.
+ *
+ * A point has `n_columns` coefficients for each class, and an intercept after them where there is
+ * one. The objective is the sum of weighted losses plus the sum of penalty_j w_kj^2 / 2.
+ *
+ * Each iteration evaluates the trial point in a sweep, `lbfgs_run`, or by the caller, who sweeps in
+ * several threads. `lbfgs_advance` accepts the trial point or shortens the step, and sets the next
+ * trial point. The line search backtracks to a sufficient decrease, along parabolas.
+ *
+ * The suboptimality is estimated by half the squared Newton decrement under the L-BFGS model, and by
+ * geometric extrapolation of the decrease of the last `rate_span`, 2 rate_span, ... steps; the
+ * largest counts. It is at most the bound by strong convexity: the sum of gradient_j^2 / (2 penalty_j),
+ * to which each intercept adds its derivative times the level. `n_confirmations` estimates in a row
+ * must meet the tolerance, or one of them `certain` times the tolerance, or the bound.
+ */
+#include "sweep.h"
+#include "vectors.h"
+
+#include <float.h>
+
+#define JOIN_(a, b) a##_##b
+#define JOIN(a, b) JOIN_(a, b)
+
+/* The arrays of a solve, which lie in `work`. */
+typedef struct {
+    double *point, *gradient, *direction, *remaining, *product; /* n_classes x block entries */
+    double *changes, *gradient_changes; /* LBFGS_MEMORY correction pairs s and y */
+    double *inverse, *factors;          /* 1/(s.y) of each pair, and of the two-loop recursion */
+    double *sums, *slopes;              /* of a sweep: n_classes x width, n_classes */
+    double *intercepts;                 /* n_classes */
+    ptrdiff_t line, size;               /* entries of a class, and of a point */
+} lbfgs_state_t;
+
+static lbfgs_state_t lbfgs_state(const lbfgs_t *t)
+{
+    const ptrdiff_t n_classes = t->joint.n_classes, line = t->n_columns + t->has_intercept;
+    lbfgs_state_t s = {.line = line, .size = n_classes * line};
+    double *at = t->work;
+#define TAKE(name, count) (s.name = at, at += (count))
+    TAKE(point, s.size), TAKE(gradient, s.size), TAKE(direction, s.size);
+    TAKE(remaining, s.size), TAKE(product, s.size);
+    TAKE(changes, LBFGS_MEMORY * s.size), TAKE(gradient_changes, LBFGS_MEMORY * s.size);
+    TAKE(inverse, LBFGS_MEMORY), TAKE(factors, LBFGS_MEMORY);
+    TAKE(sums, n_classes * t->width), TAKE(slopes, n_classes), TAKE(intercepts, n_classes);
+#undef TAKE
+    return s;
+}
+
+/* y += factor x */
+static void add_multiple(ptrdiff_t n, double factor, const double *x, double *y)
+{
+    for (ptrdiff_t j = 0; j < n; j++) y[j] += factor * x[j];
+}
+
+/* Whether an entry of a class is an intercept, which has no penalty. */
+static int is_intercept(const lbfgs_t *t, ptrdiff_t j) { return j == t->n_columns; }
+
+/* Sets the entries of coefficients that are zero to zero. */
+static void keep_free(const lbfgs_t *t, const lbfgs_state_t *s, double *x)
+{
+    for (ptrdiff_t j = 0; j < t->n_columns; j++)
+        if (isinf(t->penalty[j]))
+            for (ptrdiff_t k = 0; k < t->joint.n_classes; k++) x[k * s->line + j] = 0.0;
+}
+
+/* out = the preconditioner times x, block by block. */
+static void precondition(const lbfgs_t *t, const lbfgs_state_t *s, const double *x, double *out)
+{
+    for (ptrdiff_t i = 0; i < t->block; i++)
+        for (ptrdiff_t first = 0; first < s->size; first += t->block)
+            out[first + i] = inner_product(t->block, t->preconditioner + i * t->block, x + first);
+    keep_free(t, s, out);
+}
+
+/* Evaluates the objective and its gradient at the trial point. */
+static void sweep_trial(lbfgs_t *t, const lbfgs_state_t *s)
+{
+    const ptrdiff_t n_classes = t->joint.n_classes;
+    joint_t joint = t->joint;
+    joint.intercept = s->intercepts;
+    t->trial_value = 0.0;
+    memset(s->sums, 0, (size_t)(n_classes * t->width) * sizeof(double));
+    memset(s->slopes, 0, (size_t)n_classes * sizeof(double));
+    for (ptrdiff_t k = 0; k < n_classes; k++) {
+        for (ptrdiff_t j = 0; j < t->n_columns; j++)
+            t->coef[k * t->width + j] = (float)t->trial[k * s->line + j];
+        s->intercepts[k] = t->has_intercept ? t->trial[k * s->line + t->n_columns] : 0.0;
+    }
+    tiles_t sweep = {.n_rows = t->n_rows, .n_tasks = n_classes, .coef = t->coef, .joint = &joint,
+                     .value = &t->trial_value, .slope = s->slopes, .gradient = s->sums,
+                     .stride = t->width};
+    for (ptrdiff_t i = 0; i < t->n_spans; i++)
+        JOIN(kernels, LEVEL).tiles(t->rows, t->spans[2 * i], t->spans[2 * i + 1], t->width, &sweep);
+    for (ptrdiff_t k = 0; k < n_classes; k++) {
+        double *gradient = t->trial_gradient + k * s->line;
+        for (ptrdiff_t j = 0; j < t->n_columns; j++) {
+            const double w = t->trial[k * s->line + j];
+            gradient[j] = 0.0;
+            if (isinf(t->penalty[j])) continue;
+            gradient[j] = s->sums[k * t->width + j] + t->penalty[j] * w;
+            t->trial_value += 0.5 * t->penalty[j] * w * w;
+        }
+        if (t->has_intercept) gradient[t->n_columns] = s->slopes[k];
+    }
+}
+
+/* Keeps the step and the change of the gradient as a correction pair, if their product is positive. */
+static void add_pair(lbfgs_t *t, const lbfgs_state_t *s)
+{
+    const ptrdiff_t at = (t->first_pair + t->n_pairs) % LBFGS_MEMORY;
+    double *change = s->changes + at * s->size, *other = s->gradient_changes + at * s->size;
+    for (ptrdiff_t j = 0; j < s->size; j++) {
+        change[j] = t->step_size * s->direction[j];
+        other[j] = t->trial_gradient[j] - s->gradient[j];
+    }
+    const double product = inner_product(s->size, change, other);
+    const double length = sqrt(inner_product(s->size, change, change));
+    if (!(product > DBL_EPSILON * length * sqrt(inner_product(s->size, other, other)))) {
+        if (t->n_pairs == LBFGS_MEMORY) { /* the oldest pair has been overwritten */
+            t->first_pair = (t->first_pair + 1) % LBFGS_MEMORY;
+            t->n_pairs--;
+        }
+        return;
+    }
+    if (t->n_pairs < LBFGS_MEMORY) t->n_pairs++;
+    else t->first_pair = (t->first_pair + 1) % LBFGS_MEMORY;
+    s->inverse[at] = 1.0 / product;
+    precondition(t, s, other, s->product);
+    t->curvature = inner_product(s->size, other, s->product) / product;
+    if (t->is_scaled)
+        t->scaling = t->curvature > t->min_scaling ? t->curvature : t->min_scaling;
+}
+
+/* Finds the direction of the point by the two-loop recursion. */
+static void find_direction(lbfgs_t *t, const lbfgs_state_t *s)
+{
+    for (ptrdiff_t j = 0; j < s->size; j++) s->remaining[j] = -s->gradient[j];
+    for (ptrdiff_t i = t->n_pairs - 1; i >= 0; i--) {
+        const ptrdiff_t at = (t->first_pair + i) % LBFGS_MEMORY;
+        s->factors[at] = s->inverse[at]
+                         * inner_product(s->size, s->changes + at * s->size, s->remaining);
+        add_multiple(s->size, -s->factors[at], s->gradient_changes + at * s->size, s->remaining);
+    }
+    precondition(t, s, s->remaining, s->direction);
+    t->unexplored = inner_product(s->size, s->remaining, s->direction);
+    for (ptrdiff_t j = 0; j < s->size; j++) s->direction[j] /= t->scaling;
+    for (ptrdiff_t i = 0; i < t->n_pairs; i++) {
+        const ptrdiff_t at = (t->first_pair + i) % LBFGS_MEMORY;
+        const double *other = s->gradient_changes + at * s->size;
+        const double factor = s->factors[at]
+                              - s->inverse[at] * inner_product(s->size, other, s->direction);
+        add_multiple(s->size, factor, s->changes + at * s->size, s->direction);
+    }
+    t->slope = inner_product(s->size, s->gradient, s->direction);
+}
+
+/* Accepts the trial point, or shortens the step. */
+static void take_step(lbfgs_t *t, const lbfgs_state_t *s)
+{
+    const double before = t->value, step = t->step_size, found = t->trial_value;
+    const double trial_slope = inner_product(s->size, t->trial_gradient, s->direction);
+    const int decreases = found <= before + t->sufficient_decrease * step * t->slope;
+    /* Where rounding hides the decrease, the slope along the step shows it: F is convex. */
+    const int is_equal = found <= before + 4.0 * DBL_EPSILON * fabs(before);
+    if (!decreases && !(is_equal && fabs(trial_slope) <= 0.9 * fabs(t->slope))) {
+        const double excess = found - before - step * t->slope;
+        double best = excess > 0.0 ? -0.5 * t->slope * step * step / excess : 0.0;
+        best = best < 0.5 * step ? best : 0.5 * step;
+        t->step_size = best > 0.1 * step ? best : 0.1 * step;
+        t->has_stalled |= t->step_size < t->min_step_size;
+        return;
+    }
+    add_pair(t, s);
+    memcpy(s->point, t->trial, (size_t)s->size * sizeof(double));
+    memcpy(s->gradient, t->trial_gradient, (size_t)s->size * sizeof(double));
+    t->value = found;
+    t->step_size = 1.0;
+    find_direction(t, s);
+}
+
+/* Sets the bound of the suboptimality by strong convexity. */
+static void find_bound(lbfgs_t *t, const lbfgs_state_t *s)
+{
+    double bound = 0.0;
+    for (ptrdiff_t k = 0; k < t->joint.n_classes; k++)
+        for (ptrdiff_t j = 0; j < s->line; j++) {
+            const double g = s->gradient[k * s->line + j];
+            if (is_intercept(t, j)) bound += fabs(g) * t->joint.loss.margin;
+            else if (g != 0.0) bound += 0.5 * g * g / t->penalty[j];
+        }
+    t->bound = bound < t->value ? bound : t->value;
+}
+
+/* Sets the estimate of the suboptimality, at most the bound. */
+static void find_gap(lbfgs_t *t)
+{
+    double missing = 0.0;
+    if (t->unexplored > 0.0) missing = t->unexplored * (1.0 / t->curvature - 1.0 / t->scaling);
+    t->gap = 0.5 * ((missing > 0.0 ? missing : 0.0) - t->slope);
+    const double *last = t->values + t->n_iter;
+    for (ptrdiff_t span = t->rate_span; 2 * span <= t->n_iter; span *= 2) {
+        const double before = last[-2 * span] - last[-span], after = last[-span] - last[0];
+        if (!(after > 4.0 * DBL_EPSILON * t->value)) continue;
+        const double left = after < before ? after * after / (before - after) : INFINITY;
+        t->gap = t->gap > left ? t->gap : left;
+    }
+    t->gap = t->gap < t->bound ? t->gap : t->bound;
+}
+
+/* Records the iteration, and sets the status. */
+static void finish_iteration(lbfgs_t *t, const lbfgs_state_t *s)
+{
+    t->values[t->n_iter] = t->value;
+    find_bound(t, s);
+    find_gap(t);
+    const double unit = t->value > t->least ? t->value : t->least;
+    t->gap /= unit;
+    t->bound /= unit;
+    if (t->bound <= t->tol) t->gap = t->bound;
+    t->gaps[t->n_iter] = t->gap;
+    t->n_met = t->gap <= t->tol ? t->n_met + 1 : 0;
+    if (t->n_iter >= t->max_idle)
+        t->has_stalled |= t->values[t->n_iter - t->max_idle] <= t->value;
+    const int is_certain = t->gap <= t->certain * t->tol || t->bound <= t->tol;
+    if (is_certain || t->n_met >= t->n_confirmations || t->has_stalled)
+        t->status = t->gap <= t->tol ? LBFGS_CONVERGED : LBFGS_ROUNDING;
+    else if (t->n_iter >= t->max_iter) t->status = LBFGS_MAX_ITER;
+}
+
+void JOIN(lbfgs_advance, LEVEL)(lbfgs_t *t)
+{
+    const lbfgs_state_t s = lbfgs_state(t);
+    if (t->n_iter < 0) { /* the start */
+        memcpy(s.point, t->trial, (size_t)s.size * sizeof(double));
+        memcpy(s.gradient, t->trial_gradient, (size_t)s.size * sizeof(double));
+        t->value = t->trial_value;
+        t->step_size = t->scaling = 1.0;
+        find_direction(t, &s);
+    } else take_step(t, &s);
+    t->n_iter++;
+    finish_iteration(t, &s);
+    memcpy(t->trial, s.point, (size_t)s.size * sizeof(double));
+    if (t->status == LBFGS_RUNNING) add_multiple(s.size, t->step_size, s.direction, t->trial);
+}
+
+void JOIN(lbfgs_run, LEVEL)(lbfgs_t *t, ptrdiff_t n_sweeps)
+{
+    const lbfgs_state_t s = lbfgs_state(t);
+    for (ptrdiff_t i = 0; i < n_sweeps && t->status == LBFGS_RUNNING; i++) {
+        sweep_trial(t, &s);
+        JOIN(lbfgs_advance, LEVEL)(t);
+    }
+}

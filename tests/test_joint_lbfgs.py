@@ -1,0 +1,250 @@
+"""L-BFGS for joint tasks in compiled code, against the same method in Python and SciPy's."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy.optimize import minimize
+
+from marginpursuit import _kernels
+from marginpursuit._threads import Threads
+from marginpursuit.design import design_for
+from marginpursuit.losses import RHOS, JointLoss, MarginLoss
+from marginpursuit.solvers import (
+    SOLVERS,
+    LbfgsPolicy,
+    Policy,
+    Problem,
+    Request,
+    Status,
+    float32_problem,
+    minimise,
+)
+from marginpursuit.solvers._joint_lbfgs import _posed, minimise_joint
+from marginpursuit.tasks import JointTasks, RowRanges
+
+pytestmark = pytest.mark.skipif(_kernels.JointLbfgs is None, reason="needs the compiled kernels")
+
+N_CLASSES = 5
+#: The caller sweeps, in threads.
+SHARED = Policy(max_compiled_products=0)
+
+
+def problem_of(
+    n_rows=200, seed=0, n_folds=1, alphas=(1e-3,), rho="catoni", threads=None, **options
+):
+    """Return joint tasks: a constant column, a column constant in a fold, rows without weight."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n_rows, 7)) * [1.0, 10.0, 0.1, 1.0, 3.0, 1.0, 1.0] + 2.0
+    X[:, 5] = 5.0
+    X[: n_rows // 2, 6] = 1.0
+    codes = np.argmax(X[:, :N_CLASSES] + rng.normal(size=(n_rows, N_CLASSES)), axis=1)
+    weights = rng.random((n_folds, n_rows)) * (rng.random((n_folds, n_rows)) > 0.2)
+    if n_folds > 1:
+        weights[0, n_rows // 2 :] = 0.0
+    weights /= weights.sum(axis=1, keepdims=True)
+    joint = JointLoss(MarginLoss(1.0, 0.8, 0.0, rho), 0.3)
+    policy = options.pop("policy", Policy())
+    design = design_for(X) if threads is None else design_for(X, threads)
+    request = Request(
+        *(design, weights, (joint,), "standardised", min(alphas)),
+        options.pop("fit_intercept", True),
+        n_problems=N_CLASSES,
+        policy=policy,
+    )
+    prepared = SOLVERS["gram"].prepare(request)
+    pairs = [(fold, alpha) for fold in range(n_folds) for alpha in alphas]
+    fold = np.array([fold for fold, _ in pairs], dtype=np.intp)
+    tasks = JointTasks(
+        *(codes, weights, np.zeros_like(fold), fold, (joint,) * len(fold)), n_classes=N_CLASSES
+    )
+    start = prepared.zeros(N_CLASSES * len(fold))
+    problem = Problem(
+        *(prepared, tasks, np.array([alpha for _, alpha in pairs]), start, 1000, 1e-6),
+        policy=policy,
+        **options,
+    )
+    copy = float32_problem(problem, *RowRanges.of(weights, min_mean_rows=1))
+    assert copy is not None
+    return problem, copy
+
+
+def least_values(problem):
+    """Return the minimum of each task by SciPy, for the rows in float64."""
+
+    def objective(point, task):
+        value, gradient = problem.value_and_gradient(point[np.newaxis], task)
+        return value[0], gradient[0]
+
+    options = {"maxiter": 500, "maxfun": 600, "ftol": 1e-12, "gtol": 1e-9, "maxcor": 20}
+    points = problem.join(*problem.start)
+    results = [
+        minimize(objective, point, (np.array([k]),), "L-BFGS-B", jac=True, options=options)
+        for k, point in enumerate(points)
+    ]
+    return np.array([result.fun for result in results])
+
+
+def values_at(problem, linear):
+    tasks = np.arange(len(problem.tasks))
+    return problem.value_and_gradient(problem.join(*linear), tasks)[0]
+
+
+@pytest.mark.parametrize("policy", [Policy(), SHARED], ids=["compiled", "shared"])
+@pytest.mark.parametrize(
+    ("rho", "fit_intercept"), [*((rho, True) for rho in sorted(RHOS)), ("catoni", False)]
+)
+def test_the_minimum_is_that_of_scipy(rho, fit_intercept, policy):
+    problem, copy = problem_of(n_folds=2, rho=rho, fit_intercept=fit_intercept, policy=policy)
+    found = minimise_joint(copy, n_confirmations=3)
+    least = least_values(problem)
+    assert found.status is Status.CONVERGED
+    assert np.all(found.gap <= 1e-6)
+    assert np.all(values_at(problem, found.linear) <= (1 + 1e-5) * least)
+    assert_allclose(found.value, least, rtol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_steps_are_those_of_python(seed):
+    _, copy = problem_of(seed=seed)
+    expected = minimise(copy, n_confirmations=3, max_iter=15)
+    for policy in (Policy(), SHARED):
+        found = minimise_joint(replace(copy, policy=policy), n_confirmations=3, max_iter=15)
+        assert found.n_iter == expected.n_iter
+        assert_allclose(
+            [x.value for x in found.history], [x.value for x in expected.history], rtol=1e-6
+        )
+        first = [x.gap for x in found.history[:8]]
+        assert_allclose(first, [x.gap for x in expected.history[:8]], rtol=1e-2)
+        assert found.status is expected.status
+        assert found.is_proven == expected.is_proven
+
+
+def test_correction_pairs_are_replaced_after_the_memory_is_full():
+    problem, copy = problem_of(alphas=(1e-6,), rho="log_cosh")
+    found = minimise_joint(copy, n_confirmations=5, tol=1e-7)
+    assert found.n_iter > 20 + 5
+    assert values_at(problem, found.linear) <= (1 + 1e-5) * least_values(problem)
+
+
+def test_results_depend_neither_on_threads_nor_on_other_tasks():
+    options = {"n_folds": 2, "alphas": (1e-2, 1e-3, 1e-4)}
+    alone = minimise_joint(problem_of(**options)[1], n_confirmations=3)
+    with Threads(3) as threads:
+        found = minimise_joint(problem_of(threads=threads, **options)[1], n_confirmations=3)
+    assert_array_equal(found.linear[0], alone.linear[0])
+    _, copy = problem_of(**options)
+    which = np.array([4])
+    part = replace(copy, tasks=copy.tasks.take(which), alphas=copy.alphas[which])
+    part = replace(part, start=copy.prepared.zeros(N_CLASSES))
+    single = minimise_joint(part, n_confirmations=3)
+    columns = slice(4 * N_CLASSES, 5 * N_CLASSES)
+    assert_array_equal(single.linear[0], alone.linear[0][:, columns])
+
+
+def test_coefficients_of_constant_columns_are_zero():
+    found = minimise_joint(problem_of(n_folds=2)[1])
+    assert_array_equal(found.linear[0][5], 0.0)
+    # Column 6 is constant in the first fold only.
+    assert_array_equal(found.linear[0][6, :N_CLASSES], 0.0)
+    assert np.all(found.linear[0][6, N_CLASSES:] != 0.0)
+
+
+@pytest.mark.parametrize("policy", [Policy(), SHARED], ids=["compiled", "shared"])
+def test_iterates_are_reported_and_kept(policy):
+    reports, kept = [], []
+    _, copy = problem_of(policy=policy)
+    listening = replace(
+        copy, report=reports.append, keep=lambda problem, linear: kept.append(linear)
+    )
+    found, silent = minimise_joint(listening), minimise_joint(copy)
+    assert_array_equal(found.linear[0], silent.linear[0])
+    assert [x.value for x in reports] == [x.value for x in found.history]
+    assert [x.iteration for x in reports] == list(range(found.n_iter + 1))
+    assert len(kept) == found.n_iter
+    assert_array_equal(kept[-1][0], found.linear[0])
+
+
+def test_the_history_continues_the_passes_of_the_design():
+    _, copy = problem_of(n_folds=2, alphas=(1e-2, 1e-4))
+    before = copy.prepared.design.n_passes
+    found = minimise_joint(copy)
+    assert copy.prepared.design.n_passes == before + found.n_iter + 1
+    assert found.history[-1].passes == before + found.n_iter + 1
+    assert found.history[-1].value == pytest.approx(found.value.mean())
+
+
+def test_a_solve_that_ends_early_says_so():
+    problem, copy = problem_of(alphas=(1e-5,))
+    short = minimise_joint(copy, max_iter=4)
+    assert short.status is Status.MAX_ITER
+    assert short.n_iter == 4
+    least = least_values(problem)
+    suboptimality = (short.value - least) / problem.relative_to(least)
+    assert short.gap >= 0.1 * suboptimality
+    # Float32 does not resolve this tolerance.
+    rounding = minimise_joint(copy, tol=1e-17)
+    assert rounding.status is Status.ROUNDING
+    assert_allclose(rounding.value, least, rtol=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("alpha", [1e-2, 1e-6])
+def test_the_gap_is_honest(seed, alpha):
+    problem, copy = problem_of(seed=seed, alphas=(alpha,))
+    found = minimise_joint(copy, n_confirmations=3, tol=1e-4)
+    least = least_values(problem)
+    assert found.status is Status.CONVERGED
+    assert (found.value - least) / problem.relative_to(least) <= 10 * 1e-4
+
+
+def test_a_start_at_the_minimum_is_confirmed():
+    _, copy = problem_of(alphas=(1e-2,))
+    found = minimise_joint(copy, tol=1e-7)
+    again = minimise_joint(replace(copy, start=found.linear), n_confirmations=1)
+    assert again.n_iter <= 2
+    assert_allclose(again.value, found.value, rtol=1e-6)
+
+
+@pytest.mark.parametrize("level", getattr(_kernels._compiled, "LEVELS", ()))
+def test_the_levels_agree(level):
+    _, copy = problem_of()
+    (task,) = _posed(copy, np.array([1e-6]), 3, 1000)
+    solve = _kernels.JointLbfgs(copy.prepared.design.padded, task, level)
+    while not solve.run(3):
+        pass
+    assert solve.value == pytest.approx(minimise_joint(copy, n_confirmations=3).value[0], rel=1e-6)
+    assert solve.run(3) == solve.status  # a solve that has ended does not go on
+
+
+def test_arguments_are_checked():
+    _, copy = problem_of()
+    rows = copy.prepared.design.padded
+    (task,) = _posed(copy, np.array([1e-6]), 1, 10)
+    wrong = {
+        "codes": task.codes[:-1],
+        "weights": task.weights[:-1],
+        "spans": np.array([[0, len(rows) + 1]]),
+        "penalty": task.penalty[:-1],
+        "preconditioner": np.ascontiguousarray(task.preconditioner[:, :-1]),
+        "n_classes": 1,
+        "temperature": 0.0,
+        "start": task.start[:-1],
+    }
+    for name, value in wrong.items():
+        with pytest.raises((ValueError, IndexError)):
+            _kernels.JointLbfgs(rows, replace(task, **{name: value}))
+    with pytest.raises(IndexError, match="class"):
+        _kernels.JointLbfgs(rows, replace(task, codes=task.codes + N_CLASSES))
+    with pytest.raises(ValueError, match="sweep"):
+        _kernels.JointLbfgs(rows, task).run(0)
+
+
+def test_line_searches_give_up_at_the_least_step_size():
+    _, copy = problem_of(policy=Policy(lbfgs=LbfgsPolicy(min_step_size=0.6)))
+    too_large = 1e3 * np.identity(copy.join(*copy.start).shape[1])
+    found = minimise_joint(replace(copy, inverse_hessian=too_large))
+    assert found.status is Status.ROUNDING
+    assert found.n_iter == 1
+    assert found.gap > copy.tol
