@@ -52,11 +52,11 @@ FORMS = ["matrix", "dense", "sparse", "dense plain", "sparse plain"]
 @pytest.mark.parametrize("terms", [hinge, band])
 @pytest.mark.parametrize("form", FORMS)
 def test_compiled_and_numpy_sweeps_agree(form, terms, constant, monkeypatch):
-    pytest.importorskip("marginpursuit._kernels._coordinates")
+    pytest.importorskip("marginpursuit._kernels._compiled")
     found = []
     for compiled in (True, False):
         if not compiled:
-            monkeypatch.setattr(coordinates, "_coordinates", None)
+            monkeypatch.setattr(coordinates, "_compiled", None)
         descent, rng = make(form, terms(40), constant=constant), np.random.default_rng(1)
         order, trace = np.arange(40), []
         for threshold in (np.inf, np.inf, 0.5, 0.01):
@@ -150,7 +150,7 @@ def test_the_excess_is_never_negative(a, margin):
 
 
 def test_wrong_arrays_are_refused_and_not_read():
-    compiled = pytest.importorskip("marginpursuit._kernels._coordinates")
+    compiled = pytest.importorskip("marginpursuit._kernels._compiled")
     n, order, matrix = 5, np.arange(5), np.eye(5)
     vector = np.ones(n)
     good = [vector, vector, vector, vector, vector, 1.0, 1.0, vector, vector.copy(), order, np.inf]

@@ -13,7 +13,6 @@ import pytest
 from kernel_cases import compiled, needs_compiled
 
 from marginpursuit._kernels import Descent
-from marginpursuit._kernels.coordinates import _coordinates as coordinates
 from marginpursuit.losses import MarginLoss
 
 allocations = pytest.importorskip("_testcapi", reason="CPython was built without its test modules")
@@ -124,13 +123,13 @@ CALLS = {
         [a.X, a.X], [a.X, a.X], np.ones((2, N)), np.zeros((2, N)), np.ones((N, D))
     ),
     "sweep_matrix": lambda a: coordinate_sweep(
-        coordinates.sweep_matrix, a, np.eye(N), np.zeros(N)
+        compiled.sweep_matrix, a, np.eye(N), np.zeros(N)
     ),
     "sweep_dense": lambda a: coordinate_sweep(
-        coordinates.sweep_dense, a, a.X, np.zeros(D), None, False
+        compiled.sweep_dense, a, a.X, np.zeros(D), None, False
     ),
     "sweep_sparse": lambda a: coordinate_sweep(
-        coordinates.sweep_sparse, a, a.data, a.indices.astype(np.int64),
+        compiled.sweep_sparse, a, a.data, a.indices.astype(np.int64),
         a.indptr.astype(np.int64), np.zeros(D), None, False,
     ),
     "dense rows": dense,
@@ -167,10 +166,7 @@ CALLS = {
 def test_every_function_is_called():
     text = inspect.getsource(inspect.getmodule(arrays))
     functions = [
-        name
-        for module in (compiled, coordinates)
-        for name, value in vars(module).items()
-        if "cython_function" in type(value).__name__
+        name for name, value in vars(compiled).items() if "cython_function" in type(value).__name__
     ]
     methods = [name for rows in (compiled.DenseRows, compiled.CsrRows) for name in dir(rows)]
     names = {name for name in functions + methods if not name.startswith("_")}

@@ -43,7 +43,8 @@ def test_every_kernel_sums_what_it_should(level, dtype, layout):
         problem = random_problem(rng, n, d, dtype)
         first, last = np.sort(rng.integers(0, n, 2, endpoint=True))
         rows = handle(problem.matrix, layout, level)
-        assert (rows.n_rows, rows.n_columns, rows.level) == (n, d, level)
+        assert (rows.n_rows, rows.n_columns) == (n, d)
+        assert rows.level == ("avx2" if level == "avx512" and layout.startswith("csr") else level)
         check(problem, rows, 0, n, layout)
         check(problem, rows, first, last, layout)
 

@@ -4,10 +4,12 @@ import numpy as np
 import pytest
 from kernel_cases import (
     LEVELS,
+    LEVELS_OF_CSR,
     LOSSES,
     TYPES,
     compiled,
     each_level,
+    each_level_of_csr,
     handle,
     needs_compiled,
     random_loss,
@@ -120,7 +122,7 @@ class TestTaskLanes:
         }
 
     @pytest.mark.parametrize("layout", ["csr32", "csr64"])
-    @pytest.mark.parametrize("level", ["numpy", *LEVELS])
+    @pytest.mark.parametrize("level", ["numpy", *LEVELS_OF_CSR])
     @pytest.mark.parametrize(
         ("n", "d", "dtype", "end"),
         [(1, 1, "f8", 3), (33, 70, "f8", 10), (130, 17, "f4", 4), (40, 200, "u1", 9)]
@@ -131,7 +133,7 @@ class TestTaskLanes:
         self.check(level, layout, n, d, dtype, end)
 
     @pytest.mark.parametrize("kind", LOSSES)
-    @pytest.mark.parametrize("level", ["numpy", *LEVELS])
+    @pytest.mark.parametrize("level", ["numpy", *LEVELS_OF_CSR])
     def test_every_loss(self, level, kind):
         self.check(level, "csr32", 40, 30, "f4", 10, kind)
 
@@ -270,7 +272,7 @@ class TestDualPass:
             balance += c * y * dual(after)
         return residual, coef, b, (value, gap, balance)
 
-    @each_level
+    @each_level_of_csr
     @pytest.mark.parametrize("layout", ["csr32", "csr64"])
     @pytest.mark.parametrize(
         ("n", "d", "dtype"),
@@ -286,7 +288,7 @@ class TestDualPass:
     def test_each_lane_is_a_task(self, level, layout, n, d, dtype):
         self.check(level, layout, n, d, dtype)
 
-    @each_level
+    @each_level_of_csr
     @pytest.mark.parametrize("rho", RHOS)
     def test_every_rho(self, level, rho):
         self.check(level, "csr32", 30, 20, "f8", rho)
@@ -315,7 +317,7 @@ class TestDualPass:
                 assert_allclose(found["intercept"][lane], intercept, rtol=1e-6, atol=1e-8)
                 assert_allclose(found["sums"][:, lane], sums, rtol=1e-6, atol=1e-9)
 
-    @each_level
+    @each_level_of_csr
     @pytest.mark.parametrize("n_tasks", [1, 8])
     def test_a_frozen_pass_evaluates(self, level, n_tasks):
         """Value, gap and balance are those of one point; nothing else changes."""
@@ -343,7 +345,7 @@ class TestDualPass:
             )
             assert_allclose(seen["sums"][:, task], expected, rtol=1e-9, atol=1e-12)
 
-    @each_level
+    @each_level_of_csr
     @pytest.mark.parametrize("n_tasks", [1, 8])
     @pytest.mark.parametrize("is_frozen", [False, True])
     def test_rows_far_above_the_level_are_shrunk(self, level, n_tasks, is_frozen):

@@ -136,7 +136,8 @@ static problem_t problem_of(int level, layout_t layout, int type, ptrdiff_t n, p
 {
     problem_t p = {.level = level, .type = type, .layout = layout, .n = n, .d = d};
     const int is_unsigned = type == U1 || type == U2 || type == U4;
-    p.kernels = kernels_at(level);
+    /* CSR rows take AVX2 at most. */
+    p.kernels = kernels_at((layout == CSR_32 || layout == CSR_64) && level > 1 ? 1 : level);
     p.plain = doubles(n * d), p.sign = doubles(n), p.weight = doubles(n), p.coef = doubles(d);
     p.codes = take((size_t)n * sizeof(ptrdiff_t));
     for (ptrdiff_t k = 0; k < n * d; k++) {

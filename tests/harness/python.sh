@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The compiled modules under AddressSanitizer and UndefinedBehaviorSanitizer, called from Python.
+# The compiled module under AddressSanitizer and UndefinedBehaviorSanitizer, called from Python.
 #
 # usage: python.sh [PYTHON]   an interpreter with Cython, pytest and the requirements of the package
 #
-# A copy of the package gets instrumented modules of the baseline level, Cython's code included, and the
+# A copy of the package gets an instrumented module of the baseline level, Cython's code included, and the
 # tests of the kernels run on it. Python and NumPy are not instrumented, and leaks are not searched for.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -18,15 +18,12 @@ flags=(-std=c11 -D_GNU_SOURCE -DPy_LIMITED_API=0x030B0000 -DCYTHON_LIMITED_API=1
   -ffp-contract=fast -fno-math-errno -fno-omit-frame-pointer "-I$kernels"
   "-I$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')"
   -fsanitize=address,undefined -fno-sanitize-recover=all)
-for module in _compiled _coordinates; do
-  "$python" -m cython -3 "$kernels/$module.pyx" -o "$out/$module.c"
-  "${CC:-gcc}" "${flags[@]}" -c "$out/$module.c" -o "$out/$module.o"
-done
-for file in sweep newton lbfgs levels link; do
+"$python" -m cython -3 "$kernels/_compiled.pyx" -o "$out/_compiled.c"
+"${CC:-gcc}" "${flags[@]}" -c "$out/_compiled.c" -o "$out/_compiled.o"
+for file in sweep newton lbfgs coordinates csr levels link; do
   "${CC:-gcc}" "${flags[@]}" -DLEVEL=baseline -c "$kernels/$file.c" -o "$out/$file.o"
 done
-"${CC:-gcc}" "${flags[@]}" -shared "$out"/{_compiled,sweep,newton,lbfgs,levels,link}.o -lm -o "$kernels/_compiled.abi3.so"
-"${CC:-gcc}" "${flags[@]}" -shared "$out/_coordinates.o" -lm -o "$kernels/_coordinates.abi3.so"
+"${CC:-gcc}" "${flags[@]}" -shared "$out"/{_compiled,sweep,newton,lbfgs,coordinates,csr,levels,link}.o -lm -o "$kernels/_compiled.abi3.so"
 
 tests=(kernels kernel_inputs kernel_memory kernel_losses joint_kernel task_kernels vector_kernels
   coordinates descent newton dual_ascent label_links)

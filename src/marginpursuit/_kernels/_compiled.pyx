@@ -257,8 +257,9 @@ cdef str BEST = LEVELS[len(LEVELS) - 1]
 
 # CSR rows take AVX2 at most: their loads of single coefficients gain nothing from vectors of eight,
 # whose divisions take longer. With AVX-512 dual passes take 1.12 to 1.27 times as long on an Intel
-# Xeon (benchmarks/results, text).
-cdef str BEST_OF_CSR = LEVELS[min(1, len(LEVELS) - 1)]
+# Xeon (benchmarks/results, text). Their functions are not compiled for it.
+cdef enum:
+    MOST_LEVEL_OF_CSR = 1
 
 # Buffer formats, numbered in the order of TYPES in vectors.h; l and q are both 64 bits where C
 # says so, hence the item size next to the format.
@@ -1163,10 +1164,10 @@ cdef class CsrRows(_Rows):
     #: Tasks that `sweep_tasks` and `dual_pass` serve at once.
     tasks_per_pass = TASK_LANES
 
-    def __cinit__(self, data, indices, indptr, Py_ssize_t n_columns, str level=BEST_OF_CSR):
+    def __cinit__(self, data, indices, indptr, Py_ssize_t n_columns, str level=BEST):
         self.held = 0
-        self.kernels = kernels_at(level_of(level))
-        self.level = level
+        self.level = LEVELS[min(level_of(level), MOST_LEVEL_OF_CSR)]
+        self.kernels = kernels_at(level_of(self.level))
         PyObject_GetBuffer(data, &self.data, PyBUF_STRIDES | PyBUF_FORMAT)
         self.held = 1
         PyObject_GetBuffer(indices, &self.indices, PyBUF_STRIDES | PyBUF_FORMAT)
@@ -1324,3 +1325,6 @@ def csr_gram(
             is_sound = csr_add_squares(&m, &data[0], &weights[0], first, last, &total[0, 0])
     if not is_sound:
         raise IndexError(f"CSR indices must be in [0, {m.n_columns})")
+
+
+include "coordinates.pxi"

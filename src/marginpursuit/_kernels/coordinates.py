@@ -19,11 +19,11 @@ from scipy import sparse
 
 from marginpursuit._validation import FloatArray
 
-_coordinates: Any
+_compiled: Any
 try:
-    from marginpursuit._kernels import _coordinates
+    from marginpursuit._kernels import _compiled
 except ImportError:  # installed where there was no compiler
-    _coordinates = None
+    _compiled = None
 
 __all__ = ["Coordinates", "MatrixCoordinates", "RowCoordinates", "Terms"]
 
@@ -87,7 +87,7 @@ class Coordinates(ABC):
         Returns the number of active variables and the largest derivative. `order` is overwritten:
         the active variables come first.
         """
-        if _coordinates is not None:
+        if _compiled is not None:
             t = self.terms
             shared = (self.sign, t.lower, t.upper, t.up, t.down, t.gain_up, t.gain_down)
             return self._compiled_sweep(shared, order, threshold)
@@ -171,7 +171,7 @@ class MatrixCoordinates(Coordinates):
     def _compiled_sweep(
         self, shared: tuple[Any, ...], order: NDArray[np.int64], threshold: float
     ) -> tuple[int, float]:
-        found: tuple[int, float] = _coordinates.sweep_matrix(
+        found: tuple[int, float] = _compiled.sweep_matrix(
             *shared, self.curvature, self.a, order, threshold, self.matrix, self.scores
         )
         return found
@@ -225,7 +225,7 @@ class RowCoordinates(Coordinates):
     def _compiled_sweep(
         self, shared: tuple[Any, ...], order: NDArray[np.int64], threshold: float
     ) -> tuple[int, float]:
-        sweep = _coordinates.sweep_sparse if self._is_sparse else _coordinates.sweep_dense
+        sweep = _compiled.sweep_sparse if self._is_sparse else _compiled.sweep_dense
         state = (self.curvature, self.a, order, threshold)
         found: tuple[int, float] = sweep(
             *shared, *state, *self._stored, self.coef, self._inverse_hessian, self.constant

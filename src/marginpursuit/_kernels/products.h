@@ -193,6 +193,31 @@ static void NAMED(columns_adjoint)(const matrix_t *m, ptrdiff_t first, ptrdiff_t
     }
 }
 
+/* The square of the norm of one row; of a CSR row, if it names no column twice. */
+static double NAMED(square)(const T *x, ptrdiff_t length)
+{
+    vec total = splat(0.0);
+    ptrdiff_t j = 0;
+    for (; j + LANES <= length; j += LANES) total += LOAD_VECTOR(x + j) * LOAD_VECTOR(x + j);
+    double sum = lane_sum(total);
+    for (; j < length; j++) sum += VALUE(x[j]) * VALUE(x[j]);
+    return sum;
+}
+
+static double NAMED(rows_square)(const matrix_t *m, ptrdiff_t row)
+{
+    return NAMED(square)((const T *)m->data + row * m->stride, m->n_columns);
+}
+
+static double NAMED(columns_square)(const matrix_t *m, ptrdiff_t row)
+{
+    double sum = 0.0;
+    const T *x = (const T *)m->data + row;
+    for (ptrdiff_t j = 0; j < m->n_columns; j++, x += m->stride) sum += VALUE(*x) * VALUE(*x);
+    return sum;
+}
+
+#ifdef WITH_CSR
 /* CSR rows; `wide` says whether the indices are of 64 bits, and is a constant to the compiler. */
 ALWAYS_INLINE void NAMED(csr_scores)(const int wide, const matrix_t *m, ptrdiff_t first,
                                      ptrdiff_t n, const double *coef, double *out)
@@ -255,30 +280,6 @@ static void NAMED(csr_64_adjoint)(const matrix_t *m, ptrdiff_t first, ptrdiff_t 
     NAMED(csr_adjoint)(1, m, first, n, factors, sum);
 }
 
-/* The square of the norm of one row; of a CSR row, if it names no column twice. */
-static double NAMED(square)(const T *x, ptrdiff_t length)
-{
-    vec total = splat(0.0);
-    ptrdiff_t j = 0;
-    for (; j + LANES <= length; j += LANES) total += LOAD_VECTOR(x + j) * LOAD_VECTOR(x + j);
-    double sum = lane_sum(total);
-    for (; j < length; j++) sum += VALUE(x[j]) * VALUE(x[j]);
-    return sum;
-}
-
-static double NAMED(rows_square)(const matrix_t *m, ptrdiff_t row)
-{
-    return NAMED(square)((const T *)m->data + row * m->stride, m->n_columns);
-}
-
-static double NAMED(columns_square)(const matrix_t *m, ptrdiff_t row)
-{
-    double sum = 0.0;
-    const T *x = (const T *)m->data + row;
-    for (ptrdiff_t j = 0; j < m->n_columns; j++, x += m->stride) sum += VALUE(*x) * VALUE(*x);
-    return sum;
-}
-
 ALWAYS_INLINE double NAMED(csr_square)(const int wide, const matrix_t *m, ptrdiff_t row)
 {
     const ptrdiff_t first = index_at(wide, m->indptr, row);
@@ -303,6 +304,7 @@ static void NAMED(convert)(const void *data, ptrdiff_t k, ptrdiff_t n, double *o
     for (; j + LANES <= n; j += LANES) store(out + j, LOAD_VECTOR(x + j));
     for (; j < n; j++) out[j] = VALUE(x[j]);
 }
+#endif
 
 #include "short_rows.h"
 #include "spread.h"

@@ -91,6 +91,11 @@ ALWAYS_INLINE void short_add(const int n, const vec *row, vec factor, vec *sum)
     for (int c = 0; c < n; c++) sum[c] += factor * row[c];
 }
 
+/* CSR rows take AVX2 at most (see _compiled.pyx). */
+#ifndef __AVX512F__
+#define WITH_CSR
+#endif
+
 #include "task_lanes.h"
 #include "dual_pass.h"
 
@@ -147,6 +152,7 @@ ALWAYS_INLINE void short_add(const int n, const vec *row, vec factor, vec *sum)
 #define VALUE PLAIN
 #include "products.h"
 
+#ifdef WITH_CSR
 #define CONVERT_ENTRY(name, T, VALUE) convert_##name,
 static void (*const convert_of[N_TYPES])(const void *, ptrdiff_t k, ptrdiff_t n, double *) = {
     TYPES(CONVERT_ENTRY)
@@ -196,6 +202,7 @@ ALWAYS_INLINE const double *converted(const matrix_t *m, ptrdiff_t k, csr_row_t 
 #define STORED_AGAIN(m, k, row, copy, n) \
     converted(m, k, row, (row).last - (row).first <= COPIED, copy, &n)
 #include "csr_passes.h"
+#endif
 
 static ptrdiff_t tile_rows(layout_t layout, const matrix_t *m)
 {
@@ -248,8 +255,10 @@ typedef struct {
 static const products_t products_of[N_LAYOUTS][N_TYPES] = {
     [ROWS] = {TYPES(ROWS_ENTRY)},
     [COLUMNS] = {TYPES(COLUMNS_ENTRY)},
+#ifdef WITH_CSR
     [CSR_32] = CSR_ENTRIES(csr_32),
     [CSR_64] = CSR_ENTRIES(csr_64),
+#endif
 };
 
 static void sweep(layout_t layout, int type, const matrix_t *m, ptrdiff_t first, ptrdiff_t last,
