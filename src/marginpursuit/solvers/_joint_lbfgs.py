@@ -55,13 +55,15 @@ def minimise_joint(
 ) -> Solution:
     """Minimise the objective of every joint task; the parameters are those of `minimise`.
 
-    Rows that are no float32 copy, and more classes than the kernel takes, are left to `minimise`.
+    Rows that are no float32 copy, many columns, and more classes than the kernel takes, are left
+    to `minimise`.
     """
     max_iter = problem.max_iter if max_iter is None else max_iter
     tol = problem.tol if tol is None else tol
     tasks, design = problem.tasks, problem.prepared.design
-    has_few_classes = tasks.columns_per_task <= _kernels.TILE_TASKS
-    if not (can_sweep_tiles(design, tasks) and has_few_classes):
+    is_small = tasks.columns_per_task <= _kernels.TILE_TASKS
+    is_small &= design.n_columns <= problem.policy.max_compiled_columns
+    if not (can_sweep_tiles(design, tasks) and is_small):
         return minimise(problem, n_confirmations=n_confirmations, max_iter=max_iter, tol=tol)
     assert isinstance(design, MemoryDesign)
     assert design.padded is not None
