@@ -42,10 +42,11 @@ FILES = {
         "newton.c": "newton",
         "lbfgs.c": "lbfgs",
         "link.c": "link",
+        "small_table.c": "small_table",
         "csr.c": "csr",
     },
 }
-OBJECTS = ("sweep", "newton", "lbfgs", "link", "csr")
+OBJECTS = ("sweep", "newton", "lbfgs", "link", "small_table", "csr")
 
 SWAPS = {
     **{"+": "-", "-": "+", "*": "/", "/": "*", "+=": "-=", "-=": "+=", "*=": "/=", "/=": "*="},

@@ -19,7 +19,7 @@ from marginpursuit._namespaces import to_numpy
 from marginpursuit._validation import FloatArray
 from marginpursuit.losses import JointLoss, MarginLoss
 
-__all__ = ["JointTasks", "LabelSets", "LabelTasks", "Labels", "RowRanges", "Tasks"]
+__all__ = ["JointTasks", "LabelSets", "LabelTasks", "Labels", "RowRanges", "Tasks", "value_at_zero"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,8 +123,10 @@ class LabelSets(Labels):
 
 
 @lru_cache(maxsize=1024)
-def _value_at_zero(loss: Any) -> float:
-    """Return the loss of a margin of zero; equal losses recur in every fit."""
+def value_at_zero(loss: Any, n_classes: int = 2) -> float:
+    """Return the loss of a row where all scores are zero; equal losses recur in every fit."""
+    if isinstance(loss, JointLoss):
+        return float(loss.loss.value(loss.zero_margin(n_classes)))
     return float(loss.value(0.0))
 
 
@@ -210,7 +212,7 @@ class Tasks:
 
     def values_at_zero(self) -> FloatArray:
         """Return the loss of each task where all scores are zero."""
-        return np.array(list(map(_value_at_zero, self.losses)))
+        return np.array(list(map(value_at_zero, self.losses)))
 
     def used_ranges(self, first: int, last: int) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
         """Yield the ranges within rows [first, last), each with the tasks that use it."""
@@ -316,9 +318,7 @@ class JointTasks(Tasks):
 
     def values_at_zero(self) -> FloatArray:
         """Return the loss of each task where all scores are zero."""
-        margins = [loss.zero_margin(self.n_classes) for loss in self.losses]
-        pairs = zip(self.losses, margins, strict=True)
-        return np.array([float(joint.loss.value(margin)) for joint, margin in pairs])
+        return np.array([value_at_zero(loss, self.n_classes) for loss in self.losses])
 
     def sign(self, task: int) -> FloatArray:
         """Raise a TypeError: a joint task has no positive class."""

@@ -10,6 +10,7 @@
  */
 #include "csr.h"
 #include "link.h"
+#include "small_table.h"
 #include "sweep.h"
 
 #include <float.h>
@@ -497,6 +498,54 @@ static void check_lbfgs(const problem_t *p, loss_kind_t kind, int has_intercept)
     free(t.trial), free(t.trial_gradient), free(t.coef), free(t.work);
 }
 
+/* A small table: the gradient at the fit is zero, in the units of the rows; half fits choose a factor. */
+static void check_small_table(int level, ptrdiff_t n, ptrdiff_t d, int has_intercept)
+{
+    const double factors[] = {1.0, 3.0};
+    double *X = doubles(n * d), *direction = doubles(d);
+    ptrdiff_t *codes = take((size_t)n * sizeof *codes);
+    for (ptrdiff_t i = 0; i < n; i++) {
+        codes[i] = i % 2;
+        for (ptrdiff_t j = 0; j < d; j++) X[i * d + j] = uniform() + 0.2 * (double)codes[i];
+    }
+    for (ptrdiff_t j = 0; j < d; j++) direction[j] = uniform();
+    if (d > 1)
+        for (ptrdiff_t i = 0; i < n; i++) X[i * d + 1] = 2.0; /* a constant column, of ones if centred */
+    small_table_t t = {.kernels = kernels_at(level), .matrix = X, .n_rows = n, .n_columns = d,
+                       .n_samples = (double)n, .codes = codes, .n_classes = 2, .n_scores = 1,
+                       .loss = {CATONI, 1.0, 1.0, 0.0}, .has_intercept = has_intercept,
+                       .leverage_bound = 1.0, .far_distance = 30.0, .alpha = 0.01, .factors = factors,
+                       .min_distinct_rows = 4, .tol = 1e-10, .certain = 1e-3, .half_tol = 1e-5,
+                       .half_certain = 0.1, .least = 1e-4, .max_iter = 100, .half_max_iter = 100,
+                       .direction = direction, .prior_variance = 4.0,
+                       .link = {.low = -1.0, .high = 1.0, .mean = 3.0, .least = 1e-3, .most = 1e3}};
+    t.coef = doubles(d), t.intercept = doubles(1), t.scores = doubles(n), t.weight = doubles(n);
+    for (t.n_factors = 0; t.n_factors < 3; t.n_factors++) {
+        t.work = doubles(small_table_doubles(&t));
+        int is_right = fit_small_table(&t);
+        double total = 0.0, slope = 0.0, influence;
+        for (ptrdiff_t i = 0; i < n; i++) {
+            double score = t.intercept[0];
+            for (ptrdiff_t j = 0; j < d; j++) score += t.coef[j] * X[i * d + j];
+            is_right &= is_near(t.scores[i], score, 10.0 * fabs(score)) && t.weight[i] > 0.0;
+            const double sign = codes[i] ? 1.0 : -1.0;
+            loss_of(&t.loss, 1.0 - sign * score, &influence);
+            slope += sign * t.weight[i] * influence;
+            total += t.weight[i];
+        }
+        is_right &= is_near(total, 1.0, 1.0) && (!has_intercept || fabs(slope) < 1e-5);
+        is_right &= t.factor == 1.0 || (t.n_factors == 2 && t.factor == 3.0);
+        for (int k = 0; k < LINK_SLOPES && t.n_factors; k++)
+            is_right &= t.link.slopes[k] >= 1e-3 && t.link.slopes[k] <= 1e3;
+        expect(is_right, "small table", level, 0, (int)t.n_factors, n, d);
+        free(t.work);
+    }
+    X[0] = NAN, t.n_factors = 0, t.work = doubles(small_table_doubles(&t));
+    expect(!fit_small_table(&t), "small table with NaN", level, 0, 0, n, d);
+    free(t.work), free(t.coef), free(t.intercept), free(t.scores), free(t.weight);
+    free(X), free(direction), free(codes);
+}
+
 /* Tiles of float32 rows against the sweep in double. */
 static void check_tiles(int level, ptrdiff_t n, ptrdiff_t d, ptrdiff_t n_tasks)
 {
@@ -627,6 +676,7 @@ static void check_level(int level)
         check_lbfgs(&p, LOG_COSH, 0);
         check_newton(&p, 3, PSEUDO_HUBER);
         release(&p);
+        check_small_table(level, 60 + k * 9, few[k], k % 2);
         check_tiles(level, 60 + k * 9, PADDING * (k + 1), 1 + 11 * k);
         check_joint_tiles(level, 60 + k * 9, PADDING * (k + 1), 2 + 11 * k);
         check_class_tiles(level, 1 + 40 * k, few[k], 2 + 13 * k, k % 2 ? 4.0 : 0.1);
@@ -675,6 +725,7 @@ static void *run_span(void *argument)
         check_tiles(p->level, 60, 2 * PADDING, 5);
         check_class_tiles(p->level, 130, 17, 50, 0.5);
         check_link(80, 3, 1.0, 1e-2);
+        check_small_table(p->level, 70, 5, 1);
     }
     return NULL;
 }

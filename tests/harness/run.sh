@@ -46,7 +46,7 @@ for level in "${levels[@]}"; do
     objects+=("$object")
   done
 done
-"$compiler" "${flags[@]}" tests/harness/kernels.c "$kernels"/{csr,levels,link}.c "${objects[@]}" \
+"$compiler" "${flags[@]}" tests/harness/kernels.c "$kernels"/{csr,levels,link,small_table}.c "${objects[@]}" \
   "${libraries[@]}" $([ "$target" = windows ] || echo -lpthread) -o "$out/kernels"
 
 echo "$target: $("$compiler" --version | head -1)"

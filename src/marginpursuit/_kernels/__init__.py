@@ -36,6 +36,9 @@ joint_losses: Any = None if _compiled is None else _compiled.joint_losses
 newton: Any = None if _compiled is None else _compiled.newton
 ROW_PADDING: int = 1 if _compiled is None else _compiled.ROW_PADDING
 
+#: A fit to a small dense table in one call; None for NumPy.
+small_table: Any = None if _compiled is None else _compiled.small_table
+
 #: The slopes of a link from scores to probabilities.
 link_slopes = _link.link_slopes if _compiled is None else _compiled.link_slopes
 
@@ -77,6 +80,7 @@ __all__ = [
     "link_slopes",
     "newton",
     "rows",
+    "small_table",
     "sweep_class_tiles",
     "sweep_joint_tiles",
     "sweep_tiles",

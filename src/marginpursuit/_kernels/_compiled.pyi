@@ -53,6 +53,9 @@ def csr_gram(
     last: int,
     total: NDArray[np.float64],
 ) -> None: ...
+def small_table(
+    matrix: NDArray[np.float64], codes: NDArray[np.intp], problem: Any, level: str = ...
+) -> Any: ...
 
 TILE_GROUP: int
 TILE_PADDING: int

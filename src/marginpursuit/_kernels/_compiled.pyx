@@ -232,6 +232,42 @@ cdef extern from "link.h" nogil:
     void fit_link(link_t *)
 
 
+cdef extern from "small_table.h" nogil:
+    enum:
+        MOST_FACTORS
+    ctypedef struct small_table_t:
+        const kernels_t *kernels
+        const double *matrix
+        Py_ssize_t n_rows, n_columns
+        double n_samples
+        const Py_ssize_t *codes
+        Py_ssize_t n_classes, n_scores
+        loss_t loss
+        double temperature
+        int has_intercept
+        double leverage_bound, far_distance, alpha
+        const double *factors
+        Py_ssize_t n_factors
+        double min_gain
+        Py_ssize_t min_distinct_rows
+        double tol, certain, half_tol, half_certain, least
+        Py_ssize_t max_iter, half_max_iter
+        const double *direction
+        link_t link
+        double prior_variance
+        double *work
+        double *weight
+        double *coef
+        double *intercept
+        double *scores
+        double value, count, factor
+        Py_ssize_t n_iter, n_passes
+    Py_ssize_t small_table_doubles(const small_table_t *)
+    bint fit_small_table(small_table_t *)
+    Py_ssize_t gather_rows(Py_ssize_t, Py_ssize_t, const double *, const double *,
+                           const Py_ssize_t *, double *, double *, Py_ssize_t *)
+
+
 cdef extern from "csr.h" nogil:
     ctypedef struct csr_t:
         int wide
@@ -683,7 +719,7 @@ def newton(
     cdef const Py_ssize_t[::1] fold = problem.fold, code = problem.code, positive = problem.positive
     cdef const Py_ssize_t[::1] follows = problem.follows
     cdef const kernels_t *kernels = kernels_at(level_of(level))
-    cdef Py_ssize_t n_tasks = points.shape[0], k, j, i
+    cdef Py_ssize_t n_tasks = points.shape[0], k, j
     cdef newton_t t
     t.n_rows, t.stride, t.n_scores = rows.shape[0], rows.shape[1], problem.n_scores
     t.n_columns, t.max_iter = problem.n_columns, problem.max_iter
@@ -736,13 +772,10 @@ def newton(
                 t.rows, t.weight, t.codes = &rows[0, 0], &weights[of_fold, 0], &codes[of_code, 0]
                 t.n_rows = n_rows
                 if n_with_weight(weights[of_fold]) % n_rows:
-                    t.n_rows = 0
-                    for i in range(n_rows):
-                        if weights[of_fold, i] > 0:
-                            memcpy(&own_rows[t.n_rows * t.stride], &rows[i, 0], 8 * t.stride)
-                            own_weight[t.n_rows] = weights[of_fold, i]
-                            own_codes[t.n_rows] = codes[of_code, i]
-                            t.n_rows += 1
+                    t.n_rows = gather_rows(
+                        n_rows, t.stride, &rows[0, 0], &weights[of_fold, 0], &codes[of_code, 0],
+                        &own_rows[0], &own_weight[0], &own_codes[0],
+                    )
                     t.rows, t.weight, t.codes = &own_rows[0], &own_weight[0], &own_codes[0]
             t.positive, t.temperature, t.penalty = positive[k], temperature[k], &penalty[k, 0]
             t.tol, t.least, t.point = tol[k], least[k], &points[k, 0]
@@ -771,6 +804,60 @@ def link_slopes(
     with nogil:
         fit_link(&t)
     return [t.slopes[k] for k in range(LINK_SLOPES)], t.log_loss
+
+
+def small_table(
+    const double[:, ::1] matrix not None, const Py_ssize_t[::1] codes not None, problem,
+    str level=BEST,
+):
+    """Fit a small dense table in one call; None where the general fit is needed.
+
+    `problem` is a `SmallProblem`. Returns coefficients (n_scores, n_columns), intercepts, scores
+    (n_scores, n_rows), weights of the rows, and a tuple: the objective, Newton steps, passes, the
+    chosen factor, the slopes of the link and the number of rows that it is fitted to.
+    """
+    cdef small_table_t t
+    cdef const double[::1] factors = problem.factors, direction = problem.direction
+    t.kernels = kernels_at(level_of(level))
+    t.n_rows, t.n_columns = matrix.shape[0], matrix.shape[1]
+    t.n_classes, t.n_scores, t.n_factors = problem.n_classes, problem.n_scores, factors.shape[0]
+    if t.n_rows < 1 or t.n_columns < 1 or t.n_classes < 2 or t.n_scores not in (1, t.n_classes):
+        raise ValueError("a small table needs rows, columns and two classes, or a score for each")
+    if t.n_scores == 1 and t.n_classes > 2:
+        raise ValueError(f"one score is for two classes; got {t.n_classes}")
+    if t.n_factors > MOST_FACTORS:
+        raise ValueError(f"there may be at most {MOST_FACTORS} factors; got {t.n_factors}")
+    check_length("codes", codes.shape[0], t.n_rows)
+    check_inside("codes", codes, t.n_classes)
+    check_length("direction", direction.shape[0], t.n_columns)
+    t.loss, t.temperature = loss_of(problem.loss), problem.temperature
+    if t.n_scores > 1 and not t.temperature > 0:
+        raise ValueError("a joint loss needs a positive temperature")
+    t.has_intercept, t.n_samples = problem.has_intercept, problem.n_samples
+    t.leverage_bound, t.far_distance = problem.leverage_bound, problem.far_distance
+    t.alpha, t.min_gain, t.min_distinct_rows = problem.alpha, problem.min_gain, problem.min_distinct_rows
+    t.tol, t.certain, t.half_tol, t.half_certain = problem.tolerances
+    t.least, t.max_iter, t.half_max_iter = problem.least, problem.max_iter, problem.half_max_iter
+    t.link.low, t.link.high = -1.0, 1.0
+    t.link.mean, t.prior_variance = problem.prior.mean, problem.prior.deviation ** 2
+    t.link.least, t.link.most = problem.prior.bounds
+    coef, intercept = empty((t.n_scores, t.n_columns)), empty(t.n_scores)
+    scores, weights = empty((t.n_scores, t.n_rows)), empty(t.n_rows)
+    cdef double[:, ::1] coef_view = coef, scores_view = scores
+    cdef double[::1] intercept_view = intercept, weight_view = weights
+    cdef double[::1] work = empty(small_table_doubles(&t))
+    t.matrix, t.codes, t.direction = &matrix[0, 0], &codes[0], &direction[0]
+    t.factors = &factors[0] if t.n_factors else NULL
+    t.coef, t.intercept, t.scores = &coef_view[0, 0], &intercept_view[0], &scores_view[0, 0]
+    t.weight, t.work = &weight_view[0], &work[0]
+    cdef bint is_fitted
+    with nogil:
+        is_fitted = fit_small_table(&t)
+    if not is_fitted:
+        return None
+    slopes = [t.link.slopes[k] for k in range(LINK_SLOPES)] if t.n_factors else []
+    numbers = t.value, t.n_iter, t.n_passes, t.factor, slopes, t.count
+    return coef, intercept, scores, weights, numbers
 
 
 #: The multiples to which `sweep_tiles` expects columns, and rows of coefficients, to be padded, and

@@ -84,6 +84,10 @@ class HalfFitPolicy:
     min_float32_scores: int = 8
     float32_tol: float = 1e-3
 
+    def chooses_penalty(self, n_samples: float, n_columns: int) -> bool:
+        """Whether there are so few rows per column that the penalty is chosen."""
+        return n_samples < self.max_rows_per_column * n_columns
+
     def half_fit_tol(self, factors: tuple[float, ...], solver: str) -> float:
         """Return the relative suboptimality of half fits at these multiples of a penalty."""
         if len(factors) == 1:
@@ -353,7 +357,7 @@ def penalty_factors(
     n_columns = data.matrix.shape[1]
     is_large = problem.start[0].size > policy.max_coefficients
     is_fast = solver in ("newton", "gram") or (solver == "dual" and not data.is_sparse)
-    if is_large or not is_fast or data.n_samples >= policy.max_rows_per_column * n_columns:
+    if is_large or not is_fast or not policy.chooses_penalty(data.n_samples, n_columns):
         return ()
     return policy.factors
 
@@ -391,14 +395,14 @@ def _split_keys(
         elif not design.is_sparse:
             weights, centred = problem.tasks.weights[0, :], prepared.fit_intercept
             standardisation = design.standardisation(weights, centred=centred)
-    normal = _random_direction(design.n_columns)[:, np.newaxis]
+    normal = random_direction(design.n_columns)[:, np.newaxis]
     projection: Any = design.scores(normal, np.zeros(1), standardisation)
     norms = np.asarray(to_numpy(design.row_norms(standardisation)), dtype=np.float64)
     return norms, np.asarray(to_numpy(projection), dtype=np.float64)[:, 0]
 
 
 @lru_cache(maxsize=2)
-def _random_direction(n_columns: int) -> FloatArray:
+def random_direction(n_columns: int) -> FloatArray:
     """Return the direction of the projections, which is the same in every fit."""
     return np.random.default_rng(0).standard_normal(n_columns)
 

@@ -46,6 +46,18 @@ class Link(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class SlopePrior:
+    """The normal prior of slope times margin, and its bounds.
+
+    The bounds keep the link strictly increasing and its probabilities inside (0, 1).
+    """
+
+    mean: float = 3.0
+    deviation: float = 2.0
+    bounds: tuple[float, float] = (1e-3, 1e3)
+
+
+@dataclass(frozen=True, slots=True)
 class FittedLink:
     """The link, given by its knots and slopes."""
 
@@ -64,8 +76,7 @@ class FittedLink:
         threshold: float = 0.0,
         *,
         max_rows: int,
-        slope_bounds: tuple[float, float] = (1e-3, 1e3),
-        prior: tuple[float, float] = (3.0, 2.0),
+        prior: SlopePrior | None = None,
     ) -> "tuple[FittedLink, float]":
         """Fit the slopes to out-of-fold scores, by a few Newton steps in one compiled call.
 
@@ -81,11 +92,8 @@ class FittedLink:
             The knots.
         max_rows : int
             The most rows to use, if `link_rows` allows as many; of more, every k-th is taken.
-        slope_bounds : tuple of float
-            Bounds of slope times margin, which keep the link strictly increasing and its
-            probabilities inside (0, 1).
-        prior : tuple of float
-            Mean μ and standard deviation σ of slope times margin, a priori.
+        prior : SlopePrior, optional
+            Mean μ, standard deviation σ and bounds of slope times margin.
 
         Returns
         -------
@@ -97,7 +105,8 @@ class FittedLink:
         is_used = weights > 0  # others may have scores that are not finite
         if not is_used.all():
             scores, codes, weights = scores[is_used], codes[is_used], weights[is_used]
-        count, (mean, deviation) = float(weights.sum()), prior
+        prior = SlopePrior() if prior is None else prior
+        count = float(weights.sum())
         step = thinning(len(codes), link_rows(max_rows, scores.shape[1]))
         weights = weights[::step] / (count if step == 1 else weights[::step].sum())
         slopes, log_loss = link_slopes(
@@ -105,16 +114,17 @@ class FittedLink:
             np.ascontiguousarray(codes[::step], dtype=np.intp),
             weights,
             threshold / margin,
-            mean,
-            1.0 / (count * deviation**2),
-            slope_bounds,
+            prior.mean,
+            1.0 / (count * prior.deviation**2),
+            prior.bounds,
         )
         return cls(margin, np.array(slopes) / margin, threshold, smoothing_of(count)), log_loss
 
     @classmethod
-    def a_priori(cls, margin: float, n_rows: float, mean: float = 3.0) -> "FittedLink":
+    def a_priori(cls, margin: float, n_rows: float) -> "FittedLink":
         """Return the link without any held-out score: all slopes have the mean of the prior."""
-        return cls(margin, np.full(4, mean / margin), smoothing=smoothing_of(n_rows))
+        slopes = np.full(4, SlopePrior().mean / margin)
+        return cls(margin, slopes, smoothing=smoothing_of(n_rows))
 
     def probabilities(self, scores: Any) -> Any:
         """Return probabilities of shape (n_rows, n_classes), in the array library of the scores."""

@@ -248,6 +248,10 @@ def bounded_weights(
     return RowWeights(first, None)  # where most rows are equal their deviation converges to zero
 
 
+#: The distance of a row far away, in medians of the distances, times the bound.
+FAR_DISTANCE = 30.0
+
+
 def _varies_far_away_only(
     design: Design,
     varies: NDArray[np.bool_],
@@ -272,7 +276,7 @@ def _varies_far_away_only(
 
 
 def far_rows(
-    before: FloatArray, bounded: FloatArray, bound: float, min_distance: float = 30.0
+    before: FloatArray, bounded: FloatArray, bound: float, min_distance: float = FAR_DISTANCE
 ) -> NDArray[np.bool_]:
     """Return which rows have a distance of about `min_distance` medians, times the bound."""
     is_used = before > 0

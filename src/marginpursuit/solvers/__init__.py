@@ -25,7 +25,7 @@ from marginpursuit.solvers.gram import GramSolver
 from marginpursuit.solvers.lbfgs import LbfgsSolver, request_merge
 from marginpursuit.solvers.newton import NewtonSolver
 from marginpursuit.solvers.plan import Plan, plan, plan_gram, steps_before_hessian
-from marginpursuit.solvers.policy import LbfgsPolicy, Policy
+from marginpursuit.solvers.policy import LbfgsPolicy, Policy, default_policy
 from marginpursuit.solvers.steepest import (
     DescentPath,
     SteepestDescentSolver,
@@ -56,6 +56,7 @@ __all__ = [
     "Status",
     "StochasticPath",
     "continue_with_hessian",
+    "default_policy",
     "float32_problem",
     "margin_pursuit_descent",
     "minimise",

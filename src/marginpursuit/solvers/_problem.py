@@ -182,10 +182,13 @@ class Problem:
     inverse_hessian: FloatArray | None = None
     _least_values: FloatArray = field(init=False)  # (n_tasks,), see `relative_to`
 
+    #: The fraction of the objective at zero coefficients below which it is not relative to itself.
+    least_fraction: ClassVar[float] = 1e-2
+
     _curvature: FloatArray = field(init=False)  # (n_tasks,), the factor c of `precondition`
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_least_values", 1e-2 * self.tasks.values_at_zero())
+        object.__setattr__(self, "_least_values", self.least_fraction * self.tasks.values_at_zero())
         object.__setattr__(self, "_curvature", self.tasks.curvature())
 
     def value_and_gradient(

@@ -114,7 +114,8 @@ class NewtonSolver:
 
     def solve_folds(self, problem: Problem, tol: FloatArray) -> Solution:
         """Minimise the objective of every task; the Newton decrement decides."""
-        first, is_finished = _newton(problem, tol, certain=0.1, is_strict=False)
+        certain = problem.policy.certain_fold_decrement
+        first, is_finished = _newton(problem, tol, certain=certain, is_strict=False)
         unfinished = np.flatnonzero(~is_finished)
         if not len(unfinished):
             return first

@@ -69,12 +69,15 @@ class Policy:
     #: Newton method (`benchmarks/tables.py`).
     max_newton_coefficients: int = 128
     max_newton_elements: int = 1 << 21
+    #: Elements up to which a single fit to dense rows is one compiled call, in one thread.
+    max_small_elements: int = 1 << 18
     #: Elements of a dense copy of sparse rows up to which a single fit takes that method: 400 rows
     #: of a9a take 8 ms of processor time, and 20 ms with "gram"; 4,000 rows take longer.
     max_sparse_newton_elements: int = 1 << 17
     #: Multiple of `tol` at which its Newton decrement is accepted without a bound, and the products
     #: of a Hessian, summed over the tasks, from which these are divided among threads.
     certain_decrement: float = 1e-4
+    certain_fold_decrement: float = 0.1  # the same of folds, which are compared only
     min_newton_thread_products: int = 1 << 22
     #: Products of an iteration of all tasks in one call of the kernel, which no signal interrupts:
     #: about 0.1 s.

@@ -1,0 +1,58 @@
+/* A fit to a small dense table of equally weighted rows, in one call; see small_table.c. */
+#ifndef MARGINPURSUIT_SMALL_TABLE_H
+#define MARGINPURSUIT_SMALL_TABLE_H
+
+#include "link.h"
+#include "sweep.h"
+
+enum { MOST_FACTORS = 8 };
+
+typedef struct {
+    const kernels_t *kernels; /* of a SIMD level */
+    const double *matrix;     /* (n_rows, n_columns), in C order */
+    ptrdiff_t n_rows, n_columns;
+    double n_samples;         /* the rows that all of them count for, by their equal weights */
+    const ptrdiff_t *codes;   /* the class of each row */
+    ptrdiff_t n_classes;
+    ptrdiff_t n_scores;       /* 1, or the number of classes of a joint loss */
+    loss_t loss;
+    double temperature;       /* of a joint loss */
+    int has_intercept;
+    double leverage_bound;    /* in median distances; infinite where there is none */
+    double far_distance;      /* in median distances times the bound: rows that are refused */
+    double alpha;             /* the penalty, per column that varies */
+    const double *factors;    /* rising multiples of alpha of the half fits; see small_table.c */
+    ptrdiff_t n_factors;
+    double min_gain;          /* relative log-loss that a larger penalty has to gain */
+    ptrdiff_t min_distinct_rows; /* of a class, to be split */
+    double tol, certain;      /* of the fit; see newton_t */
+    double half_tol, half_certain;
+    double least;             /* see newton_t */
+    ptrdiff_t max_iter, half_max_iter;
+    const double *direction;  /* n_columns, of the projections that order rows of equal norm */
+    link_t link;              /* in: knots, prior mean and bounds; out: the link that was chosen */
+    double prior_variance;    /* of a slope of the link */
+    double *work;             /* scratch: small_table_doubles() */
+    double *weight;           /* out: n_rows, weights of bounded leverage, sum one */
+    double *coef;             /* out: (n_scores, n_columns), for the rows as they are */
+    double *intercept;        /* out: n_scores */
+    double *scores;           /* out: (n_scores, n_rows), of the fit */
+    double value;             /* out: the objective */
+    double count;             /* out: the number of rows that the link is fitted to */
+    double factor;            /* out: the chosen multiple of alpha */
+    ptrdiff_t n_iter;         /* out: Newton steps of the fit */
+    ptrdiff_t n_passes;       /* out: over the rows */
+} small_table_t;
+
+/* The doubles of scratch that a fit needs. */
+ptrdiff_t small_table_doubles(const small_table_t *);
+
+/* Fits the table; 0 where it has a property that the general fit is for, or a solve does not converge. */
+int fit_small_table(small_table_t *);
+
+/* Copies the rows of positive weight, their weights and codes; returns their number. */
+ptrdiff_t gather_rows(ptrdiff_t n_rows, ptrdiff_t stride, const double *rows, const double *weight,
+                      const ptrdiff_t *codes, double *own_rows, double *own_weight,
+                      ptrdiff_t *own_codes);
+
+#endif
