@@ -510,7 +510,7 @@ static void check_small_table(int level, ptrdiff_t n, ptrdiff_t d, int has_inter
     }
     for (ptrdiff_t j = 0; j < d; j++) direction[j] = uniform();
     if (d > 1)
-        for (ptrdiff_t i = 0; i < n; i++) X[i * d + 1] = 2.0; /* a constant column, of ones if centred */
+        for (ptrdiff_t i = 0; i < n; i++) X[i * d + 1] = 2.0; /* a constant column */
     small_table_t t = {.kernels = kernels_at(level), .matrix = X, .n_rows = n, .n_columns = d,
                        .n_samples = (double)n, .codes = codes, .n_classes = 2, .n_scores = 1,
                        .loss = {CATONI, 1.0, 1.0, 0.0}, .has_intercept = has_intercept,
