@@ -262,6 +262,38 @@ def draw(seed: int, solver: str) -> Case:
     return Case(X, y, w[str(weights)], parameters, label)
 
 
+def draw_many(seed: int) -> Case:
+    """Return a problem of 32 to 39 classes, each against the rest, with a tiny penalty."""
+    rng = np.random.default_rng([seed, 77])
+    n_classes = int(rng.integers(32, 40))
+    n, d = int(rng.integers(3 * n_classes, 500)), int(rng.integers(2, 25))
+    kind = str(rng.choice(["normal", "collinear", "scaled", "heavy"]))
+    X, y = rng.normal(size=(n, d)), np.arange(n) % n_classes
+    X += (rng.normal(size=(n_classes, d)) * rng.choice([0.5, 2.0, 5.0]))[y]
+    if kind == "collinear":
+        X = X @ (np.ones((d, d)) + 10.0 ** rng.uniform(-4, -1) * rng.normal(size=(d, d)))
+    elif kind == "scaled":
+        X = X * 10.0 ** rng.uniform(-3, 3, size=d)
+    elif kind == "heavy":
+        X = X / rng.uniform(0.01, 1, size=(n, 1))
+    parameters = {
+        "solver": str(rng.choice(["gram", "lbfgs", "auto"])),
+        "margin": 1.0,
+        "scale": 10.0 ** rng.uniform(-1.5, 1),
+        "overconfidence": float(rng.choice([0.0, 0.0, 0.3, 1.0])),
+        "rho": str(rng.choice(["catoni", "catoni", "pseudo_huber", "log_cosh", "huber"])),
+        "alpha": rng.choice(np.array([10.0 ** rng.uniform(-12, -4), "negligible"], object)),
+        "alpha_unit": "standardised",
+        "fit_intercept": bool(rng.random() < 0.7),
+        "tol": float(rng.choice([1e-4, 1e-6, 1e-6])),
+        "multi_class": "ovr",
+        "leverage_bound": None,
+        "probability": None,
+        "n_threads": 1,
+    }
+    return Case(X, y, None, parameters, f"seed={seed} {kind} {n}x{d} classes={n_classes}")
+
+
 def _columns(rng, n, d, is_sparse):
     """Return dense columns of a random kind, and the kind."""
     kind = str(rng.choice(["normal", "collinear", "shifted", "scaled", "heavy", "integer"]))

@@ -11,7 +11,7 @@ import warnings
 
 import numpy as np
 import pytest
-from convergence_problems import Objective, draw
+from convergence_problems import Objective, draw, draw_many
 from sklearn.exceptions import ConvergenceWarning
 
 from marginpursuit import MarginPursuitClassifier, _kernels
@@ -61,3 +61,12 @@ def test_problems_that_were_wrong(seed, solver):
         case = draw(seed, solver)
         gap, has_warned = relative_gap(case)
         assert gap <= 10 * case.parameters["tol"] or has_warned
+
+
+@pytest.mark.parametrize("seed", [1003, 1007, 1050])
+def test_many_classes_that_are_almost_separated(seed):
+    """L-BFGS alone ended up to 1,000 tol above the minimum, and did not warn."""
+    case = draw_many(seed)
+    gap, has_warned = relative_gap(case)
+    assert gap <= 10 * case.parameters["tol"]
+    assert not has_warned

@@ -39,7 +39,7 @@ from marginpursuit.solvers._problem import (
     request_unit,
 )
 from marginpursuit.solvers._quasi_newton import minimise
-from marginpursuit.solvers._refine import at_start, refine
+from marginpursuit.solvers._refine import at_start, refine, refine_separated
 from marginpursuit.solvers._row_space import RowSpace
 from marginpursuit.solvers._sampled_hessian import (
     has_sampled_hessian,
@@ -221,7 +221,8 @@ class GramSolver:
         plan = plan_gram(problem)
         if len(problem.tasks) >= problem.policy.lbfgs.many_tasks:
             solve = partial(minimise, n_confirmations=plan.n_confirmations)
-            return _with_truncation(problem, solve_in_float32(problem, solve))
+            first = refine_separated(problem, solve_in_float32(problem, solve))
+            return _with_truncation(problem, first)
         if plan.fits_subsample:
             from_subsample = _fit_subsample(problem)
             if from_subsample is not None:
