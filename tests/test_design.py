@@ -2,6 +2,7 @@
 
 import tracemalloc
 from dataclasses import replace
+from threading import get_ident
 
 import numpy as np
 import pytest
@@ -270,9 +271,19 @@ def test_threads_may_ask_for_threads():
         assert list(outer) == [[10 * k + j for j in range(3)] for k in range(4)]
 
 
+@pytest.mark.parametrize(("n", "is_elsewhere"), [(1, False), (2, True)])
+def test_a_function_is_started_in_a_worker_where_there_is_one(n, is_elsewhere):
+    with Threads(n) as threads:
+        assert (threads.start(get_ident)() != get_ident()) == is_elsewhere
+        nested = threads.map(lambda k: threads.start(lambda: 2 * k)(), range(3))
+        assert list(nested) == [0, 2, 4]
+
+
 def test_errors_in_threads_reach_the_caller():
     with Threads(2) as threads, pytest.raises(ZeroDivisionError):
         list(threads.map(lambda k: 1 / k, [1, 0, 2]))
+    with Threads(2) as threads, pytest.raises(ZeroDivisionError):
+        threads.start(lambda: 1 / 0)()
 
 
 def test_rows_in_too_many_ranges_keep_their_order():

@@ -148,6 +148,12 @@ def test_sparse_wide_rows_by_dual_passes():
     proba = model.predict_proba(X)
     assert model.score(X, y) > 0.95
     assert np.mean(proba.max(axis=1)) < model.score(X, y)
+    # Half fits in a thread of their own are the same, and their passes are counted.
+    one, two = (MarginPursuitClassifier(n_threads=n).fit(X, y) for n in (1, 2))
+    np.testing.assert_array_equal(two.coef_, one.coef_)
+    np.testing.assert_array_equal(two.link_.slopes, one.link_.slopes)
+    alone = MarginPursuitClassifier(probability=None).fit(X, y)
+    assert one.n_passes_ == two.n_passes_ > alone.n_passes_
 
 
 def test_half_fits_cost_about_one_fit():

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from operator import itemgetter
 from threading import RLock, get_ident, local
 from typing import Any, Self, TypeVar
@@ -40,6 +40,8 @@ class _ThisThread(local):
     stop = never = _Stop()
 
 
+_pool_of = partial(ThreadPoolExecutor, initializer=setattr)
+
 #: Long loops that may run in a worker and call no `map` raise a `StoppedError` if `stop.is_set`.
 this_thread = _ThisThread()
 
@@ -75,7 +77,7 @@ class Threads:
         if self._pool is not None:
             self._stop.is_set = True
             self._pool.shutdown(cancel_futures=True)
-            self._pool = None
+            self._pool, self._stop = None, _Stop()
 
     def map(
         self, function: Callable[..., _Result], *items: Sequence[Any], dynamic: bool = False
@@ -94,10 +96,7 @@ class Threads:
         if self.n == 1 or len(items[0]) < 2:
             return map(function, *items)
         if self._pool is None:
-            self._stop = _Stop()
-            self._pool = ThreadPoolExecutor(
-                self.n, initializer=setattr, initargs=(this_thread, "stop", self._stop)
-            )
+            self._pool = _pool_of(self.n, initargs=(this_thread, "stop", self._stop))
         if dynamic:
             return self._pool.map(function, *items)
         n = min(self.n, len(items[0]))
@@ -110,6 +109,17 @@ class Threads:
         for k, future in enumerate(futures):
             results[k::n] = future.result()
         return iter(results)
+
+    def start(self, function: Callable[[], _Result]) -> Callable[[], _Result]:
+        """Start a function in a worker thread; return a function that waits for its result.
+
+        With one thread, and within a worker thread, it runs when the result is asked for.
+        """
+        if self.n == 1 or this_thread.stop is not this_thread.never:
+            return function
+        if self._pool is None:
+            self._pool = _pool_of(self.n, initargs=(this_thread, "stop", self._stop))
+        return self._pool.submit(function).result
 
 
 def usable_threads(n_threads: int | None) -> int:

@@ -21,9 +21,11 @@
  */
 
 enum {
-    CUBIC_STEPS = 4,    /* Newton steps after which the root of Catoni's cubic is exact */
+    CUBIC_STEPS = 60,   /* the most of Halley's method; usually 2, and 2 + log(q)/2 for a large q */
     NEWTON_STEPS = 100, /* the most for another rho; pseudo-Huber takes 3 log10(q) and a few */
 };
+
+#define CUBIC_STEP 1e-4 /* the last step of u, relative to u: its third power is left */
 
 typedef struct {
     loss_state_t loss;
@@ -54,20 +56,25 @@ static void shuffle(ptrdiff_t *rows, ptrdiff_t n, uint64_t state)
     }
 }
 
-/* The root of Catoni's u + q psi(u) = t. */
-ALWAYS_INLINE vec catoni_root(vec q, vec t)
+/* The root of Catoni's u + q psi(u) = t by Halley's method, from a start >= 0.
+ *
+ * Up to the truncation point psi(u) = u - u^3/6 is concave: the root is between those of the tangent
+ * at 0 and of the chord to the truncation point, which is at most 1.5 times as large. The start is
+ * moved there. All roots of the cubic are real, so that the iterates approach the root from one side.
+ * The equation is divided by 1 + q. */
+ALWAYS_INLINE vec catoni_root(vec q, vec t, vec start)
 {
     const vec one = splat(1.0), most = splat(TRUNCATION) + q * splat(INFLUENCE_BOUND);
-    /* The start is the root of the parabola that touches psi at the truncation point. It lies to
-     * the right of the root; the Newton iterates after the first increase to the root. */
-    const vec left = larger(splat(0.0), most - t);
-    vec u = splat(TRUNCATION) -
-            splat(2.0) * left / (one + root(one + splat(2.0 * TRUNCATION) * q * left));
-    UNROLL
-    for (int k = 0; k < CUBIC_STEPS; k++) {
-        const vec square = u * u;
-        const vec excess = u + q * (u * (one - square * splat(1.0 / 6.0))) - t;
-        u -= excess / (one + q * (one - splat(0.5) * square));
+    const vec inverse = one / (one + q), cubic = one - inverse, tangent = smaller(t, most) * inverse;
+    const vec chord = smaller(splat(TRUNCATION), splat(1.5) * tangent);
+    vec u = larger(tangent, smaller(chord, start));
+    for (int k = 1; k <= CUBIC_STEPS; k++) {
+        const vec term = cubic * u, slope = one - splat(0.5) * term * u;
+        const vec excess = u - splat(1.0 / 6.0) * (term * u) * u - tangent;
+        const vec square = slope * slope + splat(0.5) * term * excess;
+        const vec step = excess * slope / larger(splat(DBL_MIN), square);
+        u -= step;
+        if (k >= 2 && !any_negative(splat(CUBIC_STEP) * u - absolute(step))) break;
     }
     return where_negative(most - t, t - q * splat(INFLUENCE_BOUND), u);
 }
@@ -103,15 +110,11 @@ OUT_OF_LINE vec monotone_root(loss_kind_t kind, vec q, vec t)
     const vec one = splat(1.0), linear = t / (one + q);
     vec u = kind == SQUARE ? linear : larger(t - q, linear);
     for (int k = 0; k < NEWTON_STEPS; k++) {
-        ALIGNED double excess[LANES];
         vec slope;
         const vec influence = influence_and_slope(kind, u, &slope);
         const vec step = (t - u - q * influence) / (one + q * slope);
-        int is_moving = 0;
         u += step;
-        store(excess, step - splat(4.0 * DBL_EPSILON) * u);
-        for (int lane = 0; lane < LANES; lane++) is_moving |= excess[lane] > 0.0;
-        if (!is_moving) break;
+        if (!any_negative(splat(4.0 * DBL_EPSILON) * u - step)) break;
     }
     return u;
 }
@@ -135,9 +138,10 @@ ALWAYS_INLINE vec dual_step(const dual_pass_t *pass, dual_state_t *state, ptrdif
     if (!pass->is_frozen) {
         const vec curvature = square * state->inverse_penalty, target = residual + curvature * dual;
         const vec q = curvature * where_negative(target, weight * loss->above, weight);
-        const vec size = absolute(target) / loss->scale;
-        const int is_cubic = loss->kind == CATONI;
-        const vec u = is_cubic ? catoni_root(q, size) : monotone_root(loss->kind, q, size);
+        const vec size = absolute(target) * loss->inverse_scale;
+        const vec start = absolute(before) * loss->inverse_scale;
+        const vec u = loss->kind == CATONI ? catoni_root(q, size, start)
+                                           : monotone_root(loss->kind, q, size);
         *stored = with_sign(loss->scale * u, target);
         new_dual = influence(loss, *stored, weight, &unused);
         change = y * (new_dual - dual) * state->inverse_penalty;
@@ -211,6 +215,15 @@ enum {
     ROWS_AHEAD = 2, /* rows between the prefetch of a row and its step */
 };
 
+/* Prefetches what a step reads besides the elements of its row. */
+ALWAYS_INLINE void prefetch_state(const dual_pass_t *pass, ptrdiff_t row)
+{
+    PREFETCH(pass->codes + row);
+    PREFETCH(pass->weight + row);
+    PREFETCH(pass->square + row);
+    PREFETCH(pass->residual + row * pass->n_lanes);
+}
+
 /* The step of the first of ROWS_AHEAD + 1 rows; returns whether it stays active. */
 typedef int (*dual_row_t)(const matrix_t *, const dual_pass_t *, dual_state_t *,
                           const ptrdiff_t *rows);
@@ -228,6 +241,7 @@ ALWAYS_INLINE void visit_rows(const dual_row_t visit, const matrix_t *m, dual_pa
         ptrdiff_t rows[ROWS_AHEAD + 1];
         for (ptrdiff_t k = 0; k <= ROWS_AHEAD; k++)
             rows[k] = pass->rows[at + k < n ? at + k : n - 1];
+        prefetch_state(pass, rows[ROWS_AHEAD]);
         if (!visit(m, pass, state, rows)) continue;
         pass->rows[at] = pass->rows[pass->n_active];
         pass->rows[pass->n_active++] = rows[0];

@@ -30,6 +30,7 @@ typedef struct {
 typedef struct {
     loss_kind_t kind;
     vec intercept, level, scale;
+    vec inverse_scale;
     vec cap;     /* Catoni: scale times the truncation point */
     vec bound;   /* Catoni: the bound of the influence */
     vec floor;   /* the least residual: 0 where margins above the level have weight 0 */
@@ -41,11 +42,13 @@ typedef struct {
 static loss_state_t start_loss(const sweep_t *s)
 {
     const double cap = s->loss.scale * TRUNCATION, above = s->loss.overconfidence;
+    const double inverse = 1.0 / s->loss.scale;
     return (loss_state_t){
         .kind = s->loss.kind,
         .intercept = splat(s->intercept),
         .level = splat(s->loss.margin),
         .scale = splat(s->loss.scale),
+        .inverse_scale = splat(inverse < DBL_MAX ? inverse : DBL_MAX),
         .cap = splat(cap < DBL_MAX ? cap : DBL_MAX),
         .bound = splat(s->loss.scale * INFLUENCE_BOUND),
         .floor = splat(above > 0.0 ? -INFINITY : 0.0),
@@ -72,7 +75,8 @@ static void finish_loss(const loss_state_t *state, sweep_t *s)
 ALWAYS_INLINE vec catoni(const loss_state_t *state, vec size, vec weight, vec *value)
 {
     const vec one = splat(1.0);
-    const vec ratio = smaller(splat(TRUNCATION), size / state->scale), square = ratio * ratio;
+    const vec ratio = smaller(splat(TRUNCATION), size * state->inverse_scale);
+    const vec square = ratio * ratio;
     const vec inner = smaller(state->cap, size);
     const vec half = splat(0.5) * weight * inner;
     const vec quartic = half * (inner * (one - square * splat(1.0 / 12.0)));

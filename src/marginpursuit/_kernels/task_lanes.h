@@ -30,6 +30,7 @@ static void start_lanes(const loss_t *loss, const double *intercept, loss_state_
         GATHER(intercept);
         GATHER(level);
         GATHER(scale);
+        GATHER(inverse_scale);
         GATHER(cap);
         GATHER(bound);
         GATHER(floor);

@@ -5,7 +5,7 @@
  * for each element type, of any alignment; LANES_OF(f), the vector of f(0) to f(LANES - 1); `lane_sum` of a vector and `lane_sums` of LANES vectors
  * at once; `keep_last`, which zeroes all but the last n lanes; and lane by lane `smaller` and
  * `larger` (b where one is NaN), `absolute`, `root`, `with_sign` (a with the sign of b) and
- * `where_negative` (x < 0 ? a : b).
+ * `where_negative` (x < 0 ? a : b); `any_negative` is whether a lane is.
  */
 #ifndef MARGINPURSUIT_VECTORS_H
 #define MARGINPURSUIT_VECTORS_H
@@ -101,6 +101,11 @@ ALWAYS_INLINE vec where_negative(vec x, vec a, vec b)
     return _mm512_mask_mov_pd(b, _mm512_cmp_pd_mask(x, splat(0.0), _CMP_LT_OQ), a);
 }
 
+ALWAYS_INLINE int any_negative(vec x)
+{
+    return _mm512_cmp_pd_mask(x, splat(0.0), _CMP_LT_OQ) != 0;
+}
+
 ALWAYS_INLINE double lane_sum(vec v) { return _mm512_reduce_add_pd(v); }
 
 ALWAYS_INLINE vec lane_sums(const vec *v)
@@ -167,6 +172,11 @@ ALWAYS_INLINE vec where_negative(vec x, vec a, vec b)
     return _mm256_blendv_pd(b, a, _mm256_cmp_pd(x, splat(0.0), _CMP_LT_OQ));
 }
 
+ALWAYS_INLINE int any_negative(vec x)
+{
+    return _mm256_movemask_pd(_mm256_cmp_pd(x, splat(0.0), _CMP_LT_OQ)) != 0;
+}
+
 ALWAYS_INLINE double lane_sum(vec v) { return (v[0] + v[1]) + (v[2] + v[3]); }
 
 ALWAYS_INLINE vec lane_sums(const vec *v)
@@ -201,6 +211,7 @@ ALWAYS_INLINE vec where_negative(vec x, vec a, vec b)
 {
     return choose((mask)(x < splat(0.0)), a, b);
 }
+ALWAYS_INLINE int any_negative(vec x) { return x[0] < 0.0 || x[1] < 0.0; }
 ALWAYS_INLINE double lane_sum(vec v) { return v[0] + v[1]; }
 ALWAYS_INLINE vec lane_sums(const vec *v) { return (vec){v[0][0] + v[0][1], v[1][0] + v[1][1]}; }
 
@@ -222,6 +233,7 @@ ALWAYS_INLINE vec absolute(vec a) { return fabs(a); }
 ALWAYS_INLINE vec root(vec a) { return sqrt(a); }
 ALWAYS_INLINE vec with_sign(vec a, vec b) { return copysign(a, b); }
 ALWAYS_INLINE vec where_negative(vec x, vec a, vec b) { return x < 0.0 ? a : b; }
+ALWAYS_INLINE int any_negative(vec x) { return x < 0.0; }
 ALWAYS_INLINE double lane_sum(vec v) { return v; }
 ALWAYS_INLINE vec lane_sums(const vec *v) { return *v; }
 

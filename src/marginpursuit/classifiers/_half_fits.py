@@ -20,7 +20,7 @@ slopes of the link are the mean of the prior.
 """
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -31,10 +31,11 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._input import TrainingData
 from marginpursuit.classifiers._label_links import LabelLinks
 from marginpursuit.classifiers._link import FittedLink, link_rows, thinning
-from marginpursuit.design import Design, Linear, Standardisation, design_for
+from marginpursuit.design import Design, Linear, PassCounter, Standardisation, design_for
 from marginpursuit.solvers import (
     FOLD_SOLVERS,
     ConcurrentSolver,
+    FoldSolver,
     Problem,
     Solution,
     Solver,
@@ -308,16 +309,45 @@ def _of_factor(problem: Problem, number: int, n_factors: int, start: Linear | No
 def solve_with_half_fits(
     design: Design, data: TrainingData, problem: Problem, solver: Solver
 ) -> tuple[Solution, list[HalfFits]]:
-    """Solve a problem and its half fits in the same threads, by a `ConcurrentSolver`."""
+    """Solve a problem and its half fits in the same threads, by a `ConcurrentSolver`.
+
+    A single task is solved in the calling thread, and everything about its half fits in another.
+    """
     assert isinstance(solver, ConcurrentSolver)
     policy = HalfFitPolicy()
     if data.is_sparse:
         policy = replace(policy, tol=policy.dual_tol)
+    if len(problem.tasks) == 1:
+        counter = PassCounter()
+        given = _with_counter(design, problem, counter)
+        wait = design.threads.start(partial(_separate_half_fits, given, data, solver, policy))
+        solution, fits = solver.solve(problem), wait()
+        design.n_passes += counter.n_passes
+        return solution, fits
     posed = _HalfProblem.pose(design, data, problem, solver.name, (1.0,), policy)
     if posed is None:
         return solver.solve(problem), _without_halves(data, problem)
     solution, halves = solver.solve_both(problem, posed.problem, posed.tol)
     return solution, posed.results(halves, data)
+
+
+def _separate_half_fits(
+    given: tuple[Design, Problem], data: TrainingData, solver: FoldSolver, policy: HalfFitPolicy
+) -> list[HalfFits]:
+    """Return the half fits of a problem, in any thread."""
+    design, problem = given
+    with np.errstate(all="ignore"):  # that of the calling thread does not hold here
+        posed = _HalfProblem.pose(design, data, problem, solver.name, (1.0,), policy)
+        if posed is None:
+            return _without_halves(data, problem)
+        return posed.results(solver.solve_folds(posed.problem, posed.tol), data)
+
+
+def _with_counter(design: Design, problem: Problem, counter: PassCounter) -> tuple[Design, Problem]:
+    """Return a design, and a problem over it or a copy of it, whose passes count separately."""
+    own, prepared = design.with_counter(counter), problem.prepared
+    inner = own if prepared.design is design else prepared.design.with_counter(counter)
+    return own, replace(problem, prepared=replace(prepared, design=inner))
 
 
 def _without_halves(data: TrainingData, problem: Problem) -> list[HalfFits]:

@@ -4,7 +4,14 @@ A `Design` answers what solvers ask of the data; there is one file for each kind
 `design_for` chooses by the type of the matrix.
 """
 
-from marginpursuit.design._base import Design, Linear, Standardisation, Sweep, design_for
+from marginpursuit.design._base import (
+    Design,
+    Linear,
+    PassCounter,
+    Standardisation,
+    Sweep,
+    design_for,
+)
 from marginpursuit.design._joint import can_sweep_tiles
 from marginpursuit.design._matrix import ReadPolicy
 from marginpursuit.design.arrays import ArrayDesign
@@ -22,6 +29,7 @@ __all__ = [
     "FactoredRows",
     "Linear",
     "MemoryDesign",
+    "PassCounter",
     "ReadPolicy",
     "Standardisation",
     "Sweep",

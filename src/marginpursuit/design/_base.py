@@ -16,6 +16,7 @@ is listed in `capabilities`, and asked for by name.
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import dataclass
 from functools import singledispatch
 from typing import Any, ClassVar, Self, TypeAlias
@@ -163,6 +164,12 @@ class Design(ABC):
     @n_passes.setter
     def n_passes(self, n_passes: int) -> None:
         self._counter.n_passes = n_passes
+
+    def with_counter(self, counter: PassCounter) -> Self:
+        """Return the same design with another counter, for passes in another thread."""
+        other = copy(self)
+        other._counter = counter
+        return other
 
     def __enter__(self) -> Self:
         return self
