@@ -113,7 +113,7 @@ def test_sparse_equals_dense(container, index_dtype):
         # Set on the object: SciPy's constructors would make them int32 again.
         if hasattr(stored, name) and stored.format != "coo":
             setattr(stored, name, getattr(stored, name).astype(index_dtype))
-    fitted = classifier(leverage_bound=None, alpha_unit="standardised").fit(stored, Y)
+    fitted = classifier(leverage_bound=None, alpha_unit="inflated").fit(stored, Y)
     reference = classifier(leverage_bound=None).fit(X, Y)
     assert_same_fit(fitted, reference)
     np.testing.assert_array_equal(fitted.predict(stored), reference.predict(X))
@@ -157,7 +157,7 @@ def test_entries_named_twice_are_added_up(container):
         offsets = 2 * N_COLUMNS * np.arange(N_ROWS + 1)
         stored = sparse.csr_array((values.ravel(), places.ravel(), offsets), shape=X.shape)
     n_stored = stored.nnz
-    fitted = classifier(leverage_bound=None, alpha_unit="standardised").fit(stored, Y)
+    fitted = classifier(leverage_bound=None, alpha_unit="inflated").fit(stored, Y)
     reference = classifier(leverage_bound=None).fit(X, Y)
     assert_same_fit(fitted, reference)
     np.testing.assert_allclose(fitted.decision_function(stored), reference.decision_function(X))

@@ -146,6 +146,7 @@ def test_the_search_equals_a_grid_search_with_these_weights():
         **{f"{name}s": values for name, values in grid.items()},
         cv=cv,
         threshold="zero",
+        alpha_unit="standardised",
         tol=1e-9,
     ).fit(X, y)
     equal = np.full(200, 1 / 200)

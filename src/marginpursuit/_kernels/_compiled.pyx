@@ -245,7 +245,7 @@ cdef extern from "small_table.h" nogil:
         loss_t loss
         double temperature
         int has_intercept
-        double leverage_bound, far_distance, alpha
+        double leverage_bound, far_distance, alpha, inflation
         const double *factors
         Py_ssize_t n_factors
         double min_gain
@@ -835,7 +835,8 @@ def small_table(
         raise ValueError("a joint loss needs a positive temperature")
     t.has_intercept, t.n_samples = problem.has_intercept, problem.n_samples
     t.leverage_bound, t.far_distance = problem.leverage_bound, problem.far_distance
-    t.alpha, t.min_gain, t.min_distinct_rows = problem.alpha, problem.min_gain, problem.min_distinct_rows
+    t.alpha, t.inflation = problem.alpha, problem.inflation
+    t.min_gain, t.min_distinct_rows = problem.min_gain, problem.min_distinct_rows
     t.tol, t.certain, t.half_tol, t.half_certain = problem.tolerances
     t.least, t.max_iter, t.half_max_iter = problem.least, problem.max_iter, problem.half_max_iter
     t.link.low, t.link.high = -1.0, 1.0

@@ -1,7 +1,7 @@
 /* A fit to a small dense table in one call: the steps of classifiers/margin_pursuit.py for equal weights.
  *
  * 1. `bound_leverage`: weights that decrease beyond the median distance (classifiers/_parameters.py).
- * 2. `standardise_rows`: a padded copy of the rows, and the penalty in the unit "standardised".
+ * 2. `standardise_rows`: a padded copy of the rows, and the unit of the penalty (solvers/_problem.py).
  * 3. `split_rows`: the rows of each class in two halves by their content (classifiers/_half_fits.py).
  * 4. `fit_halves`: Newton's method for both halves, held-out scores, and a link fitted to them.
  * 5. `fit_rows`: Newton's method for all rows.
@@ -36,6 +36,7 @@ typedef struct {
     double *norms, *projection;            /* n_rows */
     double *half_weight;                   /* (2, n_rows), of the half fits */
     double *mean, *inverse, *column;       /* n_columns: mean and inverse deviation; scratch */
+    double *unit;                          /* n_columns, of the penalty; 0 for a constant column */
     double *rows, *half_rows;              /* (n_rows, stride), standardised */
     double *own_weight;                    /* n_rows, of a half */
     ptrdiff_t *own_codes;                  /* n_rows, of a half */
@@ -60,7 +61,7 @@ static ptrdiff_t lay_out(const small_table_t *t, double *work, state_t *s)
     s->stride = stride, s->n_coefficients = p, s->point_size = k * p;
 #define TAKE(name, count) (s->name = work ? (void *)(work + size) : NULL, size += (count))
     TAKE(norms, n), TAKE(projection, n), TAKE(half_weight, 2 * n);
-    TAKE(mean, d), TAKE(inverse, d), TAKE(column, d);
+    TAKE(mean, d), TAKE(inverse, d), TAKE(column, d), TAKE(unit, d);
     TAKE(rows, n * stride), TAKE(half_rows, n * stride), TAKE(own_weight, n), TAKE(own_codes, n);
     TAKE(link_scores, n * k), TAKE(link_weight, n);
     TAKE(keyed, 2 * n), TAKE(merged, 2 * n);
@@ -201,6 +202,28 @@ static int bound_leverage(small_table_t *t, const state_t *s)
     return t->far_distance * smallest > fmin(1.0, t->leverage_bound) * largest;
 }
 
+/* unit = that of the penalty: "inflated", or "standardised" where `inflation` is 0. */
+static void find_unit(small_table_t *t, const state_t *s)
+{
+    const ptrdiff_t d = t->n_columns;
+    memset(s->column, 0, (size_t)d * sizeof(double));
+    if (t->inflation > 0.0) {
+        for (ptrdiff_t i = 0; i < t->n_rows; i++) {
+            const double *z = s->rows + i * s->stride;
+            for (ptrdiff_t j = 0; j < d; j++)
+                s->column[j] += t->weight[i] * (z[j] * z[j]) * (z[j] * z[j]);
+        }
+        t->n_passes++;
+    }
+    double total = 0.0;
+    for (ptrdiff_t j = 0; j < d; j++) {
+        const double error = fmin(1.0, fmax(0.0, (s->column[j] - 1.0) / t->n_samples));
+        s->unit[j] = s->inverse[j] > 0.0 ? 1.0 + t->inflation * error : 0.0;
+        total += s->unit[j] > 0.0 ? 1.0 / s->unit[j] : 0.0;
+    }
+    for (ptrdiff_t j = 0; j < d; j++) s->unit[j] *= total;
+}
+
 /* rows = the standardised rows, a one for the intercept and zeros. */
 static int standardise_rows(small_table_t *t, const state_t *s)
 {
@@ -212,6 +235,7 @@ static int standardise_rows(small_table_t *t, const state_t *s)
         for (ptrdiff_t j = 0; j < d; j++) row[j] = (x[j] - s->mean[j]) * s->inverse[j];
         for (ptrdiff_t j = d; j < s->stride; j++) row[j] = j < s->n_coefficients ? 1.0 : 0.0;
     }
+    find_unit(t, s);
     return 1;
 }
 
@@ -280,13 +304,11 @@ static newton_t newton_for(const small_table_t *t, const state_t *s)
         .least = t->least, .max_iter = t->max_iter, .work = s->newton_work};
 }
 
-/* The penalty in the unit "standardised": alpha times the number of columns that vary. */
+/* The penalty alpha in its unit; a constant column is fixed at zero. */
 static void set_penalty(const small_table_t *t, const state_t *s, double alpha)
 {
-    ptrdiff_t n_varying = 0;
-    for (ptrdiff_t j = 0; j < t->n_columns; j++) n_varying += s->inverse[j] > 0.0;
     for (ptrdiff_t j = 0; j < t->n_columns; j++)
-        s->penalty[j] = s->inverse[j] > 0.0 ? alpha * (double)n_varying : INFINITY;
+        s->penalty[j] = s->unit[j] > 0.0 ? alpha * s->unit[j] : INFINITY;
     if (t->has_intercept) s->penalty[t->n_columns] = 0.0;
 }
 

@@ -20,7 +20,8 @@ typedef struct {
     int has_intercept;
     double leverage_bound;    /* in median distances; infinite where there is none */
     double far_distance;      /* in median distances times the bound: rows that are refused */
-    double alpha;             /* the penalty, per column that varies */
+    double alpha;             /* the penalty */
+    double inflation;         /* multiple of (kurtosis - 1)/n in its unit; 0 for "standardised" */
     const double *factors;    /* rising multiples of alpha of the half fits; see small_table.c */
     ptrdiff_t n_factors;
     double min_gain;          /* relative log-loss that a larger penalty has to gain */

@@ -72,6 +72,11 @@ class TrainingData:
         return max(self.count, float(xp.sum(xp.astype(self.weights > 0, xp.float64))))
 
     @property
+    def rows_per_column(self) -> float:
+        """The number of rows that the penalty counts, per column."""
+        return self.n_samples / max(1, int(self.matrix.shape[1]))
+
+    @property
     def is_sparse(self) -> bool:
         """Whether the rows are stored as CSR, in memory or in blocks."""
         return bool(getattr(self.matrix, "is_sparse", sparse.issparse(self.matrix)))

@@ -142,6 +142,9 @@ CLASS_WEIGHT = Allowed(
     lambda x: x is None or isinstance(x, Mapping) or (isinstance(x, str) and x == "balanced"),
 )
 
+#: The units of a penalty that a user may name.
+ALPHA_UNITS = ("absolute", "standardised", "inflated", "common", "row")
+
 RANDOM_STATE = Allowed(
     "None, a whole number or a random generator of NumPy",
     lambda x: isinstance(x, Integral | np.random.RandomState | np.random.Generator | None),
@@ -159,7 +162,9 @@ def penalty(alpha: float | str, n_samples: float) -> float:
     return 0.3 / n_samples if isinstance(alpha, str) else float(alpha)
 
 
-def penalty_unit(alpha: float | str, alpha_unit: str, solver: str, *, is_sparse: bool) -> str:
+def penalty_unit(
+    alpha: float | str, alpha_unit: str, solver: str, *, is_sparse: bool, rows_per_column: float
+) -> str:
     """Return the unit of the penalty: a name in `solvers.UNITS`.
 
     The stochastic solver needs one penalty for all coefficients of the rows as they came. For
@@ -173,7 +178,16 @@ def penalty_unit(alpha: float | str, alpha_unit: str, solver: str, *, is_sparse:
         return alpha_unit
     if solver == "stochastic":
         return "common"
-    return "row" if is_sparse else "standardised"
+    return "row" if is_sparse else dense_unit(rows_per_column)
+
+
+def dense_unit(rows_per_column: float, min_rows_per_column: float = 32.0) -> str:
+    """Return the unit of the penalty of dense rows.
+
+    With at least as many rows per column as `HalfFitPolicy.max_rows_per_column` the penalty "auto"
+    hardly changes the fit, whatever its unit, and the pass for the kurtosis is saved.
+    """
+    return "inflated" if rows_per_column < min_rows_per_column else "standardised"
 
 
 def convergence_message(

@@ -138,7 +138,8 @@ class StreamingClassifier(LinearClassifier):
 
     def _update_stream(self, data: TrainingData) -> None:
         stream, name = self._stream, self._penalty_unit(is_sparse=self._stream.is_sparse)
-        name = "common" if name == "row" else name  # the norms of earlier rows are not kept
+        # Neither the norms of earlier rows are kept, nor the fourth powers of their entries.
+        name = {"row": "common", "inflated": "standardised"}.get(name, name)
         varies = np.ones((1, self.n_features_in_))
         unit = penalty_unit(name, stream.standardisation.inverse_deviation, varies)
         loss = self._loss(self.scale_)
@@ -164,7 +165,7 @@ class StreamingClassifier(LinearClassifier):
         """Return the penalty α of a fit to this many rows."""
 
     @abstractmethod
-    def _penalty_unit(self, *, is_sparse: bool) -> str:
+    def _penalty_unit(self, *, is_sparse: bool, rows_per_column: float = np.inf) -> str:
         """Return the unit of the penalty, a name in `solvers.UNITS`."""
 
     @property

@@ -24,10 +24,12 @@ from marginpursuit.classifiers._link import (
 )
 from marginpursuit.classifiers._margins import MarginStatistics
 from marginpursuit.classifiers._parameters import (
+    ALPHA_UNITS,
     FLAG,
     Allowed,
     bounded_weights,
     check_parameters,
+    dense_unit,
     median_distance,
     numbers,
     one_of,
@@ -37,6 +39,7 @@ from marginpursuit.classifiers._penalty_path import PathFit, penalty_path
 from marginpursuit.classifiers._progress import CallbackSupportMixin, Reporter, with_callbacks
 
 __all__ = [
+    "ALPHA_UNITS",
     "FLAG",
     "Allowed",
     "CallbackSupportMixin",
@@ -57,6 +60,7 @@ __all__ = [
     "bounded_weights",
     "check_parameters",
     "check_weights",
+    "dense_unit",
     "exact_probabilities",
     "fit_with_kernel",
     "lazy_on_dask",

@@ -2,8 +2,8 @@
 
 On few rows a fit takes as long as the calls of Python and NumPy functions between its compiled
 parts. `fit_small_table` is the fit of `MarginPursuitClassifier._fit` for the common case: equal
-weights, a linear kernel, a number as scale, the penalty in the unit "standardised" and Newton's
-method. `_kernels/small_table.c` lists the steps; minimisers and links are by the functions that
+weights, a linear kernel, a number as scale, the penalty in the unit "standardised" or "inflated"
+and Newton's method. `_kernels/small_table.c` lists the steps; minimisers and links are by the functions that
 the general fit calls as well, so that both have the same results up to rounding.
 
 A table that needs more, as one with rows far away, and a solve that does not converge are left to
@@ -23,7 +23,7 @@ from marginpursuit.classifiers._link import FittedLink, SlopePrior, smoothing_of
 from marginpursuit.classifiers._margins import Margins
 from marginpursuit.classifiers._parameters import FAR_DISTANCE
 from marginpursuit.losses import JointLoss, MarginLoss
-from marginpursuit.solvers import Policy, Problem, default_policy
+from marginpursuit.solvers import INFLATION, Policy, Problem, default_policy
 from marginpursuit.tasks import LabelSets, value_at_zero
 
 
@@ -38,6 +38,7 @@ class SmallProblem:
     has_intercept: bool
     leverage_bound: float
     alpha: float
+    inflation: float  # of the unit of alpha
     factors: FloatArray  # multiples of alpha; one for a link without a choice, none without a link
     tolerances: tuple[float, float, float, float]
     least: float
@@ -116,14 +117,20 @@ def _has_small_table(data: TrainingData, policy: Policy) -> bool:
 
 
 def _has_newton_fit(model: Any, data: TrainingData) -> bool:
-    """Whether the parameters ask for Newton's method, a fixed scale and the unit "standardised"."""
+    """Whether the parameters ask for Newton's method, a fixed scale and a unit by column."""
     is_joint = data.labels.n_classes > 2
     return (
         model.solver in ("auto", "newton")
         and not isinstance(model.scale, str)
         and not (is_joint and (model.multi_class == "ovr" or model.overconfidence > 0))
-        and model._penalty_unit(is_sparse=False) == "standardised"
+        and _unit(model, data) in ("standardised", "inflated")
     )
+
+
+def _unit(model: Any, data: TrainingData) -> str:
+    """Return the unit of the penalty."""
+    unit = model._penalty_unit(is_sparse=False, rows_per_column=data.rows_per_column)
+    return str(unit)
 
 
 def _pose(model: Any, data: TrainingData, policy: Policy) -> SmallProblem:
@@ -143,6 +150,7 @@ def _pose(model: Any, data: TrainingData, policy: Policy) -> SmallProblem:
         has_intercept=bool(model.fit_intercept),
         leverage_bound=bound,
         alpha=model._penalty(data.n_samples),
+        inflation=INFLATION if _unit(model, data) == "inflated" else 0.0,
         factors=np.array(factors),
         tolerances=(model.tol, policy.certain_decrement, half_tol, policy.certain_fold_decrement),
         least=Problem.least_fraction * value_at_zero(joint or loss, n_classes),

@@ -29,6 +29,7 @@ from marginpursuit.classifiers._label_links import LabelLinks
 from marginpursuit.classifiers._link import ExactLabelLink, ExactLink, Link
 from marginpursuit.classifiers._margins import MarginStatisticsMixin
 from marginpursuit.classifiers._parameters import (
+    ALPHA_UNITS,
     CLASS_WEIGHT,
     FLAG,
     KERNEL_PARAMETERS,
@@ -174,16 +175,19 @@ class MarginPursuitClassifier(
         time proportional to n_samples · n_components². None is all rows up to 10,000, and 1,000
         beyond or for rows in blocks. The choice of landmarks depends on the content of the rows
         alone.
-    alpha_unit : {"auto", "absolute", "standardised", "common", "row"}, default="auto"
+    alpha_unit : {"auto", "absolute", "standardised", "inflated", "common", "row"}, default="auto"
         The unit of `alpha`. "absolute" is the penalty above. "standardised" is d Σ_j v_j w_j², with
         v_j the variance of column j (without an intercept its mean square) and d the number of
         columns: the penalty of standardised columns divided by √d, which does not depend on the
-        units of the columns. "common" is (Σ_j v_j) ‖w‖²: that of columns divided by the root of
-        their total variance, for columns of the same unit. "row" is q ‖w‖², with q the median of
-        the squared norms of the rows. "auto" is "row" for sparse data, "common" for
-        ``solver="stochastic"`` and in the updates of `partial_fit` with sparse data, otherwise
-        "standardised". With a kernel, norms are those of its feature space, "auto" is "row", and
-        "standardised" is refused.
+        units of the columns. "inflated" is the same with f_j v_j in place of v_j and Σ_j 1/f_j in
+        place of d, where f_j = 1 + 10 min(1, (κ_j - 1)/n) and κ_j is the kurtosis of column j:
+        columns whose variance few rows determine are shrunk more. "common" is (Σ_j v_j) ‖w‖²: that
+        of columns divided by the root of their total variance, for columns of the same unit. "row"
+        is q ‖w‖², with q the median of the squared norms of the rows. "auto" is "row" for sparse
+        data, "common" for ``solver="stochastic"`` and in the updates of `partial_fit` with sparse
+        data; otherwise it is "inflated" with fewer than 32 rows per column and
+        "standardised" with more, as in the updates of `partial_fit`. With a kernel, norms are those
+        of its feature space, "auto" is "row", and "standardised" and "inflated" are refused.
     leverage_bound : float or None, default=1.0
         Upper bound of the leverage of a row: that of a row at `leverage_bound` times the median
         distance from the centre. The weights c of rows beyond shrink in inverse proportion to their
@@ -325,7 +329,7 @@ class MarginPursuitClassifier(
         ),
         **KERNEL_PARAMETERS,
         "n_components": whole(1, None),
-        "alpha_unit": one_of(["auto", "absolute", "standardised", "common", "row"]),
+        "alpha_unit": one_of(["auto", *ALPHA_UNITS]),
         "probability": one_of(["held_out", "exact"]).or_none(),
         "leverage_bound": LEVERAGE_BOUND,
         "multi_class": one_of(["auto", "joint", "ovr"]),
@@ -608,7 +612,7 @@ class MarginPursuitClassifier(
         """Return the request to a solver and the tasks at a scale; sets `multi_class_`."""
         alpha, unit = (
             self._penalty(data.n_samples),
-            self._penalty_unit(is_sparse=data.is_sparse),
+            self._penalty_unit(is_sparse=data.is_sparse, rows_per_column=data.rows_per_column),
         )
         losses = (self._loss(scale),)
         weights = data.weights[np.newaxis, :]
@@ -617,6 +621,7 @@ class MarginPursuitClassifier(
             *(design, weights, losses, unit, alpha, self.fit_intercept),
             n_problems=n_problems,
             spread_weights=None if spread is None else design.place(spread),
+            n_samples=data.n_samples,
         )
         if data.rows is not None:
             request = replace(request, policy=self._kernel_policy.solvers)
@@ -680,10 +685,11 @@ class MarginPursuitClassifier(
                 f"scale must be at least {min_ratio:g} times the margin, {self.margin!r}; got "
                 f"{self.scale!r}"
             )
-        if self.kernel != "linear" and self.alpha_unit == "standardised":
+        if self.kernel != "linear" and self.alpha_unit in ("standardised", "inflated"):
             raise ValueError(
-                "alpha_unit='standardised' needs kernel='linear', whose columns it refers to; got "
-                f"kernel={self.kernel!r}. Set alpha_unit to 'auto', 'row', 'common' or 'absolute'."
+                f"alpha_unit={self.alpha_unit!r} needs kernel='linear', whose columns it refers "
+                f"to; got kernel={self.kernel!r}. Set alpha_unit to 'auto', 'row', 'common' or "
+                "'absolute'."
             )
         if self.multi_class == "joint" and self.overconfidence > 0:
             raise ValueError(
@@ -759,10 +765,14 @@ class MarginPursuitClassifier(
             return self._kernel_policy.penalty / n_samples
         return penalty(self.alpha, n_samples)
 
-    def _penalty_unit(self, *, is_sparse: bool) -> str:
+    def _penalty_unit(self, *, is_sparse: bool, rows_per_column: float = np.inf) -> str:
         if self.kernel != "linear":  # `_mapped` divides the kernel by the unit "row"
             return "common" if self.alpha_unit == "common" else "absolute"
-        return penalty_unit(self.alpha, self.alpha_unit, self.solver, is_sparse=is_sparse)
+        return penalty_unit(
+            *(self.alpha, self.alpha_unit, self.solver),
+            is_sparse=is_sparse,
+            rows_per_column=rows_per_column,
+        )
 
     @property
     def _threads(self) -> int:

@@ -286,6 +286,18 @@ class Design(ABC):
         return np.asarray(np.maximum(variance, 0.0) * standardisation.inverse_deviation**2)
 
     @_quiet
+    def kurtosis(self, weights: FloatArray, standardisation: Standardisation) -> FloatArray:
+        """Return Σ_i c_i z_i⁴ / (Σ_i c_i z_i²)² of each standardised column; 1 for a constant one.
+
+        The weights c sum to one.
+        """
+        self.n_passes += 1
+        mean, factors = standardisation.mean, standardisation.inverse_deviation
+        second, fourth = self._even_moments(weights, mean, factors)
+        kurtosis = np.divide(fourth, second**2, out=np.ones_like(second), where=second > 0)
+        return np.asarray(kurtosis)
+
+    @_quiet
     def mean_square(self, weights: FloatArray) -> float:
         """Return the weighted mean of ‖x‖² over the rows as they are."""
         self.n_passes += 1
@@ -416,6 +428,12 @@ class Design(ABC):
     @abstractmethod
     def _fold_moments(self, weights: FloatArray, mean: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return sums of x - mean and of its square, under the weights of each fold."""
+
+    def _even_moments(
+        self, weights: FloatArray, mean: FloatArray, factors: FloatArray
+    ) -> FloatArray:
+        """Return weighted sums of z² and z⁴, (2, n_columns), with z = factors · (x - mean)."""
+        raise NotImplementedError(self._lacks("fourth moments"))
 
     @abstractmethod
     def _row_norms(self, mean: FloatArray, factors: FloatArray) -> Any:

@@ -266,6 +266,31 @@ class MatrixDesign(Design):
         total = self.sum_blocks((2 * n_folds, self.n_columns), self.n_rows, add)
         return total[:n_folds], total[n_folds:]
 
+    def _even_moments(
+        self, weights: FloatArray, mean: FloatArray, factors: FloatArray
+    ) -> FloatArray:
+        """Return weighted sums of z² and z⁴, with z = factors · (x - mean)."""
+        powers, n_columns = np.array([[2], [4]]), self.n_columns
+
+        def add(begin: int, end: int, total: FloatArray) -> None:
+            for span, chunk in self.chunks(begin, end):
+                own = weights[span]
+                if not np.all(own > 0):  # other rows may have squares that are not finite
+                    own, chunk = own[own > 0], chunk[own > 0]
+                if self.is_sparse:
+                    indices, stored = chunk.indices, np.repeat(own, np.diff(chunk.indptr))
+                    squares = ((chunk.data - mean[indices]) * factors[indices]) ** 2
+                    for k, power in enumerate((squares, squares**2)):
+                        total[k] += np.bincount(indices, stored * power, n_columns)
+                    others = own.sum() - np.bincount(indices, stored, n_columns)
+                    total += np.maximum(others, 0.0) * (mean * factors) ** powers
+                else:
+                    squares = np.square((chunk - mean) * factors)
+                    total[0] += own @ squares
+                    total[1] += own @ np.square(squares, out=squares)
+
+        return self.sum_blocks((2, n_columns), self.n_rows, add)
+
     def _row_norms(self, mean: FloatArray, factors: FloatArray) -> FloatArray:
         """Return ‖factors · (x - mean)‖ of every row."""
         if self.is_sparse and not mean.any() and np.all(factors == 1.0):

@@ -247,6 +247,19 @@ class ArrayDesign(Design):
             second = second + self._products(relative, rows * rows)
         return to_numpy(first * unit), to_numpy(second * unit)
 
+    def _even_moments(
+        self, weights: FloatArray, mean: FloatArray, factors: FloatArray
+    ) -> FloatArray:
+        placed, scale = self.place(weights), self._here(factors)
+        unit = self._unit(placed)
+        total = self._zeros(2, self.n_columns)
+        for span, rows in self._centred_chunks(mean):
+            relative = self._xp.astype(placed[span] / unit, self._dtype)[:, None]
+            squares = self._xp.where(relative > 0, rows * scale, self._xp.zeros_like(rows)) ** 2
+            sums = [self._products(relative, power) for power in (squares, squares**2)]
+            total = total + self._xp.concat(sums)
+        return to_numpy(total * unit)
+
     def _row_norms(self, mean: FloatArray, factors: FloatArray) -> Any:
         xp, scale = self._xp, self._here(factors)
         squares = [

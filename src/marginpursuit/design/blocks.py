@@ -122,6 +122,12 @@ class BlockDesign(Design):
         first, second = self._total(partial(_stacked_moments, mean), weights)
         return first, second
 
+    def _even_moments(
+        self, weights: FloatArray, mean: FloatArray, factors: FloatArray
+    ) -> FloatArray:
+        moments = partial(MemoryDesign._even_moments, mean=mean, factors=factors)
+        return np.asarray(self._total(moments, weights))
+
     def _row_norms(self, mean: FloatArray, factors: FloatArray) -> FloatArray:
         function = self._in_memory(partial(MemoryDesign._row_norms, mean=mean, factors=factors))
         return np.concatenate([norms for _, _, norms in self._blocks.each(function)])

@@ -66,6 +66,7 @@ class FitOptions:
     #: Whether several classes have a joint loss where overconfidence is zero.
     is_joint: bool = False
     alpha_factor: float = 1.0  # by which penalties are multiplied, to fit a subsample
+    n_samples: float = np.inf  # the number of all rows, in the unit "inflated" of the penalty
 
 
 class FoldBatch(NamedTuple):

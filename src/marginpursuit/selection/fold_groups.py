@@ -214,6 +214,7 @@ def _request(
         n_problems=len(data.labels.positive_classes),
         is_search=True,
         spread_weights=data.fold_variances,
+        n_samples=options.n_samples / options.alpha_factor,
         policy=policy.solvers,
     )
 

@@ -13,6 +13,7 @@ from marginpursuit._namespaces import to_device_of, to_host
 from marginpursuit._threads import Threads, usable_threads
 from marginpursuit.classifiers import MarginPursuitClassifier
 from marginpursuit.classifiers._shared import (
+    ALPHA_UNITS,
     FLAG,
     Allowed,
     CallbackSupportMixin,
@@ -24,6 +25,7 @@ from marginpursuit.classifiers._shared import (
     TrainingData,
     bounded_weights,
     check_parameters,
+    dense_unit,
     fit_with_kernel,
     numbers,
     one_of,
@@ -93,9 +95,10 @@ class MarginPursuitClassifierCV(
     n_components : int or None, default=None
         The number of landmarks of the refit, as in :class:`MarginPursuitClassifier`, and an upper
         bound of those of the search.
-    alpha_unit : {"auto", "absolute", "standardised", "common", "row"}, default="auto"
-        The unit of the penalties, as in :class:`MarginPursuitClassifier`. "auto" is "standardised"
-        for dense and "row" for sparse data, whose columns usually have the same unit.
+    alpha_unit : {"auto", "absolute", "standardised", "inflated", "common", "row"}, default="auto"
+        The unit of the penalties, as in :class:`MarginPursuitClassifier`. "auto" is "inflated"
+        for dense data with fewer than 32 rows per column, "standardised" with more, and "row" for
+        sparse data, whose columns usually have the same unit.
     leverage_bound : float or None, default=1.0
         The bound on the influence of rows with a large norm, in medians of the norm, as in
         :class:`MarginPursuitClassifier`; None sets no bound. The norms are compared over the rows
@@ -252,7 +255,7 @@ class MarginPursuitClassifierCV(
         "overconfidences": numbers("in [0, 1]", 0.0, 1.0).or_none(),
         "alphas": numbers("that are finite and >= 0", 0.0, np.finfo(float).max).or_none(),
         "gammas": numbers("that are positive and finite", np.nextafter(0, 1), 1e300).or_none(),
-        "alpha_unit": one_of(["auto", "absolute", "standardised", "common", "row"]),
+        "alpha_unit": one_of(["auto", *ALPHA_UNITS]),
         "rule": one_of(["auto", "best", "one-standard-error"]),
         "threshold": one_of(["fitted", "zero"]),
         "refit": FLAG,
@@ -357,7 +360,9 @@ class MarginPursuitClassifierCV(
         self._refuse_missing(data.matrix)
         self.scorer_ = self._scorer
         to_splitter, to_scorer = self._route(sample_weight, params, len(data.weights))
-        unit = "row" if data.is_sparse or self.kernel != "linear" else "standardised"
+        unit = (
+            "row" if data.is_sparse or self.kernel != "linear" else dense_unit(data.rows_per_column)
+        )
         self.alpha_unit_ = unit if self.alpha_unit == "auto" else self.alpha_unit
         folds = self._split(data, to_splitter, to_scorer)
         if self.rule == "one-standard-error" and len(folds) < 2:
@@ -397,7 +402,7 @@ class MarginPursuitClassifierCV(
                 search = self._search(bounded, folds, to_scorer, candidates, report, prior=prior)
                 result = search.run(candidates)
             except FloatingPointError as error:
-                if self.alpha_unit_ != "standardised":
+                if self.alpha_unit_ not in ("standardised", "inflated"):
                     raise OverflowError(f"the columns of X need another unit: {error}") from error
                 # The scores do not depend on the unit of the columns, but the coefficients do.
                 matrix, _ = rescaled(data.matrix)
@@ -411,10 +416,11 @@ class MarginPursuitClassifierCV(
 
     def _check_parameters(self) -> None:
         check_parameters(self, self._allowed)
-        if self.kernel != "linear" and self.alpha_unit == "standardised":
+        if self.kernel != "linear" and self.alpha_unit in ("standardised", "inflated"):
             raise ValueError(
-                "alpha_unit='standardised' needs kernel='linear', whose columns it refers to; got "
-                f"kernel={self.kernel!r}. Set alpha_unit to 'auto', 'row', 'common' or 'absolute'."
+                f"alpha_unit={self.alpha_unit!r} needs kernel='linear', whose columns it refers "
+                f"to; got kernel={self.kernel!r}. Set alpha_unit to 'auto', 'row', 'common' or "
+                "'absolute'."
             )
 
     def _fit_kernel(
@@ -531,6 +537,7 @@ class MarginPursuitClassifierCV(
             usable_threads(self.n_threads),
             are_penalised=all(candidate.alpha > 0 for candidate in candidates),
             rho=self.rho,
+            n_samples=data.n_samples,
         )
         is_joint = fits_jointly(self.multi_class, data.matrix, data.labels, fits, policy)
         options = SearchOptions(

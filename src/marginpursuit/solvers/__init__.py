@@ -10,6 +10,7 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.solvers._fallback import continue_with_hessian
 from marginpursuit.solvers._float32 import float32_problem
 from marginpursuit.solvers._problem import (
+    INFLATION,
     UNITS,
     Prepared,
     Problem,
@@ -39,6 +40,7 @@ from marginpursuit.solvers.stochastic import (
 
 __all__ = [
     "FOLD_SOLVERS",
+    "INFLATION",
     "SOLVERS",
     "UNITS",
     "ConcurrentSolver",

@@ -32,12 +32,16 @@ unit          squared norm
 absolute      Σ_j w_j²
 column        Σ_j v_j w_j²
 standardised  d Σ_j v_j w_j²
+inflated      (Σ_j 1/f_j) Σ_j f_j v_j w_j²
 common        (Σ_j v_j) Σ_j w_j²
 row           q Σ_j w_j²
 ============  ===============================
 
 "standardised" and "common" are the squared norm for rows whose mean squared norm has been scaled to
-one: each column separately, or all columns by a common factor. q is the median of the squared norms
+one: each column separately, or all columns by a common factor. In "inflated" the variance of a
+column is multiplied by f_j = 1 + 10 min(1, (κ_j - 1)/n), with κ_j the kurtosis of the column:
+(κ_j - 1)/n is the squared relative standard error of v_j. A column that is non-zero in k of n rows
+has about 1/k, and a standard deviation that k rows determine. q is the median of the squared norms
 of the rows: unlike their mean it does not depend on a few long rows, as long texts are.
 """
 
@@ -109,6 +113,8 @@ class Request:
     #: Weights of the variances in the unit of the penalty, (n_rows,) or (n_folds, n_rows); None:
     #: those of the folds.
     spread_weights: Any = None
+    #: The number of rows n in the unit "inflated"; whole weights count as repetitions.
+    n_samples: float = np.inf
     policy: Policy = field(default_factory=default_policy)
 
     #: Why a solver without joint tasks refuses them.
@@ -340,16 +346,26 @@ class Solution:
 
 
 #: The units by name.
-UNITS = ("absolute", "column", "standardised", "common", "row")
+UNITS = ("absolute", "column", "standardised", "inflated", "common", "row")
+
+#: The multiple of (κ - 1)/n in the unit "inflated". It was chosen among 0, 3, 10 and 30 on 50 cases
+#: of 30 to 400 rows, none of `benchmarks/few_rows.py` (docs/choosing.md).
+INFLATION = 10.0
 
 #: Units that do not change when the columns are rotated.
 ROTATION_INVARIANT = ("absolute", "common", "row")
 
 
 def penalty_unit(
-    name: str, inverse_deviation: FloatArray, variance: FloatArray, median_square: float = 1.0
+    name: str,
+    inverse_deviation: FloatArray,
+    variance: FloatArray,
+    median_square: float = 1.0,
+    inflation: FloatArray | float = 1.0,
 ) -> FloatArray:
     """Return the unit of each fold and column; `median_square` is that of the unit "row".
+
+    `inflation` are the factors f of the unit "inflated".
 
     `variance`, of shape (n_folds, n_columns), is that of the standardised columns in each fold. A
     column that is constant in one fold but not in all has an infinite unit there: its coefficient
@@ -357,17 +373,17 @@ def penalty_unit(
     """
     varies = inverse_deviation > 0
     is_constant = variance <= 1e-12  # up to rounding, relative to the variance over all folds
-    if name in ("column", "standardised"):
-        n_varying = np.count_nonzero(~is_constant, axis=1) if name == "standardised" else 1
-        unit = variance * np.reshape(n_varying, (-1, 1))
+    if name in ("column", "standardised", "inflated"):
+        total = 1.0 if name == "column" else np.sum(~is_constant / inflation, axis=1, keepdims=True)
+        unit = inflation * variance * total
     else:
         deviation = np.divide(
             1.0, inverse_deviation, out=np.zeros_like(inverse_deviation), where=varies
         )
-        total = np.full(len(variance), median_square if name == "row" else 1.0)
+        squares = np.full(len(variance), median_square if name == "row" else 1.0)
         if name == "common":
-            total = variance @ deviation**2
-        unit = np.outer(total, inverse_deviation**2)
+            squares = variance @ deviation**2
+        unit = np.outer(squares, inverse_deviation**2)
     return np.where(varies & is_constant, np.inf, unit)
 
 
@@ -380,8 +396,22 @@ def request_unit(request: Request, standardisation: Standardisation) -> FloatArr
         centred = request.fit_intercept
         variance = request.design.fold_variances(weights, standardisation, centred=centred)
     median = median_square(request) if request.unit == "row" else 1.0
+    inflation = _inflation(request, standardisation) if request.unit == "inflated" else 1.0
     inverse_deviation = standardisation.inverse_deviation
-    return penalty_unit(request.unit, inverse_deviation, variance, median)
+    return penalty_unit(request.unit, inverse_deviation, variance, median, inflation)
+
+
+def _inflation(request: Request, standardisation: Standardisation) -> FloatArray:
+    """Return the factors of the variances in the unit "inflated"."""
+    weights = request.spread_weights
+    if weights is None:
+        weights = mean_weights(request)[0]
+    elif weights.ndim == 2:
+        weights = weights.mean(axis=0)
+    kurtosis = request.design.kurtosis(weights, standardisation)
+    # Weights of the variances may give a larger kurtosis than n, or one that is not finite.
+    error = np.nan_to_num((kurtosis - 1.0) / request.n_samples, nan=1.0, posinf=1.0)
+    return np.asarray(1.0 + INFLATION * np.clip(error, 0.0, 1.0))
 
 
 def median_square(request: Request, rounding: float = 1e-10) -> float:

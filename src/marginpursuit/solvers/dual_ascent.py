@@ -5,7 +5,7 @@ the minimiser is w = Σ y_i a_i x_i / p. A pass visits the rows in random order 
 dual objective in the dual variable of each, with all others fixed (`_kernels/dual_pass.h`). It
 costs about one sweep, and text needs a dozen passes, where L-BFGS with a diagonal preconditioner
 needs ten times as many. Sparse rows are read as they came; dense rows are copied and standardised,
-where the unit "standardised" is one penalty for all coefficients.
+such that the unit "standardised" or "inflated" is one penalty for all coefficients.
 
 The intercept is the coefficient of a constant feature, whose penalty is on its distance to its
 value after the last pass: the method of multipliers, for the constraint Σ y_i a_i = 0. Passes end
@@ -63,10 +63,11 @@ class DualSolver:
                 "it needs one penalty for all coefficients: alpha_unit in "
                 f"{ROTATION_INVARIANT}, with a number for alpha; got the unit {request.unit!r}"
             )
-        if not request.design.is_sparse and request.unit != "standardised":
+        if not request.design.is_sparse and request.unit not in ("standardised", "inflated"):
             return (
-                "with dense rows it needs kernel='linear', alpha_unit='standardised' and a number "
-                f"for alpha; got the unit {request.unit!r}. Set solver='auto'"
+                "with dense rows it needs kernel='linear', alpha_unit='standardised' or "
+                "'inflated' and a number for alpha; "
+                f"got the unit {request.unit!r}. Set solver='auto'"
             )
         if not request.least_alpha > 0:
             return f"it needs a penalty alpha > 0; got {request.least_alpha:g}"
