@@ -514,9 +514,8 @@ static void check_small_table(int level, ptrdiff_t n, ptrdiff_t d, int has_inter
     small_table_t t = {.kernels = kernels_at(level), .matrix = X, .n_rows = n, .n_columns = d,
                        .n_samples = (double)n, .codes = codes, .n_classes = 2, .n_scores = 1,
                        .loss = {CATONI, 1.0, 1.0, 0.0}, .has_intercept = has_intercept,
-                       .leverage_bound = 1.0, .far_distance = 30.0, .alpha = 0.01, .inflation = d % 2 ? 10.0 : 0.0,
-                       .factors = factors,
-                       .min_distinct_rows = 4, .tol = 1e-10, .certain = 1e-3, .half_tol = 1e-5,
+                       .leverage_bound = 1.0, .far_distance = 30.0, .alpha = 0.01,
+                       .inflation = d % 2 ? 10.0 : 0.0, .factors = factors, .min_distinct_rows = 4, .tol = 1e-10, .certain = 1e-3, .half_tol = 1e-5,
                        .half_certain = 0.1, .least = 1e-4, .max_iter = 100, .half_max_iter = 100,
                        .direction = direction, .prior_variance = 4.0,
                        .link = {.low = -1.0, .high = 1.0, .mean = 3.0, .least = 1e-3, .most = 1e3}};

@@ -3,8 +3,8 @@
 On few rows a fit takes as long as the calls of Python and NumPy functions between its compiled
 parts. `fit_small_table` is the fit of `MarginPursuitClassifier._fit` for the common case: equal
 weights, a linear kernel, a number as scale, the penalty in the unit "standardised" or "inflated"
-and Newton's method. `_kernels/small_table.c` lists the steps; minimisers and links are by the functions that
-the general fit calls as well, so that both have the same results up to rounding.
+and Newton's method. `_kernels/small_table.c` lists the steps; minimisers and links are by the
+functions that the general fit calls as well, so that both have the same results up to rounding.
 
 A table that needs more, as one with rows far away, and a solve that does not converge are left to
 the general fit, with its errors and warnings.
