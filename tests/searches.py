@@ -90,13 +90,13 @@ def folds_of(splitter, X, y):
     return [Fold(np.sort(train), np.sort(test)) for train, test in splitter.split(X, y)]
 
 
-def rungs(data, folds, n_candidates, policy=None):
-    """Draw all rungs of a search in which this number of candidates remains throughout."""
+def rungs(data, folds, policy=None):
+    """Draw all rungs of a search."""
     policy, random = policy or SelectionPolicy(), np.random.RandomState(0)
-    drawn, size = [], next_size(data, 0, n_candidates, policy)
+    drawn, size = [], next_size(data, 0, policy)
     while size is not None:
         drawn.append(subsampled_rung(data, folds, size, random, policy))
-        size = next_size(data, size, n_candidates, policy)
+        size = next_size(data, size, policy)
     return [*drawn, full_rung(data, folds)]
 
 

@@ -37,17 +37,17 @@ class TestElimination:
         rng = np.random.default_rng(0)
         scores = 0.9 + 0.01 * rng.normal(size=(1, 5)) + 0.002 * rng.normal(size=(6, 5))
         scores[3] -= 0.2
-        kept = remaining(scores, POLICY)
+        kept = remaining(scores, 5000, POLICY)
         assert 3 not in kept
         assert np.argmax(scores.mean(axis=1)) in kept
-        assert_array_equal(remaining(np.ones((4, 5)), POLICY), np.arange(4))
+        assert_array_equal(remaining(np.ones((4, 5)), 5000, POLICY), np.arange(4))
 
     def test_deviations_of_bad_candidates_do_not_count(self):
         rng = np.random.default_rng(2)
         behind = np.array([0.0, 0.0, 0.0, 0.0, 0.01] + 6 * [0.3])
         noise = np.array(5 * [1e-3] + 6 * [0.1])
         scores = 0.9 - behind[:, np.newaxis] + noise[:, np.newaxis] * rng.normal(size=(11, 5))
-        kept = remaining(scores, POLICY)
+        kept = remaining(scores, 5000, POLICY)
         assert 4 not in kept
         assert {0, 1, 2, 3} <= set(kept)
 
@@ -57,11 +57,21 @@ class TestElimination:
         ratio = difference.mean() / (difference.std(ddof=1) / 2)
         for factor, expected in ((1.01, [0, 1]), (0.99, [0])):
             policy = SelectionPolicy(elimination_errors=factor * ratio)
-            assert_array_equal(remaining(scores, policy), expected)
+            assert_array_equal(remaining(scores, 5000, policy), expected)
+
+    @pytest.mark.parametrize(("n_candidates", "n_kept"), [(3, 3), (5, 4), (56, 14), (57, 15)])
+    def test_a_quarter_stays_and_at_least_four(self, n_candidates, n_kept):
+        mean = np.random.default_rng(4).permutation(n_candidates) * 1e-6
+        scores = mean[:, np.newaxis] + np.array([0.9, 0.92, 0.88, 0.9])
+        scores += 1e-2 * np.random.default_rng(5).normal(size=(1, 4)) * (mean > 0)[:, np.newaxis]
+        policy = SelectionPolicy(elimination_errors=1e9)
+        best = np.sort(np.argsort(-scores.mean(axis=1))[:n_kept])
+        assert_array_equal(remaining(scores, 1000, policy), best)
+        assert len(remaining(scores, 999, policy)) == n_candidates
 
     def test_all_stay_if_a_score_is_undefined(self):
         scores = np.array([[0.9, 0.8, np.nan], [0.1, 0.2, 0.3]])
-        assert_array_equal(remaining(scores, POLICY), [0, 1])
+        assert_array_equal(remaining(scores, 5000, POLICY), [0, 1])
 
     def test_the_next_smaller_penalty_stays(self):
         candidates = [Candidate(a, t, 1.0) for a in (1.0, 1e-2, 1e-1) for t in (0.0, 1.0)]
@@ -73,25 +83,24 @@ class TestSizes:
     """The rows of the rungs."""
 
     @pytest.mark.parametrize(
-        ("n_rows", "n_columns", "n_candidates", "expected"),
+        ("n_rows", "n_columns", "expected"),
         [
-            (7999, 3, 56, []),
-            (8000, 3, 56, [2000, 4000]),
-            (8000, 3, 11, [2000]),
-            (40000, 3, 11, [2500, 10000]),
-            (40000, 3, 12, [2500, 10000, 20000]),
-            (40000, 1000, 12, [10000, 20000]),  # 3 rows per column
-            (40000, 20000, 12, [10000]),  # half of the rows has too many elements
+            (7999, 3, []),
+            (8000, 3, [2000]),
+            (40000, 3, [2500, 10000]),
+            (40000, 1000, [10000]),  # 3 rows per column
+            (40000, 20000, [10000]),
+            (40000, 20001, []),  # a quarter of the rows has too many elements
         ],
     )
-    def test_table(self, n_rows, n_columns, n_candidates, expected):
+    def test_table(self, n_rows, n_columns, expected):
         data = training_data(np.zeros((n_rows, 1)), np.arange(n_rows) % 2)
         data = replace(data, matrix=np.broadcast_to(0.0, (n_rows, n_columns)))
         policy, sizes = SelectionPolicy(max_rung_elements=10000 * 20000), []
-        size = next_size(data, 0, n_candidates, policy)
+        size = next_size(data, 0, policy)
         while size is not None:
             sizes.append(size)
-            size = next_size(data, size, n_candidates, policy)
+            size = next_size(data, size, policy)
         assert sizes == expected
 
 
@@ -114,14 +123,13 @@ class TestRungs:
         X, y = rng.normal(size=(40000, 3)), 1 + (rng.random(40000) < 0.002).astype(int)
         y[:15000] = 0
         data, folds = training_data(X, y), folds_of(StratifiedKFold(5), X, y)
-        drawn = rungs(data, folds, 12)
+        drawn = rungs(data, folds)
         fitted = [[len(fit.train) for fit in rung.fits] for rung in drawn]
-        sizes = [2000, 8000, 16000]
-        assert_allclose(fitted[:3], np.transpose([sizes, sizes]), rtol=0.02)
-        assert fitted[3] == [32000] * 5
-        assert [len(rung.fits) for rung in rungs(data, folds, 11)] == [2, 2, 5]
+        sizes = [2000, 8000]
+        assert_allclose(fitted[:2], np.transpose([sizes, sizes]), rtol=0.02)
+        assert fitted[2] == [32000] * 5
         n_scored = [sum(len(fit.test) for fit in rung.fits) for rung in drawn]
-        assert_allclose(n_scored, [10000, 40000, 40000, 40000], rtol=0.02)
+        assert_allclose(n_scored, [10000, 40000, 40000], rtol=0.02)
         for rung in drawn:
             assert np.count_nonzero(rung.fitted.labels.codes == 2) >= 20
             assert_array_equal(rung.scored.matrix, X[rung.rows])
@@ -144,14 +152,14 @@ class TestRungs:
     def test_folds_with_few_common_training_rows_share_no_fit(self, splitter, n_fits):
         X, y = make_classification(9000, 6, n_informative=4, n_classes=3, random_state=0)
         folds = folds_of(splitter, X, y)
-        rung = rungs(training_data(X, y), folds, 1)[0]
+        rung = rungs(training_data(X, y), folds)[0]
         assert len(rung.fits) == n_fits
         where = np.flatnonzero(np.isin(X[:, 0], rung.fitted.matrix[:, 0]))
         assert_folds_are_kept_apart(rung, where, folds)
 
     def test_folds_of_two_classes_share_no_fit(self):
         X, y = make_classification(9000, 6, random_state=0)
-        rung = rungs(training_data(X, y), folds_of(StratifiedKFold(5), X, y), 1)[0]
+        rung = rungs(training_data(X, y), folds_of(StratifiedKFold(5), X, y))[0]
         assert len(rung.fits) == 5
 
     @pytest.mark.parametrize(("n_folds", "n_fits"), [(4, 2), (2, 4)])
@@ -159,7 +167,7 @@ class TestRungs:
         X, y = rows(9600, 5)
         fold = np.arange(len(y)) % 4
         fold[y == 4] = np.arange(np.count_nonzero(y == 4)) % n_folds
-        rung = rungs(training_data(X, y), folds_of(PredefinedSplit(fold), X, y), 1)[0]
+        rung = rungs(training_data(X, y), folds_of(PredefinedSplit(fold), X, y))[0]
         assert len(rung.fits) == n_fits
 
     @pytest.mark.parametrize("n_classes", [2, 5])
@@ -169,7 +177,7 @@ class TestRungs:
         y[::1100] = 1  # 30 rows, of which a subsample has 20
         weights = np.where(np.arange(len(y)) % 3, 1.0, 0.0)
         folds = folds_of(PredefinedSplit(np.arange(len(y)) // 3300), X, y)
-        for rung in rungs(training_data(X, y, weights), folds, 1):
+        for rung in rungs(training_data(X, y, weights), folds):
             assert rung.is_full == (len(rung.fitted.weights) == len(y))
             for fit, held_out in zip(rung.fits, rung.held_out, strict=True):
                 has_weight = rung.fitted.weights[fit.train] > 0

@@ -58,12 +58,16 @@ class SelectionPolicy:
     kernel_first_stopping: Stopping = field(default_factory=partial(Stopping, 20, 1e-2))
     kernel_last_stopping: Stopping = field(default_factory=partial(Stopping, 40, 1e-3))
 
-    # Successive halving: the ratio of the rows of two rungs, and the number of rungs with the full
-    # data included. One more rung, with half of the rows, follows the subsamples if at least
-    # `half_rung_candidates` remain: the last rung costs about ten times as much per row.
+    # Successive halving: the ratio of the rows of two rungs, and that of their candidates, of which
+    # at least `min_remaining` stay; and the number of rungs with the full data included. On 24
+    # searches of synthetic tables, higgs_small, cov, protein, a9a and digits 3 and 8 (seeds 101 to
+    # 103) the mean test error is 14.80 %. Without the limit on the candidates, and with one more
+    # rung of half of the rows, it is 14.79 %, in 1.0 to 2.2 times the processor time.
     growth: int = 4
+    min_remaining: int = 4
     max_rungs: int = 3
-    half_rung_candidates: int = 12
+    # Held-out rows of all folds from which their number is limited: the order by few is random.
+    min_ranking_rows: int = 1000
 
     # The fewest rows of a subsample, and the fewest per column. The second is waived for the
     # largest subsample, where even the full data have fewer.

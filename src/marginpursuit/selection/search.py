@@ -136,7 +136,7 @@ class Search:
         thresholds = np.zeros(len(candidates))
         resources = np.zeros(len(candidates), dtype=np.intp)
         scales = sorted({candidate.scale for candidate in candidates})
-        left, size = np.arange(len(candidates)), self._next_size(0, len(candidates))
+        left, size = np.arange(len(candidates)), self._next_size(0)
         while True:
             rung = self._rung(size)
             current = [candidates[k] for k in left]
@@ -145,9 +145,9 @@ class Search:
             scores[left], thresholds[left] = self._scorer.at_best_thresholds(result.scores)
             if size is None:
                 break
-            kept = remaining(scores[left], self._policy)
+            kept = remaining(scores[left], rung.n_held_out, self._policy)
             left = left[with_smaller_penalties(current, kept)]
-            size = self._next_size(size, len(left))
+            size = self._next_size(size)
         chosen = self._choose(current, scores[left])
         best, fits = int(left[chosen]), result.kept[chosen]
         if candidates[best] == self._options.prior:
@@ -176,10 +176,10 @@ class Search:
     def _is_joint(self, candidate: Candidate) -> bool:
         return self._options.fits.is_joint and candidate.overconfidence == 0
 
-    def _next_size(self, previous: int, n_candidates: int) -> int | None:
+    def _next_size(self, previous: int) -> int | None:
         if not self._options.successive_halving or len(self._folds) < 2:
             return None
-        return next_size(self._data, previous, n_candidates, self._policy)
+        return next_size(self._data, previous, self._policy)
 
     def _rung(self, size: int | None) -> Rung:
         if size is None:

@@ -1,9 +1,8 @@
 r"""Successive halving: rungs of a cross-validation with more and more rows for fewer candidates.
 
 A rung fits the remaining candidates to a subsample of the training rows of each fold and scores
-four times as many held-out rows, if there are as many. The rungs fit 1/16, 1/4 and, while many
-candidates remain, 1/2 of the rows. The last rung fits all rows, with one fit per fold, and decides
-alone.
+four times as many held-out rows, if there are as many. The rungs fit 1/16 and 1/4 of the rows. The
+last rung fits all rows, with one fit per fold, and decides alone.
 
 **Shared fits.** With more than two classes the fits are many, and a subsample leaves out most rows
 in any case: one fit, to rows that all folds of the first half train on, is scored on the held-out
@@ -20,7 +19,8 @@ another in fold k of K, the other is eliminated if
     \bar d > 3.5\, \max(\operatorname{sd}(d), \sigma) / \sqrt{K},
 
 where σ is the median of sd(d) over the better half of the candidates. The deviation of few folds
-may be small by chance, and those of bad candidates are large.
+may be small by chance, and those of bad candidates are large. Of more than a quarter of the
+candidates, and more than four, the best stay, if at least 1,000 rows are held out.
 
 **Penalties.** The penalty that suits a subsample is larger than the one that suits all rows, in
 inverse proportion to the number of rows (as for a prior of fixed width). A rung therefore
@@ -69,14 +69,17 @@ class Rung:
     fraction: float  # mean of n_rows of a fit / n_rows of the training rows of a fold
 
     @property
+    def n_held_out(self) -> int:
+        """The number of held-out rows, summed over the folds."""
+        return sum(len(fit.test) for fit in self.fits)
+
+    @property
     def is_full(self) -> bool:
         """Whether the rung has all rows."""
         return self.fitted is self.scored
 
 
-def next_size(
-    data: TrainingData, previous: int, n_candidates: int, policy: SelectionPolicy
-) -> int | None:
+def next_size(data: TrainingData, previous: int, policy: SelectionPolicy) -> int | None:
     """Return the number of rows of the next subsample, held-out rows included.
 
     `previous` is that of the last subsample, or 0. The result is None if the full data are next.
@@ -86,13 +89,7 @@ def next_size(
     fewest = max(policy.min_rung_rows, min(policy.min_rows_per_column * n_columns, quarter))
     reductions = [int(policy.growth**k) for k in range(policy.max_rungs - 1)]
     sizes = sorted(min(quarter, largest) // reduction for reduction in reductions)
-    sizes = [size for size in sizes if size >= fewest]
-    larger = [size for size in sizes if size > previous]
-    if larger:
-        return larger[0]
-    half = n_rows // 2
-    has_many = n_candidates >= policy.half_rung_candidates
-    return half if sizes and previous < half <= largest and has_many else None
+    return next((size for size in sizes if size >= fewest and size > previous), None)
 
 
 def full_rung(data: TrainingData, folds: Sequence[Fold]) -> Rung:
@@ -141,9 +138,10 @@ def subsampled_rung(
     return Rung(_taken(scored, union), scored, fits, held_out, rows, fraction)
 
 
-def remaining(scores: FloatArray, policy: SelectionPolicy) -> NDArray[np.intp]:
+def remaining(scores: FloatArray, n_held_out: int, policy: SelectionPolicy) -> NDArray[np.intp]:
     """Return the candidates that stay, given scores of shape (n_candidates, n_folds).
 
+    `n_held_out` is the number of rows that were scored, summed over the folds.
     All stay if a score is not finite, as where a scorer is undefined for a fold of one class.
     """
     if not np.all(np.isfinite(scores)):
@@ -154,7 +152,11 @@ def remaining(scores: FloatArray, policy: SelectionPolicy) -> NDArray[np.intp]:
     better = deviation[(mean <= np.median(mean)) & (deviation > 0)]
     typical = np.median(better) if len(better) else 0.0
     error = np.maximum(deviation, typical) / np.sqrt(scores.shape[1])
-    return np.flatnonzero(mean <= policy.elimination_errors * error)
+    kept = np.flatnonzero(mean <= policy.elimination_errors * error)
+    if n_held_out < policy.min_ranking_rows:
+        return kept
+    limit = max(policy.min_remaining, -(-len(scores) // policy.growth))
+    return np.sort(kept[np.argsort(mean[kept], kind="stable")[:limit]])
 
 
 def with_smaller_penalties(
