@@ -26,7 +26,10 @@ MODULES = {
     "marginpursuit.interop": ("The loss for other learners", "/tutorials/other_learners"),
     "marginpursuit.datasets": ("Named data sets, splits and contamination", "/reproduction"),
     "marginpursuit.losses": ("Loss functions", "/guide/margins"),
-    "marginpursuit.solvers": ("Solvers, and the plan that chooses among them", "/guide/solvers"),
+    "marginpursuit.solvers": (
+        "Solvers by name, and the algorithms of the paper",
+        "/guide/solvers /paper/index",
+    ),
     "marginpursuit.calibration": (
         "From scores to probabilities, and from risk to error",
         "/guide/probabilities",
@@ -69,7 +72,7 @@ def api_pages() -> dict[str, str]:
     index = [
         "# API reference",
         "",
-        "Every public name. The example of a result is on the page of its function.",
+        "Every public name, each with an example that the tests run.",
         "",
     ]
     index += ["| module | content |", "|---|---|"]

@@ -42,6 +42,13 @@ class CubicRoots:
     count : ndarray of int of shape (...), or a scalar
         The number of real roots, with multiplicity; -1 where all coefficients are zero, so that
         every number is a root.
+
+    Examples
+    --------
+    >>> from marginpursuit.calibration import cubic_roots
+    >>> found = cubic_roots(1.0, 0.0, 0.0, -8.0)
+    >>> found.roots, int(found.count)
+    (array([ 2., nan, nan]), 1)
     """
 
     roots: FloatArray

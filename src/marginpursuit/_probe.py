@@ -41,6 +41,16 @@ class ProbeResult:
     validation_accuracies : ndarray of shape (n_alphas,)
         The top-1 accuracy at each of them; the mean over folds. Empty after a search, whose
         `cv_results_` has the scores.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_iris
+    >>> from marginpursuit import probe
+    >>> result = probe(*load_iris(return_X_y=True), alphas=[1e-2, 1e-3])
+    >>> result.table["rows_per_class"], result.table["rows"]
+    (['all'], ['out-of-fold'])
+    >>> result.validation_accuracies.shape
+    (2,)
     """
 
     table: dict[str, list[Any]]

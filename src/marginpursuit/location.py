@@ -53,6 +53,15 @@ class CatoniInterval(NamedTuple):
         Half the width of the interval.
     scale : ndarray or scalar
         The scale s at which the estimate was taken.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from marginpursuit.location import catoni_interval
+    >>> draws = np.random.default_rng(0).standard_t(3, size=1000)
+    >>> location, low, high, radius, scale = catoni_interval(draws, variance=3.0, delta=0.01)
+    >>> bool(low < location < high), bool(radius == (high - low) / 2)
+    (True, True)
     """
 
     location: Elementwise

@@ -288,7 +288,16 @@ class Blocks:
 
 
 class BlockResults(Protocol):
-    """One result per non-empty block, kept where it was computed."""
+    """One result per non-empty block, kept where it was computed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from marginpursuit.blocks import Blocks
+    >>> blocks = Blocks([lambda: np.ones((2, 3)), lambda: np.ones((4, 3))])
+    >>> int(blocks.persist(len).total(lambda n_rows: n_rows))
+    6
+    """
 
     def total(self, function: Callable[[Any], Any]) -> Any:
         """Sum a function of the results, in the order of the blocks."""

@@ -90,6 +90,19 @@ def from_parquet(
     -------
     Blocks
         The rows of all files, concatenated.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import pyarrow as pa
+    >>> import pyarrow.parquet as pq
+    >>> from marginpursuit.blocks import from_parquet
+    >>> table = pa.table({"size": [1.0, 2.0, 3.0], "weight": [4.0, 5.0, 6.0], "kind": [0, 1, 1]})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     pq.write_table(table, f"{folder}/pets.parquet", row_group_size=2)
+    ...     blocks = from_parquet(folder, target="kind")
+    ...     blocks.shape, blocks.labels().tolist()
+    ((3, 2), [0, 1, 1])
     """
     import pyarrow.parquet as pq
 

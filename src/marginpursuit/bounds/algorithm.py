@@ -54,6 +54,16 @@ class AlgorithmRiskBound(Parts):
         The bound on the excess risk over the Bayes rule; 1 if vacuous.
     vacuous : bool
         Whether the bound is vacuous: surrogate + approximation ≥ Ψ(1).
+
+    Examples
+    --------
+    >>> from marginpursuit.bounds import algorithm_risk_bound
+    >>> bound = algorithm_risk_bound(
+    ...     10**7, 5, 0.05, margin=1.0, scale=2.0, second_moment=5.0, strong_convexity=0.8,
+    ...     step=0.3, iterations=100, initial_distance=1.0, diameter=4.0, sub_gaussian=0.5,
+    ... )
+    >>> bound.optimisation < bound.statistical, bound.vacuous
+    (True, False)
     """
 
     confidence: float

@@ -49,6 +49,15 @@ class DataConstants(Parts):
         ‖x‖ of each observation.
     failures : tuple of str
         The assumptions that fail on the data, each with the reason; also warned of.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from marginpursuit.bounds import estimate_constants
+    >>> X = np.random.default_rng(0).normal(size=(500, 2))
+    >>> constants = estimate_constants(X, np.sign(X @ [2.0, -1.0]))
+    >>> constants.n, constants.dimension, constants.margins.shape
+    (500, 2, (500,))
     """
 
     n: int

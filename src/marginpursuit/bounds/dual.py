@@ -26,6 +26,13 @@ class LeaveOneOutBound(Parts):
     counted : float
         The fraction of observations that can be misclassified when left out: those at the upper end
         of the box, and those inside with αᵢUᵢᵢ ≥ 1. At most `bound`, up to rounding.
+
+    Examples
+    --------
+    >>> from marginpursuit.bounds import leave_one_out_bound
+    >>> bound = leave_one_out_bound([0.0, 0.2, 0.5, 0.5], [1.0, 2.0, 3.0, 1.0], box=0.5)
+    >>> bound.boxed  # two of four dual variables are at the end of the box
+    0.5
     """
 
     free: float

@@ -44,6 +44,13 @@ class LocationBound(Parts):
     radius : float
         The sharper bound on the distance between estimate and mean, at most `linear`; infinite
         if n or s is too small.
+
+    Examples
+    --------
+    >>> from marginpursuit.bounds import location_bound
+    >>> bound = location_bound(3.0, 1000, 0.01)
+    >>> bound.radius < bound.linear == bound.bias + bound.deviation
+    True
     """
 
     confidence: float
@@ -155,6 +162,13 @@ class LocationBiasBound(Parts):
         -m₃/(6s²), the first term of estimate - mean; None without the third and fourth moments.
     remainder : float or None
         A bound on \|estimate - mean - expansion\|, of order 1/s³.
+
+    Examples
+    --------
+    >>> from marginpursuit.bounds import location_bias_bound
+    >>> bound = location_bias_bound(10.0, variance=1.0, absolute_third=2.415)
+    >>> bound.bound == min(bound.spread, bound.cubic), bound.expansion is None
+    (True, True)
     """
 
     bound: float
@@ -277,6 +291,13 @@ class LocationStabilityBound(Parts):
         s√(2k/m), the result of the paper's proof (k = 1); valid if not below `bound`.
     statement : float
         s√(k/n), the statement of the paper (k = 1); valid if not below `bound`.
+
+    Examples
+    --------
+    >>> from marginpursuit.bounds import location_stability_bound
+    >>> bound = location_stability_bound(100, 1.0)
+    >>> bound.bound < bound.statement < bound.proof
+    True
     """
 
     n_inside: int

@@ -33,6 +33,14 @@ class MarginBound(Parts):
         3 √(log(4/δ)/(2n)).
     bound : float
         The sum of the four: a bound on P{y⟨w, x⟩ ≤ 0}; vacuous from 1 on.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from marginpursuit.bounds import margin_bound
+    >>> bound = margin_bound(np.linspace(-0.1, 1.0, 20_000), second_moment=1.0)
+    >>> round(bound.level, 3), round(bound.bound, 3)
+    (0.179, 0.467)
     """
 
     confidence: float

@@ -65,6 +65,14 @@ class ProjectionRiskBound(Parts):
         The complexity term of learning in k dimensions.
     bound : float
         The sum of the three: a bound on P{y h(x) < 0}; vacuous from 1 on.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from marginpursuit.bounds import projection_risk_bound
+    >>> bound = projection_risk_bound(np.full(200_000, 0.9), delta=0.05)
+    >>> bound.k, round(bound.bound, 3)
+    (216, 0.184)
     """
 
     confidence: float

@@ -43,6 +43,13 @@ class CatoniRiskBound(Parts):
         The sum of the three: a bound on the excess hinge risk over the class, up to the constants.
     deviation_constant, complexity_constant : float
         c₁ and c₂, as assumed.
+
+    Examples
+    --------
+    >>> from marginpursuit.bounds import catoni_risk_bound
+    >>> bound = catoni_risk_bound(10_000, 0.05, 7.0, 28.0)
+    >>> bound.bound == bound.deviation + bound.complexity_2 + bound.complexity_inf
+    True
     """
 
     confidence: float
@@ -150,6 +157,13 @@ class LinearComplexity(Parts):
         The complexities: entropy integrals, times their constant.
     entropy_constant : float
         The constant, as assumed.
+
+    Examples
+    --------
+    >>> from marginpursuit.bounds import linear_complexity
+    >>> complexity = linear_complexity(10, 1.0)
+    >>> complexity.eta_2 < complexity.eta_inf
+    True
     """
 
     diameter_2: float

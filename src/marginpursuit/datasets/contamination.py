@@ -26,6 +26,14 @@ class Contaminated(NamedTuple):
         The labels.
     flipped, leverage, noisy : ndarray of bool of shape (n_samples,)
         Masks of the rows with a flipped label; scaled and mislabelled rows; rows with noise.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from marginpursuit.datasets import contaminate
+    >>> bad = contaminate(np.ones((100, 2)), np.repeat([0, 1], 50), flips=0.1, random_state=0)
+    >>> int(bad.touched.sum()), bool((bad.touched == bad.flipped).all())
+    (10, True)
     """
 
     X: Any

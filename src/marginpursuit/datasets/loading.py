@@ -23,7 +23,14 @@ __all__ = ["Dataset", "DatasetError", "cache_folder", "find", "load"]
 
 
 class DatasetError(OSError):
-    """A data set is missing and cannot be downloaded, or a file is damaged."""
+    """A data set is missing and cannot be downloaded, or a file is damaged.
+
+    Examples
+    --------
+    >>> from marginpursuit.datasets import DatasetError
+    >>> issubclass(DatasetError, OSError)
+    True
+    """
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +57,13 @@ class Dataset:
         Number of training rows in the paper.
     sha256 : str
         SHA-256 hash of the stored arrays, in hexadecimal digits.
+
+    Examples
+    --------
+    >>> from marginpursuit.datasets import load
+    >>> data = load("breast_cancer")
+    >>> data.name, data.X.shape, data.groups is None
+    ('breast_cancer', (569, 30), True)
     """
 
     name: str

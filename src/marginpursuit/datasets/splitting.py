@@ -21,6 +21,13 @@ class Split(NamedTuple):
     ----------
     train, test : ndarray of int
         Row indices; the two are disjoint.
+
+    Examples
+    --------
+    >>> from marginpursuit.datasets import load, paper_split
+    >>> split = paper_split(load("breast_cancer"), trial=0)
+    >>> len(split.train), bool(set(split.train).isdisjoint(split.test))
+    (212, True)
     """
 
     train: NDArray[np.intp]

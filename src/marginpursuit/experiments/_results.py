@@ -42,6 +42,13 @@ class Setting:
     additional : sequence of str
         Data sets that are not in the paper. They are fitted and tabled with a label, and no verdict
         depends on them.
+
+    Examples
+    --------
+    >>> from dataclasses import replace
+    >>> from marginpursuit.experiments import QUICK
+    >>> replace(QUICK, trials=1, additional=("cov",)).tabled
+    ('breast_cancer', 'digits', 'cov')
     """
 
     datasets: Sequence[str]
@@ -63,6 +70,10 @@ class Setting:
 
 #: The setting of the paper. Its grid of λ is garbled in print; this is the likely meaning (E22).
 #: hiva has molecular descriptors and binary columns as sido has, which is hard to obtain.
+#:
+#: >>> from marginpursuit.experiments import FULL
+#: >>> FULL.trials, FULL.datasets
+#: (25, ('cov', 'digit5', 'protein', 'sido'))
 FULL = Setting(
     datasets=("cov", "digit5", "protein", "sido"),
     scalings=("none", "min-max", "standard", "unit-rows"),
@@ -73,6 +84,10 @@ FULL = Setting(
 )
 
 #: A small setting on data included with scikit-learn; takes less than a minute.
+#:
+#: >>> from marginpursuit.experiments import QUICK
+#: >>> QUICK.trials, QUICK.datasets
+#: (3, ('breast_cancer', 'digits'))
 QUICK = Setting(
     datasets=("breast_cancer", "digits"),
     scalings=("min-max", "standard"),
@@ -161,6 +176,14 @@ class Verdict:
         The data sets of which it is true.
     evidence : mapping of str to str
         The numbers, by data set.
+
+    Examples
+    --------
+    >>> from marginpursuit.experiments import Verdict
+    >>> findings = {"digits": (True, "3 % less"), "cov": (False, "1 % more")}
+    >>> verdict = Verdict.of("a lower error", "test error", "a smaller mean", findings)
+    >>> verdict.verdict, list(verdict.held_on)
+    ('holds in part', ['digits'])
     """
 
     claim: str

@@ -35,7 +35,11 @@ from marginpursuit.experiments.untuned import Untuned
 
 __all__ = ["EXPERIMENTS", "Reproduction", "reproduce"]
 
-#: Every experiment, by name.
+#: Every experiment, by the name that `reproduce` takes.
+#:
+#: >>> from marginpursuit.experiments import EXPERIMENTS
+#: >>> list(EXPERIMENTS)[:2]
+#: ['figure1', 'figure2']
 EXPERIMENTS: dict[str, Experiment] = {
     each.name: each
     for each in (
@@ -76,6 +80,15 @@ class Reproduction:
         Wall-clock time.
     folder : Path
         The folder with the store and the files.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from marginpursuit.experiments import reproduce
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     found = reproduce(["cubics"], quick=True, out=folder)
+    >>> found.setting.datasets, found.not_run
+    (('breast_cancer', 'digits'), {})
     """
 
     setting: Setting

@@ -26,6 +26,15 @@ class LabelIssues:
         The label of the data.
     predicted_label : ndarray of shape (n_samples,)
         The most probable label.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from marginpursuit.inspection import label_issues
+    >>> proba = np.array([[0.9, 0.1], [0.2, 0.8], [0.95, 0.05], [0.1, 0.9]])
+    >>> found = label_issues([0, 1, 1, 1], proba, [0, 1])
+    >>> found.label_quality, int(found.ranking[0])
+    (array([0.9 , 0.8 , 0.05, 0.9 ]), 2)
     """
 
     is_label_issue: NDArray[np.bool_]

@@ -37,6 +37,17 @@ class RowLeverage:
         The factor of the weight of the row: 1 within the bound, bound/distance beyond.
     bound : float or None
         The bound, in medians; None where the classifier has none.
+
+    Examples
+    --------
+    >>> from sklearn.datasets import load_breast_cancer
+    >>> from marginpursuit import MarginPursuitClassifier
+    >>> from marginpursuit.inspection import row_leverage
+    >>> X, y = load_breast_cancer(return_X_y=True)
+    >>> found = row_leverage(MarginPursuitClassifier().fit(X, y), X, y)
+    >>> inside = found.distance <= found.bound
+    >>> bool((found.weight[inside] == 1).all()), bool((found.weight[~inside] < 1).all())
+    (True, True)
     """
 
     distance: FloatArray

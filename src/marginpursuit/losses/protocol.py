@@ -29,6 +29,19 @@ class Loss(Protocol):
     influence_inverse     the residual at which the derivative has a given size, weight 1
     conjugate             the convex conjugate in the residual, on a side of weight 1
     ====================  =========================================================================
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from marginpursuit.losses import Loss
+    >>> class Exponential:
+    ...     def value(self, margin):
+    ...         return np.exp(-np.asarray(margin))
+    ...     def derivative(self, margin):
+    ...         return -np.exp(-np.asarray(margin))
+    >>> loss: Loss = Exponential()
+    >>> loss.value(0.0), loss.derivative(0.0)
+    (np.float64(1.0), np.float64(-1.0))
     """
 
     def value(self, margin: ArrayLike) -> Elementwise:

@@ -119,9 +119,17 @@ def _plain(xp: Any, values: Any) -> Any:
 
 
 #: The point √2 beyond which ψ is constant.
+#:
+#: >>> from marginpursuit.losses import TRUNCATION, curvature
+#: >>> curvature([0.0, TRUNCATION, 2.0])
+#: array([1., 0., 0.])
 TRUNCATION = float(np.sqrt(2.0))
 
 #: B = ψ(√2) = 2√2/3, the largest value of ψ; rounded up, so that it bounds ψ.
+#:
+#: >>> from marginpursuit.losses import INFLUENCE_BOUND, influence
+#: >>> bool(influence(100.0) <= INFLUENCE_BOUND)
+#: True
 INFLUENCE_BOUND = 2.0 * TRUNCATION / 3.0
 
 # The rounding errors of the two constants: √2 = TRUNCATION + TRUNCATION_REST and likewise for B, to
@@ -309,5 +317,9 @@ SQUARE = Rho(
     inverse=_identity,
 )
 
-#: The choices of ρ, by name.
+#: The choices of ρ, by the name that the parameter `rho` of an estimator takes.
+#:
+#: >>> from marginpursuit.losses import RHOS
+#: >>> list(RHOS)
+#: ['catoni', 'pseudo_huber', 'log_cosh', 'huber', 'square']
 RHOS: dict[str, Rho] = {rho.name: rho for rho in (CATONI, PSEUDO_HUBER, LOG_COSH, HUBER, SQUARE)}

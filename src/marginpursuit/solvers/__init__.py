@@ -7,26 +7,32 @@ and takes a `Problem` to a `Solution`. `plan` chooses among them.
 from typing import Protocol, runtime_checkable
 
 from marginpursuit._validation import FloatArray
-from marginpursuit.solvers._fallback import continue_with_hessian
-from marginpursuit.solvers._float32 import float32_problem
-from marginpursuit.solvers._problem import (
-    INFLATION,
-    UNITS,
-    Prepared,
-    Problem,
-    Progress,
-    Request,
-    Solution,
-    Status,
-    penalty_unit,
-)
-from marginpursuit.solvers._quasi_newton import minimise
+
+# Names with "as" are for other layers of the package; `__all__` has the public ones.
+from marginpursuit.solvers._fallback import continue_with_hessian as continue_with_hessian
+from marginpursuit.solvers._float32 import float32_problem as float32_problem
+from marginpursuit.solvers._problem import INFLATION as INFLATION
+from marginpursuit.solvers._problem import UNITS as UNITS
+from marginpursuit.solvers._problem import Prepared as Prepared
+from marginpursuit.solvers._problem import Problem as Problem
+from marginpursuit.solvers._problem import Progress as Progress
+from marginpursuit.solvers._problem import Request as Request
+from marginpursuit.solvers._problem import Solution as Solution
+from marginpursuit.solvers._problem import Status as Status
+from marginpursuit.solvers._problem import penalty_unit as penalty_unit
+from marginpursuit.solvers._quasi_newton import minimise as minimise
 from marginpursuit.solvers.dual_ascent import DualSolver
 from marginpursuit.solvers.gram import GramSolver
-from marginpursuit.solvers.lbfgs import LbfgsSolver, request_merge
+from marginpursuit.solvers.lbfgs import LbfgsSolver
+from marginpursuit.solvers.lbfgs import request_merge as request_merge
 from marginpursuit.solvers.newton import NewtonSolver
-from marginpursuit.solvers.plan import Plan, plan, plan_gram, steps_before_hessian
-from marginpursuit.solvers.policy import LbfgsPolicy, Policy, default_policy
+from marginpursuit.solvers.plan import Plan as Plan
+from marginpursuit.solvers.plan import plan as plan
+from marginpursuit.solvers.plan import plan_gram as plan_gram
+from marginpursuit.solvers.plan import steps_before_hessian as steps_before_hessian
+from marginpursuit.solvers.policy import LbfgsPolicy as LbfgsPolicy
+from marginpursuit.solvers.policy import Policy as Policy
+from marginpursuit.solvers.policy import default_policy as default_policy
 from marginpursuit.solvers.steepest import (
     DescentPath,
     SteepestDescentSolver,
@@ -39,34 +45,10 @@ from marginpursuit.solvers.stochastic import (
 )
 
 __all__ = [
-    "FOLD_SOLVERS",
-    "INFLATION",
     "SOLVERS",
-    "UNITS",
-    "ConcurrentSolver",
     "DescentPath",
-    "FoldSolver",
-    "LbfgsPolicy",
-    "Plan",
-    "Policy",
-    "Prepared",
-    "Problem",
-    "Progress",
-    "Request",
-    "Solution",
-    "Solver",
-    "Status",
     "StochasticPath",
-    "continue_with_hessian",
-    "default_policy",
-    "float32_problem",
     "margin_pursuit_descent",
-    "minimise",
-    "penalty_unit",
-    "plan",
-    "plan_gram",
-    "request_merge",
-    "steps_before_hessian",
     "stochastic_margin_pursuit",
 ]
 
@@ -127,5 +109,9 @@ _OTHER_SOLVERS: tuple[Solver, ...] = (SteepestDescentSolver(), StochasticSolver(
 #: The solvers that a search may use, by name.
 FOLD_SOLVERS: dict[str, FoldSolver] = {solver.name: solver for solver in _FOLD_SOLVERS}
 
-#: All solvers by name.
+#: All solvers, by the name that the parameter `solver` of an estimator takes.
+#:
+#: >>> from marginpursuit.solvers import SOLVERS
+#: >>> sorted(SOLVERS)
+#: ['dual', 'gram', 'lbfgs', 'newton', 'steepest', 'stochastic']
 SOLVERS: dict[str, Solver] = {s.name: s for s in (*_FOLD_SOLVERS, *_OTHER_SOLVERS)}

@@ -215,6 +215,15 @@ class DescentPath:
         The step sizes.
     loss : MarginLoss
         The loss, with its margin level and scale.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from marginpursuit.solvers import margin_pursuit_descent
+    >>> X = np.random.default_rng(0).normal(size=(200, 3))
+    >>> found = margin_pursuit_descent(X, np.sign(X[:, 0]), margin=1.0, n_steps=50)
+    >>> found.path.shape, found.steps.shape, bool((found.coef == found.path[-1]).all())
+    ((51, 3), (50,), True)
     """
 
     path: FloatArray

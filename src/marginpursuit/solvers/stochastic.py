@@ -148,7 +148,19 @@ def _fold_samplers(problem: Problem, random: Any) -> list[RowSampler]:
 
 @dataclass(frozen=True, slots=True)
 class StochasticPath:
-    """Iterates of `stochastic_margin_pursuit` at its checkpoints."""
+    """Iterates of `stochastic_margin_pursuit` at its checkpoints.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from marginpursuit.solvers import stochastic_margin_pursuit
+    >>> X = np.random.default_rng(0).normal(size=(200, 3))
+    >>> path = stochastic_margin_pursuit(
+    ...     X, np.sign(X[:, 0]), alpha=0.01, n_steps=100, checkpoints=[0, 100], random_state=0
+    ... )
+    >>> path.n_gradients, path.coef.shape
+    (array([  0, 100]), (2, 3))
+    """
 
     n_gradients: NDArray[np.intp]  # (n_checkpoints,), the number of steps of one gradient each
     coef: FloatArray  # (n_checkpoints, n_features)

@@ -7,11 +7,36 @@ __all__ = ["MixedTableError", "TableError", "optional"]
 
 
 class TableError(ValueError):
-    """A file does not hold a table, or a table does not match a model."""
+    """A file does not hold a table, or a table does not match a model.
+
+    Examples
+    --------
+    >>> from marginpursuit.tables import TableError, check_classes
+    >>> try:
+    ...     check_classes("paid", 1, 1000)
+    ... except TableError as error:
+    ...     print(error)
+    column 'paid' has the same value in all 1000 rows; expected at least 2 classes. Choose another \
+target.
+    """
 
 
 class MixedTableError(TableError):
-    """`read_table` cannot read a table that `read_frame` can: text, missing cells, equal names."""
+    r"""`read_table` cannot read a table that `read_frame` can: text, missing cells, equal names.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> from marginpursuit.tables import MixedTableError, read_table
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "pets.csv")
+    ...     _ = path.write_text("size,kind\nsmall,cat\nlarge,dog\n")
+    ...     try:
+    ...         read_table(path, target="kind")
+    ...     except MixedTableError as error:
+    ...         print(str(error).partition("pets.csv: ")[2])
+    line 2, column 'size': expected a number, found 'small'
+    """
 
 
 def optional(module: str, extra: str = "tables") -> Any:

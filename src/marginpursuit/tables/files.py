@@ -29,7 +29,7 @@ __all__ = ["RawTable", "column_counts", "read_frame"]
 
 @dataclass(frozen=True, eq=False)
 class RawTable:
-    """A table as it is in a file.
+    r"""A table as it is in a file.
 
     Attributes
     ----------
@@ -47,6 +47,17 @@ class RawTable:
         The columns that got another name, and an encoding other than UTF-8 and UTF-16.
     sha256 : str
         The hash of the file.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> from marginpursuit.tables import read_frame
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "pets.csv")
+    ...     _ = path.write_text("weight,kind\n4,cat\n30,dog\n")
+    ...     table = read_frame(path)
+    >>> table.name, table.row_word, table.rows.tolist()
+    ('pets', 'line', [2, 3])
     """
 
     name: str

@@ -39,7 +39,7 @@ __all__ = ["Table", "read_table"]
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """Samples, and their classes if a target is named.
+    r"""Samples, and their classes if a target is named.
 
     Attributes
     ----------
@@ -58,6 +58,17 @@ class Table:
         Columns of the file that were not asked for by `only`.
     lines : sequence of int or None
         The line of each row in a CSV file.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> from marginpursuit.tables import read_table
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder, "pets.csv")
+    ...     _ = path.write_text("weight,kind\n4,1\n30,0\n")
+    ...     table = read_table(path, target="kind")
+    >>> table.name, table.X.tolist(), table.y.tolist(), list(table.lines)
+    ('pets', [[4.0], [30.0]], [1, 0], [2, 3])
     """
 
     name: str
