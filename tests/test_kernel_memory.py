@@ -160,7 +160,7 @@ CALLS = {
     "sweep_tiles": sweep_tiles,
     "sweep_joint_tiles": sweep_joint_tiles,
     "newton": lambda a: compiled.newton(
-        a.X, newton_tasks(a), np.zeros((1, D)), np.zeros((1, 4)), a.task[:1]
+        a.X, newton_tasks(a), np.zeros((1, D)), np.zeros((1, 5)), a.task[:1]
     ),
     "csr_gram": lambda a: compiled.csr_gram(
         a.data, a.indices, a.indptr, a.weight, 0, N, np.zeros((D, D))

@@ -181,7 +181,7 @@ def test_a_chain_of_penalties_takes_fewer_iterations():
     problem, tol, counts = path_problem(2), np.full(6, 1e-3), []
     for chains in ([[k] for k in range(6)], _chains(problem)):
         tasks = _kernel_tasks(problem, chains, tol, 1.0, False)
-        points, results = problem.join(*problem.start), np.zeros((6, 4))
+        points, results = problem.join(*problem.start), np.zeros((6, 5))
         _kernels.newton(problem.prepared.rows, tasks, points, results, np.concatenate(chains))
         counts.append(results[:, 2].sum())
     assert counts[1] < counts[0]
@@ -208,7 +208,7 @@ def test_threads_and_simd_levels_do_not_change_a_fit():
     tasks = _kernel_tasks(problem, [], np.full(8, 1e-9), 1.0, False)
     values = []
     for level in _kernels._compiled.LEVELS:
-        points, results = problem.join(*problem.start), np.zeros((8, 4))
+        points, results = problem.join(*problem.start), np.zeros((8, 5))
         _kernels.newton(problem.prepared.rows, tasks, points, results, np.arange(8), level)
         values.append(results[:, 0])
     for value in values:
@@ -276,7 +276,7 @@ def test_the_kernel_checks_what_it_reads(change, message):
     X, codes = rows(20, 3)
     problem = make("newton", X, codes, MarginLoss())
     tasks = replace(_kernel_tasks(problem, [], np.array([1e-6]), 1.0, False), **change)
-    points, results = problem.join(*problem.start), np.zeros((1, 4))
+    points, results = problem.join(*problem.start), np.zeros((1, 5))
     with pytest.raises((ValueError, IndexError), match=message):
         _kernels.newton(problem.prepared.rows, tasks, points, results, np.arange(1))
 
@@ -286,7 +286,7 @@ def test_the_kernel_refuses_rows_that_are_not_padded():
     problem = make("newton", X, codes, MarginLoss())
     tasks = _kernel_tasks(problem, [], np.array([1e-6]), 1.0, False)
     narrow = np.ascontiguousarray(problem.prepared.rows[:, :5])
-    points, results = problem.join(*problem.start), np.zeros((1, 4))
+    points, results = problem.join(*problem.start), np.zeros((1, 5))
     with pytest.raises(ValueError, match="padded to a multiple of 16"):
         _kernels.newton(narrow, tasks, points, results, np.arange(1))
     with pytest.raises(IndexError, match="which"):

@@ -156,7 +156,7 @@ cdef extern from "sweep.h" nogil:
         const double *other
         double *work
         double value, gap
-        Py_ssize_t n_iter
+        Py_ssize_t n_iter, n_passes
         int status
     Py_ssize_t newton_doubles(Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t)
     ctypedef struct lbfgs_t:
@@ -708,7 +708,7 @@ def newton(
 
     `problem` is a `NewtonTasks`. A row of `points` holds the coefficients of a task, which are read
     as the start; a task that follows another one starts at the coefficients of that one if its
-    objective is less there. A row of `results` receives value, gap, number of iterations and status.
+    objective is less there. A row of `results` receives value, gap, number of iterations, status and passes.
     """
     cdef const double[:, ::1] parameters = problem.losses
     cdef const double[:, ::1] weights = problem.weights
@@ -742,7 +742,7 @@ def newton(
     check_length("weights", weights.shape[1], t.n_rows)
     check_length("a row of penalty", penalty.shape[1], t.n_columns)
     check_length("a row of points", points.shape[1], t.n_scores * t.n_columns)
-    check_length("a row of results", results.shape[1], 4)
+    check_length("a row of results", results.shape[1], 5)
     for k in range(n_tasks):
         if not 0 <= fold[k] < weights.shape[0]:
             raise IndexError(f"fold {fold[k]} is not within {weights.shape[0]} folds")
@@ -783,6 +783,7 @@ def newton(
             kernels.newton(&t)
             results[k, 0], results[k, 1] = t.value, t.gap
             results[k, 2], results[k, 3] = <double>t.n_iter, <double>t.status
+            results[k, 4] = <double>t.n_passes
 
 
 def link_slopes(

@@ -22,9 +22,6 @@
 
 enum { FLOAT64 = 0 /* the element type */ };
 
-/* The passes of a solve, as solvers/newton.py counts them. */
-static ptrdiff_t newton_passes(ptrdiff_t n_iter) { return 2 + 3 * n_iter; }
-
 /* A row and the number by which it is sorted. */
 typedef struct {
     uint64_t key;
@@ -313,7 +310,7 @@ static void set_penalty(const small_table_t *t, const state_t *s, double alpha)
 }
 
 /* Newton's method for the fits to a half, from the largest penalty to the least: each starts at `point`
- * or at the one before, whichever has the smaller objective. Returns the most steps, or -1. */
+ * or at the one before, whichever has the smaller objective. Returns the most passes, or 0. */
 static ptrdiff_t fit_half(const small_table_t *t, const state_t *s, int half)
 {
     const ptrdiff_t n = t->n_rows, size = s->point_size;
@@ -329,8 +326,8 @@ static ptrdiff_t fit_half(const small_table_t *t, const state_t *s, int half)
         memcpy(solve.point, s->point, (size_t)size * sizeof(double));
         set_penalty(t, s, 2.0 * t->factors[k] * t->alpha);
         t->kernels->newton(&solve);
-        if (solve.status != NEWTON_CONVERGED) return -1;
-        most = solve.n_iter > most ? solve.n_iter : most;
+        if (solve.status != NEWTON_CONVERGED) return 0;
+        most = solve.n_passes > most ? solve.n_passes : most;
         solve.other = solve.point;
     }
     return most;
@@ -363,9 +360,9 @@ static link_t fit_held_out(small_table_t *t, const state_t *s, ptrdiff_t factor)
  * `min_gain` of the lowest; `point` becomes the mean of its half fits. */
 static int fit_halves(small_table_t *t, const state_t *s)
 {
-    const ptrdiff_t first = fit_half(t, s, 0), second = first < 0 ? -1 : fit_half(t, s, 1);
-    if (second < 0) return 0;
-    t->n_passes += newton_passes(first > second ? first : second) + 1; /* and the held-out scores */
+    const ptrdiff_t first = fit_half(t, s, 0), second = first ? fit_half(t, s, 1) : 0;
+    if (second == 0) return 0;
+    t->n_passes += (first > second ? first : second) + 1; /* and the held-out scores */
     link_t links[MOST_FACTORS];
     double lowest = INFINITY;
     for (ptrdiff_t k = 0; k < t->n_factors; k++) {
@@ -392,7 +389,7 @@ static int fit_rows(small_table_t *t, const state_t *s)
     t->kernels->newton(&solve);
     if (solve.status != NEWTON_CONVERGED) return 0;
     t->value = solve.value, t->n_iter = solve.n_iter;
-    t->n_passes += newton_passes(solve.n_iter) + 1; /* and the scores */
+    t->n_passes += solve.n_passes + 1; /* and the scores */
     for (ptrdiff_t k = 0; k < t->n_scores; k++) {
         const double *point = s->point + k * p;
         score_rows(t, s, point, p, t->scores + k * t->n_rows);

@@ -180,7 +180,8 @@ typedef struct {
     const double *other;    /* another start, which is taken where its objective is less; or NULL */
     double *work;           /* scratch: newton_doubles() */
     double value, gap;      /* out: the objective, and the estimate of its relative suboptimality */
-    ptrdiff_t n_iter;       /* out: steps, each with a Hessian and a pass for its direction */
+    ptrdiff_t n_iter;       /* out: steps */
+    ptrdiff_t n_passes;     /* out: over the rows */
     newton_status_t status; /* out */
 } newton_t;
 

@@ -172,9 +172,7 @@ def _newton(
         n_iter = int(results[:, 2].max())
         if history and n_iter < max_iter:
             break
-        # Each iteration reads the rows for the gradient, the Hessian and the scores of its step;
-        # the scores of the start and the last gradient are two more.
-        design.n_passes = n_passes + 2 + 3 * n_iter
+        design.n_passes = n_passes + int(results[:, 4].max())
         value, gap = float(results[:, 0].mean()), float(results[:, 1].max())
         history.append(Progress(n_iter, design.n_passes, value, gap))
         problem.tell(history[-1], points if len(history) > 1 else None)
@@ -240,7 +238,7 @@ def _run(
 ) -> FloatArray:
     """Run the kernel for all tasks, in threads where there is enough work; returns its results."""
     rows, threads, policy = problem.prepared.rows, problem.prepared.design.threads, problem.policy
-    results, task_products = np.zeros((len(points), 4)), points.shape[1] ** 2 * len(rows)
+    results, task_products = np.zeros((len(points), 5)), points.shape[1] ** 2 * len(rows)
     size = max(1, policy.newton_call_products // task_products)  # tasks of a call
     n_chains, n_chunks = len(chains), 1
     if len(points) * task_products >= policy.min_newton_thread_products:
