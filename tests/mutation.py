@@ -49,11 +49,18 @@ GROUPS = {
         "bounds/dual.py": ["test_bounds_leave_one_out.py"],
     },
     "arrays": {
-        "_kernels/_arrays.py": ["test_kernels.py", "test_task_kernels.py", "test_elementwise.py"],
+        "_kernels/_arrays.py": [
+            *("test_kernels.py", "test_task_kernels.py", "test_elementwise.py"),
+            "test_descent.py",
+        ],
     },
     "kernel_features": {
         "classifiers/_kernel_map.py": ["test_kernel_map.py", "test_kernel_blocks.py"],
-        "classifiers/_kernel_expansion.py": ["test_kernel_expansion.py", "test_kernel_map.py"],
+        "classifiers/_kernel_expansion.py": [
+            "test_kernel_expansion.py",
+            "test_kernel_map.py",
+            "test_kernel_blocks.py",
+        ],
         "classifiers/_active_landmarks.py": ["test_kernel_map.py"],
         "selection/kernel_search.py": ["test_kernel_search.py"],
     },

@@ -456,3 +456,15 @@ def test_epsilon_star_with_the_norm_of_the_expectation_in_50_digits():
         ValueError, match=r"spectral_moment must be at most 5\.0, the second_moment"
     ):
         algorithm_risk_bound(**(case | {"spectral_moment": 5.1}))
+
+
+def test_a_small_set_has_a_cover_of_at_least_three_balls_for_each_dimension():
+    case = algorithm_inputs(n=1, delta=0.4, diameter=0.1, initial_distance=0.05, step=None)
+    result = algorithm_risk_bound(**case)
+    assert result.log_cover == pytest.approx(case["dimension"] * math.log(3.0), rel=1e-15)
+
+
+def test_default_confidence_of_the_algorithm_bound():
+    case = algorithm_inputs()
+    assert case.pop("delta") == 0.05
+    assert algorithm_risk_bound(**case).confidence == pytest.approx(0.9)

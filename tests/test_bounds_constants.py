@@ -20,6 +20,7 @@ from marginpursuit.bounds import (
     margin_bound,
     projection_risk_bound,
 )
+from marginpursuit.bounds.constants import _best_scale, _tail_index
 from marginpursuit.losses import MarginLoss, curvature
 
 
@@ -35,7 +36,7 @@ def constants():
 
 
 def test_moments_of_normal_inputs(constants):
-    assert constants.n, constants.dimension == (4000, 3)
+    assert (constants.n, constants.dimension) == (4000, 3)
     assert constants.second_moment == pytest.approx(3.0, rel=0.05)
     assert constants.spectral_moment == pytest.approx(1.0, rel=0.1)
     assert constants.failures == ()
@@ -97,6 +98,22 @@ def test_default_scale_has_the_smallest_ratio_of_scale_to_curvature():
         )
 
 
+def test_scales_to_choose_from():
+    X, y = normal(1000, 2)
+    found = estimate_constants(X, y, radius=0.4)
+    norms = np.linalg.norm(X, axis=1)
+    plain = estimate_constants(X, y, radius=0.4, scale=10.0)
+    largest = max(1.0, float(np.max(np.abs(1.0 - plain.margins) + 0.4 * norms)))
+    ratios = {}
+    for scale in np.geomspace(0.5, 2.0 * largest, 10):
+        weights = curvature((np.abs(1.0 - plain.margins) + 0.4 * norms) / scale)
+        kappa = np.linalg.eigvalsh((X * weights[:, None]).T @ X / len(X))[0]
+        ratios[scale] = scale / max(kappa, 1e-300)
+    best = _best_scale(X, norms, 1.0, plain.margins, 0.4)
+    assert best == pytest.approx(min(ratios, key=ratios.__getitem__), rel=1e-12)
+    assert found.scale > 0
+
+
 def test_sub_gaussian_constant_is_one_half_for_bounded_and_larger_for_skewed_gradients():
     rng = np.random.default_rng(0)
     X = rng.choice([-1.0, 1.0], (2000, 2))  # gradients of random signs: c = 1/2
@@ -144,6 +161,23 @@ def test_few_rows_are_warned_of():
     X, y = normal(25, 3)
     with pytest.warns(UserWarning, match="25 rows are less than ten for each of 3 dimensions"):
         estimate_constants(X, y)
+    assert not any("less than ten" in words for words in estimate_constants(*normal(30)).failures)
+
+
+def test_columns_next_to_a_much_longer_one_are_left_out():
+    X, y = normal(500, 3)
+    with pytest.warns(UserWarning, match="3 columns span 1 dimensions"):
+        assert estimate_constants(X * [1.0, 3e-6, 1e-6], y).dimension == 1
+
+
+@pytest.mark.parametrize("n", [36, 400])
+def test_tail_index_is_that_of_hill(n):
+    norms = np.random.default_rng(0).pareto(2.0, n) + 1.0
+    largest = np.sort(norms)[::-1]
+    k = int(np.sqrt(n))
+    hill = 1.0 / np.mean([np.log(largest[i] / largest[k]) for i in range(k)])
+    assert _tail_index(norms) == pytest.approx(hill, rel=1e-12)
+    assert _tail_index(norms[:24]) == np.inf
 
 
 def test_a_loss_without_curvature_is_warned_of():

@@ -148,3 +148,9 @@ def test_profile_rejects_invalid_arguments():
         projection_profile(0.5, 0)
     with pytest.raises(ValueError, match="score must not be NaN"):
         projection_profile(math.nan, 3)
+
+
+def test_default_confidence_of_the_projection_bound():
+    margin = np.linspace(-1.0, 3.0, 200)
+    assert projection_risk_bound(margin) == projection_risk_bound(margin, 0.05)
+    assert projection_risk_bound(margin) != projection_risk_bound(margin, 0.1)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from marginpursuit import calibration
 from marginpursuit.calibration import (
     conditional_risk,
     conditional_risk_minus,
@@ -31,3 +32,22 @@ def test_risk_of_the_wrong_sign_and_its_gap_are_those_of_bartlett(margin, scale)
     np.testing.assert_array_equal(
         psi_tilde(theta, margin, scale), psi_transform(theta, margin, scale)
     )
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("conditional_risk", "conditional_risk_minus", "optimal_score", "probability"),
+        *("psi_inverse", "psi_tilde", "psi_transform"),
+    ],
+)
+def test_level_and_scale_are_one_by_default(name):
+    function = getattr(calibration, name)
+    for value in (0.2, 0.3):
+        assert function(value) == function(value, 1.0) == function(value, 1.0, 1.0)
+
+
+@pytest.mark.parametrize("eta", [-0.1, 1.5])
+def test_risk_of_the_wrong_sign_needs_a_probability(eta):
+    with pytest.raises(ValueError, match="eta"):
+        calibration.conditional_risk_minus(eta)

@@ -7,6 +7,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.datasets import load_iris, make_moons
+from sklearn.gaussian_process.kernels import RBF
 
 from marginpursuit import (
     MarginPursuitClassifier,
@@ -106,3 +107,7 @@ def test_what_is_refused():
         MarginPursuitClassifier(kernel="rbf").fit(in_blocks(missing), Y)
     with pytest.raises(ValueError, match="dense rows with 3 columns; got 2 columns, dense"):
         in_blocks(X).map(np.asarray, 3)
+
+
+def test_kernel_object_with_parameters_of_its_own():
+    assert_equal_fit(RBF(length_scale=0.5), np.asarray)

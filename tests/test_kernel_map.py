@@ -402,3 +402,12 @@ def test_checkpoint_of_a_kernel_fit_is_removed(tmp_path):
     model = MarginPursuitClassifier(kernel="rbf", checkpoint=path, solver="lbfgs").fit(X, y)
     assert not path.exists()
     assert model.score(X, y) > 0.8
+
+
+@pytest.mark.parametrize("divisor", [1.0, 2.0, 3.0])
+def test_kernel_values_are_divided(divisor):
+    X, _ = moons(20)
+    model = MarginPursuitClassifier(kernel=product)
+    some, others = np.arange(4), np.arange(4, 20)
+    found = model._kernel_of_rows(X, divisor, some, others)
+    assert_allclose(found, X[some] @ X[others].T / divisor, rtol=1e-14)

@@ -216,3 +216,49 @@ def test_unusable_parameters_are_refused(options, message):
     X, y = circles()
     with pytest.raises(ValueError, match=message):
         MarginPursuitClassifierCV(**{"kernel": "rbf", **options}).fit(X, y)
+
+
+def test_the_best_candidate_of_the_first_step_is_continued():
+    X, y = circles()
+    model = MarginPursuitClassifierCV(kernel="rbf", gammas=[2.0], alphas=[0.003, 100.0], cv=3)
+    model._policy = SelectionPolicy(gamma_components=40, search_components=100)
+    results = model.fit(X, y).cv_results_
+    sizes = dict(zip(results["param_alpha"], results["n_components"].tolist(), strict=True))
+    assert sizes == {0.003: 100, 100.0: 40}
+
+
+def test_one_gamma_whose_landmarks_are_all_rows_has_one_step():
+    X, y = circles()
+    evaluated = []
+
+    def evaluate(mapped, candidates, *, is_last):
+        evaluated.append((mapped.matrix.shape[0], len(candidates), is_last))
+        raise InterruptedError
+
+    model = MarginPursuitClassifier(kernel="rbf")
+    data = model._check_training(X, y, None)
+    grid = [{"alpha": a, "scale": 1.0, "overconfidence": 0.0} for a in (0.1, 0.01)]
+    cases = {
+        (200, 200): (grid, [2.0], True),
+        (40, 100): (grid, [2.0], False),
+        (20, 100): (grid[:1], [2.0], True),
+        (150, 150): (grid, [1.0, 2.0], False),
+    }
+    for (few, more), (own, gammas, is_last) in cases.items():
+        policy = SelectionPolicy(gamma_components=few, search_components=more)
+        with pytest.raises(InterruptedError):
+            KernelSearch(model, data, own, evaluate, policy).run(gammas)
+        assert evaluated.pop() == (150, len(own), is_last)
+
+
+def test_default_gammas_of_distances_and_of_norms():
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((300, 20)) + 5.0
+    model, policy = MarginPursuitClassifier(), SelectionPolicy(gamma_factors=(1.0,))
+    data = model._check_training(rows, np.arange(300) % 2, None)
+    distances = np.square(rows[:, None] - rows).sum(axis=2)
+    median = np.median(distances[np.triu_indices(300, 1)])
+    assert_allclose(default_gammas(data, "rbf", policy), 2.0 / median, rtol=1e-9)
+    norms = np.median(np.square(rows).sum(axis=1))
+    for kernel in ("poly", rbf_kernel):
+        assert_allclose(default_gammas(data, kernel, policy), 1.0 / norms, rtol=1e-9)

@@ -282,3 +282,9 @@ class TestInput:
     def test_the_rules_and_the_interval_refuse(self, call, message):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+def test_default_confidence_of_the_interval():
+    values = np.random.default_rng(0).normal(size=50)
+    assert catoni_interval(values, 1.0) == catoni_interval(values, 1.0, 0.05)
+    assert catoni_interval(values, 1.0) != catoni_interval(values, 1.0, 0.1)

@@ -189,6 +189,7 @@ def test_nan_stays_nan_and_weight_zero_of_an_infinite_margin_is_zero(loss):
     [
         *([MarginLoss(0.5 + k, 0.3 * k + 0.1, k / 3, rho) for k in range(4)] for rho in RHOS),
         [LogisticLoss()] * 3,
+        [MarginLoss(rho="huber"), MarginLoss()],
         [HingeLoss(), LogisticLoss(), MarginLoss(rho="huber"), MarginLoss()],
     ],
     ids=lambda losses: type(losses[0]).__name__,

@@ -194,3 +194,20 @@ def test_a_loss_takes_a_rho_of_its_own():
     assert hash(loss) == hash(MarginLoss(1.0, 0.5, 0.3, TOY))
     with pytest.raises(ValueError, match=r"rho must be one of \['catoni', .*; got 'hubert'"):
         MarginLoss(rho="hubert")
+
+
+@pytest.mark.parametrize("name", RHOS)
+def test_curvature_is_zero_beyond_its_support_alone(name):
+    loss = MarginLoss(1.0, 0.7, 0.0, name)
+    support = loss.curvature_support
+    if np.isinf(support):
+        assert loss.curvature(1.0 - 50.0 * 0.7) > 0
+    else:
+        assert loss.curvature(1.0 - 0.99 * support) > 0
+        assert loss.curvature(1.0 - 1.01 * support) == 0
+
+
+def test_repr_of_a_loss_has_its_parameters():
+    assert repr(MarginLoss(1.0, 0.7)) == (
+        "MarginLoss(margin=1.0, scale=0.7, overconfidence=1.0, rho='catoni')"
+    )

@@ -478,3 +478,11 @@ class TestTiles:
                 compiled.sweep_tiles(first=first, last=last, **given)
         with pytest.raises(ValueError, match="1 to 48 tasks; got 49"):
             compiled.sweep_tiles(first=0, last=10, **self.arguments(10, 9, 49))
+
+
+@pytest.mark.parametrize("label", [0, 1, 2])
+def test_labels_are_bits_of_the_code_of_a_row(label):
+    codes = np.arange(8)
+    expected = [bool(code & 2**label) for code in codes]
+    assert_array_equal(_arrays.is_positive(codes, ~label), expected)
+    assert_array_equal(_arrays.is_positive(codes, label), codes == label)
