@@ -128,19 +128,23 @@ def test_correction_pairs_are_replaced_after_the_memory_is_full():
     assert values_at(problem, found.linear) <= (1 + 1e-5) * least_values(problem)
 
 
-def test_results_depend_neither_on_threads_nor_on_other_tasks():
+def test_results_do_not_depend_on_threads():
     options = {"n_folds": 2, "alphas": (1e-2, 1e-3, 1e-4)}
     alone = minimise_joint(problem_of(**options)[1], n_confirmations=3)
     with Threads(3) as threads:
         found = minimise_joint(problem_of(threads=threads, **options)[1], n_confirmations=3)
     assert_array_equal(found.linear[0], alone.linear[0])
-    _, copy = problem_of(**options)
-    which = np.array([4])
-    part = replace(copy, tasks=copy.tasks.take(which), alphas=copy.alphas[which])
-    part = replace(part, start=copy.prepared.zeros(N_CLASSES))
-    single = minimise_joint(part, n_confirmations=3)
-    columns = slice(4 * N_CLASSES, 5 * N_CLASSES)
-    assert_array_equal(single.linear[0], alone.linear[0][:, columns])
+
+
+def test_a_start_of_zero_is_replaced_by_the_minimiser_of_the_next_larger_penalty():
+    _, copy = problem_of(alphas=(1e-4, 1e-2, 1e-3))
+    found = minimise_joint(copy, n_confirmations=3)
+    linear = copy.prepared.zeros(N_CLASSES)
+    for k in (1, 2, 0):
+        task = replace(copy, tasks=copy.tasks.take(np.array([k])), alphas=copy.alphas[[k]])
+        linear = minimise_joint(replace(task, start=linear), n_confirmations=3).linear
+        columns = slice(k * N_CLASSES, (k + 1) * N_CLASSES)
+        assert_array_equal(linear[0], found.linear[0][:, columns])
 
 
 def test_coefficients_of_constant_columns_are_zero():

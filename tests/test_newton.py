@@ -13,7 +13,8 @@ from marginpursuit._threads import Threads
 from marginpursuit.design import design_for
 from marginpursuit.losses import RHOS, JointLoss, MarginLoss
 from marginpursuit.solvers import SOLVERS, Policy, Problem, Request, Status
-from marginpursuit.solvers.newton import NewtonSolver, _chains, _kernel_tasks
+from marginpursuit.solvers._problem import penalty_chains
+from marginpursuit.solvers.newton import NewtonSolver, _kernel_tasks
 from marginpursuit.tasks import JointTasks, Labels, Tasks
 
 pytestmark = pytest.mark.skipif(
@@ -121,7 +122,7 @@ def test_tasks_that_differ_in_their_penalty_have_the_minima_of_single_ones(n_cla
         single = replace(one, alphas=factor * one.alphas)
         expected = NewtonSolver().solve_folds(single, np.full(n, 1e-9))
         assert_allclose(found.value[k * n : (k + 1) * n], expected.value, rtol=1e-8)
-    chains = _chains(replace(one, tasks=tasks, alphas=alphas, start=start))
+    chains = penalty_chains(replace(one, tasks=tasks, alphas=alphas, start=start))
     assert sorted(chains) == [[2 * n + k, k, n + k] for k in range(n)]
 
 
@@ -179,7 +180,7 @@ def test_paths_of_penalties_have_the_minima_of_single_tasks(n_classes, options):
 
 def test_a_chain_of_penalties_takes_fewer_iterations():
     problem, tol, counts = path_problem(2), np.full(6, 1e-3), []
-    for chains in ([[k] for k in range(6)], _chains(problem)):
+    for chains in ([[k] for k in range(6)], penalty_chains(problem)):
         tasks = _kernel_tasks(problem, chains, tol, 1.0, False)
         points, results = problem.join(*problem.start), np.zeros((6, 5))
         _kernels.newton(problem.prepared.rows, tasks, points, results, np.concatenate(chains))

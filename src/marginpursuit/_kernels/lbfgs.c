@@ -23,8 +23,10 @@
 
 /* The arrays of a solve, which lie in `work`. */
 typedef struct {
-    double *point, *gradient, *direction, *remaining, *product; /* n_classes x block entries */
+    double *point, *gradient, *direction, *remaining; /* n_classes x line entries */
+    double *conditioned, *product;      /* the preconditioner P times gradients: before, and here */
     double *changes, *gradient_changes; /* LBFGS_MEMORY correction pairs s and y */
+    double *conditioned_changes;        /* P y of each pair */
     double *inverse, *factors;          /* 1/(s.y) of each pair, and of the two-loop recursion */
     double *sums, *slopes;              /* of a sweep: n_classes x width, n_classes */
     double *intercepts;                 /* n_classes */
@@ -38,8 +40,9 @@ static lbfgs_state_t lbfgs_state(const lbfgs_t *t)
     double *at = t->work;
 #define TAKE(name, count) (s.name = at, at += (count))
     TAKE(point, s.size), TAKE(gradient, s.size), TAKE(direction, s.size);
-    TAKE(remaining, s.size), TAKE(product, s.size);
+    TAKE(remaining, s.size), TAKE(conditioned, s.size), TAKE(product, s.size);
     TAKE(changes, LBFGS_MEMORY * s.size), TAKE(gradient_changes, LBFGS_MEMORY * s.size);
+    TAKE(conditioned_changes, LBFGS_MEMORY * s.size);
     TAKE(inverse, LBFGS_MEMORY), TAKE(factors, LBFGS_MEMORY);
     TAKE(sums, n_classes * t->width), TAKE(slopes, n_classes), TAKE(intercepts, n_classes);
 #undef TAKE
@@ -63,12 +66,37 @@ static void keep_free(const lbfgs_t *t, const lbfgs_state_t *s, double *x)
             for (ptrdiff_t k = 0; k < t->joint.n_classes; k++) x[k * s->line + j] = 0.0;
 }
 
+/* out_i = line.x_i for LANES blocks x_i, `stride` apart, whose results are as far apart. */
+static void block_products(ptrdiff_t n, const double *line, const double *x, ptrdiff_t stride,
+                           double *out)
+{
+    ALIGNED double results[LANES];
+    vec sums[LANES];
+    ptrdiff_t j = 0;
+    for (int b = 0; b < LANES; b++) sums[b] = splat(0.0);
+    for (; j + LANES <= n; j += LANES) {
+        const vec here = load_f8(line + j);
+        UNROLL
+        for (int b = 0; b < LANES; b++) sums[b] += here * load_f8(x + b * stride + j);
+    }
+    store(results, lane_sums(sums));
+    for (int b = 0; b < LANES; b++) {
+        for (ptrdiff_t i = j; i < n; i++) results[b] += line[i] * x[b * stride + i];
+        out[b * stride] = results[b];
+    }
+}
+
 /* out = the preconditioner times x, block by block. */
 static void precondition(const lbfgs_t *t, const lbfgs_state_t *s, const double *x, double *out)
 {
-    for (ptrdiff_t i = 0; i < t->block; i++)
-        for (ptrdiff_t first = 0; first < s->size; first += t->block)
-            out[first + i] = inner_product(t->block, t->preconditioner + i * t->block, x + first);
+    const ptrdiff_t n = t->block;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        const double *line = t->preconditioner + i * n;
+        ptrdiff_t first = 0;
+        for (; first + LANES * n <= s->size; first += LANES * n)
+            block_products(n, line, x + first, n, out + first + i);
+        for (; first < s->size; first += n) out[first + i] = inner_product(n, line, x + first);
+    }
     keep_free(t, s, out);
 }
 
@@ -109,9 +137,11 @@ static void add_pair(lbfgs_t *t, const lbfgs_state_t *s)
 {
     const ptrdiff_t at = (t->first_pair + t->n_pairs) % LBFGS_MEMORY;
     double *change = s->changes + at * s->size, *other = s->gradient_changes + at * s->size;
+    double *conditioned = s->conditioned_changes + at * s->size;
     for (ptrdiff_t j = 0; j < s->size; j++) {
         change[j] = t->step_size * s->direction[j];
         other[j] = t->trial_gradient[j] - s->gradient[j];
+        conditioned[j] = s->product[j] - s->conditioned[j];
     }
     const double product = inner_product(s->size, change, other);
     const double length = sqrt(inner_product(s->size, change, change));
@@ -125,23 +155,26 @@ static void add_pair(lbfgs_t *t, const lbfgs_state_t *s)
     if (t->n_pairs < LBFGS_MEMORY) t->n_pairs++;
     else t->first_pair = (t->first_pair + 1) % LBFGS_MEMORY;
     s->inverse[at] = 1.0 / product;
-    precondition(t, s, other, s->product);
-    t->curvature = inner_product(s->size, other, s->product) / product;
+    t->curvature = inner_product(s->size, other, conditioned) / product;
     if (t->is_scaled)
         t->scaling = t->curvature > t->min_scaling ? t->curvature : t->min_scaling;
 }
 
-/* Finds the direction of the point by the two-loop recursion. */
+/* Finds the direction of the point by the two-loop recursion. The preconditioner is linear: P times
+ * what remains of the gradient is the same combination of P times the gradient and the P y. */
 static void find_direction(lbfgs_t *t, const lbfgs_state_t *s)
 {
-    for (ptrdiff_t j = 0; j < s->size; j++) s->remaining[j] = -s->gradient[j];
+    for (ptrdiff_t j = 0; j < s->size; j++) {
+        s->remaining[j] = -s->gradient[j];
+        s->direction[j] = -s->conditioned[j];
+    }
     for (ptrdiff_t i = t->n_pairs - 1; i >= 0; i--) {
         const ptrdiff_t at = (t->first_pair + i) % LBFGS_MEMORY;
         s->factors[at] = s->inverse[at]
                          * inner_product(s->size, s->changes + at * s->size, s->remaining);
         add_multiple(s->size, -s->factors[at], s->gradient_changes + at * s->size, s->remaining);
+        add_multiple(s->size, -s->factors[at], s->conditioned_changes + at * s->size, s->direction);
     }
-    precondition(t, s, s->remaining, s->direction);
     t->unexplored = inner_product(s->size, s->remaining, s->direction);
     for (ptrdiff_t j = 0; j < s->size; j++) s->direction[j] /= t->scaling;
     for (ptrdiff_t i = 0; i < t->n_pairs; i++) {
@@ -170,7 +203,9 @@ static void take_step(lbfgs_t *t, const lbfgs_state_t *s)
         t->has_stalled |= t->step_size < t->min_step_size;
         return;
     }
+    precondition(t, s, t->trial_gradient, s->product);
     add_pair(t, s);
+    memcpy(s->conditioned, s->product, (size_t)s->size * sizeof(double));
     memcpy(s->point, t->trial, (size_t)s->size * sizeof(double));
     memcpy(s->gradient, t->trial_gradient, (size_t)s->size * sizeof(double));
     t->value = found;
@@ -235,6 +270,7 @@ void JOIN(lbfgs_advance, LEVEL)(lbfgs_t *t)
         memcpy(s.gradient, t->trial_gradient, (size_t)s.size * sizeof(double));
         t->value = t->trial_value;
         t->step_size = t->scaling = 1.0;
+        precondition(t, &s, s.gradient, s.conditioned);
         find_direction(t, &s);
     } else take_step(t, &s);
     t->n_iter++;

@@ -239,7 +239,7 @@ typedef struct {
 /* The doubles that a solve needs for points of `size` entries. */
 static inline ptrdiff_t lbfgs_doubles(ptrdiff_t size, ptrdiff_t n_classes, ptrdiff_t width)
 {
-    return (5 + 2 * LBFGS_MEMORY) * size + 2 * LBFGS_MEMORY + n_classes * (width + 2);
+    return (6 + 3 * LBFGS_MEMORY) * size + 2 * LBFGS_MEMORY + n_classes * (width + 2);
 }
 
 /* A pass of dual coordinate ascent over CSR rows, or over dense rows of doubles for a single task;

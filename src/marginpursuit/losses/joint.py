@@ -41,6 +41,7 @@ therefore classification-calibrated for every number of classes and every temper
 """
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -117,7 +118,7 @@ class JointLoss:
         approximates the Hessian in the coefficients. An unbounded derivative counts with its value
         at zero scores.
         """
-        at_zero = -float(self.loss.derivative(self.zero_margin(n_classes)))
+        at_zero = _slope_at_zero(self, n_classes)
         slope = min(self.loss.influence_bound, at_zero)
         return (2.0 + slope / self.temperature) / n_classes
 
@@ -241,6 +242,12 @@ class JointLoss:
         is_any = xp.any(is_certain, axis=1)[:, None]
         result = xp.where(is_any, xp.astype(is_certain, odds.dtype), odds * others / influence)
         return result / xp.sum(result, axis=1)[:, None]
+
+
+@lru_cache(maxsize=256)
+def _slope_at_zero(joint: JointLoss, n_classes: int) -> float:
+    """Return |φ'| where all scores are zero; equal losses recur in every fit."""
+    return -float(joint.loss.derivative(joint.zero_margin(n_classes)))
 
 
 def _is_class(xp: Any, scores: Any, codes: Any) -> Any:

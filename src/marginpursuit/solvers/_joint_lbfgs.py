@@ -2,8 +2,10 @@
 
 The kernel (`_kernels/lbfgs.c`) takes the steps of `_quasi_newton.minimise`, each task with its own
 correction pairs. A task whose passes are short also sweeps its rows there, so that Python runs
-once in some hundred passes; tasks are divided among the threads. The passes of larger tasks are
-shared and divided among the threads, as those of `minimise` are.
+once in some hundred passes; tasks are divided among the threads. Tasks that differ in their penalty
+only form a chain, from the largest penalty on: a task whose start is zero begins at the minimiser
+of the next larger penalty. The passes of larger tasks are shared and divided among the threads, as
+those of `minimise` are.
 """
 
 from dataclasses import dataclass
@@ -15,7 +17,13 @@ from numpy.typing import NDArray
 from marginpursuit import _kernels
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import MemoryDesign, can_sweep_tiles
-from marginpursuit.solvers._problem import Problem, Progress, Solution, Status
+from marginpursuit.solvers._problem import (
+    Problem,
+    Progress,
+    Solution,
+    Status,
+    penalty_chains,
+)
 from marginpursuit.solvers._quasi_newton import minimise
 from marginpursuit.solvers.policy import LbfgsPolicy
 from marginpursuit.tasks import JointTasks
@@ -147,19 +155,24 @@ def _preconditioners(problem: Problem) -> list[FloatArray]:
 
 
 def _run(problem: Problem, solves: list[Any], n_products: int) -> None:
-    """Run every solve to its end, one after the other, in as many threads as there are.
+    """Run every solve to its end, chain by chain, in as many threads as there are.
 
     Where someone listens, the solves of all tasks advance by one sweep at a time.
     """
     threads = problem.prepared.design.threads
     n_sweeps = max(1, problem.policy.lbfgs_call_products // n_products)
 
-    def run(solve: Any) -> None:
-        while not solve.run(n_sweeps):
-            pass
+    def run(chain: list[int]) -> None:
+        before = np.zeros(1)
+        for solve in (solves[k] for k in chain):
+            if not solve.trial.any():
+                solve.trial[:] = before
+            while not solve.run(n_sweeps):
+                pass
+            before = solve.point
 
     if problem.report is None and problem.keep is None:
-        list(threads.map(run, solves, dynamic=True))
+        list(threads.map(run, penalty_chains(problem), dynamic=True))
         return
     running, iteration = solves, 0
     while running:

@@ -16,13 +16,13 @@ Hessian of the subsample at the end of the one before.
 from dataclasses import replace
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_factor
 
 from marginpursuit._threads import single_threaded_blas
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Linear, MemoryDesign
 from marginpursuit.solvers._joint_lbfgs import minimise_joint
-from marginpursuit.solvers._problem import Problem, Progress, Solution, Status
+from marginpursuit.solvers._problem import Problem, Progress, Solution, Status, inverse_of_factor
 from marginpursuit.solvers.sampling import systematic_rows
 
 __all__ = ["has_subsample", "solve_by_subsample"]
@@ -112,8 +112,8 @@ def inverse_hessian(problem: Problem, linear: Linear, regularisation: float) -> 
     penalty[:, : problem.penalty.shape[1]] = problem.penalty[0]
     matrix.flat[:: size + 1] += penalty.ravel() + regularisation * mean
     with single_threaded_blas():
-        factor = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
-        return np.asarray(cho_solve(factor, np.identity(size), check_finite=False))
+        factor, _ = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
+        return inverse_of_factor(factor)
 
 
 def joint_hessian(problem: Problem, linear: Linear, chunk_rows: int = 1024) -> FloatArray:

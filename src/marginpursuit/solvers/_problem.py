@@ -53,6 +53,7 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg.lapack import dpotri
 
 from marginpursuit._namespaces import to_numpy
 from marginpursuit._threads import Threads
@@ -345,6 +346,20 @@ class Solution:
     is_proven: bool = field(default=False, kw_only=True)
 
 
+def penalty_chains(problem: Problem) -> list[list[int]]:
+    """Return the tasks that differ in their penalty only, from the largest penalty to the least.
+
+    The chains of a fold are next to each other: its rows are copied once.
+    """
+    tasks = problem.tasks
+    if len(tasks) == 1:
+        return [[0]]
+    chains: dict[Any, list[int]] = {}
+    for k in np.argsort(-problem.alphas, kind="stable").tolist():
+        chains.setdefault((tasks.losses[k], tasks.fold[k], tasks.positive[k]), []).append(k)
+    return sorted(chains.values(), key=lambda chain: int(tasks.fold[chain[0]]))
+
+
 #: The units by name.
 UNITS = ("absolute", "column", "standardised", "inflated", "common", "row")
 
@@ -447,3 +462,12 @@ def mean_weights(request: Request) -> tuple[FloatArray, float]:
     is_used = mean > 0
     ratio = max(float((fold[is_used] / mean[is_used]).max()) for fold in weights)
     return mean, min(ratio, request.policy.max_fold_ratio)
+
+
+def inverse_of_factor(factor: FloatArray) -> FloatArray:
+    """Return the inverse of a matrix from its lower Cholesky factor.
+
+    It takes a third of the operations of solves with the columns of the identity.
+    """
+    lower = np.tril(dpotri(factor, lower=1)[0])
+    return np.asarray(lower + np.tril(lower, -1).T)

@@ -34,6 +34,7 @@ from marginpursuit.solvers._problem import (
     Request,
     Solution,
     Status,
+    inverse_of_factor,
     mean_unit,
     mean_weights,
     request_unit,
@@ -103,9 +104,8 @@ class GramPreconditioner(Preconditioner):
     def inverse(self, alpha: float) -> FloatArray:
         """Return the inverse of the matrix of this penalty, which is computed once."""
         if alpha not in self._inverses:
-            factor = self._factors.get(alpha) or self._factorise(alpha)
-            identity = np.identity(len(factor[0]))
-            self._inverses[alpha] = np.asarray(cho_solve(factor, identity, check_finite=False))
+            factor, _ = self._factors.get(alpha) or self._factorise(alpha)
+            self._inverses[alpha] = inverse_of_factor(factor)
         return self._inverses[alpha]
 
     def with_hessian(self, curvature: FloatArray) -> "GramPreconditioner":

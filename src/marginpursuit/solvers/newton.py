@@ -32,6 +32,7 @@ from marginpursuit.solvers._problem import (
     Status,
     mean_unit,
     mean_weights,
+    penalty_chains,
     request_unit,
 )
 from marginpursuit.solvers._quasi_newton import minimise
@@ -160,7 +161,7 @@ def _newton(
     Where someone listens, the kernel runs from the start to each iterate in turn: the iterates and
     the solution are those of a single call.
     """
-    chains = _chains(problem)
+    chains = penalty_chains(problem)
     tasks = _kernel_tasks(problem, chains, tol, certain, is_strict)
     design, history = problem.prepared.design, list[Progress]()
     n_passes, start = design.n_passes, problem.join(*problem.start)
@@ -182,20 +183,6 @@ def _newton(
         *(_STATUSES[codes.max()], n_iter, tuple(history)),
     )
     return solution, codes == 0
-
-
-def _chains(problem: Problem) -> list[list[int]]:
-    """Return the tasks that differ in their penalty only, from the largest penalty to the least.
-
-    The chains of a fold are next to each other: its rows are copied once.
-    """
-    tasks = problem.tasks
-    if len(tasks) == 1:
-        return [[0]]
-    chains: dict[Any, list[int]] = {}
-    for k in np.argsort(-problem.alphas, kind="stable").tolist():
-        chains.setdefault((tasks.losses[k], tasks.fold[k], tasks.positive[k]), []).append(k)
-    return sorted(chains.values(), key=lambda chain: int(tasks.fold[chain[0]]))
 
 
 def _kernel_tasks(
