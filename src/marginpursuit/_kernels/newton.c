@@ -392,12 +392,15 @@ static void evaluate_line(const newton_t *t, const newton_state_t *s, double siz
 }
 
 /* Minimises along the direction until the slope has fallen to a tenth: secant steps, kept inside the
- * bracket. Returns the step size, 0 where the value does not decrease. */
+ * bracket. After a step that has not halved the bracket the minimum is close to the end that remained:
+ * the next step is a tenth of the width from there. Returns the step size, 0 where the value does not
+ * decrease. */
 static double newton_line_search(const newton_t *t, const newton_state_t *s, double value,
                                  double slope, line_t *line)
 {
     const double allowed = 4.0 * DBL_EPSILON * fabs(value);
     double low = 0.0, low_slope = slope, high = INFINITY, high_slope = 0.0, size = 1.0;
+    double last_width = INFINITY;
     for (int k = 0; k < LINE_STEPS; k++) {
         evaluate_line(t, s, size, line);
         if (fabs(line->slope) <= 0.1 * fabs(slope) && line->value <= value + allowed) return size;
@@ -410,7 +413,10 @@ static double newton_line_search(const newton_t *t, const newton_state_t *s, dou
             size = next > 10.0 * low ? 10.0 * low : next < 1.5 * low ? 1.5 * low : next;
         } else {
             const double width = high - low;
+            const int is_high = size == high; /* the last step has moved this end */
             size = low - low_slope * width / (high_slope - low_slope);
+            if (width > 0.5 * last_width) size = is_high ? low + 0.1 * width : high - 0.1 * width;
+            last_width = width;
             if (!(size > low + 0.05 * width)) size = low + 0.05 * width;
             if (!(size < high - 0.05 * width)) size = high - 0.05 * width;
         }
