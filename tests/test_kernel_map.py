@@ -19,6 +19,7 @@ from marginpursuit import (
 )
 from marginpursuit.classifiers._kernel_map import KernelMap
 from marginpursuit.classifiers._landmarks import KernelPolicy, landmarks
+from marginpursuit.datasets import contaminate
 from marginpursuit.losses import MarginLoss
 from marginpursuit.model_files import ModelFileError
 
@@ -230,6 +231,37 @@ def test_leverage_of_rows_with_a_large_kernel_value_is_bounded():
     options["leverage_bound"] = None
     free = MarginPursuitClassifier(**options).fit(far, labels).decision_function(X)
     assert np.abs(bounded - clean).mean() < 0.5 * np.abs(free - clean).mean()
+
+
+def unbalanced(n, seed):
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(n, 10))
+    return X, (np.square(X[:, :3]).sum(axis=1) < 0.6).astype(int)
+
+
+def test_rows_far_from_the_others_have_less_weight_under_rbf():
+    X, y = unbalanced(400, 0)
+    bad = contaminate(X, y, leverage=0.05, random_state=0)
+    options = {"kernel": "rbf", "gamma": 0.1, "alpha": 1e-3, "probability": None}
+    shifts = {}
+    for bound in (None, 1.0):
+        model = MarginPursuitClassifier(leverage_bound=bound, **options)
+        clean, contaminated = (model.fit(*data).intercept_ for data in ((X, y), (bad.X, bad.y)))
+        shifts[bound] = abs(clean[0] - contaminated[0])
+    assert shifts[None] > 0.8
+    assert shifts[1.0] < 0.5 * shifts[None]
+    mapped, _ = model._mapped(model._check_training(bad.X, bad.y, None))
+    weights = mapped.weights / mapped.weights.max()
+    ordinary = ~bad.leverage & (bad.y == y)
+    assert weights[bad.leverage].max() < 0.4 < np.median(weights[ordinary])
+
+
+def test_distances_below_the_rounding_error_of_the_mean_are_zero():
+    X, y = unbalanced(60, 0)
+    X[:, :] = 1e6 + 0.1
+    model = MarginPursuitClassifier(kernel="rbf", gamma=1.0)
+    mapped, _ = model._mapped(model._check_training(X, y, None))
+    assert_allclose(mapped.weights, 1 / 60, rtol=1e-12)
 
 
 def test_unit_of_the_kernel_does_not_change_a_fit_with_bounded_leverage():

@@ -39,7 +39,14 @@ from marginpursuit.classifiers._base import TrainingData
 from marginpursuit.classifiers._kernel_expansion import KernelExpansion, refuse_unusable
 from marginpursuit.classifiers._landmarks import KernelPolicy, landmarks
 from marginpursuit.classifiers._parameters import median_distance, within_limit
-from marginpursuit.design import FactoredRows, Linear, loaded, take_rows
+from marginpursuit.design import (
+    FactoredRows,
+    Linear,
+    Standardisation,
+    design_for,
+    loaded,
+    take_rows,
+)
 
 #: Returns the kernel values of the rows with the first and those with the second indices, in
 #: float64 or in the dtype given.
@@ -206,6 +213,20 @@ def _with_squares(rows: FloatArray) -> NDArray[np.float32]:
     return np.column_stack([rows, squares, np.ones(len(rows))]).astype(np.float32)
 
 
+def _distances_from_mean(data: TrainingData, rounding: float = 1e-12) -> FloatArray:
+    """Return the distance of each row from the mean of the rows, the columns as they are.
+
+    Under the kernel "rbf" all rows have the norm one, and one far from the others has about the
+    same kernel value, zero, with all of them: many such rows shift the score everywhere. Distances
+    below the rounding error of the mean are zero.
+    """
+    with design_for(data.matrix) as design:
+        mean = design.adjoint(data.weights, Standardisation.identity(design.n_columns))
+        centred = Standardisation(mean, np.ones(design.n_columns))
+        distances = np.asarray(design.row_norms(centred), dtype=np.float64)
+    return np.where(distances > rounding * float(np.linalg.norm(mean)), distances, 0.0)
+
+
 def _clear_negligible(features: FloatArray, largest: float, step: int) -> None:
     """Set features below the rounding error of the largest to zero, in blocks of rows."""
     negligible = float(np.finfo(np.float64).eps) * largest
@@ -255,10 +276,10 @@ class MappedKernelClassifier(KernelExpansion):
         """
         self._set_kernel(data)
         matrix, policy = data.matrix, self._kernel_policy
-        distances = np.sqrt(np.maximum(self._squares(matrix), 0.0))
-        median = median_distance(distances, data)
+        median = median_distance(self._norms(matrix), data)
         if self.leverage_bound is not None:
-            limit = float(self.leverage_bound) * median
+            distances = self._leverage_distances(data)
+            limit = float(self.leverage_bound) * median_distance(distances, data)
             data = replace(data, weights=within_limit(data, distances, limit))
         is_relative = self.alpha_unit in ("auto", "row") and np.isfinite(median)
         divisor = median**2 if is_relative else 1.0
@@ -281,6 +302,10 @@ class MappedKernelClassifier(KernelExpansion):
                 ) from error
         kernel_map = replace(kernel_map, divisor=divisor)
         return replace(data, matrix=kernel_map.features, rows=matrix), kernel_map
+
+    @property
+    def _is_rbf(self) -> bool:
+        return isinstance(self.kernel, str) and self.kernel == "rbf"
 
     @property
     def _reads_factored_rows(self) -> bool:
@@ -327,10 +352,18 @@ class MappedKernelClassifier(KernelExpansion):
         features = blocks.map(BlockFeatures(model, rows[own.landmarks], inverse), rank)
         return replace(own, landmarks=candidates[own.landmarks], features=features)
 
+    def _leverage_distances(self, data: TrainingData) -> FloatArray:
+        """Return the distance of each row that `leverage_bound` refers to."""
+        return _distances_from_mean(data) if self._is_rbf else self._norms(data.matrix)
+
+    def _norms(self, matrix: Any) -> FloatArray:
+        """Return √K(x, x) of each row."""
+        return np.sqrt(np.maximum(self._squares(matrix), 0.0))
+
     def _squares(self, matrix: Any) -> FloatArray:
         """Return K(x, x) of each row."""
         n_rows = matrix.shape[0]
-        if isinstance(self.kernel, str) and self.kernel == "rbf":
+        if self._is_rbf:
             return np.ones(n_rows)
         if self._is_precomputed:
             return np.asarray(matrix.diagonal(), dtype=np.float64)
@@ -349,8 +382,7 @@ class MappedKernelClassifier(KernelExpansion):
         dtype: DTypeLike = np.float64,
     ) -> NDArray[Any]:
         """Return the kernel between training rows, given by their indices, over a divisor."""
-        is_rbf = isinstance(self.kernel, str) and self.kernel == "rbf"
-        if is_rbf and dtype == np.float32 and isinstance(matrix, np.ndarray):
+        if self._is_rbf and dtype == np.float32 and isinstance(matrix, np.ndarray):
             return _single_rbf(matrix[first], matrix[second], self.gamma_)
         if self._is_precomputed:
             values = self._kernel_matrix(matrix[first][:, second], None)

@@ -31,8 +31,8 @@ class RowLeverage:
     Attributes
     ----------
     distance : ndarray of shape (n_samples,)
-        The norm of the standardised row (sparse data: of the row; with a kernel √K(x, x)), divided
-        by its median.
+        The norm of the standardised row (sparse data: of the row; with a kernel √K(x, x), or the
+        distance from the mean for "rbf"), divided by its median.
     weight : ndarray of shape (n_samples,)
         The factor of the weight of the row: 1 within the bound, bound/distance beyond.
     bound : float or None
@@ -120,13 +120,13 @@ def row_leverage(model: Any, X: Any, y: Any, sample_weight: ArrayLike | None = N
 
 
 def _distances(model: Any, data: TrainingData) -> FloatArray:
-    """Return the distance of each row: of its columns, or √K(x, x) with a kernel."""
+    """Return the distance of each row that `leverage_bound` refers to."""
     if model.kernel != "linear":
         names = ("kernel", "degree", "coef0")
         kernel = {name: getattr(model, name) for name in names}
         expansion = MarginPursuitClassifier(gamma=getattr(model, "gamma_", "scale"), **kernel)
         expansion._set_kernel(data)
-        return np.asarray(np.sqrt(np.maximum(expansion._squares(data.matrix), 0.0)))
+        return expansion._leverage_distances(data)
     threads = Threads(usable_threads(model.n_threads))
     with threads, design_for(data.matrix, threads) as design:
         placed = replace(data, weights=design.place(data.weights))

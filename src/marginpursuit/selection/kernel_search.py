@@ -5,7 +5,8 @@ the same γ share. The search has two steps, and the refit has `n_components` la
 
 1. all candidates at every γ of the grid, with few landmarks and a loose tolerance;
 2. the best candidates of the best values of γ, with more landmarks, and for each that with the next
-   smaller penalty: fewer landmarks suit larger penalties.
+   smaller penalty: fewer landmarks suit larger penalties. Several classes have fewer landmarks and
+   one γ in this step.
 """
 
 from collections.abc import Callable
@@ -56,7 +57,9 @@ class KernelSearch:
         if len(grids) == 1 and (few == more or len(self.grid) == 1):
             return self._step(grids[0], more, is_last=True)
         steps = sorted((self._step(grid, few) for grid in grids), key=_best_mean, reverse=True)
-        n_final = self.policy.max_final_gammas
+        is_binary = len(self.data.labels.positive_classes) == 1
+        policy = self.policy
+        n_final = policy.max_final_gammas if is_binary else policy.max_final_gammas_of_several
         pairs = [self._continued(step, more) for step in steps[:n_final]]
         lasts = sorted((last for _, last in pairs), key=_best_mean)
         return _joined([*steps[n_final:], *(rest for rest, _ in pairs), *lasts])
