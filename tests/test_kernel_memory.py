@@ -121,7 +121,7 @@ def small_table(a):
         factors=a.ones[:2], min_gain=0.0, min_distinct_rows=2, tolerances=(1e-6, 1e-4, 1e-5, 0.1),
         least=0.01, max_iter=50, half_max_iter=50, direction=np.ones(D), prior=SlopePrior(),
     )  # fmt: skip
-    assert compiled.small_table(a.X, a.codes, problem) is not None
+    assert compiled.small_table(a.X, a.codes, a.weight.copy(), problem) is not None
 
 
 CALLS = {

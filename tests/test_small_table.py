@@ -30,21 +30,20 @@ def rows(n, d, n_classes=2, seed=0):
 
 
 def general_fit(model, X, y, **options):
-    """Fit with a start of zero: a fit with a start is the general one."""
-    n_scores = len(np.unique(y)) if len(np.unique(y)) > 2 else 1
+    """Fit with a function that is told of each iteration: only the general fit has iterations."""
     model._reset()
     data = model._check_training(X, y, options.get("sample_weight"))
     with np.errstate(all="ignore"):
-        model._fit(data, (np.zeros((X.shape[1], n_scores)), np.zeros(n_scores)))
+        model._fit(data, options.get("start"), lambda progress: None)
     return model
 
 
-def is_small(model, X, y, sample_weight=None, policy=None):
+def is_small(model, X, y, sample_weight=None, policy=None, start=None):
     """Whether a fit is one call."""
     model._reset()
     data = model._check_training(X, y, sample_weight)
     with np.errstate(all="ignore"):
-        return fit_small_table(model, data, policy)
+        return fit_small_table(model, data, start, policy)
 
 
 def assert_same(found, expected):
@@ -115,6 +114,33 @@ def test_equal_weights_count_as_repetitions():
     assert_same(found, general_fit(MarginPursuitClassifier(), X, y, sample_weight=weights))
 
 
+@pytest.mark.parametrize("alpha", ["auto", 1e-3])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_starts_and_weights_without_a_bound(alpha, n_classes):
+    X, y = rows(80, 4, n_classes)
+    weights = np.random.default_rng(1).uniform(0.1, 3.0, size=80)
+    first = MarginPursuitClassifier(leverage_bound=None, alpha=2e-3).fit(X, y, weights)
+    start = first.coef_.T, first.intercept_
+    found, expected = (MarginPursuitClassifier(leverage_bound=None, alpha=alpha) for _ in range(2))
+    assert is_small(found, X, y, weights, start=start)
+    assert_same(found, general_fit(expected, X, y, sample_weight=weights, start=start))
+    assert not is_small(found, X, y, np.where(np.arange(80) == 70, 0.0, weights))
+
+
+def test_warm_starts_take_fewer_steps():
+    X, y = rows(60, 3)
+    model = MarginPursuitClassifier(warm_start=True, alpha=1e-3).fit(X, y)
+    n_iter = model.n_iter_
+    assert model.fit(X, y).n_iter_ < n_iter
+
+
+def test_starts_of_another_shape_are_ignored():
+    X, y = rows(60, 3)
+    found, expected = MarginPursuitClassifier(), MarginPursuitClassifier()
+    assert is_small(found, X, y, start=(np.ones((2, 1)), np.ones(1)))
+    assert_same(found, general_fit(expected, X, y))
+
+
 def test_constant_columns_have_zero_coefficients():
     X, y = rows(80, 4)
     X[:, 1], X[:, 3] = 0.0, 7.0
@@ -131,7 +157,6 @@ class TestGeneralFit:
         "parameters",
         [
             {"scale": "auto"},
-            {"solver": "gram"},
             {"alpha": "negligible"},
             {"alpha_unit": "common"},
             {"class_weight": {0: 1.0, 1: 2.0}},
@@ -207,13 +232,6 @@ class TestGeneralFit:
         assert not is_small(model, X, y)
         assert set(vars(model)) == before
 
-    def test_warm_starts(self):
-        """The second fit starts at the minimiser: the compiled call would start at zero."""
-        X, y = rows(60, 3)
-        model = MarginPursuitClassifier(warm_start=True, alpha=1e-3).fit(X, y)
-        n_iter = model.n_iter_
-        assert model.fit(X, y).n_iter_ < n_iter
-
 
 class TestInputs:
     """The compiled function checks what it is given."""
@@ -235,14 +253,18 @@ class TestInputs:
     def test_problems(self, changes, message):
         X, y = rows(60, 3)
         with pytest.raises(ValueError, match=message):
-            _kernels.small_table(X, y, self.problem(**changes))
+            _kernels.small_table(X, y, np.full(60, 1 / 60), self.problem(**changes))
 
     def test_codes(self):
         X, y = rows(60, 3)
         with pytest.raises(IndexError, match="codes"):
-            _kernels.small_table(X, y + 1, self.problem())
+            _kernels.small_table(X, y + 1, np.full(60, 1 / 60), self.problem())
+        with pytest.raises(ValueError, match="weights must have length 60"):
+            _kernels.small_table(X, y, np.full(59, 1 / 59), self.problem())
+        with pytest.raises(ValueError, match="start must have length 4"):
+            _kernels.small_table(X, y, np.full(60, 1 / 60), self.problem(), np.ones(3))
         with pytest.raises(ValueError, match="codes must have length 60"):
-            _kernels.small_table(X, y[1:], self.problem())
+            _kernels.small_table(X, y[1:], np.full(60, 1 / 60), self.problem())
 
     @pytest.mark.parametrize("level", [] if _kernels.small_table is None else ["baseline", "avx2"])
     def test_levels_agree(self, level):
@@ -251,9 +273,10 @@ class TestInputs:
         if level not in _compiled.LEVELS:
             pytest.skip(f"this processor has no {level}")
         X, y = rows(90, 7)
+        problem = self.problem(direction=np.ones(7))
         found, best = (
-            _kernels.small_table(X[:60], y[:60], self.problem(direction=np.ones(7)), *own)
-            for own in ((level,), ())
+            _kernels.small_table(X[:60], y[:60], np.full(60, 1 / 60), problem, **own)
+            for own in ({"level": level}, {})
         )
         assert_allclose(found[0], best[0], rtol=1e-9)
-        assert_allclose(found[4][4], best[4][4], rtol=1e-6)
+        assert_allclose(found[3][4], best[3][4], rtol=1e-6)

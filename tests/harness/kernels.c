@@ -523,6 +523,7 @@ static void check_small_table(int level, ptrdiff_t n, ptrdiff_t d, int has_inter
     t.coef = doubles(d), t.intercept = doubles(1), t.scores = doubles(n), t.weight = doubles(n);
     for (t.n_factors = 0; t.n_factors < 3; t.n_factors++) {
         t.work = doubles(small_table_doubles(&t));
+        for (ptrdiff_t i = 0; i < n; i++) t.weight[i] = 1.0 / (double)n;
         int is_right = fit_small_table(&t);
         double total = 0.0, slope = 0.0, influence;
         for (ptrdiff_t i = 0; i < n; i++) {

@@ -54,7 +54,12 @@ def csr_gram(
     total: NDArray[np.float64],
 ) -> None: ...
 def small_table(
-    matrix: NDArray[np.float64], codes: NDArray[np.intp], problem: Any, level: str = ...
+    matrix: NDArray[np.float64],
+    codes: NDArray[np.intp],
+    weights: NDArray[np.float64],
+    problem: Any,
+    start: NDArray[np.float64] | None = ...,
+    level: str = ...,
 ) -> Any: ...
 
 TILE_GROUP: int

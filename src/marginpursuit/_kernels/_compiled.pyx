@@ -256,6 +256,7 @@ cdef extern from "small_table.h" nogil:
         link_t link
         double prior_variance
         double *work
+        const double *start
         double *weight
         double *coef
         double *intercept
@@ -808,14 +809,16 @@ def link_slopes(
 
 
 def small_table(
-    const double[:, ::1] matrix not None, const Py_ssize_t[::1] codes not None, problem,
-    str level=BEST,
+    const double[:, ::1] matrix not None, const Py_ssize_t[::1] codes not None,
+    double[::1] weights not None, problem, const double[::1] start=None, str level=BEST,
 ):
     """Fit a small dense table in one call; None where the general fit is needed.
 
-    `problem` is a `SmallProblem`. Returns coefficients (n_scores, n_columns), intercepts, scores
-    (n_scores, n_rows), weights of the rows, and a tuple: the objective, Newton steps, passes, the
-    chosen factor, the slopes of the link and the number of rows that it is fitted to.
+    `problem` is a `SmallProblem`. The weights, positive and with sum one, are overwritten by those
+    with bounded leverage. `start` has coefficients and intercepts of all scores. Returns
+    coefficients (n_scores, n_columns), intercepts, scores (n_scores, n_rows), and a tuple: the
+    objective, Newton steps, passes, the chosen factor, the slopes of the link and the number of
+    rows that it is fitted to.
     """
     cdef small_table_t t
     cdef const double[::1] factors = problem.factors, direction = problem.direction
@@ -830,7 +833,10 @@ def small_table(
         raise ValueError(f"there may be at most {MOST_FACTORS} factors; got {t.n_factors}")
     check_length("codes", codes.shape[0], t.n_rows)
     check_inside("codes", codes, t.n_classes)
+    check_length("weights", weights.shape[0], t.n_rows)
     check_length("direction", direction.shape[0], t.n_columns)
+    if start is not None:
+        check_length("start", start.shape[0], t.n_scores * (t.n_columns + 1))
     t.loss, t.temperature = loss_of(problem.loss), problem.temperature
     if t.n_scores > 1 and not t.temperature > 0:
         raise ValueError("a joint loss needs a positive temperature")
@@ -844,14 +850,15 @@ def small_table(
     t.link.mean, t.prior_variance = problem.prior.mean, problem.prior.deviation ** 2
     t.link.least, t.link.most = problem.prior.bounds
     coef, intercept = empty((t.n_scores, t.n_columns)), empty(t.n_scores)
-    scores, weights = empty((t.n_scores, t.n_rows)), empty(t.n_rows)
+    scores = empty((t.n_scores, t.n_rows))
     cdef double[:, ::1] coef_view = coef, scores_view = scores
-    cdef double[::1] intercept_view = intercept, weight_view = weights
+    cdef double[::1] intercept_view = intercept
     cdef double[::1] work = empty(small_table_doubles(&t))
     t.matrix, t.codes, t.direction = &matrix[0, 0], &codes[0], &direction[0]
     t.factors = &factors[0] if t.n_factors else NULL
     t.coef, t.intercept, t.scores = &coef_view[0, 0], &intercept_view[0], &scores_view[0, 0]
-    t.weight, t.work = &weight_view[0], &work[0]
+    t.weight, t.work = &weights[0], &work[0]
+    t.start = NULL if start is None else &start[0]
     cdef bint is_fitted
     with nogil:
         is_fitted = fit_small_table(&t)
@@ -859,7 +866,7 @@ def small_table(
         return None
     slopes = [t.link.slopes[k] for k in range(LINK_SLOPES)] if t.n_factors else []
     numbers = t.value, t.n_iter, t.n_passes, t.factor, slopes, t.count
-    return coef, intercept, scores, weights, numbers
+    return coef, intercept, scores, numbers
 
 
 #: The multiples to which `sweep_tiles` expects columns, and rows of coefficients, to be padded, and

@@ -1,4 +1,4 @@
-/* A fit to a small dense table in one call: the steps of classifiers/margin_pursuit.py for equal weights.
+/* A fit to a small dense table in one call: the steps of classifiers/margin_pursuit.py for positive weights.
  *
  * 1. `bound_leverage`: weights that decrease beyond the median distance (classifiers/_parameters.py).
  * 2. `standardise_rows`: a padded copy of the rows, and the unit of the penalty (solvers/_problem.py).
@@ -175,11 +175,10 @@ static double median_norm(const small_table_t *t, const state_t *s)
     return 0.5 * (s->norms[sorted[(n - 1) / 2].row] + s->norms[sorted[n / 2].row]);
 }
 
-/* weight = 1/n, times limit/norm beyond the limit, with the same total for each class. */
+/* Multiplies the weights by limit/norm beyond the limit, with the same total for each class. */
 static int bound_leverage(small_table_t *t, const state_t *s)
 {
     const ptrdiff_t n = t->n_rows;
-    for (ptrdiff_t i = 0; i < n; i++) t->weight[i] = 1.0 / (double)n;
     if (isinf(t->leverage_bound)) return 1;
     if (!find_moments(t, s) || !find_norms(t, s)) return 0;
     const double limit = t->leverage_bound * median_norm(t, s);
@@ -357,7 +356,7 @@ static link_t fit_held_out(small_table_t *t, const state_t *s, ptrdiff_t factor)
 }
 
 /* Fits both halves from `point`, and their links. Chooses the least factor whose log-loss is within
- * `min_gain` of the lowest; `point` becomes the mean of its half fits. */
+ * `min_gain` of the lowest; unless there is a start, `point` becomes the mean of its half fits. */
 static int fit_halves(small_table_t *t, const state_t *s)
 {
     const ptrdiff_t first = fit_half(t, s, 0), second = first ? fit_half(t, s, 1) : 0;
@@ -373,6 +372,7 @@ static int fit_halves(small_table_t *t, const state_t *s)
     while (chosen + 1 < t->n_factors && !(links[chosen].log_loss <= (1.0 + t->min_gain) * lowest))
         chosen++;
     t->factor = t->factors[chosen], t->link = links[chosen];
+    if (t->start) return 1;
     const double *of_halves = s->half_points + 2 * chosen * s->point_size;
     for (ptrdiff_t j = 0; j < s->point_size; j++)
         s->point[j] = 0.5 * (of_halves[j] + of_halves[s->point_size + j]);
@@ -402,13 +402,29 @@ static int fit_rows(small_table_t *t, const state_t *s)
     return 1;
 }
 
+/* point = the start, for standardised rows. */
+static void set_start(const small_table_t *t, const state_t *s)
+{
+    const ptrdiff_t d = t->n_columns, p = s->n_coefficients;
+    memset(s->point, 0, (size_t)s->point_size * sizeof(double));
+    for (ptrdiff_t k = 0; k < t->n_scores && t->start; k++) {
+        double intercept = t->start[t->n_scores * d + k];
+        for (ptrdiff_t j = 0; j < d; j++) {
+            const double coef = t->start[k * d + j];
+            s->point[k * p + j] = s->inverse[j] > 0.0 ? coef / s->inverse[j] : 0.0;
+            intercept += s->mean[j] * coef;
+        }
+        if (t->has_intercept) s->point[k * p + d] = intercept;
+    }
+}
+
 int fit_small_table(small_table_t *t)
 {
     state_t s;
     lay_out(t, t->work, &s);
     t->n_passes = 0, t->factor = 1.0;
-    memset(s.point, 0, (size_t)s.point_size * sizeof(double));
     if (!bound_leverage(t, &s) || !standardise_rows(t, &s)) return 0;
+    set_start(t, &s);
     if (t->n_factors > 0 && !split_rows(t, &s)) return 0;
     if (t->n_factors > 1) return fit_halves(t, &s) && fit_rows(t, &s);
     return fit_rows(t, &s) && (t->n_factors == 0 || fit_halves(t, &s));

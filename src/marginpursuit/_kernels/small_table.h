@@ -1,4 +1,4 @@
-/* A fit to a small dense table of equally weighted rows, in one call; see small_table.c. */
+/* A fit to a small dense table, in one call; see small_table.c. */
 #ifndef MARGINPURSUIT_SMALL_TABLE_H
 #define MARGINPURSUIT_SMALL_TABLE_H
 
@@ -11,14 +11,14 @@ typedef struct {
     const kernels_t *kernels; /* of a SIMD level */
     const double *matrix;     /* (n_rows, n_columns), in C order */
     ptrdiff_t n_rows, n_columns;
-    double n_samples;         /* the rows that all of them count for, by their equal weights */
+    double n_samples;         /* the rows that all of them count for, by their weights */
     const ptrdiff_t *codes;   /* the class of each row */
     ptrdiff_t n_classes;
     ptrdiff_t n_scores;       /* 1, or the number of classes of a joint loss */
     loss_t loss;
     double temperature;       /* of a joint loss */
     int has_intercept;
-    double leverage_bound;    /* in median distances; infinite where there is none */
+    double leverage_bound;    /* in median distances, for equal weights; infinite where there is none */
     double far_distance;      /* in median distances times the bound: rows that are refused */
     double alpha;             /* the penalty */
     double inflation;         /* multiple of (kurtosis - 1)/n in its unit; 0 for "standardised" */
@@ -34,7 +34,8 @@ typedef struct {
     link_t link;              /* in: knots, prior mean and bounds; out: the link that was chosen */
     double prior_variance;    /* of a slope of the link */
     double *work;             /* scratch: small_table_doubles() */
-    double *weight;           /* out: n_rows, weights of bounded leverage, sum one */
+    const double *start;      /* (n_scores, n_columns) and n_scores: coefficients and intercepts; or NULL */
+    double *weight;           /* in-out: n_rows, positive weights with sum one, then with bounded leverage */
     double *coef;             /* out: (n_scores, n_columns), for the rows as they are */
     double *intercept;        /* out: n_scores */
     double *scores;           /* out: (n_scores, n_rows), of the fit */

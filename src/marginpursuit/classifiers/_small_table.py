@@ -2,9 +2,10 @@
 
 On few rows a fit takes as long as the calls of Python and NumPy functions between its compiled
 parts. `fit_small_table` is the fit of `MarginPursuitClassifier._fit` for the common case: equal
-weights, a linear kernel, a number as scale, the penalty in the unit "standardised" or "inflated"
-and Newton's method. `_kernels/small_table.c` lists the steps; minimisers and links are by the
-functions that the general fit calls as well, so that both have the same results up to rounding.
+weights, or positive ones without a leverage bound, a linear kernel, a number as scale, the penalty
+in the unit "standardised" or "inflated" and Newton's method. `_kernels/small_table.c` lists the
+steps; minimisers and links are by the functions that the general fit calls as well, so that both
+have the same results up to rounding.
 
 A table that needs more, as one with rows far away, and a solve that does not converge are left to
 the general fit, with its errors and warnings.
@@ -22,6 +23,7 @@ from marginpursuit.classifiers._input import TrainingData
 from marginpursuit.classifiers._link import FittedLink, SlopePrior, smoothing_of
 from marginpursuit.classifiers._margins import Margins
 from marginpursuit.classifiers._parameters import FAR_DISTANCE
+from marginpursuit.design import Linear
 from marginpursuit.losses import JointLoss, MarginLoss
 from marginpursuit.solvers import INFLATION, Policy, Problem, default_policy
 from marginpursuit.tasks import LabelSets, value_at_zero
@@ -61,15 +63,19 @@ class SmallProblem:
         return 0.0 if self.joint is None else self.joint.temperature
 
 
-def fit_small_table(model: Any, data: TrainingData, policy: Policy | None = None) -> bool:
+def fit_small_table(
+    model: Any, data: TrainingData, start: Linear | None = None, policy: Policy | None = None
+) -> bool:
     """Fit a `MarginPursuitClassifier` to a small table, if the data are one.
 
     Parameters
     ----------
     model : MarginPursuitClassifier
-        The classifier, whose fitted attributes are set.
+        The classifier, with ``solver="auto"`` or "newton", whose fitted attributes are set.
     data : TrainingData
         Checked rows and labels.
+    start : Linear, optional
+        Coefficients and intercepts at which the fit begins; ignored if of another shape.
     policy : Policy, optional
         The limits of small tables.
 
@@ -79,16 +85,21 @@ def fit_small_table(model: Any, data: TrainingData, policy: Policy | None = None
         Whether the fit is done. If not, no attribute is set.
     """
     policy = default_policy() if policy is None else policy
-    if not (_has_small_table(data, policy) and _has_newton_fit(model, data)):
+    if not (_has_small_table(data, policy) and _has_fixed_loss(model, data)):
+        return False
+    if not _has_usable_weights(model, data):
         return False
     problem = _pose(model, data, policy)
     if problem.loss.kernel_parameters is None:
         return False
     rows = np.ascontiguousarray(data.matrix, dtype=np.float64)
-    found = _kernels.small_table(rows, data.labels.codes, problem)
+    weights, begin = data.weights.copy(), None
+    if start is not None and start[0].T.shape == (problem.n_scores, rows.shape[1]):
+        begin = np.concatenate([start[0].T.ravel(), start[1]]) if start[0].any() else None
+    found = _kernels.small_table(rows, data.labels.codes, weights, problem, begin)
     if found is None:
         return False
-    model.coef_, model.intercept_, scores, weights, numbers = found
+    model.coef_, model.intercept_, scores, numbers = found
     model.objective_, model.n_iter_, model.n_passes_, factor, slopes, count = numbers
     model.alpha_, model.scale_ = factor * problem.alpha, problem.loss.scale
     model.multi_class_ = "ovr" if problem.joint is None else "joint"
@@ -101,7 +112,7 @@ def fit_small_table(model: Any, data: TrainingData, policy: Policy | None = None
 
 
 def _has_small_table(data: TrainingData, policy: Policy) -> bool:
-    """Whether the rows are a small dense table with equal weights, one class each."""
+    """Whether the rows are a small dense table, each of one class."""
     matrix, labels = data.matrix, data.labels
     if type(matrix) is not np.ndarray or data.rows is not None or data.variances is not None:
         return False
@@ -112,16 +123,20 @@ def _has_small_table(data: TrainingData, policy: Policy) -> bool:
     return (
         n_scores * n_coefficients <= policy.max_newton_coefficients
         and len(matrix) * n_coefficients <= policy.max_small_elements
-        and bool(data.weights.min() == data.weights.max())
     )
 
 
-def _has_newton_fit(model: Any, data: TrainingData) -> bool:
-    """Whether the parameters ask for Newton's method, a fixed scale and a unit by column."""
+def _has_usable_weights(model: Any, data: TrainingData) -> bool:
+    """Whether all weights are positive, and equal where the leverage is to be bounded."""
+    least = data.weights.min()
+    return bool(least > 0 and (model.leverage_bound is None or least == data.weights.max()))
+
+
+def _has_fixed_loss(model: Any, data: TrainingData) -> bool:
+    """Whether the parameters ask for a fixed scale, a joint loss and a unit by column."""
     is_joint = data.labels.n_classes > 2
     return (
-        model.solver in ("auto", "newton")
-        and not isinstance(model.scale, str)
+        not isinstance(model.scale, str)
         and not (is_joint and (model.multi_class == "ovr" or model.overconfidence > 0))
         and _unit(model, data) in ("standardised", "inflated")
     )
@@ -140,7 +155,10 @@ def _pose(model: Any, data: TrainingData, policy: Policy) -> SmallProblem:
     factors: tuple[float, ...] = (1.0,) if model.probability == "held_out" else ()
     if model.alpha == "auto" and half_policy.chooses_penalty(data.n_samples, n_columns):
         factors = half_policy.factors
-    half_tol = half_policy.half_fit_tol(factors, "newton")
+    half_tol, direction = 1.0, np.zeros(n_columns)  # not used without half fits
+    if factors:
+        half_tol = half_policy.half_fit_tol(factors, "newton")
+        direction = random_direction(n_columns)
     bound = np.inf if model.leverage_bound is None else float(model.leverage_bound)
     return SmallProblem(
         n_classes=n_classes,
@@ -158,7 +176,7 @@ def _pose(model: Any, data: TrainingData, policy: Policy) -> SmallProblem:
         half_max_iter=min(int(model.max_iter), half_policy.max_iter),
         min_gain=half_policy.min_gain,
         min_distinct_rows=half_policy.min_distinct_rows,
-        direction=random_direction(n_columns),
+        direction=direction,
     )
 
 

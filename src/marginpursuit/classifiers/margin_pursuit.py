@@ -508,15 +508,16 @@ class MarginPursuitClassifier(
     ) -> None:
         """Fit checked data at the scale given, or at the fixed point of the scale rule.
 
-        A small table is fitted in one compiled call (`fit_small_table`), unless the fit has a start
-        or is reported. What follows is the general fit, with the same result.
+        A small table is fitted in one compiled call (`fit_small_table`), unless the fit is
+        reported. What follows is the general fit, with the same result.
 
         The weights of the data include `class_weight`; `leverage_bound` is applied here, except to
         kernel features, whose weights are bounded already. `is_stream` is set by `partial_fit`,
         whose updates are of one class against the rest. Raises a FloatingPointError where squares
         of the columns are not finite.
         """
-        if not any((start, report, checkpoint, is_stream)) and fit_small_table(self, data):
+        is_plain = not any((report, checkpoint, is_stream)) and self.solver in ("auto", "newton")
+        if is_plain and fit_small_table(self, data, start):
             return
         scale, n_iter = first_scale(self.scale, self.margin), 0
         if checkpoint is not None and checkpoint.standing is not None:

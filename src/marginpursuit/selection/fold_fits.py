@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import product
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -196,13 +196,17 @@ class FoldFits:
         """Return the tasks of several candidates and folds, joint ones where possible."""
         n_problems, options = self._n_problems, self._plan.options
         kinds = [(member.candidate.scale, member.candidate.overconfidence) for member in members]
-        loss_of = {kind: MarginLoss(options.margin, *kind, options.rho) for kind in set(kinds)}
+        is_joint = options.is_joint and members[0].candidate.overconfidence == 0
+        loss_of: dict[Any, Any] = {}
+        for kind in set(kinds):
+            loss = MarginLoss(options.margin, *kind, options.rho)
+            loss_of[kind] = JointLoss.at_level(loss) if is_joint else loss
         losses = [loss_of[kind] for kind in kinds]
         folds = np.array([member.fold for member in members], dtype=np.intp)
-        if options.is_joint and members[0].candidate.overconfidence == 0:
+        if is_joint:
             return JointTasks(
                 *(group.codes, group.weights, np.zeros_like(folds), folds),
-                tuple(JointLoss.at_level(loss) for loss in losses),
+                tuple(losses),
                 group.ranges,
                 n_classes=n_problems,
             )

@@ -303,7 +303,7 @@ class Search:
         if not rung.is_full:
             for k in complete:
                 del kept[k]
-        elif self._options.rule != "one-standard-error" and len(complete) > 1:
+        elif self._options.rule != "one-standard-error" and len(complete) > 2:
             scores, _ = self._scorer.at_best_thresholds(result.scores[complete])
             needed = {complete[int(np.argmax(scores.mean(axis=1)))], prior}
             for k in complete:
