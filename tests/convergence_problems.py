@@ -118,18 +118,18 @@ class Objective:
             unit = "row" if is_sparse else "standardised"
         if unit == "standardised":
             return alpha * np.count_nonzero(self.varies) * self.variance
-        factor = {"absolute": 1.0, "common": self.variance.sum(), "row": self._median_square()}
+        factor = {"absolute": 1.0, "common": self.variance.sum(), "row": self._quartile_square()}
         return np.full(len(self.variance), alpha * factor[unit], dtype=WIDE)
 
-    def _median_square(self):
+    def _quartile_square(self):
         squares = np.sum(self.X**2, axis=1)
         used = np.flatnonzero((self.c > 0) & (squares > 0))
         if not len(used):
             return 1.0
         order = used[np.argsort(squares[used], kind="stable")]
         total = np.cumsum(self.c[order])
-        # A cumulative weight that is half of the total up to rounding counts as half.
-        return squares[order[np.searchsorted(total, total[-1] / 2 * (1 - 1e-10))]]
+        # A cumulative weight that is a quarter of the total up to rounding counts as one.
+        return squares[order[np.searchsorted(total, total[-1] / 4 * (1 - 1e-10))]]
 
     def problems(self):
         """Return a loss of the scores for each problem, and the number of its score columns."""

@@ -51,7 +51,7 @@ def test_a_fit_reaches_its_tolerance_or_warns(group):
         (10280, "dual"),  # the inner products of nearly collinear rows hide a part of them
         (2549, "dual"),  # passes end where the loss is linear for most rows, far from the minimum
         (6786, "gram"),  # inner products of sparse rows with an offset lose digits
-        (1188, "gram"),  # two rows share the half of the weights, the median of unit "row"
+        (1188, "gram"),  # two rows share the half of the weights
         (6371, "dual"),  # the only row that is not zero has no weight
         (8511, "auto"),  # two columns are constant in the rows with weight, and only there
     ],

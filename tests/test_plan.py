@@ -125,17 +125,17 @@ def test_the_table_of_single_fits_of_wide_dense_rows(
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
-def test_the_unit_of_a_row_is_the_weighted_median_of_the_squared_norms(kind):
-    """A long row and rows of zeros leave it unchanged; a weight of 2 is the row twice."""
-    norms = np.array([1.0, 2.0, 3.0, 1e6, 0.0])
+def test_the_unit_of_a_row_is_the_weighted_lower_quartile_of_the_squared_norms(kind):
+    """Long rows and rows of zeros leave it unchanged; a weight of 2 is the row twice."""
+    norms = np.array([1.0, 3.0, 4.0, 1e6, 0.0])
     X = norms[:, np.newaxis] * np.array([0.6, 0.8])
-    weights = np.array([[1.0, 1.0, 2.0, 1.0, 1.0]]) / 6
+    weights = np.array([[1.0, 2.0, 1.0, 1.0, 1.0]]) / 6
     for unit, expected in (("row", 9.0), ("absolute", 1.0)):
         asked = Request(design_for(kind(X)), weights, (LOSS,), unit, 0.1, True)
         standardisation = asked.design.standardisation(weights[0], centred=True)
         found = request_unit(asked, standardisation)[0] / standardisation.inverse_deviation**2
         assert_allclose(found, expected, rtol=1e-6)
-    repeated = np.repeat(X, [1, 1, 2, 1, 1], axis=0)
+    repeated = np.repeat(X, [1, 2, 1, 1, 1], axis=0)
     asked = Request(design_for(kind(repeated)), np.full((1, 6), 1 / 6), (LOSS,), "row", 0.1, True)
     standardisation = asked.design.standardisation(asked.weights[0], centred=True)
     found = request_unit(asked, standardisation)[0] / standardisation.inverse_deviation**2

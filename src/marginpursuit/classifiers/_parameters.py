@@ -168,9 +168,11 @@ def penalty_unit(
     """Return the unit of the penalty: a name in `solvers.UNITS`.
 
     The stochastic solver needs one penalty for all coefficients of the rows as they came. For
-    sparse rows the unit is their median squared norm. The mean, as in "common", is that of the
-    longest texts: on the word counts of news20 (14,134 rows, one class against the rest) the test
-    error is 4.2 % with it, the rate of the class, and 1.3 % with the median.
+    sparse rows the unit is the lower quartile of their squared norms. The mean, as in "common", is
+    that of the longest texts: on the word counts of news20 (14,134 rows, one class against the
+    rest) the test error is 4.2 % with it, the rate of the class. With the median the errors of the
+    classes 0, 4, 9 and 14 are 1.18, 2.02, 1.33 and 1.04 %, with the quartile 1.04, 1.83, 1.06 and
+    0.80 % (LinearSVC: 1.06, 1.81, 0.88 and 0.79 %; seeds from 101 on).
     """
     if alpha == "negligible":
         return "column"

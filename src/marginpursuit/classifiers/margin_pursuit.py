@@ -183,11 +183,12 @@ class MarginPursuitClassifier(
         place of d, where f_j = 1 + 10 min(1, (κ_j - 1)/n) and κ_j is the kurtosis of column j:
         columns whose variance few rows determine are shrunk more. "common" is (Σ_j v_j) ‖w‖²: that
         of columns divided by the root of their total variance, for columns of the same unit. "row"
-        is q ‖w‖², with q the median of the squared norms of the rows. "auto" is "row" for sparse
-        data, "common" for ``solver="stochastic"`` and in the updates of `partial_fit` with sparse
-        data; otherwise it is "inflated" with fewer than 32 rows per column and
-        "standardised" with more, as in the updates of `partial_fit`. With a kernel, norms are those
-        of its feature space, "auto" is "row", and "standardised" and "inflated" are refused.
+        is q ‖w‖², with q the lower quartile of the squared norms of the rows. "auto" is "row" for
+        sparse data, "common" for ``solver="stochastic"`` and in the updates of `partial_fit` with
+        sparse data; otherwise it is "inflated" with fewer than 32 rows per column and
+        "standardised" with more, as in the updates of `partial_fit`. With a kernel, q is the median
+        of the squared norms in its feature space, "auto" is "row", and "standardised" and
+        "inflated" are refused.
     leverage_bound : float or None, default=1.0
         Upper bound of the leverage of a row: that of a row at `leverage_bound` times the median
         distance from the centre. The weights c of rows beyond shrink in inverse proportion to their

@@ -41,8 +41,8 @@ row           q Σ_j w_j²
 one: each column separately, or all columns by a common factor. In "inflated" the variance of a
 column is multiplied by f_j = 1 + 10 min(1, (κ_j - 1)/n), with κ_j the kurtosis of the column:
 (κ_j - 1)/n is the squared relative standard error of v_j. A column that is non-zero in k of n rows
-has about 1/k, and a standard deviation that k rows determine. q is the median of the squared norms
-of the rows: unlike their mean it does not depend on a few long rows, as long texts are.
+has about 1/k, and a standard deviation that k rows determine. q is the lower quartile of the
+squared norms of the rows: unlike their mean it does not depend on long rows, as long texts are.
 """
 
 from collections.abc import Callable
@@ -375,10 +375,10 @@ def penalty_unit(
     name: str,
     inverse_deviation: FloatArray,
     variance: FloatArray,
-    median_square: float = 1.0,
+    row_square: float = 1.0,
     inflation: FloatArray | float = 1.0,
 ) -> FloatArray:
-    """Return the unit of each fold and column; `median_square` is that of the unit "row".
+    """Return the unit of each fold and column; `row_square` is that of the unit "row".
 
     `inflation` are the factors f of the unit "inflated".
 
@@ -395,7 +395,7 @@ def penalty_unit(
         deviation = np.divide(
             1.0, inverse_deviation, out=np.zeros_like(inverse_deviation), where=varies
         )
-        squares = np.full(len(variance), median_square if name == "row" else 1.0)
+        squares = np.full(len(variance), row_square if name == "row" else 1.0)
         if name == "common":
             squares = variance @ deviation**2
         unit = np.outer(squares, inverse_deviation**2)
@@ -410,10 +410,10 @@ def request_unit(request: Request, standardisation: Standardisation) -> FloatArr
         weights = weights if weights.ndim == 2 else weights[np.newaxis, :]
         centred = request.fit_intercept
         variance = request.design.fold_variances(weights, standardisation, centred=centred)
-    median = median_square(request) if request.unit == "row" else 1.0
+    row_square = quartile_square(request) if request.unit == "row" else 1.0
     inflation = _inflation(request, standardisation) if request.unit == "inflated" else 1.0
     inverse_deviation = standardisation.inverse_deviation
-    return penalty_unit(request.unit, inverse_deviation, variance, median, inflation)
+    return penalty_unit(request.unit, inverse_deviation, variance, row_square, inflation)
 
 
 def _inflation(request: Request, standardisation: Standardisation) -> FloatArray:
@@ -429,11 +429,11 @@ def _inflation(request: Request, standardisation: Standardisation) -> FloatArray
     return np.asarray(1.0 + INFLATION * np.clip(error, 0.0, 1.0))
 
 
-def median_square(request: Request, rounding: float = 1e-10) -> float:
-    """Return the weighted median of ‖x‖² over the rows that are not zero.
+def quartile_square(request: Request, rounding: float = 1e-10) -> float:
+    """Return the weighted lower quartile of ‖x‖² over the rows that are not zero.
 
-    It is the least value whose cumulative weight is at least half of the total weight, up to the
-    relative `rounding` of both: equal weights in another unit have the same median.
+    It is the least value whose cumulative weight is at least a quarter of the total weight, up to
+    the relative `rounding` of both: equal weights in another unit have the same quartile.
     """
     squares = request.design.row_squares()
     weights = to_numpy(mean_weights(request)[0])
@@ -442,8 +442,8 @@ def median_square(request: Request, rounding: float = 1e-10) -> float:
         return 1.0
     order = used[np.argsort(squares[used])]
     cumulative = np.cumsum(weights[order])
-    half = 0.5 * (1.0 - rounding) * cumulative[-1]
-    return float(squares[order[np.searchsorted(cumulative, half)]])
+    quarter = 0.25 * (1.0 - rounding) * cumulative[-1]
+    return float(squares[order[np.searchsorted(cumulative, quarter)]])
 
 
 def mean_unit(unit: FloatArray) -> FloatArray:

@@ -34,7 +34,7 @@ from marginpursuit.solvers._problem import (
     Solution,
     Status,
     mean_weights,
-    median_square,
+    quartile_square,
     request_unit,
 )
 from marginpursuit.solvers.lbfgs import merge_request
@@ -276,7 +276,7 @@ def _units(request: Request) -> FloatArray:
     if request.unit == "absolute":
         return np.ones(len(weights))
     if request.unit == "row":
-        return np.full(len(weights), median_square(request))
+        return np.full(len(weights), quartile_square(request))
     identity, total = Standardisation.identity(design.n_columns), means.copy()
     if request.fit_intercept:
         total -= [np.sum(design.adjoint(fold, identity) ** 2) for fold in weights]
