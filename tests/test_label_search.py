@@ -191,8 +191,8 @@ def test_files_and_clones(tmp_path, fitted):
 def test_refusals():
     X, Y = data(30)
     assert get_tags(MarginPursuitClassifierCV()).classifier_tags.multi_label
-    with pytest.raises(ValueError, match="class_weight='balanced' is not supported"):
-        MarginPursuitClassifierCV(class_weight="balanced").fit(X, Y)
+    with pytest.raises(ValueError, match="class_weight has 1 dicts; y has"):
+        MarginPursuitClassifierCV(class_weight=[{1: 2.0}]).fit(X, Y)
     with pytest.raises(ValueError, match="from 2 to the number of samples, 30; got 31"):
         MarginPursuitClassifierCV(cv=31).fit(X, Y)
 

@@ -76,6 +76,8 @@ class LabelSets(Labels):
 
     labels_per_code: ClassVar[int] = 62
 
+    factors: FloatArray | None = None  # (2, n_labels), of weights of rows without and with a label
+
     @classmethod
     def of(cls, indicator: Any) -> "LabelSets":
         """Return the labels that an indicator matrix, (n_rows, n_labels), has non-zero entries for.
@@ -114,6 +116,26 @@ class LabelSets(Labels):
     def indicator(self) -> NDArray[np.bool_]:
         """Return whether each row has each label, of shape (n_rows, n_labels)."""
         return self.has(self.codes, self.positive_classes).T
+
+    def only(self, labels: NDArray[np.intp]) -> "LabelSets":
+        """Return some of the labels, numbered from zero on."""
+        factors = None if self.factors is None else self.factors[:, labels]
+        return replace(LabelSets.of(self.has(self.codes, labels).T), factors=factors)
+
+    def weights(self, of_rows: FloatArray) -> FloatArray:
+        """Return the weights of the rows for each label, which sum to one.
+
+        The shape is (n_labels, n_rows); (1, n_rows) where all labels have those of the rows. A
+        label whose rows all have a factor of zero has those of the rows.
+        """
+        if self.factors is None:
+            return of_rows[np.newaxis, :]
+        has_label = self.has(self.codes, self.positive_classes)
+        without, with_label = self.factors[:, :, np.newaxis]
+        weights = np.where(has_label, with_label, without) * of_rows
+        totals = weights.sum(axis=1)
+        weights[totals == 0] = of_rows
+        return np.asarray(weights / np.where(totals > 0, totals, of_rows.sum())[:, np.newaxis])
 
     @classmethod
     def has(cls, codes: NDArray[np.intp], labels: NDArray[np.intp]) -> NDArray[np.bool_]:
@@ -198,11 +220,13 @@ class Tasks:
     @classmethod
     def of(cls, labels: Labels, weights: FloatArray, loss: MarginLoss) -> "Tasks":
         """Return one task for each binary problem, on all rows."""
-        kind = LabelTasks if isinstance(labels, LabelSets) else cls
-        positive = labels.positive_classes
+        positive, losses = labels.positive_classes, (loss,) * len(labels.positive_classes)
+        if isinstance(labels, LabelSets):
+            weights = labels.weights(weights)
+            fold = np.arange(len(positive)) % len(weights)
+            return LabelTasks(labels.codes, weights, positive, fold, losses)
         fold = np.zeros(len(positive), dtype=np.intp)
-        weights = weights[np.newaxis, :]
-        return kind(labels.codes, weights, positive, fold, (loss,) * len(positive))
+        return cls(labels.codes, weights[np.newaxis, :], positive, fold, losses)
 
     def __len__(self) -> int:
         return len(self.losses)
@@ -273,7 +297,7 @@ class Tasks:
 class LabelTasks(Tasks):
     """Tasks of rows with any number of labels: `positive` is the label of each task.
 
-    `codes` are those of :class:`LabelSets`.
+    `codes` are those of :class:`LabelSets`. Labels with weights of classes have a fold each.
     """
 
     def code_table(self) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]:

@@ -183,7 +183,7 @@ class _HalfProblem:
         max_rows = link_rows(policy.max_link_rows, len(data.labels.positive_classes))
         rows = design if data.rows is None else design_for(data.rows, design.threads)
         has_kernel, min_rows = data.rows is not None, policy.min_distinct_rows
-        keys = _split_keys(rows, problem, has_kernel=has_kernel)
+        keys = _split_keys(rows, problem, data.weights, has_kernel=has_kernel)
         halves = Halves.of(keys, codes, weights, min_rows, min_classes)
         if halves is None:
             return None
@@ -192,7 +192,7 @@ class _HalfProblem:
         # Of 60 labels of 18 samples, 1e-3 and 1e-5 choose the same penalty.
         is_label_set = isinstance(data.labels, LabelSets)
         tol = policy.tol if is_label_set else policy.half_fit_tol(factors, solver)
-        posed = _half_problem(problem, halves, factors, tol, policy.max_iter)
+        posed = _half_problem(problem, data.labels, halves, factors, tol, policy.max_iter)
         return cls(posed, halves, step, max_rows, factors)
 
     @property
@@ -364,7 +364,7 @@ def _link_of(
 ) -> tuple[FittedLink | LabelLinks, float]:
     """Return the link of held-out scores and its log-loss, the mean over several labels."""
     if isinstance(labels, LabelSets):
-        return LabelLinks.fit(scores, labels.indicator(), counts, margin)
+        return LabelLinks.fit(scores, labels.indicator(), counts, margin, labels.factors)
     return FittedLink.fit(scores, labels.codes, counts, margin, max_rows=max_rows)
 
 
@@ -403,12 +403,13 @@ def few_labels(
     which = np.linspace(0, n_labels - 1, policy.max_choice_labels).astype(np.intp)
     start = (problem.start[0][:, which], problem.start[1][which])
     tasks, alphas = problem.tasks.take(which), problem.alphas[which]
-    few = LabelSets.of(labels.indicator()[:, which])
-    return replace(data, labels=few), replace(problem, tasks=tasks, alphas=alphas, start=start)
+    return replace(data, labels=labels.only(which)), replace(
+        problem, tasks=tasks, alphas=alphas, start=start
+    )
 
 
 def _split_keys(
-    design: Design, problem: Problem, *, has_kernel: bool
+    design: Design, problem: Problem, weights: Any, *, has_kernel: bool
 ) -> tuple[FloatArray, FloatArray]:
     """Return norms and a random projection of the rows as they came, equal for equal rows.
 
@@ -423,8 +424,7 @@ def _split_keys(
         if isinstance(transform, Standardisation):
             standardisation = transform
         elif not design.is_sparse:
-            weights, centred = problem.tasks.weights[0, :], prepared.fit_intercept
-            standardisation = design.standardisation(weights, centred=centred)
+            standardisation = design.standardisation(weights, centred=prepared.fit_intercept)
     normal = random_direction(design.n_columns)[:, np.newaxis]
     projection: Any = design.scores(normal, np.zeros(1), standardisation)
     norms = np.asarray(to_numpy(design.row_norms(standardisation)), dtype=np.float64)
@@ -445,20 +445,33 @@ def _ordered_bits(values: FloatArray) -> NDArray[np.uint64]:
 
 
 def _half_problem(
-    problem: Problem, halves: Halves, factors: tuple[float, ...], tol: float, max_iter: int
+    problem: Problem,
+    labels: Labels,
+    halves: Halves,
+    factors: tuple[float, ...],
+    tol: float,
+    max_iter: int,
 ) -> Problem:
-    """Return the problem of all half fits: the tasks of both halves, factor by factor."""
+    """Return the problem of all half fits: the tasks of both halves, factor by factor.
+
+    Labels with weights of classes have a fold for each half and label.
+    """
     prepared, tasks, n_fits = problem.prepared, problem.tasks, 2 * len(factors)
+    weights = halves.weights
+    if isinstance(labels, LabelSets):
+        weights = np.concatenate([labels.weights(own) for own in halves.weights])
+    n_folds = len(weights) // 2
+    first = np.arange(len(tasks)) % n_folds
     repeated = replace(
         tasks,
-        weights=prepared.design.place(halves.weights),
+        weights=prepared.design.place(weights),
         positive=np.concatenate([tasks.positive] * n_fits),
-        fold=np.array(([0] * len(tasks) + [1] * len(tasks)) * len(factors)),
+        fold=np.tile(np.concatenate([first, n_folds + first]), len(factors)),
         losses=n_fits * tasks.losses,
     )
     return replace(
         problem,
-        prepared=replace(prepared, unit=np.concatenate([prepared.unit] * 2)),
+        prepared=replace(prepared, unit=prepared.unit[:1]),
         tasks=repeated,
         alphas=2.0 * np.outer(np.repeat(factors, 2), problem.alphas).ravel(),
         start=(np.hstack([problem.start[0]] * n_fits), np.hstack([problem.start[1]] * n_fits)),

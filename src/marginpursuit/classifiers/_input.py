@@ -6,6 +6,7 @@ and sparse indices out of range. Every error names the value given and the value
 """
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from reprlib import repr as short
 from typing import Any
@@ -42,6 +43,7 @@ from marginpursuit.classifiers._labels import (
     encode_labels,
     equal_weights,
     is_indicator,
+    label_factors,
     refuse_mixed,
 )
 from marginpursuit.classifiers._progress import warn
@@ -115,8 +117,7 @@ class InputChecks:
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()  # type: ignore[misc]
         tags.input_tags.sparse = True
-        # `_check_label_sets` refuses weights of classes.
-        tags.classifier_tags.multi_label = self._accepts_label_sets and self.class_weight is None
+        tags.classifier_tags.multi_label = self._accepts_label_sets
         return tags
 
     def _reset(self) -> None:
@@ -154,17 +155,15 @@ class InputChecks:
         """Check X with an indicator matrix; `classes_` numbers the labels."""
         matrix = self._read(to_host(X), reset=True)
         matrix = without_duplicates(matrix) if sparse.issparse(matrix) else matrix
-        if self.class_weight is not None:
-            raise ValueError(
-                f"class_weight={self.class_weight!r} is not supported with several labels: by "
-                "default each label has a threshold that is fitted to held-out rows, which undoes "
-                "the shift by weights. Set class_weight=None, and compare predict_proba with "
-                "another probability to predict a label more often."
-            )
         labels = LabelSets.of(checked_indicator(y))
         check_consistent_length(matrix, labels.codes.T)
         self.classes_ = np.arange(labels.n_classes)
-        return self._weighted(matrix, labels, sample_weight)
+        data = self._weighted(matrix, labels, sample_weight)
+        if self.class_weight is None:
+            return data
+        is_positive = labels.has(labels.codes, labels.positive_classes)
+        factors = label_factors(self.class_weight, is_positive, data.weights)
+        return replace(data, labels=replace(labels, factors=factors))
 
     def _check_batch(
         self, X: Any, y: Any, classes: ArrayLike | None, sample_weight: ArrayLike | None
@@ -201,12 +200,14 @@ class InputChecks:
         """Join checked rows and labels with the weights of samples and classes."""
         codes = labels.strata
         n_rows = codes.shape[0]
-        if sample_weight is None and self.class_weight is None:
+        # Several labels have weights of their own (`_check_label_sets`).
+        has_factors = self.class_weight is not None and not isinstance(labels, LabelSets)
+        if sample_weight is None and not has_factors:
             return TrainingData(matrix, labels, equal_weights(codes), float(n_rows))
         xp, weights = namespace(codes), to_device_of(codes, check_weights(sample_weight, n_rows))
         largest = float(xp.max(weights))
         weights = weights / largest  # the sum of weights near the largest float would overflow
-        if self.class_weight is not None:
+        if has_factors:
             factors = to_device_of(codes, self._class_factors(codes, weights))
             weights = weights * xp.take(factors, xp.astype(codes, xp.int64), axis=0)
         total = float(xp.sum(weights))
@@ -225,6 +226,11 @@ class InputChecks:
         """Return the factor of each class according to `class_weight`."""
         if isinstance(self.class_weight, str):
             return balanced_factors(codes, weights, len(self.classes_))
+        if not isinstance(self.class_weight, Mapping):
+            raise ValueError(
+                f"class_weight={short(self.class_weight)} is for several labels, a dict for each; "
+                "y has one class a sample. Pass a dict from class to weight, or 'balanced'."
+            )
         factors = {
             label: class_factor(label, factor) for label, factor in self.class_weight.items()
         }

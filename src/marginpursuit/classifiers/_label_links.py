@@ -12,11 +12,15 @@ the expected F1. At θ = 1/2, which maximises accuracy, a label of few rows is h
 row. The *threshold* t_k is the score with probability θ. It is subtracted from the scores, so that
 their sign is the decision, and logit p = logit θ + a_k (u - t_k).
 
+**Weights of classes.** With `class_weight` the rows with and without a label count for their
+weights in the link as well. Probabilities are those of rows so weighted, and θ is 1/2: the decision
+has the least weighted error.
+
 The sums over rows are over bins of scores, 1/32 of the margin wide, with the mean score of each
 bin. All labels take the same Newton steps.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -48,6 +52,7 @@ class LabelLinks:
         is_positive: NDArray[np.bool_],
         counts: FloatArray,
         margin: float,
+        factors: FloatArray | None = None,
         prior: tuple[float, float] = (3.0, 2.0),
         least_probability: float = 0.1,
     ) -> "tuple[LabelLinks, float]":
@@ -63,6 +68,8 @@ class LabelLinks:
             The number of rows that each row counts for.
         margin : float
             The level γ, the unit of the scores.
+        factors : ndarray of shape (2, n_labels), optional
+            Factors of the counts of rows without and with a label, by `class_weight`.
         prior : tuple of float
             Mean μ and standard deviation σ of slope times margin, a priori.
         least_probability : float
@@ -76,9 +83,13 @@ class LabelLinks:
             The mean of their log-loss over rows and labels.
         """
         bins = _Bins.of(scores / margin, is_positive, counts)
+        if factors is not None:
+            bins = bins.weighted(factors)
         slopes, offsets = bins.logistic_fits(*prior)
         logits = slopes * bins.scores + offsets
-        offset = float(logit(max(0.5 * bins.largest_f1(logits), least_probability)))
+        offset = 0.0
+        if factors is None:
+            offset = float(logit(max(0.5 * bins.largest_f1(logits), least_probability)))
         links = cls(slopes / margin, margin * (offset - offsets) / slopes, offset)
         return links, bins.log_loss(logits)
 
@@ -132,6 +143,19 @@ class _Bins:
         count, positive, product = sums.reshape(3, n_bins, n_labels)
         mean = np.divide(product, count, out=np.zeros_like(product), where=count > 0)
         return cls(mean, np.maximum(count - positive, 0.0), positive)
+
+    def weighted(self, factors: FloatArray) -> "_Bins":
+        """Return the bins with weighted counts and the same total of each label.
+
+        A label whose rows all have a weight of zero keeps its counts.
+        """
+        sums = np.stack([self.negative.sum(axis=0), self.positive.sum(axis=0)])
+        after = np.sum(factors * sums, axis=0)
+        factors = np.where(after > 0, factors, 1.0)
+        factors = factors * sums.sum(axis=0) / np.where(after > 0, after, sums.sum(axis=0))
+        return replace(
+            self, negative=factors[0] * self.negative, positive=factors[1] * self.positive
+        )
 
     def logistic_fits(
         self, mean: float, deviation: float, max_iter: int = 50, tol: float = 1e-8

@@ -1,5 +1,6 @@
 """Labels and weights of a fit: checks, classes, indices of classes, and totals of weights."""
 
+from collections.abc import Mapping
 from reprlib import repr as short
 from typing import Any
 
@@ -143,6 +144,41 @@ def balanced_factors(codes: Any, weights: Any, n_classes: int) -> FloatArray:
     totals = class_totals(codes, weights, n_classes)
     mean = totals.sum() / np.count_nonzero(totals)
     return np.asarray(np.divide(mean, totals, out=np.ones_like(totals), where=totals > 0))
+
+
+def label_factors(class_weight: Any, is_positive: NDArray[np.bool_], weights: Any) -> FloatArray:
+    """Return factors of the weights of rows without and with each label, of shape (2, n_labels).
+
+    Parameters
+    ----------
+    class_weight : "balanced", dict or sequence of dict
+        From 0 and 1 to a weight, for all labels or for each; a missing key is a weight of one.
+    is_positive : ndarray of bool of shape (n_labels, n_rows)
+        Whether rows have a label.
+    weights : ndarray of shape (n_rows,)
+        Weights of the rows.
+    """
+    n_labels = len(is_positive)
+    if isinstance(class_weight, str):
+        positive = is_positive @ weights
+        totals = np.stack([weights.sum() - positive, positive])
+        half = 0.5 * float(weights.sum())
+        return np.asarray(np.divide(half, totals, out=np.ones_like(totals), where=totals > 0))
+    is_shared = isinstance(class_weight, Mapping)
+    given = [class_weight] * n_labels if is_shared else list(class_weight)
+    if len(given) != n_labels:
+        raise ValueError(
+            f"class_weight has {len(given)} dicts; y has {n_labels} labels. Pass one dict for each "
+            "label, one for all, or 'balanced'."
+        )
+    unknown = [key for own in given for key in own if key not in (0, 1)]
+    if unknown:
+        raise ValueError(
+            f"class_weight with several labels must have the keys 0 and 1, for rows without and "
+            f"with a label; got {short(unknown)}. A list of dicts has one for each label."
+        )
+    factors = [[class_factor(key, own.get(key, 1.0)) for own in given] for key in (0, 1)]
+    return np.array(factors, dtype=np.float64)
 
 
 def class_factor(label: Any, factor: Any) -> float:

@@ -142,6 +142,15 @@ CLASS_WEIGHT = Allowed(
     lambda x: x is None or isinstance(x, Mapping) or (isinstance(x, str) and x == "balanced"),
 )
 
+#: The same, and with several labels a dict for each.
+LABEL_CLASS_WEIGHT = Allowed(
+    f"{CLASS_WEIGHT.words}, or with several labels a list of such dicts",
+    lambda x: (
+        CLASS_WEIGHT.test(x)
+        or (isinstance(x, list | tuple) and all(isinstance(own, Mapping) for own in x))
+    ),
+)
+
 #: The units of a penalty that a user may name.
 ALPHA_UNITS = ("absolute", "standardised", "inflated", "common", "row")
 
@@ -369,16 +378,22 @@ SMOOTH_LINK_SCALE = TRUNCATION
 
 
 def training_margins(
-    problem: Problem, linear: Linear, labels: Labels, count: float, max_scores: int = 1 << 24
+    problem: Problem,
+    linear: Linear,
+    labels: Labels,
+    weights: Any,
+    count: float,
+    max_scores: int = 1 << 24,
 ) -> Margins:
     """Return the margins of all rows at a point of the problem; a joint task has one per row.
 
-    `count` is the sum of the weights of the rows before normalisation. The margins of one class
-    against the rest are computed for as many classes at a time as have `max_scores` scores.
+    `weights` are those of the rows, the same for all classes or labels. `count` is their sum before
+    normalisation. The margins of one class against the rest are computed for as many classes at a
+    time as have `max_scores` scores.
     """
     prepared, tasks = problem.prepared, problem.tasks
     design, standardisation = prepared.design, prepared.standardisation
-    weights, loss = tasks.weights[0, :], tasks.losses[0]
+    loss = tasks.losses[0]
     if isinstance(design, BlockDesign):
         return block_margins(design, standardisation, linear, labels, weights, count, loss)
     if isinstance(loss, JointLoss):

@@ -30,9 +30,9 @@ from marginpursuit.classifiers._link import ExactLabelLink, ExactLink, Link
 from marginpursuit.classifiers._margins import MarginStatisticsMixin
 from marginpursuit.classifiers._parameters import (
     ALPHA_UNITS,
-    CLASS_WEIGHT,
     FLAG,
     KERNEL_PARAMETERS,
+    LABEL_CLASS_WEIGHT,
     LEVERAGE_BOUND,
     RANDOM_STATE,
     SCALE_RULES,
@@ -102,8 +102,9 @@ class MarginPursuitClassifier(
     is a binary problem, and all are fitted in the same passes over the data. A label that all rows
     have, or none, is predicted for all rows, or none. With ``probability="held_out"`` each label
     has a threshold: the score at which its held-out probability is `link_.decision_probability`. It
-    is subtracted from the intercept. A threshold undoes the shift by `class_weight`, which is
-    therefore refused.
+    is subtracted from the intercept. With `class_weight` the fit, the half fits and the link of
+    each label have its weights: the probabilities are those of rows so weighted, and a label is
+    predicted where its probability exceeds 1/2.
 
     With a `kernel` the score is linear in its feature space, h(x) = Σ_j c_j K(x_j, x) + b, and the
     penalty is that of the norm of this space. Rows in blocks have Nyström features, which are
@@ -241,8 +242,12 @@ class MarginPursuitClassifier(
         above it warns. "steepest" takes all steps.
         "stochastic" stops after at least one step for each sample, if the relative change of the
         objective was below `tol` the last two times that the number of steps doubled.
-    class_weight : dict, "balanced" or None, default=None
-        Weights of the classes; "balanced" gives all classes the same total weight.
+    class_weight : dict, list of dict, "balanced" or None, default=None
+        Weights of the classes; "balanced" gives all classes the same total weight. With several
+        labels, a dict has the weights of rows without and with a label, under the keys 0 and 1, and
+        a list has a dict for each label; "balanced" gives both the same total for each label. The
+        weights of a label are divided by their sum: they do not change the penalty. They take
+        8 bytes for each row and label.
     warm_start : bool, default=False
         Whether to start from the coefficients of the previous fit; with a kernel, from its scores.
     n_threads : int or None, default=None
@@ -339,7 +344,7 @@ class MarginPursuitClassifier(
         "solver": one_of(["auto", *SOLVERS]),
         "max_iter": whole(1),
         "tol": number("in (0, 1)", lambda x: 0 < x < 1),
-        "class_weight": CLASS_WEIGHT,
+        "class_weight": LABEL_CLASS_WEIGHT,
         "warm_start": FLAG,
         "n_threads": whole(1, None),
         "random_state": RANDOM_STATE,
@@ -545,7 +550,9 @@ class MarginPursuitClassifier(
                 if max_steps:
                     solution = continue_with_hessian(request, problem, solution, self.max_iter)
                 n_iter += solution.n_iter
-                margins = training_margins(problem, solution.linear, data.labels, data.count)
+                margins = training_margins(
+                    problem, solution.linear, data.labels, data.weights, data.count
+                )
                 if iteration.is_finished(margins):
                     break
                 iteration.advance()

@@ -211,9 +211,12 @@ class FoldFits:
                 n_classes=n_problems,
             )
         kind = LabelTasks if isinstance(self._labels, LabelSets) else Tasks
+        fold = np.repeat(folds, n_problems)
+        if isinstance(self._labels, LabelSets) and self._labels.factors is not None:
+            fold = n_problems * fold + np.tile(np.arange(n_problems), len(members))
         return kind(
             *(group.codes, group.weights, np.tile(self._positive_classes, len(members))),
-            np.repeat(folds, n_problems),
+            fold,
             tuple(loss for loss in losses for _ in range(n_problems)),
             group.ranges,
         )

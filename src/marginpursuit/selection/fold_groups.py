@@ -123,7 +123,7 @@ class FoldGroup:
     folds: list[int]
     prepared: Prepared
     codes: Any  # class codes; like the weights, on the device that holds the rows
-    weights: Any  # (n_folds of the group, n_rows of the design matrix)
+    weights: Any  # (n_folds of the group, n_rows of the design matrix), or for each fold and label
     ranges: RowRanges | None
     reader: Design  # of the rows to score
     tests: NDArray[np.bool_]  # (n_folds of the group, n_rows of the reader), the held-out rows
@@ -161,6 +161,12 @@ def _prepared(
     else:
         codes = np.ascontiguousarray(codes[..., prepared.order])
         weights = np.ascontiguousarray(weights[:, prepared.order])
+    if isinstance(data.labels, LabelSets) and data.labels.factors is not None:
+        labels = replace(data.labels, codes=codes)
+        weights = np.concatenate([labels.weights(own) for own in weights])
+        prepared = replace(prepared, unit=np.repeat(prepared.unit, labels.n_classes, axis=0))
+        if ranges is not None:
+            ranges = ranges._replace(is_used=np.repeat(ranges.is_used, labels.n_classes, axis=0))
     tests = np.zeros((len(folds), reader.n_rows), dtype=bool)
     for mask, fold in zip(tests, data.folds, strict=True):
         mask[fold.test] = True

@@ -162,7 +162,7 @@ class MarginPursuitClassifierCV(
         The estimated relative suboptimality at which fits to folds stop; the refit stops at a
         thousandth of it. Dual ascent stops at a relative duality gap of ten times `tol`; the gap is
         an upper bound of the suboptimality, up to the changes during a pass.
-    class_weight : dict, "balanced" or None, default=None
+    class_weight : dict, list of dict, "balanced" or None, default=None
         Weights of the classes.
     n_threads : int or None, default=None
         The number of threads; by default one per processor.
@@ -548,7 +548,7 @@ class MarginPursuitClassifierCV(
             self.rule,
             self.link,
             self.random_state,
-            is_balanced=isinstance(self.class_weight, str),
+            is_balanced=isinstance(self.class_weight, str) and not self.multilabel_,
             title=type(self).__name__ if self.verbose else None,
             report=report,
             prior=prior,

@@ -109,7 +109,7 @@ class HeldOutScorer:
     ) -> float:
         """Return the value of the scorer for one candidate."""
         if isinstance(labels, LabelSets):
-            return self._of_labels(scores, labels.indicator(), rows, link, metadata)
+            return self._of_labels(scores, labels, rows, link, metadata)
         codes = labels.codes
         fast = fast_metric(self.scorer, len(self.classes))
         has_all = np.bincount(codes, minlength=len(self.classes)).all()
@@ -131,18 +131,21 @@ class HeldOutScorer:
     def _of_labels(
         self,
         scores: FloatArray,
-        is_positive: NDArray[np.bool_],
+        labels: LabelSets,
         rows: NDArray[np.intp],
         link: Link,
         metadata: dict[str, Any],
     ) -> float:
-        """Return the value of the scorer for several labels."""
+        """Return the value of the scorer for several labels; the log-loss has their weights."""
+        is_positive = labels.indicator()
         if self.scorer is not None:
             estimator = PrecomputedScores(self.classes, scores, link, multilabel=True)
             return self._called(estimator, rows, is_positive.astype(np.int64), metadata)
         proba = link(scores)
-        losses = -np.log(np.where(is_positive, proba, 1.0 - proba)).mean(axis=1)
-        return -float(np.average(losses, weights=metadata.get("sample_weight")))
+        losses = -np.log(np.where(is_positive, proba, 1.0 - proba))
+        if labels.factors is not None:
+            losses *= np.where(is_positive, labels.factors[1], labels.factors[0])
+        return -float(np.average(losses.mean(axis=1), weights=metadata.get("sample_weight")))
 
     @property
     def uses_link(self) -> bool:

@@ -361,7 +361,7 @@ class Search:
         labels = rung.scored.labels.take(all_rows)
         counts = rung.scored.count * rung.scored.weights[all_rows]
         if isinstance(labels, LabelSets):
-            return LabelLinks.fit(scores, labels.indicator(), counts, margin)[0]
+            return LabelLinks.fit(scores, labels.indicator(), counts, margin, labels.factors)[0]
         given = scores, labels.codes, counts, margin, threshold
         return FittedLink.fit(*given, max_rows=max_rows)[0]
 

@@ -195,6 +195,10 @@ class Problem:
     _curvature: FloatArray = field(init=False)  # (n_tasks,), the factor c of `precondition`
 
     def __post_init__(self) -> None:
+        unit, n_folds = self.prepared.unit, self.tasks.weights.shape[0]
+        if len(unit) == 1 < n_folds:  # folds of one preparation: halves, labels with own weights
+            unit = np.broadcast_to(unit, (n_folds, unit.shape[1]))
+            object.__setattr__(self, "prepared", replace(self.prepared, unit=unit))
         object.__setattr__(self, "_least_values", self.least_fraction * self.tasks.values_at_zero())
         object.__setattr__(self, "_curvature", self.tasks.curvature())
 
