@@ -75,9 +75,9 @@ def test_scikit_learn_callbacks_are_called():
     assert end[:2] == ("end", "fit")
     assert end[2]["sample_weight"] is weights
     np.testing.assert_array_equal(end[3].predict(X), model.predict(X))
-    np.testing.assert_array_equal(
-        model.coef_, MarginPursuitClassifier(scale=1.0).fit(X, labels, weights).coef_
-    )
+    # Without callbacks the fit is one compiled call, whose sums are in another order.
+    silent = MarginPursuitClassifier(scale=1.0).fit(X, labels, weights)
+    np.testing.assert_allclose(model.coef_, silent.coef_, rtol=1e-12)
     recorder.calls.clear()
     with pytest.raises(ValueError, match="NaN"):
         model.fit(np.full_like(X, np.nan), labels)
