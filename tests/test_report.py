@@ -119,7 +119,8 @@ def test_first_card_says_which_model_to_take(run, page):
     assert str(escape(found.reason)) in card
     assert str(escape(EVIL)) in card
     assert page.count('<tr class="recommended">') == len(run.sets) + 1  # and a suspicious row
-    assert str(escape(f"depend most on {EVIL} (lowers {EVIL}), a (raises b). 1 labels")) in card
+    effects = f"depend most on {EVIL} (lowers {EVIL}), a (raises b). Suspicious labels: 1."
+    assert str(escape(effects)) in card
     for difference in found.differences.values():
         assert f">{difference.written}</td>" in page
     assert "A difference, in points of error, is" in page

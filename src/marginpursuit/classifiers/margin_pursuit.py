@@ -227,8 +227,8 @@ class MarginPursuitClassifier(
     fit_intercept : bool, default=True
         Whether to fit b.
     solver : {"auto", "newton", "gram", "lbfgs", "dual", "steepest", "stochastic"}, default="auto"
-        The algorithm; "auto" chooses by the shape of the data
-        (:func:`~marginpursuit.solvers.plan`). "newton" is Newton's method in one compiled call, for
+        The algorithm; "auto" chooses by the shape of the data, and `verbose=1` prints the choice
+        with its reason. "newton" is Newton's method in one compiled call, for
         small tables. "dual" is dual coordinate ascent, for a positive penalty. "steepest" is
         the paper's Algorithm 1 with `max_iter` steps. "stochastic" is the learner of its
         experiments, with `max_iter` steps of one sample each and a positive `alpha` that is the

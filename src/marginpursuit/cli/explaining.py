@@ -219,7 +219,7 @@ def _print_coefficients(coefficients: tuple[Coefficient, ...], n_resamples: int)
 
 
 def _print_rows(rows: tuple[SuspiciousRow, ...], n_issues: int) -> None:
-    say(f"\n{n_issues} labels are suspicious; rows that look mislabelled, outlying (distance at "
+    say(f"\nsuspicious labels: {n_issues}; rows that look mislabelled, outlying (distance at "
         "least 3 medians) or influential (at least 5 means)", as_json=False)  # fmt: skip
     header = ("row", "label", "", "held-out prediction", "probability of the label", "distance",
               "influence")  # fmt: skip

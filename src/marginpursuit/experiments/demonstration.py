@@ -94,8 +94,9 @@ def _parts() -> tuple[_Part, ...]:
         ),
         _Part(
             "breast_cancer",
-            "Why: each training row has a bounded influence on the fit, so that corrupted rows "
-            "change it little. " + clean.description,
+            "Why: one training row in twenty is ten times as far from the means of the columns and "
+            "has a wrong label; each row has a bounded influence on the fit, so that these change "
+            "it little. " + clean.description,
             *known,
             contamination=Contamination("leverage", 0.05),
         ),

@@ -199,7 +199,7 @@ class Explanation:
             for part in first
         ]
         subject = "the scores depend" if several else f"the score of {first[0].label} depends"
-        labels = f" {self.n_label_issues} labels are suspicious." if self.n_label_issues else ""
+        labels = f" Suspicious labels: {self.n_label_issues}." if self.n_label_issues else ""
         return f"{subject} most on {', '.join(effects)}.{labels}"
 
 
