@@ -152,16 +152,31 @@ class MemoryDesign(MatrixDesign):
         with single_threaded_blas():
             return [part for parts in self.threads.map(run, self.blocks) for part in parts]
 
+    def _scores_of_few(
+        self, coef: FloatArray, intercept: FloatArray, held_out: Flags, fold: NDArray[np.intp]
+    ) -> list[FloatArray]:
+        """Return the scores of held-out rows, for few tasks of each fold.
+
+        Products with all rows of a block cost less than a copy of some of them. A block in which a
+        fold holds out no row is not multiplied with the coefficients of that fold.
+        """
+        out, columns = np.empty((len(fold), self.n_rows)), np.ascontiguousarray(coef.T)
+
+        def run(block: Block) -> None:
+            _, first, last = block
+            is_held_out = np.logical_or.reduce(held_out[:, first:last], axis=1)
+            for k in np.flatnonzero(is_held_out[fold]):
+                self.kernels.scores(first, last, columns[k], intercept[k], out[k])
+
+        list(self.threads.map(run, self.blocks))
+        return [out[np.ix_(fold == k, flags)].T for k, flags in enumerate(held_out)]
+
     def _held_out_scores(
         self, coef: FloatArray, intercept: FloatArray, held_out: Flags, fold: NDArray[np.intp]
     ) -> list[FloatArray]:
         own = [np.flatnonzero(fold == k) for k in range(len(held_out))]
         if np.bincount(fold).max() <= self.policy.max_single_tasks:
-            # Products with all rows cost less than a copy of some of them.
-            return [
-                self._scores(coef[:, tasks], intercept[tasks])[flags]
-                for flags, tasks in zip(held_out, own, strict=True)
-            ]
+            return self._scores_of_few(coef, intercept, held_out, fold)
         coefs = [np.ascontiguousarray(coef[:, tasks]) for tasks in own]
         scores = [
             np.empty((np.count_nonzero(flags), len(tasks)))
