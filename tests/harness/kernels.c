@@ -215,6 +215,7 @@ static loss_t loss_of_kind(loss_kind_t kind)
 }
 
 #include "exact.h"
+#include "dual.h"
 #include "tables.h"
 
 static void check_sweep(const problem_t *p, loss_kind_t kind, ptrdiff_t first, ptrdiff_t last)
@@ -274,9 +275,10 @@ static void check_squares(const problem_t *p)
 {
     double *out = doubles(p->n), *sum = doubles(p->d);
     int is_right = 1;
-    p->kernels->squares(p->layout, p->type, &p->m, 0, p->n, p->coef, p->weight, sum);
-    p->kernels->norms(p->layout, p->type, &p->m, 0, p->n, p->coef, p->coef, out);
-    for (ptrdiff_t i = 0; i < p->n; i++)
+    const ptrdiff_t first = p->n / 3;
+    p->kernels->squares(p->layout, p->type, &p->m, first, p->n, p->coef, p->weight, sum);
+    p->kernels->norms(p->layout, p->type, &p->m, first, p->n, p->coef, p->coef, out);
+    for (ptrdiff_t i = first; i < p->n; i++)
         for (ptrdiff_t j = 0; j < p->d; j++) {
             const double a = p->plain[i * p->d + j] - p->coef[j];
             sum[j] -= p->weight[i] * a * a;
@@ -289,13 +291,13 @@ static void check_squares(const problem_t *p)
 }
 
 /* Tasks that share a pass over CSR rows: each has the value and gradient of its own sweep. */
-static void check_sweep_tasks(const problem_t *p)
+static void check_sweep_tasks(const problem_t *p, loss_kind_t kind)
 {
     task_sweep_t tasks = {.codes = p->codes, .weight = p->weight, .n_parts = 1};
     double *gradient = doubles(p->d), *sign = doubles(p->n);
     tasks.table = doubles(p->d * 2 * TASK_LANES);
     for (int k = 0; k < TASK_LANES; k++) {
-        tasks.positive[k] = k % 3, tasks.loss[k] = loss_of_kind(CATONI);
+        tasks.positive[k] = k % 3, tasks.loss[k] = loss_of_kind(kind);
         tasks.intercept[k] = 0.1 * k;
         for (ptrdiff_t j = 0; j < p->d; j++)
             tasks.table[j * 2 * TASK_LANES + k] = p->coef[j] * (1.0 + k);
@@ -313,6 +315,7 @@ static void check_sweep_tasks(const problem_t *p)
             const double own = tasks.table[(j * 2 + 1) * TASK_LANES + k];
             is_right &= is_near(own, gradient[j], 16.0 * (double)p->n);
         }
+        is_right &= is_near(tasks.slope[k], s.slope, s.value);
         expect_of(p, is_right && is_near(tasks.value[k], s.value, s.value), "sweep_tasks");
         free(coef);
     }
@@ -353,32 +356,37 @@ static void check_dual_pass(const problem_t *p, ptrdiff_t n_lanes, loss_kind_t k
 }
 
 /* Stochastic gradient steps are those of `plain_descent`. */
-static void check_descend(const problem_t *p, double radius, int has_total)
+static void check_descend(const problem_t *p, double radius, int has_total, int penalises)
 {
-    enum { STEPS = 400, BATCH = 3 };
-    ptrdiff_t *draws = take(STEPS * BATCH * sizeof *draws);
-    ptrdiff_t *mark = take(sizeof *mark);
+    enum { STEPS = 400, BATCH = 3, MARKS = 2 };
+    ptrdiff_t *draws = take(STEPS * BATCH * sizeof *draws), marks[MARKS] = {STEPS / 2, STEPS - 1};
     descent_t s = {.draws = draws, .n_steps = STEPS, .batch = BATCH, .sign = p->sign,
-                   .loss = loss_of_kind(CATONI), .rate = 0.02, .decay = 0.01, .radius = radius,
-                   .fit_intercept = 1, .penalise_intercept = 1, .marks = mark, .n_marks = 1};
-    *mark = STEPS / 2;
+                   .loss = loss_of_kind(CATONI), .rate = 0.02, .decay = 0.4, .radius = radius,
+                   .fit_intercept = 1, .penalise_intercept = penalises, .marks = marks,
+                   .n_marks = MARKS, .intercept = 0.2};
     for (int k = 0; k < STEPS * BATCH; k++) draws[k] = (ptrdiff_t)(uniform() * (double)p->n);
-    s.coef = doubles(p->d), s.factors = doubles(BATCH), s.path = doubles(p->d);
-    s.path_intercept = doubles(1), s.lag = doubles(p->d);
+    s.coef = doubles(p->d), s.factors = doubles(BATCH), s.path = doubles(MARKS * p->d);
+    s.path_intercept = doubles(MARKS), s.lag = doubles(p->d);
+    plain_t plain = {doubles(p->d), doubles(p->d), doubles(MARKS * p->d), {0.0}, s.intercept, 0.0, 0.0};
     double *total = doubles(p->d);
-    if (has_total) s.total = total;
-    p->kernels->descend(p->layout, p->type, &p->m, &s);
-    double *coef = doubles(p->d), *sum = doubles(p->d), *path = doubles(p->d), intercept = 0.0;
     int is_right = 1;
-    plain_descent(p, &s, coef, &intercept, sum, path);
+    for (ptrdiff_t j = 0; j < p->d; j++) s.coef[j] = plain.coef[j] = 0.05 * (uniform() - 0.5);
+    if (has_total) s.total = total;
+    plain_descent(p, &s, &plain);
+    p->kernels->descend(p->layout, p->type, &p->m, &s);
     for (ptrdiff_t j = 0; j < p->d; j++) {
-        is_right &= is_near(s.coef[j], coef[j], 1.0) && is_near(s.path[j], path[j], 1.0);
-        if (has_total) is_right &= is_near(total[j], sum[j], STEPS);
+        is_right &= is_near(s.coef[j], plain.coef[j], 1.0);
+        if (has_total) is_right &= is_near(total[j], plain.total[j], STEPS);
     }
-    is_right &= s.t == STEPS && is_near(s.intercept, intercept, 1.0);
+    for (ptrdiff_t j = 0; j < MARKS * p->d; j++) is_right &= is_near(s.path[j], plain.path[j], 1.0);
+    for (int k = 0; k < MARKS; k++)
+        is_right &= is_near(s.path_intercept[k], plain.path_intercept[k], 1.0);
+    is_right &= s.t == STEPS && is_near(s.intercept, plain.intercept, 1.0);
+    is_right &= is_near(s.total_slope, plain.total_slope, STEPS);
+    is_right &= is_near(s.total_intercept, plain.total_intercept, STEPS);
     expect_of(p, is_right, "descend");
-    free(coef), free(sum), free(path);
-    free(draws), free(mark), free(s.coef), free(s.factors), free(s.path), free(s.path_intercept);
+    free(plain.coef), free(plain.total), free(plain.path);
+    free(draws), free(s.coef), free(s.factors), free(s.path), free(s.path_intercept);
     free(s.lag), free(total);
 }
 
@@ -653,13 +661,14 @@ static void check_layout(int level, layout_t layout, int type)
         if (layout == ROWS || layout == COLUMNS) check_squares(&p);
         else if (p.d >= 9 && p.d < 200) {
             if (p.n >= 3) check_csr(&p);
-            check_sweep_tasks(&p);
+            check_sweep_tasks(&p, CATONI);
+            check_sweep_tasks(&p, LOG_COSH);
             check_dual_pass(&p, 1, c % 2 ? CATONI : PSEUDO_HUBER);
             check_dual_pass(&p, TASK_LANES, c % 2 ? LOG_COSH : CATONI);
         }
         if (p.n >= 30 && p.d >= 9 && p.d < 200) {
-            check_descend(&p, INFINITY, c % 2);
-            check_descend(&p, 0.5, (c + 1) % 2);
+            check_descend(&p, INFINITY, c % 2, 1);
+            check_descend(&p, 0.1, (c + 1) % 2, c % 3 > 0);
         }
         release(&p);
     }
@@ -689,6 +698,7 @@ static void check_level(int level)
         }
         check_vectors(level, 1 + 17 * k);
     }
+    check_dual(level);
 }
 
 #ifndef _WIN32
@@ -714,11 +724,11 @@ static void *run_span(void *argument)
     check_products(p, 0, p->n);
     if (p->layout == ROWS || p->layout == COLUMNS) check_squares(p);
     else if (p->d < 1000) {
-        check_sweep_tasks(p);
+        check_sweep_tasks(p, PSEUDO_HUBER);
         check_dual_pass(p, 1, CATONI);
         check_dual_pass(p, TASK_LANES, PSEUDO_HUBER);
     }
-    if (p->d < 1000) check_descend(p, 0.5, 1);
+    if (p->d < 1000) check_descend(p, 0.1, 1, 1);
     if (p->layout == ROWS && p->type == F8 && p->d < 50) {
         check_newton(p, 1, CATONI);
         check_newton(p, 3, LOG_COSH);

@@ -44,6 +44,10 @@ static void check_csr_is_sound(const problem_t *p)
     is_right &= csr_is_sound(&m) && is_refused(&m, m.indices, 0, -1);
     m.n_rows = m.n_stored = 0;
     is_right &= csr_is_sound(&m);
+    const int64_t indptr[] = {0, 1}, zero = 0; /* an element in column 0, where there is no column */
+    m = (csr_t){1, &zero, indptr, 1, 1, 1};
+    is_right &= csr_is_sound(&m);
+    for (m.n_columns = 0; m.n_columns > -2; m.n_columns--) is_right &= !csr_is_sound(&m);
     expect_of(p, is_right, "csr_is_sound");
 }
 
