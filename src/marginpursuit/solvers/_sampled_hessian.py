@@ -10,23 +10,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from marginpursuit.design import ArrayDesign, Linear
+from marginpursuit.design import Linear
 from marginpursuit.solvers._problem import Problem, Progress, Solution, Status
 from marginpursuit.solvers._quasi_newton import minimise
 from marginpursuit.solvers.plan import GramPlan
 from marginpursuit.solvers.preconditioners import Preconditioner
 from marginpursuit.solvers.sampling import stratified_rows
-
-
-def has_sampled_hessian(problem: Problem) -> bool:
-    """Whether the Hessian of a subsample is cheap next to the passes that it saves."""
-    design, policy = problem.prepared.design, problem.policy.sampled_hessian
-    n_needed = policy.sampling_ratio * policy.rows_per_column * design.n_columns
-    is_wide = design.n_columns >= policy.min_columns and design.n_rows >= n_needed
-    can_sample = "subset" in design.capabilities and not design.is_sparse
-    can_sample &= not isinstance(design, ArrayDesign)
-    has_curvature = hasattr(problem.tasks.losses[0], "curvature")
-    return len(problem.tasks) == 1 and is_wide and can_sample and has_curvature
 
 
 def minimise_by_sampled_hessian(problem: Problem, plan: GramPlan) -> Solution:

@@ -42,11 +42,8 @@ from marginpursuit.solvers._problem import (
 from marginpursuit.solvers._quasi_newton import minimise
 from marginpursuit.solvers._refine import at_start, refine, refine_separated
 from marginpursuit.solvers._row_space import RowSpace
-from marginpursuit.solvers._sampled_hessian import (
-    has_sampled_hessian,
-    minimise_by_sampled_hessian,
-)
-from marginpursuit.solvers.plan import can_subsample, plan_gram
+from marginpursuit.solvers._sampled_hessian import minimise_by_sampled_hessian
+from marginpursuit.solvers.plan import can_subsample, has_sampled_hessian, plan_gram
 from marginpursuit.solvers.policy import Policy, default_policy
 from marginpursuit.solvers.preconditioners import Preconditioner
 from marginpursuit.solvers.sampling import stratified_rows

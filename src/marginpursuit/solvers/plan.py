@@ -5,6 +5,7 @@ from math import ceil
 
 import numpy as np
 
+from marginpursuit.design import ArrayDesign
 from marginpursuit.losses import MarginLoss
 from marginpursuit.solvers._problem import Problem, Request, Solution, Status
 from marginpursuit.solvers.policy import Policy
@@ -242,6 +243,17 @@ def can_subsample(source: Problem | Request, policy: Policy) -> bool:
     enough = policy.start_sampling * policy.min_start_rows_per_column * design.n_columns
     is_dense = "row_access" in design.capabilities and not design.is_sparse
     return is_dense and design.n_rows >= enough
+
+
+def has_sampled_hessian(problem: Problem) -> bool:
+    """Whether the Hessian of a subsample is cheap next to the passes that it saves."""
+    design, policy = problem.prepared.design, problem.policy.sampled_hessian
+    n_needed = policy.sampling_ratio * policy.rows_per_column * design.n_columns
+    is_wide = design.n_columns >= policy.min_columns and design.n_rows >= n_needed
+    can_sample = "subset" in design.capabilities and not design.is_sparse
+    can_sample &= not isinstance(design, ArrayDesign)
+    has_curvature = hasattr(problem.tasks.losses[0], "curvature")
+    return len(problem.tasks) == 1 and is_wide and can_sample and has_curvature
 
 
 def _relative_scale(loss: object) -> float:
