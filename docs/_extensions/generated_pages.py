@@ -228,6 +228,12 @@ def site_links(app: Any, docname: str, source: list[str]) -> None:
     text = re.sub(
         r"\]\((?:\.\./)*benchmarks/results/([^)]+)\)", rf"]({depth}benchmark_results/\1)", text
     )
+    if not docname.startswith("benchmark_results/"):
+        text = re.sub(
+            r"(?<!\[)`(\d{4}-\d\d-\d\d-[\w-]+\.md)`",
+            rf"[`\1`]({depth}benchmark_results/\1)",
+            text,
+        )
     # A number and its standard error stay on one line of a table.
     text = re.sub(
         r"^\|.*$",
