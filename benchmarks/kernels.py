@@ -6,7 +6,7 @@
 over as many values: four of gamma and six of the penalty, C = 1/(n alpha). Both have the same
 rows, folds, values and one thread; times are processor times. The grid of the SVC is divided into
 jobs of one value, whose times are added, and a refit. Leverage: 5 % of the training rows are
-multiplied by ten and mislabelled.
+multiplied by ten and mislabelled. Flips: 10 % of the training rows are mislabelled.
 
 The defaults of the search were chosen on other data sets (`kernel_defaults.py`), its sizes and
 tolerances by runs with the seeds 101 and 102. With `--records FILE` finished jobs are kept in a
@@ -37,7 +37,7 @@ from marginpursuit.datasets import DatasetError, contaminate, load
 from marginpursuit.selection.policy import SelectionPolicy
 
 SETS = ("spambase", "digits", "higgs_small", "digit5")
-KINDS = ("clean", "leverage")
+KINDS = ("clean", "leverage", "flips")
 MAX_ROWS, MAX_TEST_ROWS = {"higgs_small": 4000}, 20_000  # others have at most 10,000 rows
 PENALTIES = [1.0 / alpha for alpha in SelectionPolicy().kernel_alphas]
 BEST_LINEAR_COV = 22.4  # per cent, the lowest test error of a linear method on cov
@@ -89,8 +89,9 @@ def problem(job: Job) -> tuple[Any, Any, Any, Any]:
     scaler = StandardScaler().fit(X[train].astype(np.float64))
     rows, labels = scaler.transform(X[train].astype(np.float64)), y[train]
     test = test[:MAX_TEST_ROWS]
-    if job.kind == "leverage":
-        bad = contaminate(rows, labels, leverage=0.05, random_state=job.seed)
+    if job.kind != "clean":
+        fractions = {"leverage": 0.05} if job.kind == "leverage" else {"flips": 0.1}
+        bad = contaminate(rows, labels, **fractions, random_state=job.seed)
         rows, labels = bad.X, bad.y
     return rows, labels, scaler.transform(X[test].astype(np.float64)), y[test]
 
@@ -198,11 +199,12 @@ def compare(chosen: argparse.Namespace) -> Iterator[str]:
             *("SVC / ours, processor time", "ours, seconds", "target"),
         )
         note = (
-            "Means over seeds, ± the standard error of the difference. Targets: clean, at most 0.2 "
-            "points above SVC and 5 times faster; leverage, at least 20 % less error than SVC and "
-            "5 times faster."
+            "Means over seeds, ± the standard error of the difference. Targets: at most 0.2 points "
+            "above SVC and 5 times faster; with leverage rows, at least 20 % less error than SVC "
+            "and 5 times faster."
         )
-        yield table(f"Searches with the kernel rbf, {kind} training rows", header, lines, note)
+        if lines:
+            yield table(f"Searches with the kernel rbf, {kind} training rows", header, lines, note)
 
 
 def line(jobs: list[Job], records: Records) -> tuple[str, ...] | None:
@@ -210,7 +212,7 @@ def line(jobs: list[Job], records: Records) -> tuple[str, ...] | None:
     pairs = [pair for job in jobs if (pair := records.pair(job))]
     if not pairs:
         return None
-    is_clean = jobs[0].kind == "clean"
+    has_leverage = jobs[0].kind == "leverage"
     cleans = [records.pair(pair.ours.job._replace(kind="clean")) for pair in pairs]
     clean = float(np.mean([pair.error if pair else np.nan for pair in cleans]))
     errors = np.array([(pair.ours.error, pair.error) for pair in pairs])
@@ -219,7 +221,7 @@ def line(jobs: list[Job], records: Records) -> tuple[str, ...] | None:
     own_seconds = sum(pair.ours.seconds for pair in pairs)
     ratio = sum(pair.seconds for pair in pairs) / own_seconds
     reduction = (peer - error) / peer
-    is_accurate = error - peer <= 0.2 if is_clean else reduction >= 0.2
+    is_accurate = reduction >= 0.2 if has_leverage else error - peer <= 0.2
     missed = [word for word, is_met in (("error", is_accurate), ("time", ratio >= 5)) if not is_met]
     return (
         *(jobs[0].name, f"{len(pairs)}", f"{error:.2f}", f"{peer:.2f}"),
@@ -267,7 +269,7 @@ def run(arguments: Sequence[str] | None = None) -> Iterator[str]:
     parser.add_argument("--sets", nargs="*", choices=SETS, default=SETS)
     parser.add_argument("--seeds", type=int, default=3, help="number of seeds")
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--kinds", nargs="*", choices=KINDS, default=KINDS)
+    parser.add_argument("--kinds", nargs="*", choices=KINDS, default=KINDS[:2])
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--records", type=Path, help="file of the results of finished jobs")
     parser.add_argument("--only-records", action="store_true", help="run no job")

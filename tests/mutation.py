@@ -62,6 +62,9 @@ GROUPS = {
             "test_kernel_blocks.py",
         ],
         "classifiers/_active_landmarks.py": ["test_kernel_map.py"],
+        "classifiers/_landmarks.py": ["test_kernel_map.py"],
+        "design/factored.py": ["test_factored_rows.py"],
+        "solvers/_sampled_hessian.py": ["test_factored_rows.py"],
         "selection/kernel_search.py": ["test_kernel_search.py"],
     },
     "model_files": {
