@@ -208,7 +208,8 @@ def sweep_for(rows: MatrixDesign, tasks: Tasks) -> _Sweeper:
     if len(tasks) == 1:
         return sweep_each_task
     if rows.is_sparse:
-        return sweep_csr
+        has_few = len(tasks) <= rows.policy.max_single_csr_tasks
+        return sweep_each_task if has_few else sweep_csr
     if rows.padded is not None and len(tasks) <= _kernels.TILE_TASKS:
         return sweep_tiles
     has_few = len(tasks) <= rows.policy.max_single_tasks and tasks.ranges is None
