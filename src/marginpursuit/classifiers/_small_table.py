@@ -135,7 +135,7 @@ def _has_usable_weights(model: Any, data: TrainingData) -> bool:
 def _has_fixed_loss(model: Any, data: TrainingData) -> bool:
     """Whether the parameters ask for a fixed scale, a joint loss and a unit by column."""
     is_joint = data.labels.n_classes > 2
-    return (
+    return bool(
         not isinstance(model.scale, str)
         and not (is_joint and (model.multi_class == "ovr" or model.overconfidence > 0))
         and _unit(model, data) in ("standardised", "inflated")

@@ -198,9 +198,9 @@ class FoldFits:
         kinds = [(member.candidate.scale, member.candidate.overconfidence) for member in members]
         is_joint = options.is_joint and members[0].candidate.overconfidence == 0
         loss_of: dict[Any, Any] = {}
-        for kind in set(kinds):
-            loss = MarginLoss(options.margin, *kind, options.rho)
-            loss_of[kind] = JointLoss.at_level(loss) if is_joint else loss
+        for own in set(kinds):
+            loss = MarginLoss(options.margin, *own, options.rho)
+            loss_of[own] = JointLoss.at_level(loss) if is_joint else loss
         losses = [loss_of[kind] for kind in kinds]
         folds = np.array([member.fold for member in members], dtype=np.intp)
         if is_joint:
