@@ -109,12 +109,13 @@ def _posed(
     unit = np.where(prepared.standardisation.varies, prepared.unit, np.inf)
     preconditioners = _preconditioners(problem)
     points, least = problem.join(*problem.start), problem.relative_to(np.zeros(len(tasks)))
+    edges = np.array([0, len(tasks.codes)]) if tasks.ranges is None else tasks.ranges.edges
+    spans = np.column_stack([edges[:-1], edges[1:]]).astype(np.intp)
     posed = []
     for k, joint in enumerate(tasks.losses):
         own_unit = unit[tasks.fold[k]]
         with np.errstate(invalid="ignore"):  # α = 0 times an infinite unit
             penalty = np.where(np.isinf(own_unit), np.inf, problem.alphas[k] * own_unit)
-        spans = [span[:2] for span in tasks.take(np.array([k])).used_ranges(0, len(tasks.codes))]
         posed.append(
             JointTask(
                 np.array([joint.loss.kernel_parameters], dtype=np.float64),
@@ -122,7 +123,7 @@ def _posed(
                 tasks.n_classes,
                 tasks.codes,
                 tasks.weights[tasks.fold[k]],
-                np.array(spans, dtype=np.intp).reshape(-1, 2),
+                spans if tasks.ranges is None else spans[tasks.ranges.is_used[tasks.fold[k]]],
                 penalty,
                 prepared.fit_intercept,
                 preconditioners[k],
