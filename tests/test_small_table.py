@@ -184,6 +184,11 @@ class TestGeneralFit:
         policy = replace(Policy(), max_small_elements=60 * 4)
         assert is_small(MarginPursuitClassifier(), X, y, policy=policy)
 
+    def test_more_rows_than_a_link_is_fitted_to(self):
+        X, y = rows((1 << 14) + 1, 1)
+        assert not is_small(MarginPursuitClassifier(), X, y)
+        assert is_small(MarginPursuitClassifier(), X[:-1], y[:-1])
+
     def test_rows_far_away(self):
         X, y = rows(60, 3)
         X[0] *= 1e6

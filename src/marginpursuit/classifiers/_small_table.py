@@ -112,7 +112,10 @@ def fit_small_table(
 
 
 def _has_small_table(data: TrainingData, policy: Policy) -> bool:
-    """Whether the rows are a small dense table, each of one class."""
+    """Whether the rows are a small dense table, each of one class.
+
+    The link of a table with more than `max_link_rows` rows is fitted to some of them.
+    """
     matrix, labels = data.matrix, data.labels
     if type(matrix) is not np.ndarray or data.rows is not None or data.variances is not None:
         return False
@@ -123,6 +126,7 @@ def _has_small_table(data: TrainingData, policy: Policy) -> bool:
     return (
         n_scores * n_coefficients <= policy.max_newton_coefficients
         and len(matrix) * n_coefficients <= policy.max_small_elements
+        and len(matrix) <= HalfFitPolicy().max_link_rows
     )
 
 

@@ -48,12 +48,12 @@ class FoldCandidate(NamedTuple):
     """A candidate on one fold, with the tasks of its path."""
 
     candidate: Candidate
-    fold: int
+    path: FoldPath
 
     @property
-    def path(self) -> FoldPath:
-        """The path and fold."""
-        return FoldPath(self.candidate.path, self.fold)
+    def fold(self) -> int:
+        """The fold, an index into those of the group."""
+        return self.path.fold
 
 
 #: The latest fit of each path on each fold, in the coordinates of the prepared data.
@@ -96,7 +96,11 @@ class FoldFits:
     ) -> Iterator[FoldBatch]:
         """Fit the candidates fold by fold, as many at a time as memory permits."""
         folds = range(len(group.folds))
-        members = [FoldCandidate(each, fold) for fold in folds for each in sorted(candidates)]
+        members = [
+            FoldCandidate(each, FoldPath(each.path, fold))
+            for fold in folds
+            for each in sorted(candidates)
+        ]
         n_coefficients = group.prepared.design.n_columns * self._n_problems
         size = self._plan.n_that_fit(self._policy.dual_state_arrays * n_coefficients)
         for first in range(0, len(members), size):
@@ -124,7 +128,7 @@ class FoldFits:
             is_slow = False
             for scale in sorted(scales, reverse=True):
                 fitted = [p for p in paths[first : first + size] if smallest[p.path] <= scale]
-                members = [FoldCandidate(Candidate(*p.path, scale), p.fold) for p in fitted]
+                members = [FoldCandidate(Candidate(*p.path, scale), p) for p in fitted]
                 scored = [member for member in members if member.candidate in candidates]
                 stopping = dict.fromkeys(members, self._plan.loose)
                 stopping |= dict.fromkeys(scored, self._plan.stopping)
