@@ -297,6 +297,22 @@ def test_the_least_penalty_within_half_a_per_cent_is_chosen(losses, chosen):
     assert exact is min(fits, key=lambda fit: fit.log_loss)
 
 
+@pytest.mark.parametrize(
+    ("losses", "chosen"),
+    [
+        ((0.3, 0.305, 0.31), 1),
+        ((0.3, 0.307, 0.305), 2),
+        ((0.3, 0.31, 0.32), 0),
+        ((0.4, 0.3, 0.4), 1),
+        ((0.0, 0.0, 0.0), 2),
+        ((np.inf,), 0),
+    ],
+)
+def test_with_a_joint_loss_the_largest_within_two_per_cent(losses, chosen):
+    fits = [HalfFits(k, (), loss, (np.zeros(0), np.zeros(0))) for k, loss in enumerate(losses)]
+    assert chosen_fits(fits, is_joint=True) is fits[chosen]
+
+
 def random_rows(n_rows, n_columns):
     rng = np.random.default_rng(n_rows)
     X = rng.standard_t(4, size=(n_rows, n_columns))

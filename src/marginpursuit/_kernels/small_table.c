@@ -355,22 +355,32 @@ static link_t fit_held_out(small_table_t *t, const state_t *s, ptrdiff_t factor)
     return link;
 }
 
-/* Fits both halves from `point`, and their links. Chooses the least factor whose log-loss is within
- * `min_gain` of the lowest; unless there is a start, `point` becomes the mean of its half fits. */
+/* The least factor whose log-loss is within `min_gain` of the lowest; with a joint loss the largest
+ * within `max_joint_increase`. */
+static ptrdiff_t chosen_factor(const small_table_t *t, const link_t *links)
+{
+    const ptrdiff_t last = t->n_factors - 1;
+    const int is_joint = t->n_scores > 1;
+    const ptrdiff_t first = is_joint ? last : 0, end = last - first, step = is_joint ? -1 : 1;
+    double lowest = INFINITY;
+    for (ptrdiff_t k = 0; k <= last; k++)
+        lowest = links[k].log_loss < lowest ? links[k].log_loss : lowest;
+    const double limit = (1.0 + (is_joint ? t->max_joint_increase : t->min_gain)) * lowest;
+    ptrdiff_t chosen = first;
+    while (chosen != end && !(links[chosen].log_loss <= limit)) chosen += step;
+    return chosen;
+}
+
+/* Fits both halves from `point`, and their links, and chooses a factor. Unless there is a start,
+ * `point` becomes the mean of its half fits. */
 static int fit_halves(small_table_t *t, const state_t *s)
 {
     const ptrdiff_t first = fit_half(t, s, 0), second = first ? fit_half(t, s, 1) : 0;
     if (second == 0) return 0;
     t->n_passes += (first > second ? first : second) + 1; /* and the held-out scores */
     link_t links[MOST_FACTORS];
-    double lowest = INFINITY;
-    for (ptrdiff_t k = 0; k < t->n_factors; k++) {
-        links[k] = fit_held_out(t, s, k);
-        lowest = links[k].log_loss < lowest ? links[k].log_loss : lowest;
-    }
-    ptrdiff_t chosen = 0;
-    while (chosen + 1 < t->n_factors && !(links[chosen].log_loss <= (1.0 + t->min_gain) * lowest))
-        chosen++;
+    for (ptrdiff_t k = 0; k < t->n_factors; k++) links[k] = fit_held_out(t, s, k);
+    const ptrdiff_t chosen = chosen_factor(t, links);
     t->factor = t->factors[chosen], t->link = links[chosen];
     if (t->start) return 1;
     const double *of_halves = s->half_points + 2 * chosen * s->point_size;

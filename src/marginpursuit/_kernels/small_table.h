@@ -25,6 +25,7 @@ typedef struct {
     const double *factors;    /* rising multiples of alpha of the half fits; see small_table.c */
     ptrdiff_t n_factors;
     double min_gain;          /* relative log-loss that a larger penalty has to gain */
+    double max_joint_increase; /* the same that it may lose with a joint loss */
     ptrdiff_t min_distinct_rows; /* of a class, to be split */
     double tol, certain;      /* of the fit; see newton_t */
     double half_tol, half_certain;

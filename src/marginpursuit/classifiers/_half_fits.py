@@ -71,6 +71,11 @@ class HalfFitPolicy:
     #: The choice is the least penalty whose log-loss is at most (1 + this) times the lowest: nearly
     #: equal losses, within the 0.2 %, lead to the same choice (tests/test_half_fits.py).
     min_gain: float = 5e-3
+    #: With a joint loss of several classes it is the largest penalty whose log-loss is at most (1 +
+    #: this) times the lowest. On 54 samples of news20_minilm with 8 to 32 rows a class the accuracy
+    #: is 0.18 ± 0.06 points higher than with the least within 0.5 %, and on 120 of digits, iris, cov
+    #: and synthetic data 0.09 ± 0.06 (seeds 140 to 145). With 4 % these are 0.22 and 0.02.
+    max_joint_increase: float = 2e-2
     #: Coefficients of all classes up to which there is a choice: six fits of as many take 250 MB.
     max_coefficients: int = 1 << 18
     #: Of more labels than this, evenly spaced ones are fitted for the choice. On 17 of 18 samples
@@ -368,10 +373,19 @@ def _link_of(
     return FittedLink.fit(scores, labels.codes, counts, margin, max_rows=max_rows)
 
 
-def chosen_fits(fits: list[HalfFits], policy: HalfFitPolicy | None = None) -> HalfFits:
-    """Return the fits at the least penalty whose log-loss is within `min_gain` of the lowest."""
+def chosen_fits(
+    fits: list[HalfFits], policy: HalfFitPolicy | None = None, *, is_joint: bool = False
+) -> HalfFits:
+    """Return the fits at the least penalty whose log-loss is within `min_gain` of the lowest.
+
+    With a joint loss it is the largest within `max_joint_increase`.
+    """
     policy = HalfFitPolicy() if policy is None else policy
-    limit = (1.0 + policy.min_gain) * min(fit.log_loss for fit in fits)
+    lowest = min(fit.log_loss for fit in fits)
+    if is_joint:
+        limit = (1.0 + policy.max_joint_increase) * lowest
+        return max((fit for fit in fits if fit.log_loss <= limit), key=lambda fit: fit.factor)
+    limit = (1.0 + policy.min_gain) * lowest
     return min((fit for fit in fits if fit.log_loss <= limit), key=lambda fit: fit.factor)
 
 

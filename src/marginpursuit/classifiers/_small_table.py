@@ -47,6 +47,7 @@ class SmallProblem:
     max_iter: int
     half_max_iter: int
     min_gain: float
+    max_joint_increase: float
     min_distinct_rows: int
     direction: FloatArray
     far_distance: float = FAR_DISTANCE
@@ -179,6 +180,7 @@ def _pose(model: Any, data: TrainingData, policy: Policy) -> SmallProblem:
         max_iter=int(model.max_iter),
         half_max_iter=min(int(model.max_iter), half_policy.max_iter),
         min_gain=half_policy.min_gain,
+        max_joint_increase=half_policy.max_joint_increase,
         min_distinct_rows=half_policy.min_distinct_rows,
         direction=direction,
     )
