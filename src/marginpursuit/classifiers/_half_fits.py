@@ -73,8 +73,8 @@ class HalfFitPolicy:
     min_gain: float = 5e-3
     #: With a joint loss of several classes it is the largest penalty whose log-loss is at most (1 +
     #: this) times the lowest. On 54 samples of news20_minilm with 8 to 32 rows a class the accuracy
-    #: is 0.18 ± 0.06 points higher than with the least within 0.5 %, and on 120 of digits, iris, cov
-    #: and synthetic data 0.09 ± 0.06 (seeds 140 to 145). With 4 % these are 0.22 and 0.02.
+    #: is 0.18 ± 0.06 points higher than with the least within 0.5 %, and on 120 of digits, iris,
+    #: cov and synthetic data 0.09 ± 0.06 (seeds 140 to 145). With 4 % these are 0.22 and 0.02.
     max_joint_increase: float = 2e-2
     #: Coefficients of all classes up to which there is a choice: six fits of as many take 250 MB.
     max_coefficients: int = 1 << 18
