@@ -60,7 +60,7 @@ class FactoredDesign(Design):
         """Return the mean of each column, and about its deviation.
 
         The deviations of all rows would take as long as their Gram matrix. Those of a subsample
-        serve as units of the coefficients, of which no fit depends.
+        serve as units of the coefficients, which change no fit.
         """
         self.n_passes += 1
         mean = self._adjoint(weights) if centred else np.zeros(self.n_columns)
