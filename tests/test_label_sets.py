@@ -291,6 +291,7 @@ class TestErrors:
         ("y", "message"),
         [
             (np.array([[1, 2], [2, 1], [1, 1]]), "indicator matrix of 0 and 1"),
+            (np.array([[1, np.nan], [0, 1], [1, 1]]), "indicator matrix of 0 and 1; got .*nan"),
             (np.array([[0, 1, 2], [2, 1, 0], [1, 1, 1]]), "1d array"),
             (np.array([[0, 1], [1, 0]]), "inconsistent"),
             (sparse.csr_matrix([[0, 2], [2, 0], [2, 2]]), "indicator matrix of 0 and 1"),

@@ -38,8 +38,9 @@ def test_margins_in_tiles_have_the_statistics_of_all(weighted):
     prepared = SOLVERS["gram"].prepare(request)
     problem = Problem(prepared, tasks, np.full(7, 1e-3), prepared.zeros(7), 10, 1e-3)
     linear = rng.normal(size=(4, 7)), rng.normal(size=7)
-    whole = training_margins(problem, linear, labels, 200.0)
-    tiles = training_margins(problem, linear, labels, 200.0, max_scores=450)
+    own = tasks.weights[0]
+    whole = training_margins(problem, linear, labels, own, 200.0)
+    tiles = training_margins(problem, linear, labels, own, 200.0, max_scores=450)
     assert tiles.tile == 2
     for name in ("location", "mean", "variance", "skewness", "quantiles"):
         own, expected = (getattr(m.statistics(0.5), name) for m in (tiles, whole))

@@ -23,12 +23,18 @@ from marginpursuit.blocks import is_dask
 
 
 def is_indicator(y: Any) -> bool:
-    """Whether y has several columns of at most two values, as an indicator matrix has."""
+    """Whether y has several columns of at most two values, as an indicator matrix has.
+
+    Columns with missing values count as an indicator matrix, whose check refuses them by name.
+    """
     if isinstance(y, np.ndarray):
         if y.ndim == 1:
             return False
-        if y.ndim == 2 and y.shape[1] > 1 and y.dtype.kind in "biuf" and _is_binary(y):
-            return True  # scikit-learn's test sorts all values
+        if y.ndim == 2 and y.shape[1] > 1 and y.dtype.kind in "biuf":
+            if _is_binary(y):
+                return True  # scikit-learn's test sorts all values
+            if y.dtype.kind == "f" and np.isnan(y).any():
+                return True
     return not is_dask(y) and not is_device_array(y) and bool(is_multilabel(y))
 
 

@@ -40,7 +40,7 @@ from marginpursuit.solvers._problem import (
     request_unit,
 )
 from marginpursuit.solvers._quasi_newton import minimise
-from marginpursuit.solvers._refine import at_start, refine, refine_separated
+from marginpursuit.solvers._refine import at_start, refine, refine_some
 from marginpursuit.solvers._row_space import RowSpace
 from marginpursuit.solvers._sampled_hessian import minimise_by_sampled_hessian
 from marginpursuit.solvers.plan import can_subsample, has_sampled_hessian, plan_gram
@@ -218,7 +218,7 @@ class GramSolver:
         plan = plan_gram(problem)
         if len(problem.tasks) >= problem.policy.lbfgs.many_tasks:
             solve = partial(minimise, n_confirmations=plan.n_confirmations)
-            first = refine_separated(problem, solve_in_float32(problem, solve))
+            first = refine_some(problem, solve_in_float32(problem, solve))
             return _with_truncation(problem, first)
         if plan.fits_subsample:
             from_subsample = _fit_subsample(problem)
