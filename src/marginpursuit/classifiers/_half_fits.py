@@ -44,7 +44,7 @@ from marginpursuit.solvers import (
 from marginpursuit.tasks import Labels, LabelSets, RowRanges
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class HalfFitPolicy:
     """Thresholds of the half fits."""
 

@@ -12,7 +12,7 @@ from marginpursuit.classifiers._held_out import row_projections
 from marginpursuit.solvers import Policy
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class KernelPolicy:
     """Penalty, sizes and tolerances of kernel features."""
 

@@ -39,7 +39,6 @@ from numpy.typing import NDArray
 
 from marginpursuit._namespaces import namespace, to_numpy
 from marginpursuit._validation import FloatArray
-from marginpursuit.classifiers._block_margins import block_margins
 from marginpursuit.classifiers._input import TrainingData
 from marginpursuit.classifiers._labels import class_totals
 from marginpursuit.classifiers._margins import ArrayMargins, Margins, MarginTiles
@@ -395,6 +394,8 @@ def training_margins(
     design, standardisation = prepared.design, prepared.standardisation
     loss = tasks.losses[0]
     if isinstance(design, BlockDesign):
+        from marginpursuit.classifiers._block_margins import block_margins
+
         return block_margins(design, standardisation, linear, labels, weights, count, loss)
     if isinstance(loss, JointLoss):
         parts = design.map_scores(

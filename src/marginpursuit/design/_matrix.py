@@ -22,7 +22,7 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.design._base import Design, Standardisation
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ReadPolicy:
     """Sizes of the units of work; measured by `benchmarks/sweeps.py` unless said otherwise."""
 

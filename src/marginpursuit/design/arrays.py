@@ -28,7 +28,7 @@ from marginpursuit.losses.margin import stacked
 from marginpursuit.tasks import JointTasks, Tasks
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ArrayPolicy:
     """Sizes of the units of work on a device; measured on an H200 by `benchmarks/gpu.py`."""
 

@@ -36,7 +36,6 @@ from marginpursuit.design import Linear, design_for
 from marginpursuit.selection._cross_validated import CrossValidatedClassifier
 from marginpursuit.selection.candidates import Candidate, FitOptions, Fold, Stopping
 from marginpursuit.selection.fold_groups import fits_jointly
-from marginpursuit.selection.kernel_search import KernelSearch, default_gammas
 from marginpursuit.selection.policy import SelectionPolicy
 from marginpursuit.selection.scoring import HeldOutScorer, search_results
 from marginpursuit.selection.search import Search, SearchOptions, SearchResult
@@ -432,6 +431,8 @@ class MarginPursuitClassifierCV(
         report: Reporter | None,
     ) -> None:
         """Choose γ and a candidate, and refit, for a kernel other than "linear"."""
+        from marginpursuit.selection.kernel_search import KernelSearch, default_gammas
+
         model = self._estimator(alpha_unit=self.alpha_unit_, leverage_bound=self.leverage_bound)
         gammas: list[float] = []
         with np.errstate(all="ignore"):  # the kernel values are checked instead

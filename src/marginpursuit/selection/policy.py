@@ -10,7 +10,7 @@ from marginpursuit.selection.candidates import Stopping
 from marginpursuit.solvers import Policy
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class SelectionPolicy:
     """Thresholds of the search; each states its unit and where its value was measured.
 

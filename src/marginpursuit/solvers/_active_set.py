@@ -19,7 +19,7 @@ from marginpursuit.solvers._interior_point import InteriorPoint
 from marginpursuit.solvers._single_task import ProblemTask
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ActiveSetPolicy:
     """Which rows are active, and how the restricted problem is solved."""
 

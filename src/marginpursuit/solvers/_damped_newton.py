@@ -20,7 +20,7 @@ from marginpursuit.solvers._line_search import TaskLine, exact_step
 from marginpursuit.solvers._single_task import SingleTask
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class NewtonPolicy:
     """Thresholds of Newton's method; measured by the fits of `benchmarks/fits.py`.
 

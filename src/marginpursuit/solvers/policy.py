@@ -4,13 +4,16 @@ Tests and experiments pass another `Policy` instead of changing these numbers. "
 iteration of L-BFGS, which takes one pass over the data. Unless another source is named, a number
 was chosen on the sets cov, protein, digit5 and news20_minilm by `benchmarks/fits.py` and
 `benchmarks/selection.py`.
+
+The policies of all packages have no generated `__eq__` and `__repr__`, which take time at import
+(`benchmarks/imports.py`).
 """
 
 from dataclasses import dataclass, field
 from functools import cache
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class LbfgsPolicy:
     """Thresholds of the L-BFGS method that all tasks share."""
 
@@ -35,7 +38,7 @@ class LbfgsPolicy:
     compaction_fraction: float = 0.25
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SampledHessianPolicy:
     """Thresholds of L-BFGS with the Hessian of a subsample.
 
@@ -54,7 +57,7 @@ class SampledHessianPolicy:
     regularisation: float = 0.1
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Policy:
     """Thresholds by which solvers are chosen and combined."""
 
