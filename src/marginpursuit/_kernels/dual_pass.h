@@ -154,6 +154,7 @@ ALWAYS_INLINE vec dual_step(const dual_pass_t *pass, dual_state_t *state, ptrdif
     return change;
 }
 
+#ifdef WITH_CSR
 /* Turns the scores of a row, one lane per task, into changes of the coefficients; returns whether
  * any is non-zero, and whether the row stays active in `keeps`. */
 OUT_OF_LINE int dual_lanes(const dual_pass_t *pass, dual_state_t *state, ptrdiff_t row,
@@ -179,6 +180,7 @@ OUT_OF_LINE int dual_lanes(const dual_pass_t *pass, dual_state_t *state, ptrdiff
     }
     return any;
 }
+#endif
 
 /* The same for a single task, whose state is the same in all lanes of the first vector. A row whose
  * dual variable is zero, and remains so, takes no step. */

@@ -61,6 +61,7 @@ ALWAYS_INLINE int lane_derivatives(const task_sweep_t *tasks, loss_state_t *stat
     return any;
 }
 
+#ifdef WITH_CSR
 static void finish_lanes(const loss_state_t *state, task_sweep_t *tasks)
 {
     for (int v = 0; v < LANE_VECTORS; v++) {
@@ -68,3 +69,4 @@ static void finish_lanes(const loss_state_t *state, task_sweep_t *tasks)
         store(tasks->slope + v * LANES, state[v].rows.slope);
     }
 }
+#endif
