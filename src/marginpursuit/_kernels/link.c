@@ -18,46 +18,55 @@ typedef struct {
     double hessian[LINK_SLOPES][LINK_SLOPES];
 } link_sums_t;
 
-static void link_pieces(const link_t *t, double score, double *pieces)
+/* Sets the two pieces of a score that may be non-zero; returns the number of the first. */
+static int link_pieces(const link_t *t, double score, double *first, double *second)
 {
-    pieces[0] = fmin(score - t->low, 0.0);
-    pieces[1] = fmin(fmax(score, t->low), 0.0);
-    pieces[2] = fmax(fmin(score, t->high), 0.0);
-    pieces[3] = fmax(score - t->high, 0.0);
+    if (score < 0.0) {
+        *first = score < t->low ? score - t->low : 0.0;
+        *second = score > t->low ? score : t->low;
+        return 0;
+    }
+    *first = score < t->high ? score : t->high;
+    *second = score > t->high ? score - t->high : 0.0;
+    return 2;
 }
 
 /* Adds a row: its log-loss, the mean m of its pieces under its probabilities less the pieces of its
- * class, and the covariance of the pieces under the probabilities. */
+ * class, and the covariance of the pieces under the probabilities, as E[p_i p_j] - m_i m_j. */
 static void add_row(const link_t *t, ptrdiff_t row, const double *slopes, link_sums_t *sums)
 {
     const ptrdiff_t n_classes = t->n_scores;
-    double *pieces = t->work, *odds = t->work + LINK_SLOPES * n_classes;
+    const double *scores = t->scores + row * n_classes;
+    double *first = t->work, *second = first + n_classes, *odds = second + n_classes;
     double highest = -INFINITY, total = 0.0, mean[LINK_SLOPES] = {0.0};
+    double product[LINK_SLOPES][LINK_SLOPES] = {{0.0}};
     for (ptrdiff_t k = 0; k < n_classes; k++) {
-        double *own = pieces + LINK_SLOPES * k;
-        link_pieces(t, t->scores[row * n_classes + k], own);
-        odds[k] = 0.0;
-        for (int j = 0; j < LINK_SLOPES; j++) odds[k] += slopes[j] * own[j];
-        highest = fmax(highest, odds[k]);
+        const int i = link_pieces(t, scores[k], first + k, second + k);
+        odds[k] = slopes[i] * first[k] + slopes[i + 1] * second[k];
+        highest = odds[k] > highest ? odds[k] : highest;
     }
-    const double of_class = odds[t->codes[row]] - highest;
+    const ptrdiff_t own = t->codes[row];
+    const double of_class = odds[own] - highest;
     for (ptrdiff_t k = 0; k < n_classes; k++) {
-        odds[k] = exp(odds[k] - highest);
-        total += odds[k];
-        for (int j = 0; j < LINK_SLOPES; j++) mean[j] += odds[k] * pieces[LINK_SLOPES * k + j];
+        const int i = scores[k] < 0.0 ? 0 : 2, j = i + 1;
+        const double power = exp(odds[k] - highest);
+        total += power;
+        mean[i] += power * first[k];
+        mean[j] += power * second[k];
+        product[i][i] += power * first[k] * first[k];
+        product[j][i] += power * first[k] * second[k];
+        product[j][j] += power * second[k] * second[k];
     }
-    sums->log_loss += t->weights[row] * (log(total) - of_class);
-    for (int j = 0; j < LINK_SLOPES; j++) {
-        mean[j] /= total;
-        sums->gradient[j] += t->weights[row] * (mean[j] - pieces[LINK_SLOPES * t->codes[row] + j]);
-    }
-    for (ptrdiff_t k = 0; k < n_classes; k++) {
-        const double weight = t->weights[row] * odds[k] / total;
-        for (int i = 0; i < LINK_SLOPES; i++) {
-            const double deviation = weight * (pieces[LINK_SLOPES * k + i] - mean[i]);
-            for (int j = 0; j <= i; j++)
-                sums->hessian[i][j] += deviation * (pieces[LINK_SLOPES * k + j] - mean[j]);
-        }
+    const double weight = t->weights[row];
+    const int side = scores[own] < 0.0 ? 0 : 2;
+    sums->log_loss += weight * (log(total) - of_class);
+    sums->gradient[side] -= weight * first[own];
+    sums->gradient[side + 1] -= weight * second[own];
+    for (int i = 0; i < LINK_SLOPES; i++) {
+        mean[i] /= total;
+        sums->gradient[i] += weight * mean[i];
+        for (int j = 0; j <= i; j++)
+            sums->hessian[i][j] += weight * (product[i][j] / total - mean[i] * mean[j]);
     }
 }
 
@@ -65,19 +74,18 @@ static void add_row(const link_t *t, ptrdiff_t row, const double *slopes, link_s
  * pieces of the other, on the side of its score, are not zero. */
 static void add_binary_row(const link_t *t, ptrdiff_t row, const double *slopes, link_sums_t *sums)
 {
-    double pieces[LINK_SLOPES];
-    link_pieces(t, t->scores[row], pieces);
-    const int i = t->scores[row] < 0.0 ? 0 : 2, j = i + 1;
-    const double logit = slopes[i] * pieces[i] + slopes[j] * pieces[j], power = exp(-fabs(logit));
+    double first, second;
+    const int i = link_pieces(t, t->scores[row], &first, &second), j = i + 1;
+    const double logit = slopes[i] * first + slopes[j] * second, power = exp(-fabs(logit));
     const double proba = (logit < 0.0 ? power : 1.0) / (1.0 + power), is_second = t->codes[row] == 1;
     const double excess = t->weights[row] * (proba - is_second);
     const double curvature = t->weights[row] * power / ((1.0 + power) * (1.0 + power));
     sums->log_loss += t->weights[row] * (log1p(power) + fmax(logit, 0.0) - is_second * logit);
-    sums->gradient[i] += excess * pieces[i];
-    sums->gradient[j] += excess * pieces[j];
-    sums->hessian[i][i] += curvature * pieces[i] * pieces[i];
-    sums->hessian[j][i] += curvature * pieces[j] * pieces[i];
-    sums->hessian[j][j] += curvature * pieces[j] * pieces[j];
+    sums->gradient[i] += excess * first;
+    sums->gradient[j] += excess * second;
+    sums->hessian[i][i] += curvature * first * first;
+    sums->hessian[j][i] += curvature * second * first;
+    sums->hessian[j][j] += curvature * second * second;
 }
 
 static link_sums_t link_sums(const link_t *t, const double *slopes)

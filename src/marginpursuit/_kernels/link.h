@@ -21,7 +21,7 @@ typedef struct {
 } link_t;
 
 /* The doubles of scratch that a fit needs. */
-static inline ptrdiff_t link_doubles(ptrdiff_t n_scores) { return (LINK_SLOPES + 1) * n_scores; }
+static inline ptrdiff_t link_doubles(ptrdiff_t n_scores) { return 3 * n_scores; }
 
 void fit_link(link_t *);
 
