@@ -177,7 +177,9 @@ def _searches(chosen: Any) -> str:
             LogisticRegression(), GRID, n_jobs=THREADS
         )
     lines = _compared(SEARCHES, MarginPursuitClassifierCV, peers, chosen)
-    return _table("Search over 56 candidates, against a grid of 7 values of C x 5 folds", lines, 5)
+    return _table(
+        "Search over the default grid, against a grid of 7 values of C x 5 folds", lines, 5
+    )
 
 
 def _table(title: str, lines: list[tuple[str, ...]], target: int) -> str:

@@ -94,14 +94,24 @@ class TestSizes:
         ],
     )
     def test_table(self, n_rows, n_columns, expected):
-        data = training_data(np.zeros((n_rows, 1)), np.arange(n_rows) % 2)
+        assert self.sizes(n_rows, n_columns, 2) == expected
+
+    @pytest.mark.parametrize(
+        ("n_rows", "n_columns", "expected"),
+        [(1199, 3, []), (1200, 3, [300]), (1200, 64, [300]), (4800, 3, [300, 1200])],
+    )
+    def test_three_classes(self, n_rows, n_columns, expected):
+        assert self.sizes(n_rows, n_columns, 3) == expected
+
+    def sizes(self, n_rows, n_columns, n_classes):
+        data = training_data(np.zeros((n_rows, 1)), np.arange(n_rows) % n_classes)
         data = replace(data, matrix=np.broadcast_to(0.0, (n_rows, n_columns)))
         policy, sizes = SelectionPolicy(max_rung_elements=10000 * 20000), []
         size = next_size(data, 0, policy)
         while size is not None:
             sizes.append(size)
             size = next_size(data, size, policy)
-        assert sizes == expected
+        return sizes
 
 
 def assert_folds_are_kept_apart(rung, where, folds):

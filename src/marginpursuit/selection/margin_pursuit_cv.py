@@ -39,6 +39,7 @@ from marginpursuit.selection.fold_groups import fits_jointly
 from marginpursuit.selection.policy import SelectionPolicy
 from marginpursuit.selection.scoring import HeldOutScorer, search_results
 from marginpursuit.selection.search import Search, SearchOptions, SearchResult
+from marginpursuit.selection.successive_halving import has_classes
 from marginpursuit.solvers import FOLD_SOLVERS
 
 __all__ = ["MarginPursuitClassifierCV"]
@@ -69,11 +70,13 @@ class MarginPursuitClassifierCV(
     Parameters
     ----------
     scales : sequence of float, optional
-        Scales s to choose from; by default 0.1, 0.3, 1 and 3, for sparse data 0.3 and 1, and with a
-        kernel 1. Results depend on the ratio of scale and margin.
+        Scales s to choose from; by default 0.1, 0.3, 1 and 3, for sparse data and for the joint
+        loss of three classes or more 0.3 and 1, and with a kernel 1. Results depend on the ratio of
+        scale and margin.
     overconfidences : sequence of float, optional
         Weights τ of the loss above the margin level to choose from; by default 0 and 1 for dense
-        data, and 0 for sparse data, where 1 takes several times as long and is rarely better.
+        data, and 0 for sparse data, where 1 takes several times as long and is rarely better, and
+        for the joint loss of three classes or more.
     alphas : sequence of float, optional
         Penalties to choose from; by default seven from 1e-3 to 1e-6 for dense data, and from 10/n
         to 0.01/n for sparse data. With fewer than 3,000 dense rows the largest is 3/n instead of
@@ -477,13 +480,16 @@ class MarginPursuitClassifierCV(
         is_linear = self.kernel == "linear"
         default = self._policy.alphas(data.n_samples, is_sparse=data.is_sparse, is_linear=is_linear)
         alphas = default if self.alphas is None else self.alphas
+        is_joint = has_classes(data.labels) and self.multi_class != "ovr"
         overconfidences = self.overconfidences
         if overconfidences is None:
             has_one = data.is_sparse or not is_linear
-            overconfidences = self._policy.overconfidences(is_sparse=has_one)
+            overconfidences = self._policy.overconfidences(is_sparse=has_one, is_joint=is_joint)
         scales = self.scales
         if scales is None:
-            scales = self._policy.scales(is_sparse=data.is_sparse, is_linear=is_linear)
+            scales = self._policy.scales(
+                is_sparse=data.is_sparse, is_joint=is_joint, is_linear=is_linear
+            )
         grid = product(alphas, overconfidences, scales)
         params = [dict(zip(Candidate._fields, values, strict=True)) for values in grid]
         return params, [Candidate(*map(float, values.values())) for values in params]

@@ -30,14 +30,20 @@ class SelectionPolicy:
     sparse_alphas: tuple[float, ...] = (10.0, 3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
     dense_overconfidences: tuple[float, ...] = (0.0, 1.0)
     sparse_overconfidences: tuple[float, ...] = (0.0,)
+    joint_overconfidences: tuple[float, ...] = (0.0,)
 
     # Scales. With a kernel no scale is better than 1 on the development sets of
     # `benchmarks/kernel_defaults.py`, with or without mislabelled rows. On sparse rows the losses
     # of the scales 1 and 3 are nearly equal, and 0.1 with a small penalty is 0.3 with a larger one.
     # On six splits of reuters, a9a and news20 (seeds 101 to 103) the test error of a search over
     # two scales is 0.02 points above that of a search over four, in the mean.
+    # With a joint loss of several classes two scales and no overconfidence have the test error of
+    # all eight combinations: +0.00 points in the mean of 45 searches (iris, wine, digits, five
+    # ordered classes and cov, up to 2,000 rows; clean, 20 % mislabelled, 5 % leverage rows; seeds
+    # 510 to 512), in 0.2 to 0.8 times the processor time.
     dense_scales: tuple[float, ...] = (0.1, 0.3, 1.0, 3.0)
     sparse_scales: tuple[float, ...] = (0.3, 1.0)
+    joint_scales: tuple[float, ...] = (0.3, 1.0)
     kernel_scales: tuple[float, ...] = (1.0,)
 
     # With a kernel: factors of γ around its default and penalties times n. On the same sets more
@@ -75,6 +81,9 @@ class SelectionPolicy:
     # The fewest rows of a subsample, and the fewest per column. The second is waived for the
     # largest subsample, where even the full data have fewer.
     min_rung_rows: int = 2000
+    # With three classes or more; on the same 45 searches the mean test error is -0.01 points from
+    # that of no such rung, and digits with leverage rows take 0.3 times the processor time.
+    min_classes_rung_rows: int = 300
     min_rows_per_column: int = 3
 
     # The most stored elements of a subsample: 256 MiB in float64.
@@ -180,15 +189,21 @@ class SelectionPolicy:
         factor = max(1.0, self.largest_alpha_rows / n_samples / self.dense_alphas[0])
         return tuple(factor * alpha for alpha in self.dense_alphas)
 
-    def scales(self, *, is_sparse: bool, is_linear: bool = True) -> tuple[float, ...]:
+    def scales(
+        self, *, is_sparse: bool, is_joint: bool, is_linear: bool = True
+    ) -> tuple[float, ...]:
         """Return the scales of the default grid."""
         if not is_linear:
             return self.kernel_scales
-        return self.sparse_scales if is_sparse else self.dense_scales
+        if is_sparse:
+            return self.sparse_scales
+        return self.joint_scales if is_joint else self.dense_scales
 
-    def overconfidences(self, *, is_sparse: bool) -> tuple[float, ...]:
+    def overconfidences(self, *, is_sparse: bool, is_joint: bool) -> tuple[float, ...]:
         """Return the overconfidences of the default grid."""
-        return self.sparse_overconfidences if is_sparse else self.dense_overconfidences
+        if is_sparse:
+            return self.sparse_overconfidences
+        return self.joint_overconfidences if is_joint else self.dense_overconfidences
 
     @property
     def thresholds(self) -> FloatArray:

@@ -47,7 +47,7 @@ from marginpursuit.classifiers._shared import TrainingData
 from marginpursuit.design import elements_per_row, loaded, take_rows
 from marginpursuit.selection.candidates import Candidate, Fold
 from marginpursuit.selection.policy import SelectionPolicy
-from marginpursuit.tasks import Labels
+from marginpursuit.tasks import Labels, LabelSets
 
 
 class HeldOut(NamedTuple):
@@ -86,10 +86,16 @@ def next_size(data: TrainingData, previous: int, policy: SelectionPolicy) -> int
     """
     n_rows, n_columns = int(data.matrix.shape[0]), int(data.matrix.shape[1])
     quarter, largest = n_rows // policy.growth, _max_rows(data, policy)
-    fewest = max(policy.min_rung_rows, min(policy.min_rows_per_column * n_columns, quarter))
+    fewest = policy.min_classes_rung_rows if has_classes(data.labels) else policy.min_rung_rows
+    fewest = max(fewest, min(policy.min_rows_per_column * n_columns, quarter))
     reductions = [int(policy.growth**k) for k in range(policy.max_rungs - 1)]
     sizes = sorted(min(quarter, largest) // reduction for reduction in reductions)
     return next((size for size in sizes if size >= fewest and size > previous), None)
+
+
+def has_classes(labels: Labels) -> bool:
+    """Whether there are three classes or more, not labels."""
+    return labels.n_classes > 2 and not isinstance(labels, LabelSets)
 
 
 def full_rung(data: TrainingData, folds: Sequence[Fold]) -> Rung:
