@@ -16,8 +16,13 @@ from marginpursuit import (
     load_model,
     save_model,
 )
-from marginpursuit.selection.kernel_search import KernelSearch, default_gammas
+from marginpursuit.selection.kernel_search import (
+    KernelSearch,
+    default_gammas,
+    replace_parameters,
+)
 from marginpursuit.selection.policy import SelectionPolicy
+from marginpursuit.selection.search import SearchResult
 
 SMALL = {"alphas": [0.01, 0.001], "scales": [1.0], "cv": 3}
 
@@ -262,3 +267,44 @@ def test_default_gammas_of_distances_and_of_norms():
     norms = np.median(np.square(rows).sum(axis=1))
     for kernel in ("poly", rbf_kernel):
         assert_allclose(default_gammas(data, kernel, policy), 1.0 / norms, rtol=1e-9)
+
+
+def test_last_step_decides_and_the_refit_starts_at_its_fits():
+    X, y = circles()
+    model = MarginPursuitClassifier(kernel="rbf")
+    data = model._check_training(X, y, None)
+    grid = [{"alpha": a, "scale": 1.0, "overconfidence": 0.0} for a in (1.0, 0.1, 0.01)]
+    calls = []
+
+    def evaluate(mapped, candidates, *, is_last):
+        # alpha = 0.1 is the best in the first step, 0.01 in the last. γ = 2, the second call, is
+        # better than γ = 1 in the first step; γ = 1, the fourth call, in the last.
+        means = [-c.alpha if is_last else float(c.alpha == 0.1) for c in candidates]
+        scores = np.array(means)[:, None] + np.array([-0.01, 0.01]) + 2.0 * (len(calls) in (1, 3))
+        calls.append(is_last)
+        n, best = len(candidates), int(scores.mean(axis=1).argmax())
+        start = (np.full((mapped.matrix.shape[1], 1), float(len(calls))), np.zeros(1))
+        unused = np.zeros((150, 1))
+        return SearchResult(
+            *(scores, np.zeros(n), np.full(n, 150), best, start, 0.0, None, unused, unused),
+            *(1.0, False),
+        )
+
+    policy = SelectionPolicy(gamma_components=20, search_components=50)
+    found = KernelSearch(model, data, grid, evaluate, policy).run([1.0, 2.0])
+    assert calls == [False, False, True, True]
+    chosen = found.params[found.result.best]
+    assert (chosen["gamma"], chosen["alpha"]) == (1.0, 0.01)
+    assert found.n_components[found.result.best] == 50
+    assert found.result.n_passes == 4.0
+    assert found.start is not None
+    # The coefficients of the start are those of the evaluation that decided, the fourth.
+    own = replace_parameters(model, chosen["gamma"], 50)
+    mapped, _ = own._mapped(data)
+    assert_allclose(found.start.scores, mapped.matrix @ np.full((mapped.matrix.shape[1], 1), 4.0))
+
+
+def test_equal_rows_have_the_factors_as_gammas():
+    model, policy = MarginPursuitClassifier(), SelectionPolicy()
+    data = model._check_training(np.ones((6, 2)), np.arange(6) % 2, None)
+    assert default_gammas(data, "rbf", policy) == list(policy.gamma_factors)
