@@ -211,13 +211,12 @@ static void find_unit(small_table_t *t, const state_t *s)
         }
         t->n_passes++;
     }
-    double total = 0.0;
+    ptrdiff_t n_varying = 0;
+    for (ptrdiff_t j = 0; j < d; j++) n_varying += s->inverse[j] > 0.0;
     for (ptrdiff_t j = 0; j < d; j++) {
         const double error = fmin(1.0, fmax(0.0, (s->column[j] - 1.0) / t->n_samples));
-        s->unit[j] = s->inverse[j] > 0.0 ? 1.0 + t->inflation * error : 0.0;
-        total += s->unit[j] > 0.0 ? 1.0 / s->unit[j] : 0.0;
+        s->unit[j] = s->inverse[j] > 0.0 ? (double)n_varying * (1.0 + t->inflation * error) : 0.0;
     }
-    for (ptrdiff_t j = 0; j < d; j++) s->unit[j] *= total;
 }
 
 /* rows = the standardised rows, a one for the intercept and zeros. */

@@ -181,8 +181,8 @@ class MarginPursuitClassifier(
         The unit of `alpha`. "absolute" is the penalty above. "standardised" is d Σ_j v_j w_j², with
         v_j the variance of column j (without an intercept its mean square) and d the number of
         columns: the penalty of standardised columns divided by √d, which does not depend on the
-        units of the columns. "inflated" is the same with f_j v_j in place of v_j and Σ_j 1/f_j in
-        place of d, where f_j = 1 + 10 min(1, (κ_j - 1)/n) and κ_j is the kurtosis of column j:
+        units of the columns. "inflated" is d Σ_j f_j v_j w_j², where
+        f_j = 1 + 10 min(1, (κ_j - 1)/n) and κ_j is the kurtosis of column j:
         columns whose variance few rows determine are shrunk more. "common" is (Σ_j v_j) ‖w‖²: that
         of columns divided by the root of their total variance, for columns of the same unit. "row"
         is q ‖w‖², with q the lower quartile of the squared norms of the rows. "auto" is "row" for

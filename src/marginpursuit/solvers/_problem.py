@@ -32,7 +32,7 @@ unit          squared norm
 absolute      Σ_j w_j²
 column        Σ_j v_j w_j²
 standardised  d Σ_j v_j w_j²
-inflated      (Σ_j 1/f_j) Σ_j f_j v_j w_j²
+inflated      d Σ_j f_j v_j w_j²
 common        (Σ_j v_j) Σ_j w_j²
 row           q Σ_j w_j²
 ============  ===============================
@@ -393,8 +393,8 @@ def penalty_unit(
     varies = inverse_deviation > 0
     is_constant = variance <= 1e-12  # up to rounding, relative to the variance over all folds
     if name in ("column", "standardised", "inflated"):
-        total = 1.0 if name == "column" else np.sum(~is_constant / inflation, axis=1, keepdims=True)
-        unit = inflation * variance * total
+        n_varying = 1 if name == "column" else np.sum(~is_constant, axis=1, keepdims=True)
+        unit = inflation * variance * n_varying
     else:
         deviation = np.divide(
             1.0, inverse_deviation, out=np.zeros_like(inverse_deviation), where=varies
