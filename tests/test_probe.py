@@ -54,7 +54,9 @@ def test_the_penalty_has_the_best_validation_accuracy(parts, result):
 
 def test_a_path_is_near_the_minimum_at_every_penalty(parts):
     X, y = parts[0]
-    model = MarginPursuitClassifier(probability=None, leverage_bound=None)
+    model = MarginPursuitClassifier(
+        alpha_unit="standardised", probability=None, leverage_bound=None
+    )
     loss = JointLoss.at_level(MarginLoss(overconfidence=0.0))
     n_varying, variance = np.count_nonzero(X.std(axis=0)), X.var(axis=0)
     found = list(penalty_path(model, model._check_training(X, y, None), ALPHAS[::-1]))

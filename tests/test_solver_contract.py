@@ -143,7 +143,7 @@ def test_a_solver_states_why_it_does_not_support_a_request():
     X, y = data("float64")
     assert "alpha > 0" in ALL["toy"].supports(request_for(X, MarginLoss(), alpha=0.0))
     assert "alpha_unit" in SOLVERS["dual"].supports(request_for(X, MarginLoss()))
-    with pytest.raises(ValueError, match=r"dual.*alpha_unit in .*got the unit 'common'"):
+    with pytest.raises(ValueError, match=r"dual.*alpha_unit='standardised'.*got the unit 'common'"):
         MarginPursuitClassifier(solver="dual", alpha=0.1, alpha_unit="common").fit(X, y)
 
 
