@@ -144,6 +144,8 @@ class MemoryDesign(MatrixDesign):
         self, function: Callable[[slice, Any], Any], coef: FloatArray, intercept: FloatArray
     ) -> list[Any]:
         n_scores = 8 * len(intercept)  # chunks of an eighth of the size: each thread has one
+        if self.is_sparse:  # SciPy would copy other coefficients for each chunk
+            coef = np.ascontiguousarray(coef)
 
         def run(block: Block) -> list[Any]:
             chunks = self.chunks(block.first, block.last, n_scores)
