@@ -63,3 +63,11 @@ def test_the_number_of_threads_changes_nothing():
             several.value_and_dual(scores), single.value_and_dual(scores), strict=True
         ):
             assert_array_equal(found, expected)
+
+
+def test_weights_that_underflow():
+    """The product of weight and width is zero; the row counts for nothing."""
+    own = RowLosses(MarginLoss(), np.ones(2), np.array([1.0, 5e-324]), Threads())
+    curvature = own.curvature(np.full(2, 0.5), np.zeros(2), 1e-6)
+    assert np.all(np.isfinite(curvature))
+    assert np.all(np.isfinite(own.value_and_dual(np.full(2, 0.5))[1]))

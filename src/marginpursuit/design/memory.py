@@ -70,7 +70,7 @@ class MemoryDesign(MatrixDesign):
 
     def cached_subset(self, rows: NDArray[np.intp]) -> "MemoryDesign":
         """Return a design of a few dense rows, in rising order; rows of the last call are kept."""
-        return MemoryDesign(self.cached_rows(rows))
+        return MemoryDesign(self.cached_rows(rows), self.threads)
 
     def float32_copy(
         self, order: NDArray[np.intp], standardisation: Standardisation

@@ -78,7 +78,7 @@ class RowLosses:
             self._differentiate(span, below)
             above -= below  # the sign of a row reverses both the order and the derivatives
             own *= 2.0 * self._weights[span]
-            np.divide(above, own, out=above)
+            np.divide(above, own, out=above, where=own > 0)  # weight times width may underflow
             np.maximum(above, 0.0, out=curvature[span])
 
         list(self._threads.map(run, self._spans))
