@@ -443,3 +443,16 @@ def test_kernel_values_are_divided(divisor):
     some, others = np.arange(4), np.arange(4, 20)
     found = model._kernel_of_rows(X, divisor, some, others)
     assert_allclose(found, X[some] @ X[others].T / divisor, rtol=1e-14)
+
+
+@pytest.mark.parametrize("policy", [KernelPolicy(), KernelPolicy(max_double_elements=1)])
+def test_one_row_very_far_away_changes_no_other_score(policy):
+    X, y = moons(300)
+    far = np.vstack([X, [[1e8, 1e8]]])
+    options = {"kernel": "rbf", "gamma": 1.0, "alpha": 1e-3, "n_components": 60}
+    scores = []
+    for rows, labels in ((X, y), (far, np.append(y, 0))):
+        model = MarginPursuitClassifier(**options, probability=None)
+        model._kernel_policy = policy
+        scores.append(model.fit(rows, labels).decision_function(X))
+    assert_allclose(scores[1], scores[0], atol=0.1)

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.metrics.pairwise import pairwise_kernels
 from sklearn.utils import gen_batches
@@ -148,7 +149,7 @@ class KernelExpansion(LinearClassifier):
         rows, others = (part.astype(np.float64, copy=False) for part in (rows, others))
         if self.kernel == "rbf" and not (sparse.issparse(rows) or sparse.issparse(others)):
             # Distances do not depend on the origin, but their rounding errors do.
-            centre = others.mean(axis=0)
+            centre = centre_of(others)
             rows, others = rows - centre, others - centre
         return _floats(pairwise_kernels(rows, others, metric=self.kernel, **options))
 
@@ -198,6 +199,14 @@ def _power_sum(origin: float, power: int, rows: Any, weights: FloatArray) -> flo
         block **= power
         total += float(weights[span] @ block.sum(axis=1))
     return total
+
+
+def centre_of(rows: NDArray[Any], n_used: int = 100) -> FloatArray:
+    """Return the median of each column over some rows: a centre that a row far away does not move.
+
+    About `n_used` rows at equal distances are used.
+    """
+    return np.median(rows[:: max(1, len(rows) // n_used)].astype(np.float64), axis=0)
 
 
 def _floats(values: Any) -> FloatArray:

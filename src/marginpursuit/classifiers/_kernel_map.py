@@ -36,7 +36,11 @@ from marginpursuit._threads import Threads, single_threaded_blas, usable_threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.blocks import Blocks
 from marginpursuit.classifiers._base import TrainingData
-from marginpursuit.classifiers._kernel_expansion import KernelExpansion, refuse_unusable
+from marginpursuit.classifiers._kernel_expansion import (
+    KernelExpansion,
+    centre_of,
+    refuse_unusable,
+)
 from marginpursuit.classifiers._landmarks import KernelPolicy, landmarks
 from marginpursuit.classifiers._parameters import median_distance, within_limit
 from marginpursuit.design import (
@@ -193,12 +197,12 @@ def _kernel_values(
 
 
 def _single_rbf(rows: NDArray[Any], others: NDArray[Any], gamma: float) -> NDArray[np.float32]:
-    """Return exp(-γ‖x - x'‖²) in float32, from differences to the mean of the other rows.
+    """Return exp(-γ‖x - x'‖²) in float32, from differences to a centre of the other rows.
 
     For 54 columns it takes a fifth of the processor time of float64. The error is about 1e-6 where
     γ‖x‖² is about one. Two columns more make the exponent 2x·x' - ‖x‖² - ‖x'‖² one product.
     """
-    centre = others.mean(axis=0, dtype=np.float64)
+    centre = centre_of(others)
     first, second = (_with_squares(np.sqrt(gamma) * (part - centre)) for part in (rows, others))
     first[:, :-2] *= 2.0
     second[:, -2:] = second[:, :-3:-1]
