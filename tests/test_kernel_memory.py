@@ -114,6 +114,13 @@ def sweep_joint_tiles(a):
     )  # fmt: skip
 
 
+def sweep_class_tiles(a):
+    compiled.sweep_class_tiles(
+        a.small, D - 1, 0, N, a.losses[:1], 1.0, a.codes, a.weight, np.zeros((4, D), np.float32),
+        a.zeros[:4], np.zeros((4, D)), np.zeros(compiled.class_tiles_work(4, D), np.float32),
+    )  # fmt: skip
+
+
 def small_table(a):
     problem = SimpleNamespace(
         n_classes=2, n_scores=1, n_samples=N, loss=a.loss, temperature=0.0, has_intercept=True,
@@ -160,6 +167,7 @@ CALLS = {
     "dual_pass": dual_pass,
     "sweep_tiles": sweep_tiles,
     "sweep_joint_tiles": sweep_joint_tiles,
+    "sweep_class_tiles": sweep_class_tiles,
     "newton": lambda a: compiled.newton(
         a.X, newton_tasks(a), np.zeros((1, D)), np.zeros((1, 5)), a.task[:1]
     ),
