@@ -98,6 +98,7 @@ class Objective:
         self.X = np.asarray(dense, dtype=WIDE)
         n, d = self.X.shape
         weights = np.ones(n) if case.weights is None else case.weights
+        self.n_samples = max(np.sum(weights), np.count_nonzero(weights))
         self.c = np.asarray(weights, dtype=WIDE) / np.asarray(weights, dtype=WIDE).sum()
         self.mean = self.c @ self.X if p["fit_intercept"] else np.zeros(d, dtype=WIDE)
         # A column that has one value in all rows with weight is constant. Its computed mean may
@@ -115,9 +116,11 @@ class Objective:
         if self.is_column_unit:
             return alpha * self.variance
         if unit == "auto":
-            unit = "row" if is_sparse else "standardised"
-        if unit == "standardised":
-            return alpha * np.count_nonzero(self.varies) * self.variance
+            is_wide = self.n_samples < 32 * len(self.variance)
+            unit = "row" if is_sparse else "inflated" if is_wide else "standardised"
+        if unit in ("standardised", "inflated"):
+            factors = self._inflation() if unit == "inflated" else np.ones(len(self.variance))
+            return alpha * np.sum(self.varies / factors) * factors * self.variance
         factor = {"absolute": 1.0, "common": self.variance.sum(), "row": self._quartile_square()}
         return np.full(len(self.variance), alpha * factor[unit], dtype=WIDE)
 
@@ -130,6 +133,11 @@ class Objective:
         total = np.cumsum(self.c[order])
         # A cumulative weight that is a quarter of the total up to rounding counts as one.
         return squares[order[np.searchsorted(total, total[-1] / 4 * (1 - 1e-10))]]
+
+    def _inflation(self):
+        """Return 1 + 10 min(1, (κ - 1)/n) for the kurtosis κ of each column."""
+        fourth = self.c @ ((self.X - self.mean) / self.deviation) ** 4
+        return 1 + 10 * np.clip((np.where(self.varies, fourth, 1) - 1) / self.n_samples, 0, 1)
 
     def problems(self):
         """Return a loss of the scores for each problem, and the number of its score columns."""
