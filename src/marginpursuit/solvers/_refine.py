@@ -164,6 +164,7 @@ def _steps(
         estimate = method.decrement / unit
         if has_gap and (estimate <= problem.tol or iteration == problem.max_iter):
             estimate = max(estimate, gap_factor * method.gap / unit)
+        estimate = min(estimate, value / unit)  # the minimum is not negative
         gap = estimate if is_new else max(gap, estimate)
         has_converged = gap <= problem.tol
         if enough > 0 and not has_converged:
