@@ -120,7 +120,7 @@ class Objective:
             unit = "row" if is_sparse else "inflated" if is_wide else "standardised"
         if unit in ("standardised", "inflated"):
             factors = self._inflation() if unit == "inflated" else np.ones(len(self.variance))
-            return alpha * np.sum(self.varies / factors) * factors * self.variance
+            return alpha * np.count_nonzero(self.varies) * factors * self.variance
         factor = {"absolute": 1.0, "common": self.variance.sum(), "row": self._quartile_square()}
         return np.full(len(self.variance), alpha * factor[unit], dtype=WIDE)
 

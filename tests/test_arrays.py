@@ -206,10 +206,10 @@ def test_wide_and_narrow_shapes(shape):
 def test_dtypes_exact_in_float32(dtype):
     """Pixels from 0 to 16 are exact in all of these dtypes.
 
-    Pixels that are rarely set have little curvature: a suboptimality of 1e-8 leaves 1.5e-3 in the
+    Pixels that are rarely set have little curvature: a suboptimality of 2e-8 leaves 2e-3 in the
     scores of the few rows that have them.
     """
-    model = classifier(overconfidence=1.0, tol=1e-8)
+    model = classifier(overconfidence=1.0, tol=2e-8)
     reference = clone(model).fit(X, Y)
     tensor = in_torch(X, dtype)
     if not is_device_array(tensor):

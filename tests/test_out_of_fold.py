@@ -16,6 +16,8 @@ from sklearn.model_selection import (
 from marginpursuit import MarginPursuitClassifierCV, load_model, save_model
 
 CV = StratifiedKFold(3, shuffle=True, random_state=1)
+# The unit "inflated" refers to all rows in a search, and to the rows of a fold in a fit to them.
+COMPARED = GRID | {"alpha_unit": "standardised", "tol": 1e-9}
 
 
 @pytest.mark.parametrize(
@@ -33,7 +35,7 @@ CV = StratifiedKFold(3, shuffle=True, random_state=1)
 )
 def test_scores_are_those_of_cross_validated_fits(data, options):
     X, y = data()
-    model = MarginPursuitClassifierCV(**GRID | {"cv": CV, "tol": 1e-9} | options).fit(X, y)
+    model = MarginPursuitClassifierCV(**COMPARED | {"cv": CV} | options).fit(X, y)
     alone = clone(model.best_estimator_).set_params(tol=1e-9)
     expected = cross_val_predict(alone, X, y, cv=CV, method="decision_function")
     scale = model.margin
@@ -67,8 +69,8 @@ def test_the_best_score_is_that_of_the_out_of_fold_scores():
 def test_rows_in_several_folds_have_the_mean_score():
     X, y = two_classes()
     cv = RepeatedStratifiedKFold(n_splits=3, n_repeats=2, random_state=0)
-    options = GRID | {"scales": [1.0], "alphas": [1e-3], "overconfidences": [0.0]}
-    model = MarginPursuitClassifierCV(**options, cv=cv, tol=1e-9, threshold="zero").fit(X, y)
+    options = COMPARED | {"scales": [1.0], "alphas": [1e-3], "overconfidences": [0.0]}
+    model = MarginPursuitClassifierCV(**options, cv=cv, threshold="zero").fit(X, y)
     total = np.zeros(len(y))
     alone = clone(model.best_estimator_).set_params(tol=1e-9)
     for train, test in cv.split(X, y):

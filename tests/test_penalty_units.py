@@ -114,3 +114,18 @@ def test_far_rows_leave_the_unit_finite():
     model = MarginPursuitClassifier(alpha=0.02).fit(rows, Y)
     assert np.all(np.isfinite(model.coef_))
     assert np.any(model.coef_ != 0)
+
+
+def test_rows_far_away_do_not_inflate_variances():
+    """One row in twenty at any distance changes the fitted direction alike."""
+    rows, labels = RNG.normal(size=(160, 150)), RNG.integers(0, 2, 160)
+    directions = []
+    for factor in (1e3, 1e6):
+        far = rows.copy()
+        far[::20] *= factor
+        directions.append(MarginPursuitClassifier(alpha=0.02).fit(far, labels).coef_[0])
+    near = MarginPursuitClassifier(alpha=0.02).fit(rows, labels).coef_[0]
+    sizes = [np.linalg.norm(direction) for direction in (*directions, near)]
+    assert_allclose(directions[0], directions[1], rtol=0.05, atol=0.01 * sizes[0])
+    # Inflated by the factor 11 of a variance that one row determines, it would be a third of this.
+    assert sizes[0] > 0.7 * sizes[2]

@@ -145,7 +145,9 @@ class TestThreshold:
         X, y = two_classes()
         weights = np.random.default_rng(1).integers(0, 3, len(y)).astype(float)
         cv = StratifiedKFold(3, shuffle=True, random_state=2)
-        model = MarginPursuitClassifierCV(**GRID, cv=cv, tol=1e-9).fit(X, y, sample_weight=weights)
+        # The unit "inflated" refers to all rows in a search, and to the rows of a fold in a fit.
+        options = GRID | {"alpha_unit": "standardised", "tol": 1e-9}
+        model = MarginPursuitClassifierCV(**options, cv=cv).fit(X, y, sample_weight=weights)
         assert model.threshold_ == model.cv_results_["threshold"][model.best_index_] != 0
         alone = clone(model.best_estimator_)
         accuracies = np.zeros((3, THRESHOLDS.size))

@@ -421,12 +421,18 @@ def request_unit(request: Request, standardisation: Standardisation) -> FloatArr
 
 
 def _inflation(request: Request, standardisation: Standardisation) -> FloatArray:
-    """Return the factors of the variances in the unit "inflated"."""
-    weights = request.spread_weights
-    if weights is None:
-        weights = mean_weights(request)[0]
-    elif weights.ndim == 2:
-        weights = weights.mean(axis=0)
+    """Return the factors of the variances in the unit "inflated".
+
+    Weights of the variances decrease with 1/r² in the distance r of a row far away. Those of the
+    kurtosis decrease with 1/r⁴, since its fourth moment grows with r⁴.
+    """
+    weights = mean_weights(request)[0]
+    if request.spread_weights is not None:
+        bounded, spread = to_numpy(weights), to_numpy(request.spread_weights)
+        spread = spread if spread.ndim == 1 else spread.mean(axis=0)
+        ratios = np.divide(spread, bounded, out=np.zeros_like(spread), where=bounded > 0)
+        fourth = spread * (ratios / ratios.max()) ** 2
+        weights = request.design.place(fourth / fourth.sum())
     kurtosis = request.design.kurtosis(weights, standardisation)
     # Weights of the variances may give a larger kurtosis than n, or one that is not finite.
     error = np.nan_to_num((kurtosis - 1.0) / request.n_samples, nan=1.0, posinf=1.0)
