@@ -53,12 +53,12 @@ sanitize: $(VENV)/installed
 	bash tests/harness/run.sh thread
 	bash tests/harness/python.sh $(BIN)/python
 
-# The same with other compilers and for other processors; needs clang, aarch64-linux-gnu-gcc with
-# qemu-user, and x86_64-w64-mingw32-gcc.
-cross:
-	bash tests/harness/run.sh clang
-	bash tests/harness/run.sh aarch64
-	bash tests/harness/run.sh windows
+# The same with other compilers and for other processors; needs clang, musl-gcc, aarch64-linux-gnu-gcc
+# with qemu-user, and x86_64-w64-mingw32-gcc. Those for macOS and Windows on Arm are compiled only.
+cross: $(VENV)/tools
+	$(BIN)/pip install --quiet ziglang
+	for target in clang musl aarch64 windows windows-arm macos; do \
+		PYTHON=$(BIN)/python bash tests/harness/run.sh $$target || exit; done
 
 # Fits, searches, updates and files with faults (killed workers, full disk, signals, little memory) for
 # SOAK_MINUTES, and at least one episode of each kind; prints the seeds.

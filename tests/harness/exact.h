@@ -174,7 +174,7 @@ static void plain_descent(const problem_t *p, const descent_t *s, plain_t *plain
 }
 
 /* Iterations in which Newton's method ends on the problems of the harness. */
-enum { NEWTON_MOST = 18 };
+enum { NEWTON_MOST = 20 };
 
 /* The objective of Newton's method at its point, and its gradient. */
 static double newton_objective(const newton_t *t, double *gradient)

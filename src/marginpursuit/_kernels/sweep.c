@@ -47,12 +47,16 @@ ALWAYS_INLINE ptrdiff_t index_at(int wide, const void *indices, ptrdiff_t k)
     return wide ? (ptrdiff_t)((const int64_t *)indices)[k] : ((const int32_t *)indices)[k];
 }
 
+/* CSR rows take AVX2 at most (see _compiled.pyx). */
+#ifndef __AVX512F__
+#define WITH_CSR
 ALWAYS_INLINE vec gather(int wide, const double *from, const void *indices, ptrdiff_t k)
 {
 #define FROM(c) from[index_at(wide, indices, k + (c))]
     return LANES_OF(FROM);
 #undef FROM
 }
+#endif
 
 static void prefetch_span(const char *p, ptrdiff_t bytes)
 {
@@ -90,11 +94,6 @@ ALWAYS_INLINE void short_add(const int n, const vec *row, vec factor, vec *sum)
     UNROLL
     for (int c = 0; c < n; c++) sum[c] += factor * row[c];
 }
-
-/* CSR rows take AVX2 at most (see _compiled.pyx). */
-#ifndef __AVX512F__
-#define WITH_CSR
-#endif
 
 #include "task_lanes.h"
 #include "dual_pass.h"
