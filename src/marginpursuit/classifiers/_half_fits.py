@@ -130,26 +130,30 @@ class Halves:
         if len(keys) > 1:
             key = key << np.uint64(32) | _ordered_bits(keys[1])
         order = np.argsort(key)  # two sorts of integers are faster than one by several columns
-        order = order[weights[order] > 0]
-        narrow = codes.astype(np.min_scalar_type(int(codes.max())))
+        if not weights.all():
+            order = order[weights[order] > 0]
+        n_classes = int(codes.max()) + 1
+        narrow = codes.astype(np.min_scalar_type(n_classes - 1))
         order = order[np.argsort(narrow[order], kind="stable")]
-        key, code = key[order], codes[order]
+        key, code = key[order], narrow[order]
         is_new = np.ones(len(order), dtype=bool)
         is_new[1:] = (key[1:] != key[:-1]) | (code[1:] != code[:-1])
-        n_distinct = np.bincount(code[is_new])
+        n_distinct = np.bincount(code[is_new], minlength=n_classes)
         is_split = n_distinct >= min_distinct_rows
         if np.count_nonzero(is_split) < min_classes:
             return None
         # The number of a distinct row among those of its class, from one on. Halves 0, 1, 1, 0 and
         # so on have about the same mean of the first key.
-        number = np.cumsum(is_new) - (np.cumsum(n_distinct) - n_distinct)[code]
-        is_second, is_whole = number // 2 % 2 == 1, ~is_split[code]
-        fitted = np.zeros((2, len(weights)))
-        held_out = np.zeros((2, len(weights)), dtype=bool)
-        for half, is_own in enumerate((~is_second, is_second)):
-            held_out[half, order] = ~(is_own | is_whole)
-            fitted[half, order] = np.where(is_whole, 0.5, is_own)
-        fitted *= weights
+        number = np.cumsum(is_new) - np.repeat(
+            np.cumsum(n_distinct) - n_distinct, np.bincount(code, minlength=n_classes)
+        )
+        is_own = np.zeros((2, len(weights)), dtype=bool)
+        is_own[1, order] = number & 2
+        np.not_equal(is_own[1], weights > 0, out=is_own[0])
+        held_out, fitted = is_own[::-1].copy(), is_own * weights
+        if not is_split.all():
+            whole = np.flatnonzero(~is_split[codes])
+            held_out[:, whole], fitted[:, whole] = False, 0.5 * weights[whole]
         fitted /= fitted.sum(axis=1, keepdims=True)
         return cls(fitted, held_out)
 

@@ -246,12 +246,13 @@ class InputChecks:
     def _read_labelled(self, X: Any, y: Any, *, reset: bool) -> tuple[Any, Any]:
         """Check X, as `_read` does, and y.
 
-        Arrays that pass every check by their type, dtype and shape skip the checks of scikit-learn,
-        which take 0.2 ms; Newton's method takes a tenth of that on 100 rows.
+        Arrays and CSR matrices that pass every check by their type, dtype and shape skip the checks
+        of scikit-learn, which take 0.2 ms, and 0.6 ms where its code is not in cache; Newton's
+        method takes 0.02 ms on 100 rows.
         """
         if reset and _passes_all_checks(X, y):
             self.n_features_in_ = X.shape[1]
-            return X, y
+            return without_duplicates(checked_sparse(X)) if sparse.issparse(X) else X, y
         if not isinstance(y, np.ndarray) and is_dask(y):
             y = np.asarray(y)
         if not self._accepts_device_arrays:
@@ -353,7 +354,7 @@ def _passes_all_checks(X: Any, y: Any, max_classes: int = 10) -> bool:
     scikit-learn warns of many classes; labels of a wider range than `max_classes` are left to it.
     """
     return (
-        type(X) is np.ndarray
+        type(X) in (np.ndarray, sparse.csr_array, sparse.csr_matrix)
         and type(y) is np.ndarray
         and _is_plain(X, "f")
         and y.dtype.kind in "biu"

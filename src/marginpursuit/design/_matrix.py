@@ -300,18 +300,23 @@ class MatrixDesign(Design):
         """Return ‖factors · (x - mean)‖ of every row."""
         if self.is_sparse and not mean.any() and np.all(factors == 1.0):
             return np.sqrt(self.row_squares())
-        norms = np.empty(self.n_rows)
-        offset = float(np.sum((mean * factors) ** 2))
+        norms, squares = np.empty(self.n_rows), factors**2
+        slope, offset = -2.0 * mean * squares, float(np.sum(mean**2 * squares))
 
         def run(block: Block) -> None:
             _, first, last = block
             if not self.is_sparse:
-                self.kernels.norms(first, last, mean, factors**2, norms)
+                self.kernels.norms(first, last, mean, squares, norms)
                 return
-            for span, chunk in self.chunks(first, last):  # (x - mean)² = mean² + x (x - 2 mean)
-                data = chunk.data * (chunk.data - 2.0 * mean[chunk.indices])
-                difference = sparse.csr_matrix((data, chunk.indices, chunk.indptr), chunk.shape)
-                norms[span] = difference @ factors**2 + offset
+            # (x - mean)² = x² - 2 mean x + mean²
+            self.kernels.scores(first, last, slope, offset, norms)
+            start, stop = self.matrix.indptr[[first, last]]
+            stored = np.square(self.matrix.data[start:stop], dtype=np.float64)
+            parts = stored, self.matrix.indices[start:stop], self.matrix.indptr[first : last + 1]
+            own, shape = np.empty(last - first), (last - first, self.n_columns)
+            squared = sparse.csr_matrix((*parts[:2], parts[2] - start), shape)
+            _kernels.rows(squared).scores(0, last - first, squares, 0.0, own)
+            norms[first:last] += own
 
         list(self.threads.map(run, self.blocks))
         return np.sqrt(np.maximum(norms, 0.0))

@@ -340,7 +340,8 @@ class _Ascent:
         lanes = np.append(group, np.repeat(group[0], size - len(group)))
         weights, squares = np.ascontiguousarray(tasks.weights[fold]), design.row_squares()
         rows = np.flatnonzero(weights > 0)
-        median = float(np.median(squares[rows])) or 1.0
+        middle = len(rows) // 2
+        median = float(np.partition(squares[rows], middle)[middle]) or 1.0
         constant = policy.dual_intercept_square * median if prepared.fit_intercept else 0.0
         ((_, codes, positive),) = tasks.by_codes(lanes)
         return cls(
