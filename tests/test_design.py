@@ -271,6 +271,17 @@ def test_threads_may_ask_for_threads():
         assert list(outer) == [[10 * k + j for j in range(3)] for k in range(4)]
 
 
+def test_the_calling_thread_takes_every_second_item():
+    def items(_):
+        return get_ident(), list(threads.map(lambda _: get_ident(), range(2)))
+
+    with Threads(2) as threads:
+        for _ in range(2):  # what one map sets for its items is reset for the next
+            found = list(threads.map(items, range(4)))
+            assert [own == get_ident() for own, _ in found] == [True, False, True, False]
+            assert all(inner == [own, own] for own, inner in found)
+
+
 @pytest.mark.parametrize(("n", "is_elsewhere"), [(1, False), (2, True)])
 def test_a_function_is_started_in_a_worker_where_there_is_one(n, is_elsewhere):
     with Threads(n) as threads:
@@ -282,6 +293,10 @@ def test_a_function_is_started_in_a_worker_where_there_is_one(n, is_elsewhere):
 def test_errors_in_threads_reach_the_caller():
     with Threads(2) as threads, pytest.raises(ZeroDivisionError):
         list(threads.map(lambda k: 1 / k, [1, 0, 2]))
+    with Threads(2) as threads, pytest.raises(ZeroDivisionError):
+        list(threads.map(lambda k: 1 / k, [0, 1]))  # in the calling thread
+    with Threads(2) as threads:
+        assert list(threads.map(abs, [-1, 2])) == [1, 2]
     with Threads(2) as threads, pytest.raises(ZeroDivisionError):
         threads.start(lambda: 1 / 0)()
 

@@ -88,8 +88,9 @@ class Threads:
         the results. It is used with one thread or item, and within a worker thread, since a worker
         that waited for other workers of its pool could wait for ever.
 
-        Items are dealt out to the threads in turn. With `dynamic` each goes to the next free
-        thread, for items of different cost; that takes about 15 µs for each.
+        Items are dealt out to the threads in turn; the calling thread is one of them. With
+        `dynamic` each goes to the next free worker, for items of different cost; that takes about
+        15 µs for each.
         """
         if this_thread.stop is not this_thread.never:
             return map(function, this_thread.stop.guard(items[0]), *items[1:])
@@ -101,12 +102,17 @@ class Threads:
             return self._pool.map(function, *items)
         n = min(self.n, len(items[0]))
         results: list[Any] = [None] * len(items[0])
-        futures = []
+        chunks = []
         for k in range(n):
             first, *others = map(itemgetter(slice(k, None, n)), items)
-            own = map(function, self._stop.guard(first), *others)
-            futures.append(self._pool.submit(list, own))
-        for k, future in enumerate(futures):
+            chunks.append(map(function, self._stop.guard(first), *others))
+        futures = [self._pool.submit(list, chunk) for chunk in chunks[1:]]
+        this_thread.stop = self._stop  # a `map` within this one stays in the thread, as in a worker
+        try:
+            results[::n] = chunks[0]
+        finally:
+            this_thread.stop = this_thread.never
+        for k, future in enumerate(futures, start=1):
             results[k::n] = future.result()
         return iter(results)
 
