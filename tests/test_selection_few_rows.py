@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from numpy.testing import assert_allclose, assert_array_equal
+from numpy.testing import assert_allclose
 from sklearn.datasets import load_iris, make_classification
 
 from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
@@ -87,14 +87,14 @@ def test_many_rows_have_the_best_mean_score():
 
 
 def test_a_clear_gain_is_taken():
-    # Wrong labels of the larger class shift the intercept; the threshold shifts it back.
-    X, y = make_classification(300, 5, n_informative=5, n_redundant=0, class_sep=2, random_state=0)
-    y[(y == 1) & (np.random.default_rng(0).random(300) < 0.45)] = 0
+    # Wrong labels of the larger class shift the intercept; the threshold shifts it back. The gain
+    # is 2.3 standard errors or more, whichever penalty the single fit has.
+    X, y = make_classification(400, 5, n_informative=5, n_redundant=0, class_sep=2, random_state=1)
+    y[(y == 1) & (np.random.default_rng(0).random(400) < 0.45)] = 0
     chosen = MarginPursuitClassifierCV(n_threads=1).fit(X, y)
     best = MarginPursuitClassifierCV(n_threads=1, rule="best").fit(X, y)
-    gain = best.best_score_ - chosen.best_score_
-    assert gain <= 0.02
-    assert_array_equal(chosen.classes_, best.classes_)
+    assert chosen.best_params_ == best.best_params_
+    assert best.best_params_["overconfidence"] != MarginPursuitClassifier().overconfidence
 
 
 def test_the_choice_is_repeatable_and_survives_units():

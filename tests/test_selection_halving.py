@@ -24,6 +24,7 @@ from marginpursuit.selection.policy import SelectionPolicy
 from marginpursuit.selection.successive_halving import (
     next_size,
     remaining,
+    subsampled_rung,
     with_smaller_penalties,
 )
 
@@ -171,6 +172,16 @@ class TestRungs:
         X, y = make_classification(9000, 6, random_state=0)
         rung = rungs(training_data(X, y), folds_of(StratifiedKFold(5), X, y))[0]
         assert len(rung.fits) == 5
+        # They have most rows in common: each fits 4/5 of nearly the same 2,250 rows.
+        assert [len(fit.train) for fit in rung.fits] == [1800] * 5
+        assert 2250 <= len(rung.fitted.weights) <= 2400
+
+    def test_a_subsample_does_not_repeat_the_draw_of_a_splitter_with_the_same_seed(self):
+        X, y = make_classification(9000, 6, random_state=0)
+        folds = folds_of(ShuffleSplit(4, test_size=0.25, random_state=0), X, y)
+        data, policy = training_data(X, y), SelectionPolicy()
+        rung = subsampled_rung(data, folds, 600, np.random.RandomState(0), policy)
+        assert_allclose([len(fit.test) for fit in rung.fits], [600] * 4, rtol=0.1)
 
     @pytest.mark.parametrize(("n_folds", "n_fits"), [(4, 2), (2, 4)])
     def test_folds_share_no_fit_that_lacks_a_class(self, n_folds, n_fits):

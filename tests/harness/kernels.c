@@ -420,6 +420,22 @@ static void check_newton(const problem_t *p, ptrdiff_t n_scores, loss_kind_t kin
         }
     }
     expect_of(p, is_right, "minimum of newton");
+    /* With another penalty a solve continues from the last one; its minimum is that of a solve from zero. */
+    double *continued = doubles(n_scores * d);
+    for (ptrdiff_t j = 0; j < p->d; j++) penalty[j] *= 0.9;
+    t.continues = 1;
+    p->kernels->newton(&t);
+    is_right = t.status == NEWTON_CONVERGED && t.gap <= t.tol;
+    memcpy(continued, t.point, (size_t)(n_scores * d) * sizeof(double));
+    for (ptrdiff_t k = 0; k < n_scores * d; k++) t.point[k] = 0.0;
+    const double value = t.value;
+    const ptrdiff_t n_passes = t.n_passes;
+    t.continues = 0;
+    p->kernels->newton(&t);
+    is_right &= is_near(t.value, value, value) && n_passes < t.n_passes;
+    for (ptrdiff_t k = 0; k < n_scores * d; k++) is_right &= fabs(t.point[k] - continued[k]) < 1e-3;
+    expect_of(p, is_right, "newton that continues");
+    free(continued);
     /* In another unit of weights and penalties, a power of two, all but the value is the same. */
     const double gap = t.gap, unit = 1024.0;
     const ptrdiff_t n_iter = t.n_iter;

@@ -154,8 +154,9 @@ cdef extern from "sweep.h" nogil:
         Py_ssize_t max_iter
         double *point
         const double *other
+        int continues
         double *work
-        double value, gap
+        double losses, value, gap
         Py_ssize_t n_iter, n_passes
         int status
     Py_ssize_t newton_doubles(Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t)
@@ -708,8 +709,9 @@ def newton(
     """Minimise the objectives of some tasks by Newton's method, one after the other.
 
     `problem` is a `NewtonTasks`. A row of `points` holds the coefficients of a task, which are read
-    as the start; a task that follows another one starts at the coefficients of that one if its
-    objective is less there. A row of `results` receives value, gap, number of iterations, status and passes.
+    as the start. A task that follows another one, from which it differs in penalty and tolerances
+    only, starts at the coefficients of that one if its objective is less there, or continues from
+    that one if it comes next in `which`. A row of `results` receives value, gap, number of iterations, status and passes.
     """
     cdef const double[:, ::1] parameters = problem.losses
     cdef const double[:, ::1] weights = problem.weights
@@ -749,12 +751,15 @@ def newton(
             raise IndexError(f"fold {fold[k]} is not within {weights.shape[0]} folds")
         if not -1 <= follows[k] < n_tasks:
             raise IndexError(f"task {follows[k]} is not within {n_tasks} tasks")
+        if follows[k] >= 0 and (fold[k], code[k], positive[k]) != (
+            fold[follows[k]], code[follows[k]], positive[follows[k]]
+        ):
+            raise ValueError(f"task {k} follows task {follows[k]} of other rows or labels")
         if t.n_scores > 1 and not temperature[k] > 0:
             raise ValueError("a joint loss needs a positive temperature")
     if t.n_scores > 1:
         check_inside("codes", codes[0], t.n_scores)
-    cdef Py_ssize_t size = newton_doubles(t.n_rows, t.n_columns, t.stride, t.n_scores)
-    cdef double[::1] work = array("d", bytes(8 * size))
+    cdef double[::1] work = empty(newton_doubles(t.n_rows, t.n_columns, t.stride, t.n_scores))
     t.work = &work[0]
     # The rows of a fold that have weight, with their weights and codes; the others do not count.
     cdef Py_ssize_t n_rows = t.n_rows, n_own = 0, of_fold = -1, of_code = -1
@@ -781,6 +786,7 @@ def newton(
             t.positive, t.temperature, t.penalty = positive[k], temperature[k], &penalty[k, 0]
             t.tol, t.least, t.point = tol[k], least[k], &points[k, 0]
             t.other = &points[follows[k], 0] if follows[k] >= 0 else NULL
+            t.continues = j > 0 and follows[k] == which[j - 1] and t.status == 0  # converged
             kernels.newton(&t)
             results[k, 0], results[k, 1] = t.value, t.gap
             results[k, 2], results[k, 3] = <double>t.n_iter, <double>t.status

@@ -20,6 +20,10 @@
  * this needs the bound, and an estimate of at most `certain` times the tolerance. The step by that
  * factor, which costs one pass, is taken nevertheless: fits are compared. Where the decrement decreases
  * fast, the next step is by that factor as well.
+ *
+ * A task that differs from the last one in its penalty only continues from there: scores, derivatives and
+ * the Hessian of the losses are in `work`. If the decrement is small compared to the objective, the first
+ * step is by that Hessian and the new penalty. A chain of penalties then takes one Hessian or few.
  */
 #include "joint.h"
 #include "loss.h"
@@ -47,10 +51,12 @@ typedef struct {
     double *curvature, *active;      /* n_rows; indices are stored in `active` */
     double *point, *gradient, *step; /* n_scores x stride */
     double *block;                   /* stride x stride */
-    double *hessian;                 /* of all coefficients, in lines of `line` doubles */
+    double *losses;                  /* Hessian of the losses, in lines of `line` doubles */
+    double *hessian;                 /* the same with the penalty, or its factor */
     double *solution, *right;        /* of all coefficients, without padding */
     double *zeros;                   /* n_scores */
     double *intercepts;              /* n_scores, the second derivatives in the intercepts */
+    double *total;                   /* one, the sum of the curvatures */
     ptrdiff_t line;
 } newton_state_t;
 
@@ -65,9 +71,9 @@ static newton_state_t newton_state(const newton_t *t)
     TAKE(sign, n), TAKE(margins, n), TAKE(trial_margins, n), TAKE(width, n);
     TAKE(curvature, n), TAKE(active, n);
     TAKE(point, padded), TAKE(gradient, padded), TAKE(step, padded);
-    TAKE(block, t->stride * t->stride), TAKE(hessian, size * line);
+    TAKE(block, t->stride * t->stride), TAKE(losses, size * line), TAKE(hessian, size * line);
     TAKE(solution, size), TAKE(right, size), TAKE(zeros, t->n_scores);
-    TAKE(intercepts, t->n_scores);
+    TAKE(intercepts, t->n_scores), TAKE(total, 1);
 #undef TAKE
     return s;
 }
@@ -207,12 +213,12 @@ static void weighted_gram(const newton_t *t, const newton_state_t *s, const doub
     }
 }
 
-/* Copies the block into the upper triangle of the Hessian, as that of the scores k <= l. */
+/* Copies the block into the upper triangle of the Hessian of the losses, as that of the scores k <= l. */
 static void place_block(const newton_t *t, const newton_state_t *s, ptrdiff_t k, ptrdiff_t l)
 {
     const ptrdiff_t p = t->n_columns;
     for (ptrdiff_t i = 0; i < p; i++) {
-        double *line = s->hessian + (k * p + i) * s->line + l * p;
+        double *line = s->losses + (k * p + i) * s->line + l * p;
         for (ptrdiff_t j = 0; j < i; j++) line[j] = k == l ? 0.0 : s->block[j * t->stride + i];
         memcpy(line + i, s->block + i * t->stride + i, (size_t)(p - i) * sizeof(double));
     }
@@ -236,22 +242,29 @@ static void joint_curvature(const newton_t *t, const newton_state_t *s, ptrdiff_
     }
 }
 
-static void newton_hessian(const newton_t *t, const newton_state_t *s, double total)
+/* Finds the Hessian of the losses. */
+static void newton_hessian(const newton_t *t, const newton_state_t *s)
 {
-    const ptrdiff_t p = t->n_columns, size = t->n_scores * p;
     if (t->n_scores == 1) {
         weighted_gram(t, s, s->curvature);
         place_block(t, s, 0, 0);
-    } else {
-        for (ptrdiff_t k = 0; k < t->n_scores; k++)
-            for (ptrdiff_t l = k; l < t->n_scores; l++) {
-                joint_curvature(t, s, k, l, s->trial);
-                weighted_gram(t, s, s->trial);
-                place_block(t, s, k, l);
-            }
+        return;
     }
+    for (ptrdiff_t k = 0; k < t->n_scores; k++)
+        for (ptrdiff_t l = k; l < t->n_scores; l++) {
+            joint_curvature(t, s, k, l, s->trial);
+            weighted_gram(t, s, s->trial);
+            place_block(t, s, k, l);
+        }
+}
+
+/* Adds the penalty to the Hessian of the losses. */
+static void add_penalty(const newton_t *t, const newton_state_t *s)
+{
+    const ptrdiff_t p = t->n_columns, size = t->n_scores * p;
+    memcpy(s->hessian, s->losses, (size_t)(size * s->line) * sizeof(double));
     /* Rounding of the sums; equal intercepts of all classes change no joint loss. */
-    const double rounding = DBL_EPSILON * (double)p * total;
+    const double rounding = DBL_EPSILON * (double)p * *s->total;
     for (ptrdiff_t k = 0; k < t->n_scores; k++) {
         for (ptrdiff_t j = 0; j < p; j++) {
             const ptrdiff_t at = k * p + j;
@@ -263,7 +276,8 @@ static void newton_hessian(const newton_t *t, const newton_state_t *s, double to
         }
         if (t->has_intercept && t->n_scores > 1)
             for (ptrdiff_t l = k; l < t->n_scores; l++)
-                s->hessian[(k * p + p - 1) * s->line + l * p + p - 1] += total;
+                s->hessian[(k * p + p - 1) * s->line + l * p + p - 1] += *s->total;
+        s->intercepts[k] = s->hessian[(k * p + p - 1) * (s->line + 1)];
     }
 }
 
@@ -332,22 +346,27 @@ static double newton_decrement(const newton_t *t, const newton_state_t *s, doubl
     return 0.5 * inner_product(size, s->right, s->solution);
 }
 
+/* Finds the step by the Hessian of the losses and the penalty; returns half the squared decrement, or -1
+ * where their sum is singular. */
+static double newton_factorise(const newton_t *t, const newton_state_t *s, double *bound)
+{
+    add_penalty(t, s);
+    if (!newton_cholesky(t->n_scores * t->n_columns, s->line, s->hessian)) return -1.0;
+    return newton_decrement(t, s, bound);
+}
+
 /* Finds the Newton step; returns half the squared decrement, or -1 where the Hessian is singular. */
 static double newton_direction(const newton_t *t, const newton_state_t *s, double *bound)
 {
-    const ptrdiff_t p = t->n_columns, size = t->n_scores * p;
-    double total = newton_curvature(t, s);
-    if (total == 0.0) { /* no row is active: widths that reach the level */
+    *s->total = newton_curvature(t, s);
+    if (*s->total == 0.0) { /* no row is active: widths that reach the level */
         const double *at = t->n_scores == 1 ? s->scores : s->margins;
         for (ptrdiff_t i = 0; i < t->n_rows; i++)
             s->width[i] = fabs(t->loss.margin - s->sign[i] * at[i]);
-        total = newton_curvature(t, s);
+        *s->total = newton_curvature(t, s);
     }
-    newton_hessian(t, s, total);
-    for (ptrdiff_t k = 0; k < t->n_scores; k++)
-        s->intercepts[k] = s->hessian[(k * p + p - 1) * (s->line + 1)];
-    if (!newton_cholesky(size, s->line, s->hessian)) return -1.0;
-    return newton_decrement(t, s, bound);
+    newton_hessian(t, s);
+    return newton_factorise(t, s, bound);
 }
 
 /* Sets the gap, and returns whether the tolerance is met: by the decrement and the bound, or by the
@@ -434,7 +453,7 @@ static void newton_move(const newton_t *t, const newton_state_t *s, double size)
                                        : fabs(s->trial_margins[i] - s->margins[i]);
     for (ptrdiff_t i = 0; i < all; i++) s->scores[i] += size * s->change[i];
     memcpy(s->slopes, s->trial, (size_t)all * sizeof(double));
-    memcpy(s->margins, s->trial_margins, (size_t)n * sizeof(double));
+    if (t->n_scores > 1) memcpy(s->margins, s->trial_margins, (size_t)n * sizeof(double));
     for (ptrdiff_t j = 0; j < t->n_scores * t->stride; j++) s->point[j] += size * s->step[j];
 }
 
@@ -449,53 +468,83 @@ static int newton_advance(const newton_t *t, const newton_state_t *s, double dec
     return size > 0.0;
 }
 
-/* Starts at another point if its objective is less; `line` is that of the first start. */
-static void newton_other_start(const newton_t *t, const newton_state_t *s, line_t *line)
+/* The penalty term of the objective at coefficients with padding. */
+static double newton_penalty(const newton_t *t, const double *coef)
+{
+    double sum = 0.0;
+    for (ptrdiff_t k = 0; k < t->n_scores; k++)
+        for (ptrdiff_t j = 0; j < t->n_columns; j++) {
+            const double w = coef[k * t->stride + j];
+            if (!isinf(t->penalty[j])) sum += 0.5 * t->penalty[j] * w * w;
+        }
+    return sum;
+}
+
+/* The objective at another point, which is left in `step`; its scores, derivatives and margins are left in
+ * `change`, `trial` and `trial_margins`. */
+static double evaluate_start(const newton_t *t, const newton_state_t *s, const double *point)
 {
     const ptrdiff_t p = t->n_columns, all = t->n_scores * t->n_rows;
-    double value = 0.0;
-    for (ptrdiff_t k = 0; k < t->n_scores; k++) {
-        memcpy(s->step + k * t->stride, t->other + k * p, (size_t)p * sizeof(double));
-        for (ptrdiff_t j = 0; j < p; j++) {
-            const double w = t->other[k * p + j];
-            if (!isinf(t->penalty[j])) value += 0.5 * t->penalty[j] * w * w;
-        }
-    }
+    for (ptrdiff_t k = 0; k < t->n_scores; k++)
+        memcpy(s->step + k * t->stride, point + k * p, (size_t)p * sizeof(double));
     newton_scores(t, s->step, s->change);
     memcpy(s->trial, s->change, (size_t)all * sizeof(double));
-    value += newton_losses(t, s, s->trial, s->trial_margins);
-    if (!(value < line->value)) return;
-    line->value = value;
-    memcpy(s->scores, s->change, (size_t)all * sizeof(double));
-    memcpy(s->slopes, s->trial, (size_t)all * sizeof(double));
-    memcpy(s->margins, s->trial_margins, (size_t)t->n_rows * sizeof(double));
+    return newton_losses(t, s, s->trial, s->trial_margins) + newton_penalty(t, s->step);
+}
+
+static void take_start(const newton_t *t, const newton_state_t *s)
+{
+    const size_t all = (size_t)(t->n_scores * t->n_rows) * sizeof(double);
+    memcpy(s->scores, s->change, all);
+    memcpy(s->slopes, s->trial, all);
+    if (t->n_scores > 1) memcpy(s->margins, s->trial_margins, (size_t)t->n_rows * sizeof(double));
     memcpy(s->point, s->step, (size_t)(t->n_scores * t->stride) * sizeof(double));
+}
+
+/* Starts at the better of two points; returns the objective, and leaves the gradient there. */
+static double newton_begin(const newton_t *t, const newton_state_t *s)
+{
+    const ptrdiff_t doubles = newton_doubles(t->n_rows, t->n_columns, t->stride, t->n_scores);
+    memset(s->point, 0, (size_t)(t->work + doubles - s->point) * sizeof(double));
+    memset(s->width, 0, (size_t)t->n_rows * sizeof(double));
+    for (ptrdiff_t i = 0; i < t->n_rows; i++)
+        s->sign[i] = t->n_scores > 1 || is_positive(t->codes[i], t->positive) ? 1.0 : -1.0;
+    double value = evaluate_start(t, s, t->point);
+    take_start(t, s);
+    if (t->other) {
+        const double other = evaluate_start(t, s, t->other);
+        if (other < value) value = other, take_start(t, s);
+    }
+    newton_gradient(t, s);
+    return value;
+}
+
+/* Stays at the minimiser of the last task, if the decrement there is small compared to the objective; the
+ * factor is that of the new penalty. */
+static int newton_continue(newton_t *t, const newton_state_t *s)
+{
+    double bound;
+    newton_gradient(t, s);
+    t->value = t->losses + newton_penalty(t, s->point);
+    const double decrement = newton_factorise(t, s, &bound);
+    return decrement >= 0.0 && decrement <= fast_ratio * t->value;
 }
 
 void JOIN(newton, LEVEL)(newton_t *t)
 {
     const newton_state_t s = newton_state(t);
     const ptrdiff_t p = t->n_columns;
-    memset(t->work, 0, (size_t)newton_doubles(t->n_rows, p, t->stride, t->n_scores) * sizeof(double));
-    for (ptrdiff_t i = 0; i < t->n_rows; i++)
-        s.sign[i] = t->n_scores > 1 || is_positive(t->codes[i], t->positive) ? 1.0 : -1.0;
-    for (ptrdiff_t k = 0; k < t->n_scores; k++)
-        memcpy(s.point + k * t->stride, t->point + k * p, (size_t)p * sizeof(double));
-    newton_scores(t, s.point, s.scores);
-    line_t line = newton_line(t, &s); /* the direction is zero */
-    evaluate_line(t, &s, 0.0, &line);
-    newton_move(t, &s, 0.0);
-    if (t->other) newton_other_start(t, &s, &line);
-    memset(s.width, 0, (size_t)t->n_rows * sizeof(double));
+    int has_factor = t->continues && newton_continue(t, &s);
+    if (!has_factor) t->value = newton_begin(t, &s);
+    line_t line = {.value = t->value};
     t->status = NEWTON_MAX_ITER;
-    t->n_passes = 2; /* the scores of the start and the last gradient */
+    t->n_passes = has_factor ? 1 : 2; /* the scores of the start and the last gradient */
     int is_exact = !t->is_strict;
-    double before = 0.0; /* the decrement of the last step */
-    for (t->n_iter = 0;; t->n_iter++) {
+    double before = t->value; /* the decrement of the last step */
+    for (t->n_iter = 0;; t->n_iter++, newton_gradient(t, &s)) {
         double bound;
         t->value = line.value;
-        newton_gradient(t, &s);
-        if (t->n_iter > 0) { /* by the factor of the last Hessian */
+        if (has_factor) { /* of the last Hessian */
             const double last = newton_decrement(t, &s, &bound);
             const int is_met = meets_tolerance(t, 3.0 * last, bound, !t->is_strict);
             if (is_met && (!t->is_strict || t->gap <= t->certain * t->tol)) {
@@ -515,6 +564,7 @@ void JOIN(newton, LEVEL)(newton_t *t)
             t->status = NEWTON_SINGULAR;
             break;
         }
+        has_factor = 1;
         before = decrement;
         const int is_met = meets_tolerance(t, decrement, bound, 1);
         const int is_finished = is_met && is_exact, is_next_exact = is_met || !t->is_strict;
@@ -533,6 +583,7 @@ void JOIN(newton, LEVEL)(newton_t *t)
             break;
         }
     }
+    t->losses = t->value - newton_penalty(t, s.point);
     for (ptrdiff_t k = 0; k < t->n_scores; k++)
         memcpy(t->point + k * p, s.point + k * t->stride, (size_t)p * sizeof(double));
 }

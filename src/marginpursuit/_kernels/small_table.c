@@ -307,8 +307,8 @@ static void set_penalty(const small_table_t *t, const state_t *s, double alpha)
     if (t->has_intercept) s->penalty[t->n_columns] = 0.0;
 }
 
-/* Newton's method for the fits to a half, from the largest penalty to the least: each starts at `point`
- * or at the one before, whichever has the smaller objective. Returns the most passes, or 0. */
+/* Newton's method for the fits to a half, from the largest penalty to the least: each continues from
+ * the one before, or starts at `point` or there, whichever has the smaller objective. Returns the most passes, or 0. */
 static ptrdiff_t fit_half(const small_table_t *t, const state_t *s, int half)
 {
     const ptrdiff_t n = t->n_rows, size = s->point_size;
@@ -326,7 +326,7 @@ static ptrdiff_t fit_half(const small_table_t *t, const state_t *s, int half)
         t->kernels->newton(&solve);
         if (solve.status != NEWTON_CONVERGED) return 0;
         most = solve.n_passes > most ? solve.n_passes : most;
-        solve.other = solve.point;
+        solve.other = solve.point, solve.continues = 1;
     }
     return most;
 }

@@ -178,7 +178,10 @@ typedef struct {
     ptrdiff_t max_iter;
     double *point;          /* in-out: (n_scores, n_columns), the coefficients */
     const double *other;    /* another start, which is taken where its objective is less; or NULL */
+    int continues;          /* whether the last call, with the same `work`, has converged for a task that
+                             * differs in point, penalty and tolerances only */
     double *work;           /* scratch: newton_doubles() */
+    double losses;          /* in-out: the sum of weighted losses at the point */
     double value, gap;      /* out: the objective, and the estimate of its relative suboptimality */
     ptrdiff_t n_iter;       /* out: steps */
     ptrdiff_t n_passes;     /* out: over the rows */
@@ -196,8 +199,8 @@ static inline ptrdiff_t newton_doubles(ptrdiff_t n_rows, ptrdiff_t n_columns, pt
                                        ptrdiff_t n_scores)
 {
     const ptrdiff_t size = n_scores * n_columns, line = newton_line_length(size);
-    return (5 * n_scores + 6) * n_rows + (3 * n_scores + stride) * stride + (line + 2) * size
-           + 2 * n_scores;
+    return (5 * n_scores + 6) * n_rows + (3 * n_scores + stride) * stride
+           + (2 * line + 2) * size + 2 * n_scores + 1;
 }
 
 /* L-BFGS for one task with a joint loss on rows as those of tiles_t; see lbfgs.c. */

