@@ -226,7 +226,7 @@ static double link_objective(const link_t *t, const double *slopes)
 }
 
 /* The slopes of a link are a minimum within the bounds, and so is the log-loss that it returns. */
-static void check_link(ptrdiff_t n, ptrdiff_t n_scores, double noise, double ridge)
+static void check_link(int level, ptrdiff_t n, ptrdiff_t n_scores, double noise, double ridge)
 {
     double *scores = doubles(n * n_scores), *weights = doubles(n), ridge_part = 0.0;
     ptrdiff_t *codes = take((size_t)n * sizeof *codes);
@@ -242,7 +242,7 @@ static void check_link(ptrdiff_t n, ptrdiff_t n_scores, double noise, double rid
             scores[i * n_scores + k] = (is_own ? 1.0 : -1.0) + noise * (2.0 * uniform() - 1.0);
         }
     }
-    fit_link(&t);
+    kernels_at(level)->fit_link(&t);
     const double least = link_objective(&t, t.slopes);
     for (int j = 0; j < LINK_SLOPES; j++) {
         double trial[LINK_SLOPES];
@@ -255,6 +255,6 @@ static void check_link(ptrdiff_t n, ptrdiff_t n_scores, double noise, double rid
         ridge_part += 0.5 * ridge * (t.slopes[j] - t.mean) * (t.slopes[j] - t.mean);
     }
     is_right &= is_near(t.log_loss, least - ridge_part, 1.0);
-    expect(is_right, "fit_link", 0, 0, 0, n, n_scores);
+    expect(is_right, "fit_link", level, 0, 0, n, n_scores);
     free(scores), free(weights), free(codes), free(t.work);
 }

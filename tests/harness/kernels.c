@@ -752,7 +752,7 @@ static void *run_span(void *argument)
         check_task_losses(p->level, LOG_COSH, 70);
         check_tiles(p->level, 60, 2 * PADDING, 5);
         check_class_tiles(p->level, 130, 17, 50, 0.5);
-        check_link(80, 3, 1.0, 1e-2);
+        check_link(p->level, 80, 3, 1.0, 1e-2);
         check_small_table(p->level, 70, 5, 1);
     }
     return NULL;
@@ -786,7 +786,8 @@ int main(int count, char **arguments)
 {
     const int n_threads = count > 1 ? atoi(arguments[1]) : 1, n_levels = usable_levels();
     for (int k = 0; n_threads < 2 && k < 24; k++)
-        check_link(5 + 40 * (k % 3), k % 4 == 1 ? 1 : k % 4 + 2, 0.5 + k % 5, k % 2 ? 1e-2 : 0.0);
+        check_link(k / 4 % n_levels, 5 + 40 * (k % 3), k % 4 == 1 ? 1 : k % 4 + 2, 0.5 + k % 5,
+                   k % 2 ? 1e-2 : 0.0);
     for (ptrdiff_t n_tasks = 1; n_threads < 2 && n_tasks <= TASK_LANES; n_tasks++)
         for (int k = 0; k < 4; k++) check_tables(k ? 63 + k : 130, n_tasks, k % 2);
     for (int level = 0; level < n_levels; level++) {
@@ -802,6 +803,9 @@ int main(int count, char **arguments)
                 }
 #endif
     }
+    for (int level = 0; n_threads < 2 && level < n_levels; level++)
+        for (int n_scores = 1; n_scores < 6; n_scores += 3) /* begins with one of several rows */
+            check_link(level, 17001, n_scores, 1.5, 1e-2);
     printf("%d SIMD levels\n%d passed, %d failed\n", n_levels, passed, failed);
     return failed != 0;
 }

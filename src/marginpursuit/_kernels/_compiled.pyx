@@ -19,6 +19,21 @@ from scipy.sparse import issparse
 from marginpursuit._kernels._arrays import ArrayRows
 
 
+cdef extern from "link.h" nogil:
+    enum:
+        LINK_SLOPES
+    ctypedef struct link_t:
+        const double *scores
+        const Py_ssize_t *codes
+        const double *weights
+        Py_ssize_t n_rows, n_scores
+        double low, high, mean, ridge, least, most
+        double *work
+        double slopes[LINK_SLOPES]
+        double log_loss
+    Py_ssize_t link_doubles(Py_ssize_t)
+
+
 cdef extern from "sweep.h" nogil:
     ctypedef enum layout_t:
         ROWS, COLUMNS, CSR_32, CSR_64
@@ -213,24 +228,9 @@ cdef extern from "sweep.h" nogil:
         void (*newton)(newton_t *) noexcept nogil
         void (*lbfgs_advance)(lbfgs_t *) noexcept nogil
         void (*lbfgs_run)(lbfgs_t *, Py_ssize_t) noexcept nogil
+        void (*fit_link)(link_t *) noexcept nogil
     int usable_levels()
     const kernels_t *kernels_at(int level)
-
-
-cdef extern from "link.h" nogil:
-    enum:
-        LINK_SLOPES
-    ctypedef struct link_t:
-        const double *scores
-        const Py_ssize_t *codes
-        const double *weights
-        Py_ssize_t n_rows, n_scores
-        double low, high, mean, ridge, least, most
-        double *work
-        double slopes[LINK_SLOPES]
-        double log_loss
-    Py_ssize_t link_doubles(Py_ssize_t)
-    void fit_link(link_t *)
 
 
 cdef extern from "small_table.h" nogil:
@@ -796,9 +796,11 @@ def newton(
 def link_slopes(
     const double[:, ::1] scores not None, const Py_ssize_t[::1] codes not None,
     const double[::1] weights not None, double threshold, double mean, double ridge, bounds,
+    str level=BEST,
 ):
     """Return the four slopes of a link, and its mean log-loss; `_link.py` documents the arguments."""
     cdef link_t t
+    cdef const kernels_t *kernels = kernels_at(level_of(level))
     t.n_rows, t.n_scores = scores.shape[0], scores.shape[1]
     if t.n_rows < 1 or t.n_scores < 1:
         raise ValueError("a link needs at least one row and one score")
@@ -810,7 +812,7 @@ def link_slopes(
     t.low, t.high, t.mean, t.ridge = -1.0 - threshold, 1.0 - threshold, mean, ridge
     t.least, t.most = bounds
     with nogil:
-        fit_link(&t)
+        kernels.fit_link(&t)
     return [t.slopes[k] for k in range(LINK_SLOPES)], t.log_loss
 
 

@@ -1,15 +1,22 @@
-/* The link from scores to probabilities, by projected Newton steps in one call.
+/* The link from scores to probabilities, by projected Newton steps in one call, at one SIMD level.
  *
  * classifiers/_link.py states the model: the logit of a class is the inner product of four positive
  * slopes with the pieces of its score, of which at most two are non-zero. The probabilities are the
  * softmax of the logits. The slopes minimise the weighted log-loss plus a ridge, within bounds.
  */
 #include "link.h"
+#include "sweep.h"
+#include "vec_math.h"
 
-#include <math.h>
-#include <string.h>
+#define JOIN_(a, b) a##_##b
+#define JOIN(a, b) JOIN_(a, b)
 
-enum { MOST_STEPS = 100, MOST_HALVINGS = 40 };
+enum {
+    MOST_STEPS = 100,
+    MOST_HALVINGS = 40,
+    FIRST_STRIDE = 8,     /* one of so many rows makes the start for all */
+    MANY_SCORES = 1 << 14 /* from which this takes less time */
+};
 
 /* The objective, its gradient and the lower triangle of its Hessian. */
 typedef struct {
@@ -18,90 +25,120 @@ typedef struct {
     double hessian[LINK_SLOPES][LINK_SLOPES];
 } link_sums_t;
 
-/* Sets the two pieces of a score that may be non-zero; returns the number of the first. */
-static int link_pieces(const link_t *t, double score, double *first, double *second)
+/* LANES rows, and the same sums over the rows of each lane. */
+typedef struct {
+    ptrdiff_t rows[LANES];
+    vec weight; /* zero for rows that are repeated after the last */
+    vec slopes[LINK_SLOPES];
+    vec log_loss, gradient[LINK_SLOPES], hessian[LINK_SLOPES][LINK_SLOPES];
+} link_lanes_t;
+
+/* Sets the pieces of scores, one for each slope; returns the logits. */
+ALWAYS_INLINE vec link_pieces(const link_t *t, const vec *slopes, vec score, vec *pieces)
 {
-    if (score < 0.0) {
-        *first = score < t->low ? score - t->low : 0.0;
-        *second = score > t->low ? score : t->low;
-        return 0;
-    }
-    *first = score < t->high ? score : t->high;
-    *second = score > t->high ? score - t->high : 0.0;
-    return 2;
+    const vec zero = splat(0.0), low = splat(t->low), high = splat(t->high);
+    pieces[0] = smaller(score - low, zero);
+    pieces[1] = smaller(larger(score, low), zero);
+    pieces[2] = larger(smaller(score, high), zero);
+    pieces[3] = larger(score - high, zero);
+    return (slopes[0] * pieces[0] + slopes[1] * pieces[1])
+           + (slopes[2] * pieces[2] + slopes[3] * pieces[3]);
 }
 
-/* Adds a row: its log-loss, the mean m of its pieces under its probabilities less the pieces of its
- * class, and the covariance of the pieces under the probabilities, as E[p_i p_j] - m_i m_j. */
-static void add_row(const link_t *t, ptrdiff_t row, const double *slopes, link_sums_t *sums)
+/* Adds rows: their log-loss, the mean m of their pieces under their probabilities less the pieces of
+ * their class, and the covariance of the pieces under the probabilities, as E[p_i p_j] - m_i m_j.
+ * At most two neighbouring pieces of a score, both of one side, are not zero. */
+static void add_rows(const link_t *t, link_lanes_t *s)
 {
     const ptrdiff_t n_classes = t->n_scores;
-    const double *scores = t->scores + row * n_classes;
-    double *first = t->work, *second = first + n_classes, *odds = second + n_classes;
-    double highest = -INFINITY, total = 0.0, mean[LINK_SLOPES] = {0.0};
-    double product[LINK_SLOPES][LINK_SLOPES] = {{0.0}};
+    double *scores = t->work, *logits = scores + n_classes * LANES;
+    ALIGNED double totals[LANES];
+    vec highest = splat(-INFINITY), total = splat(0.0), pieces[LINK_SLOPES];
+    vec mean[LINK_SLOPES], square[LINK_SLOPES], cross[LINK_SLOPES / 2];
+    for (int i = 0; i < LINK_SLOPES; i++) mean[i] = square[i] = cross[i / 2] = splat(0.0);
     for (ptrdiff_t k = 0; k < n_classes; k++) {
-        const int i = link_pieces(t, scores[k], first + k, second + k);
-        odds[k] = slopes[i] * first[k] + slopes[i + 1] * second[k];
-        highest = odds[k] > highest ? odds[k] : highest;
+#define SCORE(lane) t->scores[s->rows[lane] * n_classes + k]
+        const vec score = LANES_OF(SCORE), logit = link_pieces(t, s->slopes, score, pieces);
+        store(scores + k * LANES, score);
+        store(logits + k * LANES, logit);
+        highest = larger(highest, logit);
     }
-    const ptrdiff_t own = t->codes[row];
-    const double of_class = odds[own] - highest;
     for (ptrdiff_t k = 0; k < n_classes; k++) {
-        const int i = scores[k] < 0.0 ? 0 : 2, j = i + 1;
-        const double power = exp(odds[k] - highest);
+        const vec power = exp_of_negative(load_f8(logits + k * LANES) - highest);
+        link_pieces(t, s->slopes, load_f8(scores + k * LANES), pieces);
         total += power;
-        mean[i] += power * first[k];
-        mean[j] += power * second[k];
-        product[i][i] += power * first[k] * first[k];
-        product[j][i] += power * first[k] * second[k];
-        product[j][j] += power * second[k] * second[k];
+        UNROLL
+        for (int i = 0; i < LINK_SLOPES; i++) {
+            const vec product = power * pieces[i];
+            mean[i] += product;
+            square[i] += product * pieces[i];
+            if (i % 2) cross[i / 2] += product * pieces[i - 1];
+        }
     }
-    const double weight = t->weights[row];
-    const int side = scores[own] < 0.0 ? 0 : 2;
-    sums->log_loss += weight * (log(total) - of_class);
-    sums->gradient[side] -= weight * first[own];
-    sums->gradient[side + 1] -= weight * second[own];
+    store(totals, total);
+#define OWN(lane) scores[t->codes[s->rows[lane]] * LANES + lane]
+#define LOG_TOTAL(lane) log(totals[lane])
+    const vec own_logit = link_pieces(t, s->slopes, LANES_OF(OWN), pieces);
+    const vec excess = highest - own_logit, log_total = LANES_OF(LOG_TOTAL);
+    s->log_loss += s->weight * (log_total + excess);
     for (int i = 0; i < LINK_SLOPES; i++) {
         mean[i] /= total;
-        sums->gradient[i] += weight * mean[i];
-        for (int j = 0; j <= i; j++)
-            sums->hessian[i][j] += weight * (product[i][j] / total - mean[i] * mean[j]);
+        s->gradient[i] += s->weight * (mean[i] - pieces[i]);
+        s->hessian[i][i] += s->weight * (square[i] / total);
+        if (i % 2) s->hessian[i][i - 1] += s->weight * (cross[i / 2] / total);
+        for (int j = 0; j <= i; j++) s->hessian[i][j] -= s->weight * mean[i] * mean[j];
     }
 }
 
-/* The same for two classes, of which the first has the logit zero, in a third of the time: only two
- * pieces of the other, on the side of its score, are not zero. */
-static void add_binary_row(const link_t *t, ptrdiff_t row, const double *slopes, link_sums_t *sums)
+/* The same for two classes, of which the first has the logit zero. */
+static void add_binary_rows(const link_t *t, link_lanes_t *s)
 {
-    double first, second;
-    const int i = link_pieces(t, t->scores[row], &first, &second), j = i + 1;
-    const double logit = slopes[i] * first + slopes[j] * second, power = exp(-fabs(logit));
-    const double proba = (logit < 0.0 ? power : 1.0) / (1.0 + power), is_second = t->codes[row] == 1;
-    const double excess = t->weights[row] * (proba - is_second);
-    const double curvature = t->weights[row] * power / ((1.0 + power) * (1.0 + power));
-    sums->log_loss += t->weights[row] * (log1p(power) + fmax(logit, 0.0) - is_second * logit);
-    sums->gradient[i] += excess * first;
-    sums->gradient[j] += excess * second;
-    sums->hessian[i][i] += curvature * first * first;
-    sums->hessian[j][i] += curvature * second * first;
-    sums->hessian[j][j] += curvature * second * second;
+#define BINARY_SCORE(lane) t->scores[s->rows[lane]]
+#define IS_SECOND(lane) (t->codes[s->rows[lane]] == 1 ? 1.0 : 0.0)
+    vec pieces[LINK_SLOPES];
+    const vec one = splat(1.0), is_second = LANES_OF(IS_SECOND);
+    const vec logit = link_pieces(t, s->slopes, LANES_OF(BINARY_SCORE), pieces);
+    const vec power = exp_of_negative(-absolute(logit)), total = one + power;
+    const vec excess = s->weight * (where_negative(logit, power, one) / total - is_second);
+    const vec curvature = s->weight * power / (total * total);
+    s->log_loss += s->weight
+                   * (log1p_of_unit(power) + larger(logit, splat(0.0)) - is_second * logit);
+    for (int i = 0; i < LINK_SLOPES; i++) {
+        s->gradient[i] += excess * pieces[i];
+        s->hessian[i][i] += curvature * pieces[i] * pieces[i];
+        if (i % 2) s->hessian[i][i - 1] += curvature * pieces[i] * pieces[i - 1];
+    }
 }
 
-static link_sums_t link_sums(const link_t *t, const double *slopes)
+/* The sums over one of `stride` rows. */
+static link_sums_t link_sums(const link_t *t, ptrdiff_t stride, const double *slopes)
 {
     link_sums_t sums;
-    memset(&sums, 0, sizeof sums);
-    for (ptrdiff_t row = 0; row < t->n_rows; row++) {
-        if (t->n_scores == 1) add_binary_row(t, row, slopes, &sums);
-        else add_row(t, row, slopes, &sums);
+    link_lanes_t s;
+    s.log_loss = splat(0.0);
+    for (int i = 0; i < LINK_SLOPES; i++) {
+        s.slopes[i] = splat(slopes[i]);
+        s.gradient[i] = splat(0.0);
+        for (int j = 0; j <= i; j++) s.hessian[i][j] = splat(0.0);
     }
-    sums.value = sums.log_loss;
-    for (int j = 0; j < LINK_SLOPES; j++) {
-        const double deviation = slopes[j] - t->mean;
+    for (ptrdiff_t first = 0; first < t->n_rows; first += LANES * stride) {
+        ALIGNED double weights[LANES];
+        for (int lane = 0; lane < LANES; lane++) {
+            const ptrdiff_t row = first + lane * stride;
+            s.rows[lane] = row < t->n_rows ? row : first;
+            weights[lane] = row < t->n_rows ? t->weights[row] : 0.0;
+        }
+        s.weight = load_f8(weights);
+        if (t->n_scores == 1) add_binary_rows(t, &s);
+        else add_rows(t, &s);
+    }
+    sums.value = sums.log_loss = lane_sum(s.log_loss);
+    for (int i = 0; i < LINK_SLOPES; i++) {
+        const double deviation = slopes[i] - t->mean;
         sums.value += 0.5 * t->ridge * deviation * deviation;
-        sums.gradient[j] += t->ridge * deviation;
-        sums.hessian[j][j] += t->ridge;
+        sums.gradient[i] = lane_sum(s.gradient[i]) + t->ridge * deviation;
+        for (int j = 0; j <= i; j++) sums.hessian[i][j] = lane_sum(s.hessian[i][j]);
+        sums.hessian[i][i] += t->ridge;
     }
     return sums;
 }
@@ -128,10 +165,10 @@ static void link_step(const link_sums_t *sums, const int *is_fixed, double *step
     }
 }
 
-void fit_link(link_t *t)
+/* Minimises the sum over one of `stride` rows, and the ridge, from the slopes on. */
+static void newton_steps(link_t *t, ptrdiff_t stride)
 {
-    for (int j = 0; j < LINK_SLOPES; j++) t->slopes[j] = t->mean;
-    link_sums_t here = link_sums(t, t->slopes);
+    link_sums_t here = link_sums(t, stride, t->slopes);
     for (int n = 0; n < MOST_STEPS; n++) {
         int is_fixed[LINK_SLOPES];
         double step[LINK_SLOPES], trial[LINK_SLOPES], longest = 0.0, decrement = 0.0, factor = 1.0;
@@ -155,7 +192,7 @@ void fit_link(link_t *t)
                 trial[j] = fmin(fmax(t->slopes[j] + factor * step[j], t->least), t->most);
                 slope += here.gradient[j] * (trial[j] - t->slopes[j]);
             }
-            there = link_sums(t, trial);
+            there = link_sums(t, stride, trial);
             is_lower = there.value <= here.value + 1e-4 * slope;
         }
         if (!is_lower) break; /* the decrease is below rounding */
@@ -163,4 +200,11 @@ void fit_link(link_t *t)
         here = there;
     }
     t->log_loss = here.log_loss;
+}
+
+void JOIN(fit_link, LEVEL)(link_t *t)
+{
+    for (int j = 0; j < LINK_SLOPES; j++) t->slopes[j] = t->mean;
+    if (t->n_rows * t->n_scores >= MANY_SCORES) newton_steps(t, FIRST_STRIDE);
+    newton_steps(t, 1);
 }

@@ -20,9 +20,7 @@ typedef struct {
     double log_loss;            /* out: the mean log-loss of the rows, without the ridge */
 } link_t;
 
-/* The doubles of scratch that a fit needs. */
-static inline ptrdiff_t link_doubles(ptrdiff_t n_scores) { return 3 * n_scores; }
-
-void fit_link(link_t *);
+/* The doubles of scratch that a fit needs: scores and logits of up to eight rows. */
+static inline ptrdiff_t link_doubles(ptrdiff_t n_scores) { return 16 * n_scores; }
 
 #endif

@@ -350,7 +350,7 @@ static link_t fit_held_out(small_table_t *t, const state_t *s, ptrdiff_t factor)
     link.scores = s->link_scores, link.codes = t->codes, link.weights = s->link_weight;
     link.n_rows = n, link.n_scores = t->n_scores, link.work = s->link_work;
     link.ridge = 1.0 / (t->count * t->prior_variance);
-    fit_link(&link);
+    t->kernels->fit_link(&link);
     return link;
 }
 

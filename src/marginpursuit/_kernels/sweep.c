@@ -403,6 +403,7 @@ static double add_dot(ptrdiff_t n, double factor, const double *x, double *y, co
 void JOIN(newton, LEVEL)(newton_t *);        /* newton.c */
 void JOIN(lbfgs_advance, LEVEL)(lbfgs_t *); /* lbfgs.c */
 void JOIN(lbfgs_run, LEVEL)(lbfgs_t *, ptrdiff_t);
+void JOIN(fit_link, LEVEL)(link_t *); /* link.c */
 
 const kernels_t JOIN(kernels, LEVEL) = {
     sweep,       scores,    adjoint, squares, norms, row_squares, task_losses,
@@ -410,4 +411,5 @@ const kernels_t JOIN(kernels, LEVEL) = {
     JOIN(newton, LEVEL),
     JOIN(lbfgs_advance, LEVEL),
     JOIN(lbfgs_run, LEVEL),
+    JOIN(fit_link, LEVEL),
 };

@@ -8,6 +8,8 @@
 #ifndef MARGINPURSUIT_SWEEP_H
 #define MARGINPURSUIT_SWEEP_H
 
+#include "link.h"
+
 #include <stddef.h>
 #include <stdint.h>
 
@@ -316,6 +318,8 @@ typedef struct {
      * lbfgs.c. */
     void (*lbfgs_advance)(lbfgs_t *);
     void (*lbfgs_run)(lbfgs_t *, ptrdiff_t n_sweeps);
+    /* Fits the slopes of a link; see link.c. */
+    void (*fit_link)(link_t *);
 } kernels_t;
 
 extern const kernels_t kernels_baseline;
