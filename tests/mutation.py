@@ -13,6 +13,7 @@ import argparse
 import ast
 import copy
 import importlib.machinery
+import importlib.util
 import os
 import pickle
 import random
@@ -28,7 +29,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-SOURCE = ROOT / "src" / "marginpursuit"
+#: The package that the tests import: installed, or in `src`.
+SOURCE = Path(importlib.util.find_spec("marginpursuit").origin).parent
 
 #: Files that are mutated, and the tests that must notice.
 GROUPS = {
