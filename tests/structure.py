@@ -113,18 +113,25 @@ class Calls:
 
     def _add(self, frame, ranks):
         self.files.add(file_of(frame))
-        stack, caller = [], frame
+        stack, caller = [name_of(frame)], caller_of(frame)
         while caller is not None:
             if is_ours(caller):
                 stack.append(name_of(caller))
-            caller = caller.f_back
+            caller = caller_of(caller)
         if len(stack) > len(self.deepest):
             self.deepest = stack[::-1]
-        caller = frame.f_back
+        caller = caller_of(frame)
         if caller is not None and is_ours(caller):
             ours, theirs = (ranks.get(layer_of(each)) for each in (frame, caller))
             if ours is not None and theirs is not None and ours < theirs:
                 self.upward[name_of(caller), name_of(frame)] += 1
+
+
+def caller_of(frame):
+    """Return the frame that called one; None for an item of `Threads.map`, in any thread."""
+    caller = frame.f_back
+    is_map = caller is not None and is_ours(caller) and name_of(caller) == "_threads.py:map"
+    return None if is_map else caller
 
 
 def is_ours(frame):

@@ -5,14 +5,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
 from sklearn.datasets import make_moons
 
 from marginpursuit import MarginPursuitClassifier
 from marginpursuit.classifiers._landmarks import KernelPolicy
 from marginpursuit.design import FactoredRows, MemoryDesign, Standardisation, design_for
 from marginpursuit.losses import MarginLoss
-from marginpursuit.solvers import SOLVERS, Policy, Problem, Request
+from marginpursuit.solvers import SOLVERS, Policy, Problem, Request, plan_gram
+from marginpursuit.solvers._sampled_hessian import minimise_by_sampled_hessian
 from marginpursuit.solvers.policy import SampledHessianPolicy
+from marginpursuit.solvers.sampling import stratified_rows, subsample
 from marginpursuit.tasks import Labels, Tasks
 
 
@@ -149,19 +152,68 @@ def sampled(policy):
 
 def test_hessian_of_a_subsample_reaches_the_same_minimum_in_fewer_steps():
     never = SampledHessianPolicy(min_columns=1000)
-    always = replace(never, min_columns=1, rows_per_column=20, first_steps=3)
+    always = replace(never, min_columns=1, rows_per_column=20)
     steps: list[int] = []
-    by_gram, by_hessian = (
-        SOLVERS["gram"].solve(
-            replace(sampled(Policy(sampled_hessian=own, max_active_fraction=0.0)), report=report)
+    (by_gram, gram), (by_hessian, problem) = (
+        (SOLVERS["gram"].solve(replace(own, report=report)), own)
+        for own, report in (
+            (sampled(Policy(sampled_hessian=never, max_active_fraction=0.0)), None),
+            (
+                sampled(Policy(sampled_hessian=always, max_active_fraction=0.0)),
+                lambda step: steps.append(step.iteration),
+            ),
         )
-        for own, report in ((never, None), (always, lambda step: steps.append(step.iteration)))
     )
     assert_allclose(by_hessian.value, by_gram.value, rtol=1e-8)
     assert by_hessian.n_iter < by_gram.n_iter
-    assert by_hessian.n_iter == by_hessian.history[-1].iteration
     assert [step.iteration for step in by_hessian.history] == steps
     assert max(steps) == by_hessian.n_iter
+    # The Gram matrix of all rows is not needed, and the Hessian is kept for the next solve, which
+    # starts at the better of its own start and the fit to the subsample.
+    assert problem.prepared.preconditioner.gram is None
+    hessian = problem.prepared.preconditioner.matrix
+    majoriser = gram.prepared.preconditioner.matrix
+    assert np.trace(hessian) < 0.9 * np.trace(majoriser)
+    again = SOLVERS["gram"].solve(replace(problem, start=by_hessian.linear))
+    assert again.n_iter <= 2 < by_hessian.n_iter
+    assert_allclose(again.value, by_gram.value, rtol=1e-8)
+
+
+def test_sparse_rows_take_the_hessian_of_a_subsample_without_a_gram_matrix():
+    rng = np.random.default_rng(1)
+    frequency = 1.0 / np.arange(1, 31)
+    X = sparse.csr_matrix(rng.random((6000, 30)) < frequency)  # rare columns lack in the subsample
+    y = (X @ rng.normal(size=30) + rng.normal(size=6000) > 0).astype(int)
+    own = SampledHessianPolicy(min_sparse_elements=1)
+    weights, loss = np.full((1, 6000), 1 / 6000), MarginLoss(1.0, 1.0, 0.0)
+    solved = []
+    for policy in (Policy(sampled_hessian=own), Policy()):
+        design = MemoryDesign(X.astype(np.float64))
+        request = Request(design, weights, (loss,), "row", 1e-4, True, policy=policy)
+        prepared = SOLVERS["gram"].prepare(request)
+        tasks, alphas = Tasks.of(Labels(y, 2), weights[0], loss), np.array([1e-4])
+        problem = Problem(prepared, tasks, alphas, prepared.zeros(1), 200, 1e-8, policy=policy)
+        assert plan_gram(problem).samples_hessian == (policy.sampled_hessian is own)
+        solved.append((SOLVERS["gram"].solve(problem), prepared.preconditioner.gram))
+    (by_hessian, no_gram), (by_gram, gram) = solved
+    assert no_gram is None
+    assert gram is not None
+    assert_allclose(by_hessian.value, by_gram.value, rtol=2e-8)
+    assert by_hessian.gap[0] <= 1e-8
+
+
+def test_a_subsample_without_weight_leaves_the_gram_matrix():
+    policy = Policy(sampled_hessian=SampledHessianPolicy(min_columns=1, rows_per_column=20))
+    problem = sampled(policy)
+    drawn = stratified_rows(4000, 400)
+    weights = np.ones(4000)
+    weights[drawn] = 0.0
+    tasks = replace(problem.tasks, weights=weights[np.newaxis] / weights.sum())
+    assert subsample(replace(problem, tasks=tasks), 400) is None
+    found = minimise_by_sampled_hessian(
+        replace(problem, tasks=tasks), replace(plan_gram(problem), max_steps=3)
+    )
+    assert found.n_iter <= 3
 
 
 def test_identity_standardisation_of_factored_rows(rows):

@@ -238,8 +238,35 @@ class MatrixDesign(Design):
     def _sparse_squares(self, weights: FloatArray, mean: FloatArray) -> FloatArray:
         """Sum weight · (x - mean)² over the stored elements, and mean² over the others.
 
-        Elements are centred before they are squared: no digits cancel where the mean is large.
+        Where the sum is below 1e-3 of the squared mean, three digits cancel if it is centred after
+        it has been taken; elements are then centred one by one.
         """
+        totals = np.zeros((len(self.blocks), self.n_columns))
+
+        def run(block: Block) -> None:
+            number, first, last = block
+            own = np.ascontiguousarray(weights[first:last])
+            self._squared_rows(first, last).adjoint(0, last - first, own, totals[number])
+
+        list(self.threads.map(run, self.blocks))
+        second, scale = totals.sum(axis=0), weights.sum() * mean**2
+        if not mean.any():
+            return np.asarray(second)
+        centred = second - 2.0 * mean * self._adjoint(weights) + scale
+        if np.all((centred >= 1e-3 * scale) & np.isfinite(centred)):
+            return np.asarray(centred)
+        return self._centred_squares(weights, mean)
+
+    def _squared_rows(self, first: int, last: int) -> Any:
+        """Return a handle on the squared values of CSR rows [first, last)."""
+        matrix = self.matrix
+        start, stop = matrix.indptr[[first, last]]
+        stored = np.square(matrix.data[start:stop], dtype=np.float64)
+        parts = stored, matrix.indices[start:stop], matrix.indptr[first : last + 1] - start
+        return _kernels.rows(sparse.csr_matrix(parts, (last - first, self.n_columns)))
+
+    def _centred_squares(self, weights: FloatArray, mean: FloatArray) -> FloatArray:
+        """Return the same, with elements that are centred before they are squared."""
         n_columns, total = self.n_columns, np.zeros(self.n_columns)
         stored, n_stored = np.zeros(n_columns), np.zeros(n_columns, dtype=np.intp)
         for span, chunk in self.chunks(0, self.n_rows):
@@ -310,12 +337,8 @@ class MatrixDesign(Design):
                 return
             # (x - mean)² = x² - 2 mean x + mean²
             self.kernels.scores(first, last, slope, offset, norms)
-            start, stop = self.matrix.indptr[[first, last]]
-            stored = np.square(self.matrix.data[start:stop], dtype=np.float64)
-            parts = stored, self.matrix.indices[start:stop], self.matrix.indptr[first : last + 1]
-            own, shape = np.empty(last - first), (last - first, self.n_columns)
-            squared = sparse.csr_matrix((*parts[:2], parts[2] - start), shape)
-            _kernels.rows(squared).scores(0, last - first, squares, 0.0, own)
+            own = np.empty(last - first)
+            self._squared_rows(first, last).scores(0, last - first, squares, 0.0, own)
             norms[first:last] += own
 
         list(self.threads.map(run, self.blocks))

@@ -23,7 +23,7 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.design import Linear, MemoryDesign
 from marginpursuit.solvers._joint_lbfgs import minimise_joint
 from marginpursuit.solvers._problem import Problem, Progress, Solution, Status, inverse_of_factor
-from marginpursuit.solvers.sampling import systematic_rows
+from marginpursuit.solvers.sampling import better_start, systematic_rows
 
 __all__ = ["has_subsample", "solve_by_subsample"]
 
@@ -50,7 +50,7 @@ def solve_by_subsample(problem: Problem, n_confirmations: int) -> Solution:
         found = minimise_joint(sample, max_iter=max_iter, tol=policy.subsample_tol).linear
         inverse = inverse_hessian(sample, found, regularisation)
         sample = replace(sample, start=found, inverse_hessian=inverse)
-    problem = replace(problem, start=_better(problem, found), inverse_hessian=inverse)
+    problem = replace(problem, start=better_start(problem, found), inverse_hessian=inverse)
     n_iter, history = 0, list[Progress]()
     while True:
         steps = min(policy.steps_per_hessian, problem.max_iter - n_iter)
@@ -63,13 +63,6 @@ def solve_by_subsample(problem: Problem, n_confirmations: int) -> Solution:
         inverse = inverse_hessian(sample, solution.linear, regularisation)
         problem = replace(problem, start=solution.linear, inverse_hessian=inverse)
     return replace(solution, n_iter=n_iter, history=tuple(history))
-
-
-def _better(problem: Problem, found: Linear) -> Linear:
-    """Return a point, or the start of the problem if its objective is lower."""
-    both, only = (found, problem.start), np.zeros(1, dtype=np.intp)
-    values = [problem.value_and_gradient(problem.join(*x), only)[0][0] for x in both]
-    return both[int(np.argmin(values))]
 
 
 def _subsample(problem: Problem) -> Problem:

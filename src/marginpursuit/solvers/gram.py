@@ -46,7 +46,12 @@ from marginpursuit.solvers._sampled_hessian import minimise_by_sampled_hessian
 from marginpursuit.solvers.plan import can_subsample, has_sampled_hessian, plan_gram
 from marginpursuit.solvers.policy import Policy, default_policy
 from marginpursuit.solvers.preconditioners import Preconditioner
-from marginpursuit.solvers.sampling import stratified_rows
+from marginpursuit.solvers.sampling import (
+    better_start,
+    stratified_rows,
+    subsample,
+    with_variances,
+)
 from marginpursuit.tasks import JointTasks
 
 __all__ = ["GramSolver"]
@@ -65,7 +70,7 @@ class GramPreconditioner(Preconditioner):
     unit: FloatArray  # (n_columns,), mean over folds
     fit_intercept: bool
     fold_ratio: float = 1.0
-    gram: FloatArray | None = None  # computed by `compute` where it is not given
+    gram: FloatArray | None = None  # computed on first use where it is not given
     policy: Policy = field(default_factory=default_policy)
     allows_hessian: bool = True
     matrix: FloatArray | None = None  # what is inverted; by default the majoriser
@@ -73,11 +78,14 @@ class GramPreconditioner(Preconditioner):
     _inverses: dict[float, FloatArray] = field(default_factory=dict, init=False)
 
     def compute(self) -> None:
-        """Compute the Gram matrix and the majoriser, unless they are known."""
-        if self.gram is None:
-            self.gram = self.design.gram(self.weights, self.standardisation)
+        """Compute the majoriser, unless it or another matrix is to be inverted already."""
         if self.matrix is None:
-            self.matrix = self._majoriser(self.gram)
+            self.matrix = self._majoriser()
+
+    def adopt(self, matrix: FloatArray) -> None:
+        """Invert another matrix than the majoriser from now on."""
+        self.matrix = matrix
+        self.forget()
 
     def apply(self, points: FloatArray, alpha: float) -> FloatArray:
         """Solve with the matrix of this penalty, whose factor is computed once.
@@ -110,16 +118,16 @@ class GramPreconditioner(Preconditioner):
         slope = self.design.adjoint(curvature, self.standardisation)[:, np.newaxis]
         gram = self.design.gram(curvature, self.standardisation)
         hessian = np.block([[gram, slope], [slope.T, curvature.sum()]])
-        self.compute()
-        assert self.gram is not None
-        majoriser = self.policy.hessian_regularisation * self._majoriser(self.gram)
+        majoriser = self.policy.hessian_regularisation * self._majoriser()
         size = len(majoriser)
         return replace(self, matrix=hessian[:size, :size] + majoriser)
 
-    def _majoriser(self, gram: FloatArray) -> FloatArray:
+    def _majoriser(self) -> FloatArray:
         """Return a matrix that bounds the Hessian of every loss from above."""
-        size = len(gram) + self.fit_intercept
-        return np.asarray(self.fold_ratio * block_diag(gram, np.ones((1, 1)))[:size, :size])
+        if self.gram is None:
+            self.gram = self.design.gram(self.weights, self.standardisation)
+        size = len(self.gram) + self.fit_intercept
+        return np.asarray(self.fold_ratio * block_diag(self.gram, np.ones((1, 1)))[:size, :size])
 
     def _factorise(self, alpha: float) -> Any:
         """Return the Cholesky factor of the matrix plus the penalty and its rounding error.
@@ -163,8 +171,8 @@ class GramSolver:
     def prepare(self, request: Request) -> Prepared:
         """Standardise the columns and compute their Gram matrix.
 
-        For losses without overconfidence a fit to a subsample may succeed without the Gram matrix
-        of all rows, which is then computed only if it is needed.
+        Methods that fit a subsample may succeed without the Gram matrix of all rows, which is then
+        computed only if it is needed.
         """
         design = request.design
         if design.n_rows < design.n_columns:
@@ -174,9 +182,8 @@ class GramSolver:
         standardisation, gram = _sampled_gram(request, weights) or (None, None)
         if standardisation is None:
             is_one_sided = all(_is_one_sided(loss) for loss in request.losses)
-            waits = (
-                is_one_sided and not request.is_search and can_subsample(request, request.policy)
-            )
+            waits = is_one_sided and can_subsample(request, request.policy)
+            waits = not request.is_search and (waits or has_sampled_hessian(request))
             if copies or waits:
                 standardisation = design.standardisation(weights, centred=request.fit_intercept)
             else:
@@ -226,7 +233,7 @@ class GramSolver:
                 with single_threaded_blas():
                     start = at_start(from_subsample)
                     return refine(from_subsample, start, gap_factor=plan.gap_weight)
-        if has_sampled_hessian(problem):
+        if plan.samples_hessian:
             first = minimise_by_sampled_hessian(problem, plan)
         else:
             first = minimise(
@@ -348,12 +355,9 @@ def _sampled_gram(
     own = np.asarray(to_numpy(take_rows(weights, rows)), dtype=np.float64)
     if not own.sum() > 0:
         return None
-    subsample = design.subset(rows, design.threads)
     standardisation = design.standardisation(weights, centred=request.fit_intercept)
-    gram = subsample.gram(own / own.sum(), standardisation)
-    # A column whose variance is that of a few rows may have less in the subsample.
-    lacking = np.maximum(standardisation.varies - gram.diagonal(), 0.0)
-    return standardisation, np.asarray(gram + np.diag(lacking))
+    gram = design.subset(rows, design.threads).gram(own / own.sum(), standardisation)
+    return standardisation, with_variances(gram, standardisation)
 
 
 def _copied(prepared: Prepared, request: Request, weights: FloatArray) -> Prepared:
@@ -390,37 +394,18 @@ def _fit_subsample(problem: Problem) -> Problem | None:
         design.n_rows // policy.start_sampling,
         policy.max_start_rows_per_column * design.n_columns,
     )
-    rows = stratified_rows(design.n_rows, size)
-    subsample = problem.with_rows(rows, threads=design.threads)
-    total = float(subsample.tasks.weights.sum())
-    if not total > 0:
+    sample = subsample(problem, size)
+    if sample is None:
         return None
-    tasks = replace(subsample.tasks, weights=subsample.tasks.weights / total)
-    preconditioner = GramPreconditioner(
-        *(subsample.prepared.design, prepared.standardisation, tasks.weights[0]),
-        *(mean_unit(prepared.unit), prepared.fit_intercept),
-        policy=policy,
-    )
-    subsample = replace(
-        subsample,
-        prepared=replace(subsample.prepared, preconditioner=preconditioner),
-        tasks=tasks,
-        max_iter=policy.max_lbfgs_steps,
-        tol=policy.start_tol,
-        report=None,
-        keep=None,
-    )
-    found = minimise(subsample).linear
-    if _active_fraction(subsample, found) > policy.max_active_fraction:
+    sample = replace(sample, max_iter=policy.max_lbfgs_steps, tol=policy.start_tol)
+    found = minimise(sample).linear
+    if _active_fraction(sample, found) > policy.max_active_fraction:
         return None
-    both = (problem.join(*linear) for linear in (problem.start, found))
-    before, after = (
-        problem.value_and_gradient(points, np.zeros(1, dtype=int))[0] for points in both
-    )
+    preconditioner = sample.prepared.preconditioner
     return replace(
         problem,
         prepared=replace(prepared, preconditioner=preconditioner),
-        start=found if after < before else problem.start,
+        start=better_start(problem, found),
     )
 
 

@@ -1,6 +1,6 @@
 """Which solver runs, and how it combines its methods: a plan that can be printed and tested."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 import numpy as np
@@ -34,6 +34,7 @@ class GramPlan:
     trusts_estimate: bool  # whether it is trusted after any number of steps
     gap_weight: float  # of the proven gap, against the Newton decrement
     n_confirmations: int = 1  # consecutive estimates of L-BFGS that must meet the tolerance
+    samples_hessian: bool = False  # whether the Hessian of a subsample preconditions L-BFGS
 
     def accepts(self, solution: Solution, max_iter: int) -> bool:
         """Whether the L-BFGS solution needs no refinement, or no iterations are left for it."""
@@ -44,7 +45,8 @@ class GramPlan:
 
     def __str__(self) -> str:
         steps = ["fit a subsample, then Newton where few rows are active"] * self.fits_subsample
-        steps.append(f"L-BFGS, at most {self.max_steps} steps, to {self.tol:.0e}")
+        method = "L-BFGS" + " with the Hessian of a subsample" * self.samples_hessian
+        steps.append(f"{method}, at most {self.max_steps} steps, to {self.tol:.0e}")
         if not self.trusts_estimate:
             steps.append(f"Newton refinement, unless within {self.trusted_steps} steps")
         return "; else ".join(steps[:2]) + "".join(f"; {step}" for step in steps[2:])
@@ -209,7 +211,7 @@ def plan_gram(problem: Problem) -> GramPlan:
     is_shared = n_tasks > 1 and not (is_overdetermined or is_curved)
     trusted = max(policy.trusted_steps, ceil(policy.trusted_steps_per_column * n_columns))
     is_one_sided = max(overconfidences) == 0.0
-    return GramPlan(
+    planned = GramPlan(
         fits_subsample=n_tasks == 1 and is_one_sided and can_subsample(problem, policy),
         max_steps=min(problem.max_iter, max(limit, per_column)),
         min_steps=policy.min_lbfgs_steps if is_overdetermined and not is_curved else 0,
@@ -218,6 +220,18 @@ def plan_gram(problem: Problem) -> GramPlan:
         trusts_estimate=is_overdetermined,
         gap_weight=policy.gap_weight_overdetermined if is_overdetermined else 1.0,
     )
+    return _with_sampled_hessian(planned, problem)
+
+
+def _with_sampled_hessian(planned: GramPlan, problem: Problem) -> GramPlan:
+    """Return the plan with the Hessian of a subsample, where there is one.
+
+    The estimates of the gap then need no rate of decrease, which takes more steps.
+    """
+    if not has_sampled_hessian(problem):
+        return planned
+    n_confirmations = problem.policy.sampled_hessian.n_confirmations
+    return replace(planned, min_steps=0, n_confirmations=n_confirmations, samples_hessian=True)
 
 
 def _plan_many(problem: Problem) -> GramPlan:
@@ -245,15 +259,21 @@ def can_subsample(source: Problem | Request, policy: Policy) -> bool:
     return is_dense and design.n_rows >= enough
 
 
-def has_sampled_hessian(problem: Problem) -> bool:
+def has_sampled_hessian(source: Problem | Request) -> bool:
     """Whether the Hessian of a subsample is cheap next to the passes that it saves."""
-    design, policy = problem.prepared.design, problem.policy.sampled_hessian
+    if isinstance(source, Problem):
+        design, losses, n_problems = source.prepared.design, source.tasks.losses, 1
+    else:
+        design, losses, n_problems = source.design, source.losses, source.n_problems
+    policy = source.policy.sampled_hessian
     n_needed = policy.sampling_ratio * policy.rows_per_column * design.n_columns
-    is_wide = design.n_columns >= policy.min_columns and design.n_rows >= n_needed
-    can_sample = "subset" in design.capabilities and not design.is_sparse
-    can_sample &= not isinstance(design, ArrayDesign)
-    has_curvature = hasattr(problem.tasks.losses[0], "curvature")
-    return len(problem.tasks) == 1 and is_wide and can_sample and has_curvature
+    if "subset" not in design.capabilities or isinstance(design, ArrayDesign):
+        return False
+    is_large = design.n_columns >= policy.min_columns
+    if design.is_sparse:
+        is_large = design.n_stored >= policy.min_sparse_elements
+    is_single = len(losses) == n_problems == 1
+    return is_single and is_large and design.n_rows >= n_needed and hasattr(losses[0], "curvature")
 
 
 def _relative_scale(loss: object) -> float:

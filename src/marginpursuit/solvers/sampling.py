@@ -1,6 +1,7 @@
 """Sampled rows; what the stochastic gradient methods share: steps along them, when to stop."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -8,18 +9,22 @@ from numpy.typing import ArrayLike, NDArray
 
 from marginpursuit._kernels import Descent
 from marginpursuit._validation import FloatArray, between
-from marginpursuit.design import Design, MemoryDesign
+from marginpursuit.design import Design, Linear, MemoryDesign, Standardisation
+from marginpursuit.solvers._problem import Problem
 
 __all__ = [
     "RowSampler",
     "StoppingCriterion",
     "ascending_counts",
+    "better_start",
     "canonical_order",
     "descend",
     "doubling_stages",
     "random_generator",
     "stratified_rows",
+    "subsample",
     "systematic_rows",
+    "with_variances",
 ]
 
 
@@ -39,6 +44,53 @@ def systematic_rows(probabilities: FloatArray, seed: int = 0) -> NDArray[np.intp
     """Draw each row with its probability, at equal steps of the cumulative probability."""
     cumulative = np.cumsum(probabilities) + np.random.default_rng(seed).random()
     return np.flatnonzero(np.diff(np.floor(cumulative), prepend=0.0) > 0)
+
+
+def subsample(problem: Problem, size: int) -> Problem | None:
+    """Return the problem of `size` rows with its own Gram matrix; None where these have no weight.
+
+    It is prepared by the solver "gram" and has one task, which is neither reported nor kept.
+    """
+    prepared, design = problem.prepared, problem.prepared.design
+    sample = problem.with_rows(stratified_rows(design.n_rows, size), threads=design.threads)
+    weights = sample.tasks.weights
+    total = float(weights.sum())
+    if not total > 0:
+        return None
+    weights = weights / total
+    some, gram = sample.prepared.design, prepared.preconditioner
+    own: Any = replace(  # type: ignore[type-var]
+        gram,
+        design=some,
+        weights=weights[0],
+        gram=with_variances(
+            some.gram(weights[0], prepared.standardisation), prepared.standardisation
+        ),
+        matrix=None,
+    )
+    return replace(
+        sample,
+        prepared=replace(sample.prepared, preconditioner=own),
+        tasks=replace(sample.tasks, weights=weights),
+        report=None,
+        keep=None,
+    )
+
+
+def with_variances(gram: FloatArray, standardisation: Standardisation) -> FloatArray:
+    """Return the Gram matrix of a subsample with the variances of all rows, where these are larger.
+
+    A column whose variance is that of a few rows may have less in the subsample.
+    """
+    lacking = np.maximum(standardisation.varies - gram.diagonal(), 0.0)
+    return np.asarray(gram + np.diag(lacking))
+
+
+def better_start(problem: Problem, found: Linear) -> Linear:
+    """Return a point, or the start of the problem if its objective is lower; for one task."""
+    both, only = (found, problem.start), np.zeros(1, dtype=np.intp)
+    values = [problem.value_and_gradient(problem.join(*x), only)[0][0] for x in both]
+    return both[int(np.argmin(values))]
 
 
 class RowSampler:
