@@ -11,6 +11,7 @@ from scipy import integrate
 
 from marginpursuit.bounds import (
     catoni_risk_bound,
+    estimate_constants,
     linear_complexity,
 )
 
@@ -123,3 +124,23 @@ def test_the_papers_summary_of_the_catoni_risk_bound_is_loose():
     assert max(shares) < 6  # a bound, up to the constants
     assert shares == sorted(shares, reverse=True)
     assert shares[-1] < 0.01
+
+
+def test_defaults_of_the_catoni_risk_bound():
+    given = {"deviation": 1.0, "deviation_constant": 1.0, "complexity_constant": 1.0}
+    expected = catoni_risk_bound(100, 0.05, 2.0, 3.0, **given)
+    assert catoni_risk_bound(100, eta_2=2.0, eta_inf=3.0).bound == expected.bound
+
+
+def test_complexities_of_a_data_set():
+    """The radius is half of the diameter of W; E|x|^2 is at most the square of a bound given."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(200, 3)), rng.choice([-1.0, 1.0], 200)
+    constants = estimate_constants(X, y, radius=2.0)
+    found = linear_complexity(constants=constants)
+    assert found.diameter_inf == pytest.approx(constants.diameter * constants.input_bound)
+    root = math.sqrt(constants.second_moment)
+    assert found.diameter_2 == pytest.approx(constants.diameter * root)
+    smaller = linear_complexity(input_bound=0.25 * root, constants=constants)
+    assert smaller.diameter_2 == smaller.diameter_inf
+    assert smaller.diameter_2 == pytest.approx(0.25 * constants.diameter * root)

@@ -97,3 +97,8 @@ def test_missing_arguments_are_named():
         margin_bound()
     with pytest.raises(TypeError, match="second_moment is missing"):
         margin_bound([1.0])
+
+
+def test_the_default_confidence_is_95_per_cent():
+    margins = np.linspace(0.1, 2.0, 50)
+    assert margin_bound(margins, 1.0).bound == margin_bound(margins, 1.0, 0.05).bound

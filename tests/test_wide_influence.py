@@ -1,6 +1,8 @@
 """Catoni's wide influence function and its derivative, from their formulas."""
 
+import mpmath
 import numpy as np
+import pytest
 from numpy.testing import assert_allclose
 
 from marginpursuit.losses import wide_curvature, wide_influence
@@ -20,3 +22,11 @@ def test_curvature_is_the_derivative():
     step = 1e-5
     slope = (wide_influence(POINTS + step) - wide_influence(POINTS - step)) / (2.0 * step)
     assert_allclose(wide_curvature(POINTS), slope, rtol=1e-6)
+
+
+def test_points_whose_square_overflows():
+    for size in (1e17, 1e19, 1e200, 1e308):
+        point = mpmath.mpf(size)
+        expected = float(mpmath.log(1 + point + point**2 / 2))
+        assert wide_influence(size) == pytest.approx(expected, rel=1e-14)
+        assert wide_influence(-size) == -wide_influence(size)
