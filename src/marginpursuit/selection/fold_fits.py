@@ -126,6 +126,8 @@ class FoldFits:
         for first in range(0, len(paths), size):
             fits: Fits = {}
             is_slow = False
+            unscored: list[FoldCandidate] = []
+            linear: list[Linear] = []
             for scale in sorted(scales, reverse=True):
                 fitted = [p for p in paths[first : first + size] if smallest[p.path] <= scale]
                 members = [FoldCandidate(Candidate(*p.path, scale), p) for p in fitted]
@@ -134,9 +136,12 @@ class FoldFits:
                 stopping |= dict.fromkeys(scored, self._plan.stopping)
                 n_iter = self._fit_scale(group, stopping, fits, with_hessian=is_slow)
                 is_slow |= n_iter >= self._policy.slow_iterations and self._may_take_hessian(group)
-                if scored:
-                    linear = _joined([fits[member.path] for member in scored])
-                    yield from self._scored(group, scored, linear)
+                unscored += scored
+                linear += [fits[member.path] for member in scored]
+                # The fits to a subsample are scored together: their held-out rows are copied.
+                if unscored and (self._plan.is_final or scale == min(scales)):
+                    yield from self._scored(group, unscored, _joined(linear))
+                    unscored, linear = [], []
 
     def _fit_scale(
         self,

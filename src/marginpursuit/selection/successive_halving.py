@@ -22,8 +22,8 @@ another in fold k of K, the other is eliminated if
     \bar d > 3.5\, \max(\operatorname{sd}(d), \sigma) / \sqrt{K},
 
 where σ is the median of sd(d) over the better half of the candidates. The deviation of few folds
-may be small by chance, and those of bad candidates are large. Of more than a quarter of the
-candidates, and more than four, the best stay, if at least 1,000 rows are held out.
+may be small by chance, and those of bad candidates are large. Of more than an eighth of
+the candidates, and more than two, the best stay, if at least 1,000 rows are held out.
 
 **Penalties.** The penalty that suits a subsample is larger than the one that suits all rows, in
 inverse proportion to the number of rows (as for a prior of fixed width). A rung therefore
@@ -168,7 +168,7 @@ def remaining(scores: FloatArray, n_held_out: int, policy: SelectionPolicy) -> N
     kept = np.flatnonzero(mean <= policy.elimination_errors * error)
     if n_held_out < policy.min_ranking_rows:
         return kept
-    limit = max(policy.min_remaining, -(-len(scores) // policy.growth))
+    limit = max(policy.min_remaining, -(-len(scores) // policy.elimination_ratio))
     return np.sort(kept[np.argsort(mean[kept], kind="stable")[:limit]])
 
 
