@@ -14,7 +14,7 @@ from solver_problems import DATA, interior_minimum, make, minima, normal, with_f
 from marginpursuit import MarginPursuitClassifier
 from marginpursuit.design import design_for
 from marginpursuit.losses import MarginLoss
-from marginpursuit.solvers import SOLVERS, Policy, Request, Status, gram, minimise
+from marginpursuit.solvers import SOLVERS, Policy, Request, Status, gram
 from marginpursuit.tasks import Labels, Tasks
 
 LOSSES = [(s, tau) for s in (0.05, 0.3, 1.0, 10.0, 100.0) for tau in (0.0, 0.3, 1.0)]
@@ -374,7 +374,7 @@ class TestFromASample:
     @pytest.mark.parametrize("scale", [0.02, 0.1, 0.2])
     def test_as_good_as_the_tolerance(self, scale, dtype, fit_intercept, monkeypatch):
         problem = with_few_curved_rows(scale=scale, dtype=dtype, fit_intercept=fit_intercept)
-        monkeypatch.setattr(gram, "minimise", spy := Spy(minimise))
+        monkeypatch.setattr(gram, "lbfgs_for", spy := Spy(gram.lbfgs_for))
         self.solve(problem)
         assert [given.prepared.design.n_rows for given in spy.given] == [1500]
 
@@ -400,7 +400,7 @@ class TestFromASample:
         assert_allclose(self.solve(replace(problem, start=far)).value, best.value, rtol=2e-6)
 
     def test_many_rows_with_curvature_are_left_to_the_quasi_newton_method(self, monkeypatch):
-        monkeypatch.setattr(gram, "minimise", spy := Spy(minimise))
+        monkeypatch.setattr(gram, "lbfgs_for", spy := Spy(gram.lbfgs_for))
         SOLVERS["gram"].solve(with_few_curved_rows(scale=3.0, noise=3.0))
         assert [given.prepared.design.n_rows for given in spy.given] == [1500, 6000]
 

@@ -62,7 +62,7 @@ def test_upper_layers_use_public_modules_and_helpers(package):
         (MarginPursuitClassifier(n_threads=2), 10, 18),
         (MarginPursuitClassifier(n_threads=2, solver="gram"), 10, 21),
         (MarginPursuitClassifierCV(n_threads=2), 14, 31),
-        (MarginPursuitClassifierCV(n_threads=2, solver="gram"), 14, 39),
+        (MarginPursuitClassifierCV(n_threads=2, solver="gram"), 14, 40),
     ],
     ids=["fit", "larger fit", "search", "larger search"],
 )

@@ -42,8 +42,8 @@ small_table: Any = None if _compiled is None else _compiled.small_table
 #: The slopes of a link from scores to probabilities.
 link_slopes = _link.link_slopes if _compiled is None else _compiled.link_slopes
 
-#: L-BFGS for a joint task on float32 rows; None for NumPy.
-JointLbfgs: Any = None if _compiled is None else _compiled.JointLbfgs
+#: L-BFGS for one task, and for a joint task its sweeps of float32 rows; None for NumPy.
+Lbfgs: Any = None if _compiled is None else _compiled.Lbfgs
 
 #: One half of the two-loop recursion of a quasi-Newton method, for many tasks.
 lbfgs_loop = _fastest.lbfgs_loop
@@ -69,7 +69,7 @@ __all__ = [
     "TILE_TASKS",
     "ArrayRows",
     "Descent",
-    "JointLbfgs",
+    "Lbfgs",
     "active",
     "class_tiles_work",
     "csr_gram",

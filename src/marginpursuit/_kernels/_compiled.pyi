@@ -113,7 +113,7 @@ def sweep_class_tiles(
     level: str = ...,
 ) -> float: ...
 
-class JointLbfgs:
+class Lbfgs:
     trial: NDArray[np.float64]
     point: NDArray[np.float64]
     values: NDArray[np.float64]
@@ -123,7 +123,7 @@ class JointLbfgs:
     value: float
     gap: float
     bound: float
-    def __init__(self, rows: NDArray[np.float32], task: Any, level: str = ...) -> None: ...
+    def __init__(self, rows: NDArray[np.float32] | None, task: Any, level: str = ...) -> None: ...
     def run(self, n_sweeps: int) -> int: ...
     def advance(self, value: float, gradient: NDArray[np.float64]) -> int: ...
 

@@ -187,7 +187,7 @@ cdef extern from "sweep.h" nogil:
         Py_ssize_t block
         int is_scaled
         double tol, least, certain
-        Py_ssize_t n_confirmations, max_iter
+        Py_ssize_t n_confirmations, min_iter, max_iter
         double sufficient_decrease, min_step_size, min_scaling
         Py_ssize_t max_idle, rate_span
         double *trial
@@ -1018,12 +1018,12 @@ def sweep_class_tiles(
     return s.value
 
 
-cdef class JointLbfgs:
-    """Preconditioned L-BFGS for one task with a joint loss on float32 rows.
+cdef class Lbfgs:
+    """Preconditioned L-BFGS for one task.
 
-    `rows` are padded as those of `sweep_tiles`; `task` is a `JointTask`, whose arrays are kept. A
-    solve goes on until `status` is not zero: by `run`, which sweeps the rows, or by `advance`, for a
-    caller who evaluates the point `trial`.
+    `task` is an `LbfgsTask`, whose arrays are kept. A solve goes on until `status` is not zero: by
+    `advance`, for a caller who evaluates the point `trial`, or by `run`, which sweeps the rows of a
+    task with a joint loss, in float32 and padded as those of `sweep_tiles`.
     """
 
     cdef const kernels_t *kernels
@@ -1038,48 +1038,60 @@ cdef class JointLbfgs:
 
     def __cinit__(self, rows, task, str level=BEST):
         cdef const double[:, ::1] parameters = task.loss
-        cdef Py_ssize_t n_classes = task.n_classes, size, first, last
+        cdef Py_ssize_t n_classes = task.n_classes, size
         cdef double[::1] trial, gradient, work
         self.kernels = kernels_at(level_of(level))
-        self.rows, self.spans, self.codes, self.weights = rows, task.spans, task.codes, task.weights
         self.penalty, self.preconditioner = task.penalty, task.preconditioner
         t = &self.t
-        t.n_rows, t.width = self.rows.shape[0], self.rows.shape[1]
         t.n_columns, t.has_intercept = self.penalty.shape[0], task.has_intercept
         t.block, size = self.preconditioner.shape[0], n_classes * (t.n_columns + t.has_intercept)
-        if not 1 <= t.n_columns <= t.width or not 2 <= n_classes <= TILE_TASKS:
-            raise ValueError(f"there must be columns and 2 to {TILE_TASKS} classes")
+        if t.n_columns < 1 or n_classes < 1:
+            raise ValueError("there must be columns and classes")
         if t.block < 1 or size % t.block:
             raise ValueError("a point must consist of blocks of the preconditioner")
-        check_length("a row", t.width, (t.width + PADDING - 1) // PADDING * PADDING)
-        check_length("codes", self.codes.shape[0], t.n_rows)
         check_length("a row of the preconditioner", self.preconditioner.shape[1], t.block)
-        check_length("a span", self.spans.shape[1], 2)
-        for first, last in task.spans:
-            check_joint(parameters, task.temperature, n_classes, self.codes, self.weights, first, last)
+        check_losses(parameters, 1)
+        read_loss(parameters, 0, &t.joint.loss)
+        t.joint.n_classes = n_classes
+        if rows is not None:
+            self.set_rows(rows, task, parameters)
         trial = self.trial = empty(size)
         gradient = self.trial_gradient = empty(size)
         self.trial[:] = task.start
-        n_padded = (n_classes + TASK_GROUP - 1) // TASK_GROUP * TASK_GROUP
-        self.coef = array("f", bytes(4 * n_padded * t.width))
         work = all_arrays = empty(lbfgs_doubles(size, n_classes, t.width))
         self.point = all_arrays[:size]  # a view, which keeps the array
         self.values, self.gaps = empty(0), empty(0)
-        t.rows, t.penalty, t.work = &self.rows[0, 0], &self.penalty[0], &work[0]
-        t.n_spans = self.spans.shape[0]
-        t.spans = &self.spans[0, 0] if t.n_spans else NULL
+        t.penalty, t.work = &self.penalty[0], &work[0]
         t.preconditioner, t.is_scaled = &self.preconditioner[0, 0], task.is_scaled
-        t.trial, t.trial_gradient, t.coef = &trial[0], &gradient[0], &self.coef[0]
-        read_loss(parameters, 0, &t.joint.loss)
-        t.joint.temperature, t.joint.n_classes = task.temperature, n_classes
-        t.joint.codes, t.joint.weight = &self.codes[0], &self.weights[0]
-        t.joint.margins, t.joint.stride = NULL, TILE_ROWS
-        t.tol, t.least, t.max_iter = task.tol, task.least, task.max_iter
+        t.trial, t.trial_gradient = &trial[0], &gradient[0]
+        t.tol, t.least, t.min_iter, t.max_iter = task.tol, task.least, task.min_iter, task.max_iter
         t.n_confirmations, policy = task.n_confirmations, task.policy
         t.certain, t.min_scaling = policy.certain_fraction, policy.min_hessian_scaling
         t.sufficient_decrease, t.min_step_size = policy.sufficient_decrease, policy.min_step_size
         t.max_idle, t.rate_span = policy.max_idle_steps, policy.rate_span
         t.n_iter = -1
+
+    cdef int set_rows(self, rows, task, const double[:, ::1] parameters) except -1:
+        """Keep the rows and the labels of a joint task, for `run`."""
+        cdef Py_ssize_t first, last, n_classes = task.n_classes
+        t = &self.t
+        self.rows, self.spans, self.codes, self.weights = rows, task.spans, task.codes, task.weights
+        t.n_rows, t.width, t.n_spans = self.rows.shape[0], self.rows.shape[1], self.spans.shape[0]
+        if t.n_columns > t.width or not 2 <= n_classes <= TILE_TASKS:
+            raise ValueError(f"there must be columns and 2 to {TILE_TASKS} classes")
+        check_length("a row", t.width, (t.width + PADDING - 1) // PADDING * PADDING)
+        check_length("codes", self.codes.shape[0], t.n_rows)
+        check_length("a span", self.spans.shape[1], 2)
+        for first, last in task.spans:
+            check_joint(parameters, task.temperature, n_classes, self.codes, self.weights, first, last)
+        n_padded = (n_classes + TASK_GROUP - 1) // TASK_GROUP * TASK_GROUP
+        self.coef = array("f", bytes(4 * n_padded * t.width))
+        t.rows, t.coef = &self.rows[0, 0], &self.coef[0]
+        t.spans = &self.spans[0, 0] if t.n_spans else NULL
+        t.joint.temperature = task.temperature
+        t.joint.codes, t.joint.weight = &self.codes[0], &self.weights[0]
+        t.joint.margins, t.joint.stride = NULL, TILE_ROWS
+        return 0
 
     cdef int make_room(self, Py_ssize_t n_sweeps) except -1:
         """Make room for the values and gaps of `n_sweeps` more iterations."""
@@ -1099,8 +1111,8 @@ cdef class JointLbfgs:
 
     def run(self, Py_ssize_t n_sweeps):
         """Evaluate up to `n_sweeps` points; return the status: 0 as long as the solve goes on."""
-        if n_sweeps < 1:
-            raise ValueError(f"there must be at least one sweep; got {n_sweeps}")
+        if n_sweeps < 1 or self.t.rows == NULL:
+            raise ValueError(f"there must be rows, and at least one sweep; got {n_sweeps}")
         self.make_room(n_sweeps)
         with nogil:
             self.kernels.lbfgs_run(&self.t, n_sweeps)

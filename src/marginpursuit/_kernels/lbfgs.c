@@ -1,4 +1,5 @@
-/* Preconditioned L-BFGS for one task with a joint loss on dense float32 rows, at one SIMD level.
+/* Preconditioned L-BFGS for one task with a joint loss on dense float32 rows, or for any task whose
+ * objective the caller evaluates, at one SIMD level.
  *
  * A point has `n_columns` coefficients for each class, and an intercept after them where there is
  * one. The objective is the sum of weighted losses plus the sum of penalty_j w_kj^2 / 2.
@@ -11,7 +12,8 @@
  * geometric extrapolation of the decrease of the last `rate_span`, 2 rate_span, ... steps; the
  * largest counts. It is at most the bound by strong convexity: the sum of gradient_j^2 / (2 penalty_j),
  * to which each intercept adds its derivative times the level. `n_confirmations` estimates in a row
- * must meet the tolerance, or one of them `certain` times the tolerance, or the bound.
+ * must meet the tolerance, after `min_iter` iterations, or one of them `certain` times the tolerance,
+ * or the bound.
  */
 #include "sweep.h"
 #include "vectors.h"
@@ -257,7 +259,8 @@ static void finish_iteration(lbfgs_t *t, const lbfgs_state_t *s)
     if (t->n_iter >= t->max_idle)
         t->has_stalled |= t->values[t->n_iter - t->max_idle] <= t->value;
     const int is_certain = t->gap <= t->certain * t->tol || t->bound <= t->tol;
-    if (is_certain || t->n_met >= t->n_confirmations || t->has_stalled)
+    const int is_confirmed = t->n_iter >= t->min_iter && t->n_met >= t->n_confirmations;
+    if (is_certain || is_confirmed || t->has_stalled)
         t->status = t->gap <= t->tol ? LBFGS_CONVERGED : LBFGS_ROUNDING;
     else if (t->n_iter >= t->max_iter) t->status = LBFGS_MAX_ITER;
 }

@@ -205,7 +205,8 @@ static inline ptrdiff_t newton_doubles(ptrdiff_t n_rows, ptrdiff_t n_columns, pt
            + (2 * line + 2) * size + 2 * n_scores + 1;
 }
 
-/* L-BFGS for one task with a joint loss on rows as those of tiles_t; see lbfgs.c. */
+/* L-BFGS for one task with a joint loss on rows as those of tiles_t, or for a task whose objective the
+ * caller evaluates: then n_classes is one, and rows, spans and coef are not used. See lbfgs.c. */
 enum { LBFGS_MEMORY = 20 /* correction pairs */ };
 
 typedef enum { LBFGS_RUNNING, LBFGS_CONVERGED, LBFGS_ROUNDING, LBFGS_MAX_ITER } lbfgs_status_t;
@@ -224,7 +225,7 @@ typedef struct {
     double tol, least;            /* as those of newton_t */
     double certain;               /* multiple of tol that one estimate of the gap must meet */
     ptrdiff_t n_confirmations;    /* estimates in a row that must meet tol */
-    ptrdiff_t max_iter;
+    ptrdiff_t min_iter, max_iter; /* before one that is not certain is accepted; and the most */
     double sufficient_decrease, min_step_size; /* of the line search */
     double min_scaling;           /* of the preconditioner */
     ptrdiff_t max_idle;           /* steps without a decrease after which the value is at rounding */

@@ -21,7 +21,7 @@ from scipy.linalg import cho_factor
 from marginpursuit._threads import single_threaded_blas
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Linear, MemoryDesign
-from marginpursuit.solvers._joint_lbfgs import minimise_joint
+from marginpursuit.solvers._compiled_lbfgs import lbfgs_for
 from marginpursuit.solvers._problem import Problem, Progress, Solution, Status, inverse_of_factor
 from marginpursuit.solvers.sampling import better_start, systematic_rows
 
@@ -47,14 +47,14 @@ def solve_by_subsample(problem: Problem, n_confirmations: int) -> Solution:
     policy, sample = problem.policy, _subsample(problem)
     regularisation = policy.joint_regularisation
     for max_iter in policy.subsample_rounds:
-        found = minimise_joint(sample, max_iter=max_iter, tol=policy.subsample_tol).linear
+        found = lbfgs_for(sample)(sample, max_iter=max_iter, tol=policy.subsample_tol).linear
         inverse = inverse_hessian(sample, found, regularisation)
         sample = replace(sample, start=found, inverse_hessian=inverse)
     problem = replace(problem, start=better_start(problem, found), inverse_hessian=inverse)
     n_iter, history = 0, list[Progress]()
     while True:
         steps = min(policy.steps_per_hessian, problem.max_iter - n_iter)
-        solution = minimise_joint(problem, n_confirmations=n_confirmations, max_iter=steps)
+        solution = lbfgs_for(problem)(problem, n_confirmations=n_confirmations, max_iter=steps)
         history += [replace(x, iteration=n_iter + x.iteration) for x in solution.history]
         n_iter += solution.n_iter
         if solution.status is not Status.MAX_ITER or n_iter >= problem.max_iter:

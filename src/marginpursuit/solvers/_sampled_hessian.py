@@ -14,8 +14,8 @@ import numpy as np
 from marginpursuit._namespaces import to_numpy
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Linear
+from marginpursuit.solvers._compiled_lbfgs import lbfgs_for
 from marginpursuit.solvers._problem import Problem, Solution
-from marginpursuit.solvers._quasi_newton import minimise
 from marginpursuit.solvers.plan import GramPlan
 from marginpursuit.solvers.sampling import better_start, subsample
 
@@ -28,11 +28,11 @@ def minimise_by_sampled_hessian(problem: Problem, plan: GramPlan) -> Solution:
     own, start = problem.policy.sampled_hessian, problem.start
     sample = subsample(problem, own.rows_per_column * problem.prepared.design.n_columns)
     if sample is not None:
-        found = minimise(replace(sample, max_iter=own.max_start_steps, tol=own.start_tol)).linear
+        found = lbfgs_for(sample)(sample, max_iter=own.max_start_steps, tol=own.start_tol).linear
         preconditioner: Any = problem.prepared.preconditioner  # a `GramPreconditioner`
         preconditioner.adopt(_hessian(sample, found))
         start = better_start(problem, found) if start[0].any() else found
-    return minimise(
+    return lbfgs_for(problem)(
         replace(problem, start=start),
         n_confirmations=plan.n_confirmations,
         max_iter=plan.max_steps,

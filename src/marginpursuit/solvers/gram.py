@@ -24,9 +24,9 @@ from marginpursuit._namespaces import to_numpy
 from marginpursuit._threads import single_threaded_blas
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import ArrayDesign, Design, Linear, Standardisation, take_rows
+from marginpursuit.solvers._compiled_lbfgs import lbfgs_for
 from marginpursuit.solvers._device_lbfgs import minimise_on_device
 from marginpursuit.solvers._float32 import solve_in_float32
-from marginpursuit.solvers._joint_lbfgs import minimise_joint
 from marginpursuit.solvers._joint_newton import has_subsample, solve_by_subsample
 from marginpursuit.solvers._problem import (
     Prepared,
@@ -73,6 +73,7 @@ class GramPreconditioner(Preconditioner):
     gram: FloatArray | None = None  # computed on first use where it is not given
     policy: Policy = field(default_factory=default_policy)
     allows_hessian: bool = True
+    has_inverse: ClassVar[bool] = True
     matrix: FloatArray | None = None  # what is inverted; by default the majoriser
     _factors: dict[float, Any] = field(default_factory=dict, init=False)
     _inverses: dict[float, FloatArray] = field(default_factory=dict, init=False)
@@ -215,8 +216,7 @@ class GramSolver:
         """
         if _runs_on_device(problem):
             return minimise_on_device(problem, n_confirmations=2, tol=tol)
-        is_joint = isinstance(problem.tasks, JointTasks)
-        return (minimise_joint if is_joint else minimise)(problem, n_confirmations=2, tol=tol)
+        return lbfgs_for(problem)(problem, n_confirmations=2, tol=tol)
 
     def solve(self, problem: Problem) -> Solution:
         """Minimise by the methods of `plan_gram`; joint tasks by L-BFGS alone."""
@@ -236,7 +236,7 @@ class GramSolver:
         if plan.samples_hessian:
             first = minimise_by_sampled_hessian(problem, plan)
         else:
-            first = minimise(
+            first = lbfgs_for(problem)(
                 problem,
                 n_confirmations=plan.n_confirmations,
                 min_iter=plan.min_steps,
@@ -289,7 +289,7 @@ def _minimise_joint(problem: Problem) -> Solution:
     """
     if has_subsample(problem):
         return solve_by_subsample(problem, n_confirmations=5)
-    return minimise_joint(problem, n_confirmations=3)
+    return lbfgs_for(problem)(problem, n_confirmations=3)
 
 
 def _with_truncation(problem: Problem, solution: Solution) -> Solution:
@@ -398,7 +398,7 @@ def _fit_subsample(problem: Problem) -> Problem | None:
     if sample is None:
         return None
     sample = replace(sample, max_iter=policy.max_lbfgs_steps, tol=policy.start_tol)
-    found = minimise(sample).linear
+    found = lbfgs_for(sample)(sample).linear
     if _active_fraction(sample, found) > policy.max_active_fraction:
         return None
     preconditioner = sample.prepared.preconditioner

@@ -11,6 +11,7 @@ A preconditioner is applied to points as `_problem` defines them. The one of the
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,6 +24,8 @@ class Preconditioner(ABC):
 
     #: Whether `with_hessian` is available.
     allows_hessian: bool = False
+    #: Whether `inverse` is available.
+    has_inverse: ClassVar[bool] = False
 
     def compute(self) -> None:
         """Compute what `apply` needs for every penalty, once."""
