@@ -194,6 +194,16 @@ class TestDenseRows:
         assert np.any(linear[0][7] != 0) == (not fit_intercept)  # it stands for an intercept
         assert np.any(linear[1] != 0) == fit_intercept
 
+    def test_one_column(self):
+        """Its copy is contiguous by rows and by columns."""
+        X, y = self.rows()
+        models = [
+            MarginPursuitClassifier(solver=name, alpha=1e-2, alpha_unit="standardised", tol=1e-10)
+            for name in ("dual", "gram")
+        ]
+        found, expected = (model.fit(X[:, :1], y).objective_ for model in models)
+        assert_allclose(found, expected, rtol=1e-8)
+
     def test_a_chain_of_penalties_takes_fewer_passes_than_separate_fits(self):
         alphas = [k / self.N_ROWS for k in (0.3, 1.0, 3.0)]
         together = SOLVERS["dual"].solve(self.problem("dual", alphas))

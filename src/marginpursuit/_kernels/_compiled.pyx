@@ -439,11 +439,13 @@ cdef class _Rows:
         cdef const double[:, ::1] parameters = losses
         cdef Py_ssize_t k, task, n_tasks = coef.shape[1]
         cdef dual_pass_t dual
+        # A single column is contiguous by rows as well.
+        cdef layout_t layout = ROWS if self.n_columns == 1 and self.layout == COLUMNS else self.layout
         if n_tasks != 1 and n_tasks != self.tasks_per_pass:
             raise ValueError(
                 f"a row of coef must have length 1 or {self.tasks_per_pass}; got {n_tasks}"
             )
-        if self.layout == COLUMNS or (self.layout == ROWS and self.type != FLOAT64):
+        if layout == COLUMNS or (layout == ROWS and self.type != FLOAT64):
             raise TypeError("dual coordinate ascent needs CSR rows, or contiguous rows of float64")
         for name, length in (
             ("positive", positive.shape[0]), ("penalty", penalty.shape[0]),
@@ -479,7 +481,7 @@ cdef class _Rows:
                 dual.positive[k], dual.penalty[k] = positive[task], penalty[task]
                 dual.radius[k], dual.intercept[k] = radius[task], intercept[task]
                 read_loss(parameters, task, &dual.loss[k])
-            self.kernels.dual_pass(self.layout, self.type, &self.matrix, &dual)
+            self.kernels.dual_pass(layout, self.type, &self.matrix, &dual)
             for k in range(n_tasks):
                 intercept[k] = dual.intercept[k]
                 sums[0, k], sums[1, k], sums[2, k] = dual.value[k], dual.gap[k], dual.balance[k]

@@ -113,10 +113,24 @@ class MemoryDesign(MatrixDesign):
         raw = sweep(self, *standardisation.to_data((coef, intercept)), tasks)
         return Sweep(raw.value, standardisation.gradient(raw.gradient, raw.slope), raw.slope)
 
-    def scaled_rows(self, mean: FloatArray, factors: FloatArray) -> FloatArray:
-        """Return all rows factors · (x - mean) as a dense array."""
-        rows = self.matrix.toarray() if self.is_sparse else self.matrix
-        return np.asarray((rows - mean) * factors)
+    def scaled_rows(
+        self, mean: FloatArray, factors: FloatArray, rows: NDArray[np.intp] | None = None
+    ) -> FloatArray:
+        """Return the rows factors · (x - mean) as a dense array; all, or those of some indices."""
+        if self.is_sparse:
+            return np.asarray((self.matrix.toarray() - mean) * factors)
+        n_rows = self.n_rows if rows is None else len(rows)
+        out = np.empty((n_rows, self.n_columns))
+        step = max(16, self.policy.chunk_elements // self.n_columns)
+
+        def run(start: int) -> None:
+            span: Any = slice(start, min(start + step, n_rows))
+            chunk = self.matrix[span if rows is None else rows[span]]
+            np.subtract(chunk, mean, out=out[span])
+            out[span] *= factors
+
+        list(self.threads.map(run, range(0, n_rows, step)))
+        return out
 
     def _sweep(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
         return sweep_for(self, tasks)(self, coef, intercept, tasks)

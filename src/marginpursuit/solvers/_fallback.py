@@ -5,13 +5,13 @@ collinear and the penalty is small, and the L-BFGS estimate of the gap may be wr
 solver "gram" then continues, where its matrix of columns, or of rows, is small enough.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from marginpursuit.design import Linear
-from marginpursuit.solvers._problem import Problem, Progress, Request, Solution
+from marginpursuit.solvers._continuation import continued, joined
+from marginpursuit.solvers._problem import Problem, Request, Solution
 from marginpursuit.solvers.gram import GramSolver
 
 
@@ -41,26 +41,13 @@ def continue_with_hessian(
     gram = GramSolver()
     prepared = gram.prepare(request)
     start = _reset(problem, first, prepared.from_data(problem.prepared.to_data(first.linear)))
-    second = gram.solve(
-        replace(
-            problem,
-            prepared=prepared,
-            start=start,
-            max_iter=max_iter - first.n_iter,
-            report=_later_report(problem.report, first.n_iter),
-        )
-    )
+    rest = continued(problem, first, max_iter)
+    second = gram.solve(replace(rest, prepared=prepared, start=start))
     linear, value = first.linear, first.value
     if second.value.sum() <= value.sum():
         value = second.value
         linear = problem.prepared.from_data(prepared.to_data(second.linear))
-    return replace(
-        second,
-        linear=linear,
-        value=value,
-        n_iter=first.n_iter + second.n_iter,
-        history=first.history + tuple(_later(step, first.n_iter) for step in second.history),
-    )
+    return replace(joined(first, second), linear=linear, value=value)
 
 
 def _reset(problem: Problem, first: Solution, start: Linear) -> Linear:
@@ -72,15 +59,3 @@ def _reset(problem: Problem, first: Solution, start: Linear) -> Linear:
     is_kept = first.value <= problem.tasks.values_at_zero()
     columns = np.repeat(is_kept, problem.tasks.columns_per_task)
     return start[0] * columns, start[1] * columns
-
-
-def _later(step: Progress, n_iter: int) -> Progress:
-    """Return a step with the number of iterations before the second solve added."""
-    return replace(step, iteration=step.iteration + n_iter)
-
-
-def _later_report(
-    report: Callable[[Progress], None] | None, n_iter: int
-) -> Callable[[Progress], None] | None:
-    """Return a function that reports later steps; None where nobody listens."""
-    return None if report is None else lambda step: report(_later(step, n_iter))

@@ -31,7 +31,7 @@ def minimise_by_sampled_hessian(problem: Problem, plan: GramPlan) -> Solution:
         found = lbfgs_for(sample)(sample, max_iter=own.max_start_steps, tol=own.start_tol).linear
         preconditioner: Any = problem.prepared.preconditioner  # a `GramPreconditioner`
         preconditioner.adopt(_hessian(sample, found))
-        start = better_start(problem, found) if start[0].any() else found
+        start = better_start(problem, found)
     return lbfgs_for(problem)(
         replace(problem, start=start),
         n_confirmations=plan.n_confirmations,

@@ -163,7 +163,9 @@ class _Found:
         n = len(problem.tasks)
         return cls(np.empty((n, problem.prepared.design.n_columns)).T, *np.empty((3, n)))
 
-    def set(self, tasks: NDArray[np.intp], ascent: "_Ascent", n_passes: int | None = None) -> None:
+    def set(
+        self, tasks: NDArray[np.intp], ascent: "DualAscent", n_passes: int | None = None
+    ) -> None:
         """Set the results of tasks, which are the first lanes of the ascent."""
         n = len(tasks)
         self.coef.T[tasks], self.intercept[tasks] = ascent.coef[:, :n].T, ascent.intercept[:n]
@@ -190,7 +192,7 @@ def _run_group(passes: _Passes, group: NDArray[np.intp], found: _Found) -> None:
     if n > passes.tasks_per_pass:
         _run_chain(passes, group, found)
         return
-    ascent, policy = _Ascent.start(problem, group), problem.policy
+    ascent, policy = DualAscent.start(problem, group), problem.policy
     if n == 1:
         ascent.run(tols, passes.evaluates)
         found.set(group, ascent)
@@ -212,7 +214,7 @@ def _run_chain(passes: _Passes, group: NDArray[np.intp], found: _Found) -> None:
     """
     problem, n_passes = passes.problem, 0
     group = group[np.argsort(-problem.alphas[group], kind="stable")]
-    ascent = _Ascent.start(problem, group[:1])
+    ascent = DualAscent.start(problem, group[:1])
     for task in group:
         ascent = ascent.at_penalty(problem, task)
         ascent.run(passes.tol[[task]], passes.evaluates)
@@ -241,13 +243,9 @@ def _prepared_dense(request: Request) -> Prepared:
     design, (weights, _) = request.design, mean_weights(request)
     assert isinstance(design, MemoryDesign)
     standardisation = design.standardisation(weights, centred=request.fit_intercept)
-    unit = request_unit(request, standardisation)[0]
-    is_free = (unit > 0) & np.isfinite(unit)
-    largest = float(np.max(unit, where=is_free, initial=0.0)) or 1.0
-    inverse = np.divide(largest, unit, out=np.zeros_like(unit), where=is_free)
-    factors = np.sqrt(inverse) * standardisation.inverse_deviation
-    scaling = Standardisation(standardisation.mean, factors)
-    rows = np.ascontiguousarray(design.scaled_rows(scaling.mean, scaling.inverse_deviation))
+    largest, factors = common_penalty(request_unit(request, standardisation)[0])
+    scaling = Standardisation(standardisation.mean, factors * standardisation.inverse_deviation)
+    rows = design.scaled_rows(scaling.mean, scaling.inverse_deviation)
     copy, centred = design.with_matrix(rows), request.fit_intercept
     return Prepared(
         copy,
@@ -257,6 +255,17 @@ def _prepared_dense(request: Request) -> Prepared:
         CentredDiagonalPreconditioner(copy, weights, 1.0, largest, centred),
         scaling,
     )
+
+
+def common_penalty(unit: FloatArray) -> tuple[float, FloatArray]:
+    """Return one unit of the penalty, and the factors of columns by which all have that unit.
+
+    Columns without penalty, and those whose coefficient is fixed at zero, have the factor zero.
+    """
+    is_free = (unit > 0) & np.isfinite(unit)
+    largest = float(np.max(unit, where=is_free, initial=0.0)) or 1.0
+    inverse = np.divide(largest, unit, out=np.zeros_like(unit), where=is_free)
+    return largest, np.sqrt(inverse)
 
 
 def _units(request: Request) -> FloatArray:
@@ -306,7 +315,7 @@ def _task_groups(problem: Problem) -> Iterator[NDArray[np.intp]]:
 
 
 @dataclass
-class _Ascent:
+class DualAscent:
     """The state of a task, or of a group of tasks: one that is not full repeats its first task."""
 
     design: MemoryDesign
@@ -331,7 +340,7 @@ class _Ascent:
     n_passes: int = 0
 
     @classmethod
-    def start(cls, problem: Problem, group: NDArray[np.intp]) -> "_Ascent":
+    def start(cls, problem: Problem, group: NDArray[np.intp]) -> "DualAscent":
         """Return tasks whose dual variables are zero."""
         prepared, tasks, policy = problem.prepared, problem.tasks, problem.policy
         design, fold = prepared.design, tasks.fold[group[0]]
@@ -360,7 +369,7 @@ class _Ascent:
             *(np.zeros(size), np.zeros((3, size)), *np.full((2, size), np.inf)),
         )
 
-    def at_penalty(self, problem: Problem, task: int) -> "_Ascent":
+    def at_penalty(self, problem: Problem, task: int) -> "DualAscent":
         """Return the task with the dual variables of this one, which differs in its penalty only.
 
         The coefficients are the adjoint product of the dual variables divided by the penalty.
@@ -380,7 +389,7 @@ class _Ascent:
             n_passes=0,
         )
 
-    def alone(self, lane: int) -> "_Ascent":
+    def alone(self, lane: int) -> "DualAscent":
         """Return the task of one lane, to go on by itself; all rows are active again."""
         own = [lane]
         return replace(
@@ -403,6 +412,11 @@ class _Ascent:
     def value(self) -> FloatArray:
         """The objective, as it was during the last pass."""
         return np.asarray(self.sums[0])
+
+    @property
+    def lower_bound(self) -> float:
+        """A lower bound on the objective of a single task, after a run that evaluates the gap."""
+        return float(self.value[0] - self.gap[0] * self._scale[0])
 
     def run(self, tols: FloatArray, evaluates: bool, min_tasks: int = 1) -> None:
         """Pass over the active rows while the gaps of `min_tasks` tasks exceed their tolerances.

@@ -5,9 +5,11 @@ and is factorised once. It preconditions L-BFGS, which then needs few passes ove
 
 With fewer rows than columns the same is done in the space of the rows (`_row_space`).
 
-Without overconfidence only rows with margins short of the level, but close to it, have curvature.
-Where these active rows are few, the Gram matrix is a poor majoriser. L-BFGS then fits a subsample
-of the rows, and Newton's method, whose Hessian is a sum over active rows, continues from there.
+Without overconfidence rows with margins above the level have no loss. Where few rows are below it,
+dual passes over these need no Gram matrix (`_working_set`). Only rows below the level, but close to
+it, have curvature. Where these active rows are few, the Gram matrix is a poor majoriser. L-BFGS
+then fits a subsample of the rows, and Newton's method, whose Hessian is a sum over active rows,
+continues from there.
 
 Where rows are many, the Gram matrix is that of a subsample. It majorises the Hessian up to a few
 per cent; the line search protects. `plan_gram` says which of these methods run.
@@ -25,6 +27,7 @@ from marginpursuit._threads import single_threaded_blas
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import ArrayDesign, Design, Linear, Standardisation, take_rows
 from marginpursuit.solvers._compiled_lbfgs import lbfgs_for
+from marginpursuit.solvers._continuation import continued, joined
 from marginpursuit.solvers._device_lbfgs import minimise_on_device
 from marginpursuit.solvers._float32 import solve_in_float32
 from marginpursuit.solvers._joint_newton import has_subsample, solve_by_subsample
@@ -43,6 +46,7 @@ from marginpursuit.solvers._quasi_newton import minimise
 from marginpursuit.solvers._refine import at_start, refine, refine_some
 from marginpursuit.solvers._row_space import RowSpace
 from marginpursuit.solvers._sampled_hessian import minimise_by_sampled_hessian
+from marginpursuit.solvers._working_set import solve_on_working_set
 from marginpursuit.solvers.plan import can_subsample, has_sampled_hessian, plan_gram
 from marginpursuit.solvers.policy import Policy, default_policy
 from marginpursuit.solvers.preconditioners import Preconditioner
@@ -223,6 +227,10 @@ class GramSolver:
         if isinstance(problem.tasks, JointTasks):
             return _with_truncation(problem, _solve_joint(problem))
         plan = plan_gram(problem)
+        first = solve_on_working_set(problem) if plan.uses_working_set else None
+        if first is not None:
+            is_over = first.is_proven or first.n_iter >= problem.max_iter
+            return first if is_over else joined(first, self.solve(continued(problem, first)))
         if len(problem.tasks) >= problem.policy.lbfgs.many_tasks:
             solve = partial(minimise, n_confirmations=plan.n_confirmations)
             first = refine_some(problem, solve_in_float32(problem, solve))

@@ -26,6 +26,7 @@ class Plan:
 class GramPlan:
     """How the solver "gram" combines L-BFGS with Newton's method."""
 
+    uses_working_set: bool  # dual passes over rows of small margin first, where these are few
     fits_subsample: bool  # fit a subsample first; with few active rows continue by Newton
     max_steps: int  # of L-BFGS
     min_steps: int
@@ -44,12 +45,14 @@ class GramPlan:
         return is_accepted or solution.n_iter == max_iter
 
     def __str__(self) -> str:
-        steps = ["fit a subsample, then Newton where few rows are active"] * self.fits_subsample
+        steps = ["dual passes over few rows"] * self.uses_working_set
+        steps += ["fit a subsample, then Newton where few rows are active"] * self.fits_subsample
         method = "L-BFGS" + " with the Hessian of a subsample" * self.samples_hessian
         steps.append(f"{method}, at most {self.max_steps} steps, to {self.tol:.0e}")
+        n_first = len(steps)
         if not self.trusts_estimate:
             steps.append(f"Newton refinement, unless within {self.trusted_steps} steps")
-        return "; else ".join(steps[:2]) + "".join(f"; {step}" for step in steps[2:])
+        return "; else ".join(steps[:n_first]) + "".join(f"; {step}" for step in steps[n_first:])
 
 
 def plan(request: Request, solver: str = "auto") -> Plan:
@@ -210,9 +213,12 @@ def plan_gram(problem: Problem) -> GramPlan:
     per_column = min(int(policy.max_lbfgs_steps_per_column * n_columns), problem.max_iter - limit)
     is_shared = n_tasks > 1 and not (is_overdetermined or is_curved)
     trusted = max(policy.trusted_steps, ceil(policy.trusted_steps_per_column * n_columns))
-    is_one_sided = max(overconfidences) == 0.0
+    fits_subsample = all(
+        (n_tasks == 1, max(overconfidences) == 0.0, can_subsample(problem, policy))
+    )
     planned = GramPlan(
-        fits_subsample=n_tasks == 1 and is_one_sided and can_subsample(problem, policy),
+        uses_working_set=fits_subsample and _has_dual(problem),
+        fits_subsample=fits_subsample,
         max_steps=min(problem.max_iter, max(limit, per_column)),
         min_steps=policy.min_lbfgs_steps if is_overdetermined and not is_curved else 0,
         tol=problem.tol * (policy.shared_tol if is_shared else 1.0),
@@ -240,6 +246,7 @@ def _plan_many(problem: Problem) -> GramPlan:
     Five estimates of the gap in a row must meet the tolerance, as for joint tasks.
     """
     return GramPlan(
+        uses_working_set=False,
         fits_subsample=False,
         max_steps=problem.max_iter,
         min_steps=0,
@@ -248,6 +255,24 @@ def _plan_many(problem: Problem) -> GramPlan:
         trusts_estimate=True,
         gap_weight=1.0,
         n_confirmations=5,
+    )
+
+
+def _has_dual(problem: Problem) -> bool:
+    """Whether dual passes for one task are possible, from zero, and converge fast.
+
+    The penalty is compared in the unit "standardised": Σ_j 1/u_j is then one.
+    """
+    prepared, loss = problem.prepared, problem.tasks.losses[0]
+    unit = prepared.unit[0, prepared.standardisation.varies]
+    least = problem.policy.min_dual_penalty * np.sum(1.0 / unit) if np.all(unit > 0) else np.inf
+    is_fast = problem.alphas[0] * prepared.design.n_rows >= least
+    is_possible = (
+        hasattr(loss, "conjugate") and getattr(loss, "kernel_parameters", None) is not None
+    )
+    starts_at_zero = not any(map(np.any, problem.start))
+    return (
+        is_fast and is_possible and starts_at_zero and "dual_pass" in prepared.design.capabilities
     )
 
 

@@ -62,11 +62,37 @@ class SampledHessianPolicy:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
+class WorkingSetPolicy:
+    """Thresholds of dual passes over a working set."""
+
+    #: The subsample that is fitted first: one row in `start_sampling`, to this relative gap, in at
+    #: most this number of passes.
+    start_sampling: int = 8
+    start_tol: float = 3e-2
+    start_passes: int = 10
+    #: The largest fraction of the subsample with margins below the level, for many columns; it is
+    #: multiplied by d/(d + `step_columns`) for d columns, since the step of a row takes the time of
+    #: this number of columns beyond its products.
+    max_fraction: float = 0.3
+    step_columns: int = 60
+    #: Rows of the first working set, in units of those below the level, the relative gap to which
+    #: they are solved before the other rows are read again, the factor of the next gap, and that
+    #: of the last, in units of `tol`.
+    growth: float = 2.0
+    first_tol: float = 1e-2
+    decrease: float = 1e-2
+    last_fraction: float = 0.8
+    #: Passes after which Newton's method takes over.
+    max_passes: int = 200
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Policy:
     """Thresholds by which solvers are chosen and combined."""
 
     lbfgs: LbfgsPolicy = field(default_factory=LbfgsPolicy)
     sampled_hessian: SampledHessianPolicy = field(default_factory=SampledHessianPolicy)
+    working_set: WorkingSetPolicy = field(default_factory=WorkingSetPolicy)
 
     #: Columns, or rows where these are fewer, up to which "auto" takes the Gram matrix. It costs
     #: about n_columns/20 sweeps, and saves more than 100 where columns are correlated.

@@ -87,7 +87,9 @@ def with_variances(gram: FloatArray, standardisation: Standardisation) -> FloatA
 
 
 def better_start(problem: Problem, found: Linear) -> Linear:
-    """Return a point, or the start of the problem if its objective is lower; for one task."""
+    """Return a point, or a start that is not zero if its objective is lower; for one task."""
+    if not any(map(np.any, problem.start)):
+        return found
     both, only = (found, problem.start), np.zeros(1, dtype=np.intp)
     values = [problem.value_and_gradient(problem.join(*x), only)[0][0] for x in both]
     return both[int(np.argmin(values))]
