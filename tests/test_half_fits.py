@@ -262,7 +262,7 @@ def test_the_penalty_is_the_least_with_nearly_the_lowest_held_out_log_loss(n_cla
         order = np.argsort(np.linalg.norm(X[rows], axis=1))
         half[rows[order]] = np.resize([0, 1, 1, 0], len(rows))
     losses = {}
-    for factor in (0.3, 1.0, 3.0):
+    for factor in (0.1, 0.3, 1.0, 3.0) if n_classes == 2 else (0.3, 1.0, 3.0):
         scores = np.empty((120, 1 if n_classes == 2 else n_classes))
         for k in range(2):
             own = half == k
@@ -271,11 +271,19 @@ def test_the_penalty_is_the_least_with_nearly_the_lowest_held_out_log_loss(n_cla
         link, _ = FittedLink.fit(scores, y, np.ones(120), 1.0, max_rows=120)
         losses[factor] = log_loss(y, link.probabilities(scores))
     model = MarginPursuitClassifier(**fixed).fit(X, y)
-    limit = 1.005 * min(losses.values())
-    assert model.alpha_ * 120 == pytest.approx(min(k for k, x in losses.items() if x <= limit))
+    assert losses[0.3] - losses.get(0.1, np.inf) < 1 / 120
+    limit = 1.005 * min(x for k, x in losses.items() if k >= 0.3)
+    chosen = min(k for k, x in losses.items() if k >= 0.3 and x <= limit)
+    assert model.alpha_ * 120 == pytest.approx(chosen)
     assert model.alpha_ * 120 > 0.9
     same = MarginPursuitClassifier(alpha=model.alpha_, **fixed).fit(X, y)
     np.testing.assert_allclose(model.coef_, same.coef_, rtol=1e-3, atol=1e-5)
+
+
+def fits_with(factors, losses):
+    """Return half fits that have these factors and log-losses only."""
+    pairs = zip(factors, losses, strict=False)
+    return [HalfFits(factor, (), loss, (np.zeros(0), np.zeros(0))) for factor, loss in pairs]
 
 
 @pytest.mark.parametrize(
@@ -291,26 +299,59 @@ def test_the_penalty_is_the_least_with_nearly_the_lowest_held_out_log_loss(n_cla
     ],
 )
 def test_the_least_penalty_within_half_a_per_cent_is_chosen(losses, chosen):
-    fits = [HalfFits(k, (), loss, (np.zeros(0), np.zeros(0))) for k, loss in enumerate(losses)]
-    assert chosen_fits(fits) is fits[chosen]
-    exact = chosen_fits(fits, HalfFitPolicy(min_gain=0.0))
+    fits = fits_with((1.0, 3.0, 10.0), losses)
+    assert chosen_fits(fits, 100.0) is fits[chosen]
+    exact = chosen_fits(fits, 100.0, HalfFitPolicy(min_gain=0.0))
     assert exact is min(fits, key=lambda fit: fit.log_loss)
+
+
+@pytest.mark.parametrize(
+    ("losses", "n_samples", "chosen"),
+    [
+        ((0.29, 0.3, 0.4, 0.5), 101.0, 0),
+        ((0.29, 0.3, 0.4, 0.5), 99.0, 1),
+        ((0.29, 0.3, 0.2, 0.5), 1e6, 2),
+        ((0.1, 0.3, 0.2, 0.5), 1e6, 2),
+        ((0.4, 0.3, 0.4, 0.5), 1e6, 1),
+        ((np.inf, np.inf, np.inf, np.inf), 100.0, 1),
+    ],
+)
+def test_a_smaller_penalty_needs_a_larger_likelihood(losses, n_samples, chosen):
+    fits = fits_with((1 / 3, 1.0, 3.0, 10.0), losses)
+    assert chosen_fits(fits, n_samples) is fits[chosen]
+    strict = HalfFitPolicy(min_likelihood_gain=np.inf)
+    assert chosen_fits(fits, n_samples, strict) is fits[max(chosen, 1)]
 
 
 @pytest.mark.parametrize(
     ("losses", "chosen"),
     [
-        ((0.3, 0.305, 0.31), 1),
-        ((0.3, 0.307, 0.305), 2),
+        ((0.3, 0.302, 0.31), 1),
+        ((0.3, 0.304, 0.302), 2),
         ((0.3, 0.31, 0.32), 0),
         ((0.4, 0.3, 0.4), 1),
         ((0.0, 0.0, 0.0), 2),
         ((np.inf,), 0),
     ],
 )
-def test_with_a_joint_loss_the_largest_within_two_per_cent(losses, chosen):
-    fits = [HalfFits(k, (), loss, (np.zeros(0), np.zeros(0))) for k, loss in enumerate(losses)]
-    assert chosen_fits(fits, is_joint=True) is fits[chosen]
+def test_with_a_joint_loss_the_largest_within_one_per_cent(losses, chosen):
+    fits = fits_with((1.0, 3.0, 10.0), losses)
+    assert chosen_fits(fits, 100.0, is_joint=True) is fits[chosen]
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_small_table_chooses_the_penalty_of_the_general_fit(n_classes):
+    """Columns with long tails: with two classes some of these choose 0.1/n."""
+    chosen = []
+    for seed in range(6):
+        rng = np.random.default_rng(seed)
+        y = np.arange(150) % n_classes
+        X = np.exp(rng.normal(size=(150, 8)) + np.eye(n_classes, 8)[y])
+        compiled = MarginPursuitClassifier(solver="newton").fit(X, y)
+        general = MarginPursuitClassifier(solver="gram").fit(X, y)
+        assert compiled.alpha_ == pytest.approx(general.alpha_)
+        chosen.append(compiled.alpha_ * 150)
+    assert (min(chosen) < 0.2) == (n_classes == 2)
 
 
 def random_rows(n_rows, n_columns):

@@ -249,7 +249,7 @@ cdef extern from "small_table.h" nogil:
         double leverage_bound, far_distance, alpha, inflation
         const double *factors
         Py_ssize_t n_factors
-        double min_gain, max_joint_increase
+        double min_gain, max_joint_increase, min_likelihood_gain
         Py_ssize_t min_distinct_rows
         double tol, certain, half_tol, half_certain, least
         Py_ssize_t max_iter, half_max_iter
@@ -854,6 +854,7 @@ def small_table(
     t.leverage_bound, t.far_distance = problem.leverage_bound, problem.far_distance
     t.alpha, t.inflation = problem.alpha, problem.inflation
     t.min_gain, t.max_joint_increase = problem.min_gain, problem.max_joint_increase
+    t.min_likelihood_gain = problem.min_likelihood_gain
     t.min_distinct_rows = problem.min_distinct_rows
     t.tol, t.certain, t.half_tol, t.half_certain = problem.tolerances
     t.least, t.max_iter, t.half_max_iter = problem.least, problem.max_iter, problem.half_max_iter

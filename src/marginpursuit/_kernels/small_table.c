@@ -354,19 +354,25 @@ static link_t fit_held_out(small_table_t *t, const state_t *s, ptrdiff_t factor)
     return link;
 }
 
-/* The least factor whose log-loss is within `min_gain` of the lowest; with a joint loss the largest
- * within `max_joint_increase`. */
+/* The least factor, from one on, whose log-loss is within `min_gain` of the lowest; with a joint loss the
+ * largest within `max_joint_increase`. One is replaced by the factor below it, if there is one, where
+ * that has a log-likelihood larger by `min_likelihood_gain`. */
 static ptrdiff_t chosen_factor(const small_table_t *t, const link_t *links)
 {
-    const ptrdiff_t last = t->n_factors - 1;
     const int is_joint = t->n_scores > 1;
-    const ptrdiff_t first = is_joint ? last : 0, end = last - first, step = is_joint ? -1 : 1;
+    ptrdiff_t one = 0, last = t->n_factors - 1;
+    while (one < last && t->factors[one] < 1.0) one++;
     double lowest = INFINITY;
-    for (ptrdiff_t k = 0; k <= last; k++)
+    for (ptrdiff_t k = one; k <= last; k++)
         lowest = links[k].log_loss < lowest ? links[k].log_loss : lowest;
     const double limit = (1.0 + (is_joint ? t->max_joint_increase : t->min_gain)) * lowest;
-    ptrdiff_t chosen = first;
-    while (chosen != end && !(links[chosen].log_loss <= limit)) chosen += step;
+    ptrdiff_t chosen = is_joint ? last : one;
+    while (chosen != (is_joint ? one : last) && !(links[chosen].log_loss <= limit))
+        chosen += is_joint ? -1 : 1;
+    if (chosen > 0 && chosen == one) {
+        const double gain = links[one].log_loss - links[one - 1].log_loss;
+        if (t->n_samples * gain > t->min_likelihood_gain) return one - 1;
+    }
     return chosen;
 }
 

@@ -26,6 +26,7 @@ typedef struct {
     ptrdiff_t n_factors;
     double min_gain;          /* relative log-loss that a larger penalty has to gain */
     double max_joint_increase; /* the same that it may lose with a joint loss */
+    double min_likelihood_gain; /* of held-out rows, that a factor below one has to gain */
     ptrdiff_t min_distinct_rows; /* of a class, to be split */
     double tol, certain;      /* of the fit; see newton_t */
     double half_tol, half_certain;

@@ -48,6 +48,7 @@ class SmallProblem:
     half_max_iter: int
     min_gain: float
     max_joint_increase: float
+    min_likelihood_gain: float
     min_distinct_rows: int
     direction: FloatArray
     far_distance: float = FAR_DISTANCE
@@ -159,7 +160,7 @@ def _pose(model: Any, data: TrainingData, policy: Policy) -> SmallProblem:
     joint = JointLoss.at_level(loss) if n_classes > 2 else None
     factors: tuple[float, ...] = (1.0,) if model.probability == "held_out" else ()
     if model.alpha == "auto" and half_policy.chooses_penalty(data.n_samples, n_columns):
-        factors = half_policy.factors
+        factors = half_policy.factors_of(is_joint=joint is not None)
     half_tol, direction = 1.0, np.zeros(n_columns)  # not used without half fits
     if factors:
         half_tol = half_policy.half_fit_tol(factors, "newton")
@@ -181,6 +182,7 @@ def _pose(model: Any, data: TrainingData, policy: Policy) -> SmallProblem:
         half_max_iter=min(int(model.max_iter), half_policy.max_iter),
         min_gain=half_policy.min_gain,
         max_joint_increase=half_policy.max_joint_increase,
+        min_likelihood_gain=half_policy.min_likelihood_gain,
         min_distinct_rows=half_policy.min_distinct_rows,
         direction=direction,
     )

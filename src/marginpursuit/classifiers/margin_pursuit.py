@@ -153,9 +153,10 @@ class MarginPursuitClassifier(
         sample weights, or the number of rows with positive weight if that is larger. With fewer
         than 32 rows per column, the solver "newton" or "gram" (or "dual" for dense rows) and a
         number as `scale`, it is the least of 0.3/n, 1/n and 3/n for which the held-out log-loss of
-        two half fits (see `probability`) is at most 0.5 % above the lowest of the three. With a
-        joint loss of several classes it is the largest at most 2 % above the lowest. With a
-        kernel all these are a third as large, from 0.1/n on.
+        two half fits (see `probability`) is at most 0.5 % above the lowest of the three, or 0.1/n
+        in place of 0.3/n where the held-out log-likelihood is larger by 1. With a joint loss of
+        several classes it is the largest of the three at most 1 % above the lowest. With a kernel
+        all these are a third as large.
         "negligible" is 1e-6 for the coefficients of standardised columns, whatever `alpha_unit` is;
         it determines only coefficients that the data leave undetermined.
     kernel : {"linear", "rbf", "poly", "sigmoid", "precomputed"} or callable, default="linear"
@@ -674,7 +675,8 @@ class MarginPursuitClassifier(
         fits = half_fits(design, *part, solver, factors) if factors else []
         if not fits:
             return problem, []
-        best = chosen_fits(fits, is_joint=isinstance(problem.tasks, JointTasks))
+        is_joint = isinstance(problem.tasks, JointTasks)
+        best = chosen_fits(fits, data.n_samples, is_joint=is_joint)
         if part[1] is not problem:
             return replace(problem, alphas=best.factor * problem.alphas), []
         start = problem.start if problem.start[0].any() else best.linear
