@@ -78,7 +78,7 @@ class HeldOutScorer:
     metadata: dict[str, Any]  # arguments of the scorer; those with an entry per row are indexed
     thresholds: FloatArray  # equidistant; [0] unless there are two classes and no scorer
     smoothing: int  # half width of the triangular weights over thresholds
-    max_elements: int = 1 << 20  # scores that are counted at a time: temporary arrays of 8 MiB
+    max_elements: int = 1 << 16  # scores that are counted at a time: temporary arrays of 512 KiB
 
     def __call__(
         self, scores: FloatArray, rows: NDArray[np.intp], links: Sequence[Link]
