@@ -246,6 +246,10 @@ def test_arguments_are_checked():
         _kernels.Lbfgs(rows, replace(task, codes=task.codes + N_CLASSES))
     with pytest.raises(ValueError, match="sweep"):
         _kernels.Lbfgs(rows, task).run(0)
+    with pytest.raises(ValueError, match="evaluated before"):
+        _kernels.Lbfgs(rows, task).renew(task.preconditioner)
+    with pytest.raises(ValueError, match="the preconditioner"):
+        _kernels.Lbfgs(rows, task).renew(np.eye(2 + len(task.preconditioner)))
 
 
 def test_line_searches_give_up_at_the_least_step_size():

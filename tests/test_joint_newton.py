@@ -17,9 +17,11 @@ from marginpursuit.solvers import (
     float32_problem,
     minimise,
 )
+from marginpursuit.solvers._compiled_lbfgs import lbfgs_for
 from marginpursuit.solvers._float32 import solve_in_float32
 from marginpursuit.solvers._joint_newton import (
     has_subsample,
+    inverse_hessian,
     joint_hessian,
     solve_by_subsample,
 )
@@ -69,6 +71,44 @@ def test_the_hessian_of_the_loss_is_the_derivative_of_its_gradient(rho):
         ends = [joint.gradient(scores + s * change, codes) for s in (1, -1)]
         expected = weights[:, None] * (ends[0] - ends[1]) / (2 * step)
         assert_allclose(found[:, k], expected, atol=1e-8)
+
+
+def test_added_curvature_is_that_of_the_joint_margin():
+    """In the direction of a change of the scores it adds the square of the change of the margin."""
+    rng = np.random.default_rng(0)
+    joint = JointLoss(MarginLoss(1.0, 0.8, 0.0), 0.3)
+    scores, codes, weights = rng.normal(size=(9, 5)), rng.integers(0, 5, 9), rng.random(9)
+    plain, added = (joint.hessian(scores, codes, weights, a) for a in (0.0, 0.2))
+    change, step = rng.normal(size=(9, 5)), 1e-6
+    ends = [joint.margins(scores + s * change, codes) for s in (step, -step)]
+    expected = 0.2 * weights * ((ends[0] - ends[1]) / (2 * step)) ** 2
+    assert_allclose(np.einsum("ij,ijk,ik->i", change, added - plain, change), expected, atol=1e-8)
+
+
+@pytest.mark.parametrize("is_copy", [True, False])
+def test_to_renew_a_hessian_by_itself_changes_nothing(is_copy):
+    """One of another point changes the steps, but not the minimiser."""
+    problem = in_float32(problem_of()) if is_copy else problem_of()
+    first, other = (
+        inverse_hessian(problem, lbfgs_for(problem)(problem, max_iter=n).linear, 1e-2)
+        for n in (3, 12)
+    )
+    problem = replace(problem, inverse_hessian=first)
+    numbers = []
+
+    def same(n_steps, linear):
+        numbers.append(n_steps)
+        return first if n_steps == 4 else None
+
+    runs = [
+        lbfgs_for(problem)(problem, max_iter=7, renewal=renewal)
+        for renewal in (lambda *_: None, same, lambda n_steps, _: other if n_steps == 4 else None)
+    ]
+    values = np.array([[step.value for step in run.history] for run in runs])
+    assert set(range(1, 7)) <= set(numbers)
+    assert_allclose(values[1], values[0], rtol=1e-12)
+    assert_array_equal(values[2, :5], values[0, :5])
+    assert np.all(np.abs(values[2, 5:] / values[0, 5:] - 1.0) > 1e-9)
 
 
 @pytest.mark.parametrize("fit_intercept", [True, False])

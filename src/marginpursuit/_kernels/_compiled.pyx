@@ -228,6 +228,7 @@ cdef extern from "sweep.h" nogil:
         void (*newton)(newton_t *) noexcept nogil
         void (*lbfgs_advance)(lbfgs_t *) noexcept nogil
         void (*lbfgs_run)(lbfgs_t *, Py_ssize_t) noexcept nogil
+        void (*lbfgs_renew)(lbfgs_t *) noexcept nogil
         void (*fit_link)(link_t *) noexcept nogil
     int usable_levels()
     const kernels_t *kernels_at(int level)
@@ -1129,6 +1130,17 @@ cdef class Lbfgs:
         with nogil:
             self.kernels.lbfgs_advance(&self.t)
         return self.t.status
+
+    def renew(self, const double[:, ::1] preconditioner not None):
+        """Go on with another preconditioner, which is not scaled; the correction pairs are kept."""
+        check_length("the preconditioner", preconditioner.shape[0], self.t.block)
+        check_length("a row of the preconditioner", preconditioner.shape[1], self.t.block)
+        if self.t.n_iter < 0:
+            raise ValueError("the start must be evaluated before its preconditioner is renewed")
+        self.preconditioner = preconditioner
+        self.t.preconditioner, self.t.is_scaled = &self.preconditioner[0, 0], 0
+        with nogil:
+            self.kernels.lbfgs_renew(&self.t)
 
     @property
     def status(self):

@@ -282,6 +282,26 @@ void JOIN(lbfgs_advance, LEVEL)(lbfgs_t *t)
     if (t->status == LBFGS_RUNNING) add_multiple(s.size, t->step_size, s.direction, t->trial);
 }
 
+void JOIN(lbfgs_renew, LEVEL)(lbfgs_t *t)
+{
+    const lbfgs_state_t s = lbfgs_state(t);
+    precondition(t, &s, s.gradient, s.conditioned);
+    for (ptrdiff_t i = 0; i < t->n_pairs; i++) {
+        const ptrdiff_t at = (t->first_pair + i) % LBFGS_MEMORY * s.size;
+        precondition(t, &s, s.gradient_changes + at, s.conditioned_changes + at);
+    }
+    if (t->n_pairs) {
+        const ptrdiff_t last = (t->first_pair + t->n_pairs - 1) % LBFGS_MEMORY;
+        t->curvature = s.inverse[last]
+                       * inner_product(s.size, s.gradient_changes + last * s.size,
+                                       s.conditioned_changes + last * s.size);
+    }
+    t->step_size = t->scaling = 1.0;
+    find_direction(t, &s);
+    memcpy(t->trial, s.point, (size_t)s.size * sizeof(double));
+    add_multiple(s.size, 1.0, s.direction, t->trial);
+}
+
 void JOIN(lbfgs_run, LEVEL)(lbfgs_t *t, ptrdiff_t n_sweeps)
 {
     const lbfgs_state_t s = lbfgs_state(t);

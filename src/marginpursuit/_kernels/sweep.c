@@ -403,6 +403,7 @@ static double add_dot(ptrdiff_t n, double factor, const double *x, double *y, co
 void JOIN(newton, LEVEL)(newton_t *);        /* newton.c */
 void JOIN(lbfgs_advance, LEVEL)(lbfgs_t *); /* lbfgs.c */
 void JOIN(lbfgs_run, LEVEL)(lbfgs_t *, ptrdiff_t);
+void JOIN(lbfgs_renew, LEVEL)(lbfgs_t *);
 void JOIN(fit_link, LEVEL)(link_t *); /* link.c */
 
 const kernels_t JOIN(kernels, LEVEL) = {
@@ -411,5 +412,6 @@ const kernels_t JOIN(kernels, LEVEL) = {
     JOIN(newton, LEVEL),
     JOIN(lbfgs_advance, LEVEL),
     JOIN(lbfgs_run, LEVEL),
+    JOIN(lbfgs_renew, LEVEL),
     JOIN(fit_link, LEVEL),
 };

@@ -319,6 +319,8 @@ typedef struct {
      * lbfgs.c. */
     void (*lbfgs_advance)(lbfgs_t *);
     void (*lbfgs_run)(lbfgs_t *, ptrdiff_t n_sweeps);
+    /* Sets the trial point anew, for a preconditioner that has changed. */
+    void (*lbfgs_renew)(lbfgs_t *);
     /* Fits the slopes of a link; see link.c. */
     void (*fit_link)(link_t *);
 } kernels_t;

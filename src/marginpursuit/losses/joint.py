@@ -189,16 +189,20 @@ class JointLoss:
         return value, derivative[:, None] * xp.where(is_own, xp.ones_like(softmax), -softmax)
 
     def hessian(
-        self, scores: FloatArray, codes: NDArray[np.intp], weight: FloatArray
+        self,
+        scores: FloatArray,
+        codes: NDArray[np.intp],
+        weight: FloatArray,
+        added_curvature: float = 0.0,
     ) -> FloatArray:
         """Return the Hessian of the loss of each row in its scores times its weight, unchecked.
 
-        The shape is (n_rows, n_classes, n_classes).
+        The shape is (n_rows, n_classes, n_classes). `added_curvature` is added to φ'' ≤ 1.
         """
         margin, is_own, softmax = _margins(scores, codes, self.temperature)
         change = np.where(is_own, -1.0, softmax)  # p
         others = np.where(is_own, 0.0, softmax)  # q
-        curvature = weight * np.asarray(self.loss.curvature(margin))
+        curvature = weight * (np.asarray(self.loss.curvature(margin)) + added_curvature)
         slope = -weight * np.asarray(self.loss.derivative(margin)) / self.temperature
         result = (curvature[:, None] * change)[:, :, None] * change[:, None, :]
         result -= (slope[:, None] * others)[:, :, None] * others[:, None, :]

@@ -26,7 +26,7 @@ from marginpursuit.solvers._problem import (
     Status,
     penalty_chains,
 )
-from marginpursuit.solvers._quasi_newton import minimise
+from marginpursuit.solvers._quasi_newton import Renewal, minimise
 from marginpursuit.solvers.policy import LbfgsPolicy
 from marginpursuit.tasks import JointTasks
 
@@ -70,6 +70,7 @@ def minimise_compiled(
     min_iter: int = 0,
     max_iter: int | None = None,
     tol: FloatArray | float | None = None,
+    renewal: Renewal | None = None,
 ) -> Solution:
     """Minimise the objective of every task; the parameters are those of `minimise`."""
     max_iter = problem.max_iter if max_iter is None else max_iter
@@ -83,7 +84,8 @@ def minimise_compiled(
         solves = [_kernels.Lbfgs(rows, task) for task in posed]
         before = design.n_passes
         n_products = 0 if rows is None else rows.size * tasks.columns_per_task
-        if rows is not None and n_products <= problem.policy.max_compiled_products:
+        is_short = rows is not None and n_products <= problem.policy.max_compiled_products
+        if is_short and renewal is None:
             _run(problem, solves, n_products)
             return _solution(problem, solves, tols, before)
         running, iteration = np.arange(len(solves)), 0
@@ -97,6 +99,10 @@ def minimise_compiled(
             running = running[goes_on]
             _tell(problem, solves, iteration)
             iteration += 1
+            if renewal is not None and len(running):
+                inverse = renewal(solves[0].n_iter, problem.split(solves[0].point[np.newaxis]))
+                if inverse is not None:
+                    solves[0].renew(np.ascontiguousarray(inverse))
         return _solution(problem, solves, tols, before)
 
 
@@ -232,6 +238,13 @@ def _tell(problem: Problem, solves: list[Any], iteration: int) -> None:
     n_passes = problem.prepared.design.n_passes
     points = np.stack([solve.point for solve in solves]) if iteration else None
     problem.tell(Progress(iteration, n_passes, float(value), float(gap)), points)
+
+
+def _status(solves: list[Any]) -> Status:
+    """Return the worst status of the tasks."""
+    ends = {_STATUSES[solve.status] for solve in solves}
+    order = (Status.MAX_ITER, Status.ROUNDING, Status.CONVERGED)
+    return next(status for status in order if status in ends)
 
 
 def _history(solves: list[Any], n_passes: int) -> tuple[Progress, ...]:

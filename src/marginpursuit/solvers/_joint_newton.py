@@ -9,8 +9,9 @@ coefficients is the sum over the rows of the Kronecker products
         \right) \otimes z z^\top .
 
 Where rows are many, that of a subsample differs from it by some per cent. The subsample is fitted
-first. L-BFGS runs in rounds, on the subsample and then on all rows; each is preconditioned by the
-Hessian of the subsample at the end of the one before.
+first, then a larger one, then all rows. Each is preconditioned by the Hessian of the first
+subsample at the point where it begins. On all rows the Hessian is renewed every few steps of
+L-BFGS, which keeps its correction pairs: these are of all rows.
 """
 
 from dataclasses import replace
@@ -22,7 +23,7 @@ from marginpursuit._threads import single_threaded_blas
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Linear, MemoryDesign
 from marginpursuit.solvers._compiled_lbfgs import lbfgs_for
-from marginpursuit.solvers._problem import Problem, Progress, Solution, Status, inverse_of_factor
+from marginpursuit.solvers._problem import Problem, Solution, inverse_of_factor
 from marginpursuit.solvers.sampling import better_start, systematic_rows
 
 __all__ = ["has_subsample", "solve_by_subsample"]
@@ -41,33 +42,33 @@ def has_subsample(problem: Problem) -> bool:
 def solve_by_subsample(problem: Problem, n_confirmations: int) -> Solution:
     """Minimise the objective of a joint task by L-BFGS, preconditioned by Hessians of a subsample.
 
-    The Hessian of each round has a third of the regularisation of the one before: rows become
-    active in fewer steps. `n_confirmations` is that of `minimise`.
+    `n_confirmations` is that of `minimise`.
     """
-    policy, sample = problem.policy, _subsample(problem)
-    regularisation = policy.joint_regularisation
-    for max_iter in policy.subsample_rounds:
-        found = lbfgs_for(sample)(sample, max_iter=max_iter, tol=policy.subsample_tol).linear
+    policy = problem.policy
+    sample = _subsample(problem, 1)
+    found, inverse = problem.start, None
+    for factor, max_iter, regularisation in policy.subsample_rounds:
+        rows = sample if factor == 1 else _subsample(problem, factor)
+        rows = replace(rows, start=found, inverse_hessian=inverse)
+        found = lbfgs_for(rows)(rows, max_iter=max_iter, tol=policy.subsample_tol).linear
         inverse = inverse_hessian(sample, found, regularisation)
-        sample = replace(sample, start=found, inverse_hessian=inverse)
+
+    def renewed(n_steps: int, linear: Linear) -> FloatArray | None:
+        """Return the inverse Hessian of the subsample at a point, every few steps."""
+        number, is_between = divmod(n_steps, policy.steps_per_hessian)
+        if is_between or number == 0:
+            return None
+        values = policy.joint_regularisation
+        return inverse_hessian(sample, linear, values[min(number, len(values)) - 1])
+
     problem = replace(problem, start=better_start(problem, found), inverse_hessian=inverse)
-    n_iter, history = 0, list[Progress]()
-    while True:
-        steps = min(policy.steps_per_hessian, problem.max_iter - n_iter)
-        solution = lbfgs_for(problem)(problem, n_confirmations=n_confirmations, max_iter=steps)
-        history += [replace(x, iteration=n_iter + x.iteration) for x in solution.history]
-        n_iter += solution.n_iter
-        if solution.status is not Status.MAX_ITER or n_iter >= problem.max_iter:
-            break
-        regularisation = max(regularisation / 3.0, policy.min_joint_regularisation)
-        inverse = inverse_hessian(sample, solution.linear, regularisation)
-        problem = replace(problem, start=solution.linear, inverse_hessian=inverse)
-    return replace(solution, n_iter=n_iter, history=tuple(history))
+    return lbfgs_for(problem)(problem, n_confirmations=n_confirmations, renewal=renewed)
 
 
-def _subsample(problem: Problem) -> Problem:
+def _subsample(problem: Problem, factor: int) -> Problem:
     """Return the problem of a subsample, in which long rows are more frequent but weigh less.
 
+    It has `factor` times the rows of the subsample whose Hessian preconditions.
     A column that is constant in most rows varies in rows that are long, as columns are
     standardised. A row is drawn with a probability π that is the mean of a uniform one, of one in
     proportion to its squared norm and of one in proportion to its weight c; it has the weight c/π.
@@ -78,7 +79,7 @@ def _subsample(problem: Problem) -> Problem:
     is_used = weights > 0
     importance = np.where(is_used, squares / squares[is_used].mean() + 1.0, 0.0)
     importance += weights / weights[is_used].mean()
-    size = policy.hessian_rows_per_coefficient * problem.join(*problem.start).shape[1]
+    size = factor * policy.hessian_rows_per_coefficient * problem.join(*problem.start).shape[1]
     probability = np.minimum(1.0, size * importance / importance.sum())
     rows = systematic_rows(probability)
     sample = problem.with_rows(rows, threads=design.threads)
@@ -90,11 +91,12 @@ def _subsample(problem: Problem) -> Problem:
 def inverse_hessian(problem: Problem, linear: Linear, regularisation: float) -> FloatArray:
     """Return the inverse of the Hessian of a joint task at a point, slightly enlarged.
 
-    `regularisation` times the mean of the diagonal is added to it, since rows may become active.
+    The curvatures of all rows are enlarged, since rows may become active or change to the part of
+    the loss that is not linear. `regularisation` times the mean of the diagonal is added as well.
     Equal intercepts of all classes change no score difference: they have the curvature of the mean.
     """
     fit_intercept = problem.prepared.fit_intercept
-    hessian = joint_hessian(problem, linear)
+    hessian = joint_hessian(problem, linear, problem.policy.added_joint_curvature)
     n_classes, width = hessian.shape[:2]
     size = n_classes * width
     mean = float(np.einsum("kiki->", hessian)) / size
@@ -109,7 +111,9 @@ def inverse_hessian(problem: Problem, linear: Linear, regularisation: float) -> 
         return inverse_of_factor(factor)
 
 
-def joint_hessian(problem: Problem, linear: Linear, chunk_rows: int = 1024) -> FloatArray:
+def joint_hessian(
+    problem: Problem, linear: Linear, added_curvature: float = 0.0, chunk_rows: int = 1024
+) -> FloatArray:
     """Return the Hessian of the loss, of shape (n_classes, width, n_classes, width).
 
     The width is the number of columns, and one more for an intercept. Sums over `chunk_rows` rows
@@ -119,14 +123,14 @@ def joint_hessian(problem: Problem, linear: Linear, chunk_rows: int = 1024) -> F
     n_classes, design, z = tasks.columns_per_task, prepared.design, prepared.standardisation
     assert isinstance(design, MemoryDesign)
     scores = design.scores(*linear, z)
-    curvature = tasks.losses[0].hessian(scores, tasks.codes, tasks.weights[0])
+    curvature = tasks.losses[0].hessian(scores, tasks.codes, tasks.weights[0], added_curvature)
     width = design.n_columns + prepared.fit_intercept
     rows = np.ones((design.n_rows, width), dtype=design.product_type)
     rows[:, : design.n_columns] = design.scaled_rows(z.mean, z.inverse_deviation)
     total = np.zeros((n_classes, width, n_classes, width))
 
     def add(k: int) -> None:
-        """Add the blocks of class k with the classes up to k."""
+        """Add the blocks of class k with the classes up to k, but for the last class."""
         for first in range(0, len(rows), chunk_rows):
             span = slice(first, first + chunk_rows)
             factors = curvature[span, k, : k + 1, np.newaxis].astype(rows.dtype)
@@ -134,7 +138,11 @@ def joint_hessian(problem: Problem, linear: Linear, chunk_rows: int = 1024) -> F
             total[k, :, : k + 1] += (rows[span].T @ weighted).reshape(width, k + 1, width)
 
     with single_threaded_blas():
-        list(design.threads.map(add, range(n_classes), dynamic=True))
-    for k in range(n_classes):
+        list(design.threads.map(add, range(n_classes - 1), dynamic=True))
+    for k in range(n_classes - 1):
         total[:k, :, k] = total[k, :, :k].transpose(1, 0, 2)
+    # Equal changes of all scores do not change the loss: the blocks of a class have the sum zero.
+    last = -total[:-1].sum(axis=0)
+    total[-1], total[:, :, -1] = last, last.transpose(1, 2, 0)
+    total[-1, :, -1] = -last[:, :-1].sum(axis=1)
     return total

@@ -5,6 +5,8 @@ Each pass evaluates the trial points of all running tasks. The preconditioner is
 Hessian, so its quality decides the number of passes.
 """
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,12 @@ from numpy.typing import NDArray
 from marginpursuit import _kernels
 from marginpursuit._threads import single_threaded_blas
 from marginpursuit._validation import FloatArray
+from marginpursuit.design import Linear
 from marginpursuit.solvers._problem import Problem, Progress, Solution, Status
+
+#: Returns the inverse Hessian with which a solve goes on, from the number of steps and the point;
+#: None where it keeps that of the steps before.
+Renewal = Callable[[int, Linear], FloatArray | None]
 
 
 def minimise(
@@ -23,6 +30,7 @@ def minimise(
     min_iter: int = 0,
     max_iter: int | None = None,
     tol: FloatArray | float | None = None,
+    renewal: Renewal | None = None,
 ) -> Solution:
     """Minimise the objective of every task, sharing the passes.
 
@@ -38,6 +46,8 @@ def minimise(
         The most steps; by default those of the problem.
     tol : float or ndarray of shape (n_tasks,), optional
         Tolerances of the tasks; by default that of the problem.
+    renewal : callable, optional
+        Replaces the inverse Hessian of a single task on the way; the correction pairs are kept.
 
     Returns
     -------
@@ -78,6 +88,9 @@ def minimise(
                 state.keep(~is_finished[running])
             trial = state.points + state.steps()
             state.update(*problem.value_and_gradient(trial, state.tasks))
+            inverse = renewal and renewal(len(history), problem.split(state.points))
+            if inverse is not None:
+                state.renew(inverse)
     status = Status.CONVERGED
     if not is_finished.all():
         status = Status.MAX_ITER
@@ -127,6 +140,11 @@ class _State:
         for name in ("_hessian_scaling", "_curvature", "_unexplored", "_step_sizes", "_directions"):
             setattr(self, name, getattr(self, name)[which])
         self._moved = self._moved[which]
+
+    def renew(self, inverse_hessian: FloatArray) -> None:
+        """Go on with another inverse Hessian."""
+        self._problem = replace(self._problem, inverse_hessian=inverse_hessian)
+        self._step_sizes[:], self._moved[:] = 1.0, True
 
     def gaps(self) -> tuple[FloatArray, FloatArray]:
         """Return an estimate of the suboptimality, and a bound on it.
