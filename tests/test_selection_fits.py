@@ -12,7 +12,8 @@ from sklearn.base import clone
 from marginpursuit import MarginPursuitClassifierCV, _kernels
 from marginpursuit.selection.fold_fits import FoldFits
 from marginpursuit.selection.fold_groups import merged_columns
-from marginpursuit.solvers import FOLD_SOLVERS, minimise
+from marginpursuit.selection.policy import SelectionPolicy
+from marginpursuit.solvers import FOLD_SOLVERS, Policy, minimise
 
 SPARSE_SOLVER = "lbfgs" if _kernels._compiled is None else "dual"
 
@@ -75,6 +76,18 @@ def test_solver_table():
     assert fold_plan(sparse_X, y, unit="standardised", **few)[1].solver.name == "lbfgs"
     few_problems = {"min_row_space_problems": 1, **few}
     assert fold_plan(sparse_X, y, unit="standardised", **few_problems)[1].solver.name == "gram"
+
+
+@pytest.mark.skipif(_kernels._compiled is None, reason="installed without the compiled kernels")
+def test_folds_of_many_elements_share_the_passes_of_gram():
+    """From fewer elements on than a single fit: the tasks of "newton" share no pass."""
+    limit = SelectionPolicy().solvers.max_newton_elements
+    assert limit < Policy().max_newton_elements
+    X = np.random.default_rng(0).normal(size=(1 + limit // 4, 3))  # and a column of ones
+    y = np.arange(len(X)) % 2
+    for n_rows, expected in ((limit // 4, "newton"), (len(X), "gram")):
+        _, plan = fold_plan(X[:n_rows], y[:n_rows], max_newton_elements=limit)
+        assert plan.solver.name == expected
 
 
 @pytest.mark.skipif(_kernels._compiled is None, reason="installed without the compiled kernels")
