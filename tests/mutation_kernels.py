@@ -33,20 +33,24 @@ FLAGS = [
 #: Files that are mutated, and the files to compile for them.
 FILES = {
     **dict.fromkeys(
-        ("loss.h", "vec_math.h", "joint.h", "vectors.h", "sweep.h"), "sweep newton lbfgs"
+        ("loss.h", "vec_math.h", "joint.h", "vectors.h", "sweep.h"),
+        "sweep newton kernel_newton lbfgs",
     ),
     **dict.fromkeys(("sweep.c", "products.h", "short_rows.h", "tiles.h", "spread.h"), "sweep"),
     **dict.fromkeys(("descent.h", "dual_pass.h", "task_lanes.h", "class_tiles.h"), "sweep"),
     **{
         "csr_passes.h": "sweep",
         "newton.c": "newton",
+        "kernel_newton.c": "kernel_newton",
+        "cholesky.h": "newton kernel_newton",
+        "coupling.c": "coupling",
         "lbfgs.c": "lbfgs",
         "link.c": "link",
         "small_table.c": "small_table",
         "csr.c": "csr",
     },
 }
-OBJECTS = ("sweep", "newton", "lbfgs", "link", "small_table", "csr")
+OBJECTS = ("sweep", "newton", "kernel_newton", "lbfgs", "link", "small_table", "coupling", "csr")
 
 SWAPS = {
     **{"+": "-", "-": "+", "*": "/", "/": "*", "+=": "-=", "-=": "+=", "*=": "/=", "/=": "*="},

@@ -33,7 +33,12 @@ PEGASOS = [
     {"alpha": 0.1, "kernel": "rbf", "max_iter": 1000},
     {"alpha": 0.1, "penalise_intercept": False, "search_intercept": "inner"},
 ]
-KERNELS = [{"kernel": "rbf"}, {"kernel": "poly", "coef0": 1.0, "n_components": 20}]
+# Three classes are fitted one against one, except where a check sets `n_components`.
+KERNELS = [
+    {"kernel": "rbf"},
+    {"kernel": "rbf", "multi_class": "joint"},
+    {"kernel": "poly", "coef0": 1.0, "n_components": 20},
+]
 MACHINES = [{}, {"kernel": "rbf"}]
 CATONI = [{"loss": "logistic", "influence": "wide", "class_weight": "balanced"}]
 MEDIAN = [{"n_blocks": 1, "loss": "hinge", "alpha": 0.01}]

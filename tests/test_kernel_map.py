@@ -94,7 +94,7 @@ def test_fit_minimises_the_kernel_objective(n_components, overconfidence):
 def test_inner_products_as_kernel_are_the_linear_fit(target):
     X, y = load_iris(return_X_y=True)
     y = {"binary": y == 1, "joint": y, "labels": y[:, np.newaxis] >= np.array([1, 2])}[target]
-    options = {"alpha": 0.01, "alpha_unit": "absolute", **PRECISE}
+    options = {"alpha": 0.01, "alpha_unit": "absolute", "multi_class": "joint", **PRECISE}
     linear = MarginPursuitClassifier(**options).fit(X, y)
     kernel = MarginPursuitClassifier(kernel=product, **options).fit(X, y)
     assert kernel.dual_coef_.shape == (len(linear.coef_), 4)  # the rank of the rows

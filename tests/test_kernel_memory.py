@@ -133,8 +133,20 @@ def small_table(a):
     assert compiled.small_table(a.X, a.codes, a.weight.copy(), problem) is not None
 
 
+def kernel_newton(a):
+    problems = SimpleNamespace(
+        rows=a.draws, edges=np.array([0, N]), sign=a.sign, weight=a.weight, has_intercept=True,
+        losses=a.losses[:1], penalties=a.ones[:1], tol=1e-6, least=1e-9, max_iter=20,
+    )  # fmt: skip
+    compiled.kernel_newton(
+        np.eye(N), problems, np.zeros((1, N)), np.zeros((1, 1)), np.zeros((1, 1, 4))
+    )
+
+
 CALLS = {
     "small_table": small_table,
+    "kernel_newton": kernel_newton,
+    "coupled": lambda a: compiled.coupled(a.X[:, :3].copy(), 3, 10.0),
     "rows": lambda a: compiled.rows(a.X),
     "dense dual_pass": dense_dual_pass,
     "link_slopes": lambda a: compiled.link_slopes(

@@ -161,19 +161,21 @@ def test_other_kernels(kernel):
     assert model.__sklearn_tags__().input_tags.pairwise == (kernel == "precomputed")
 
 
-def test_several_classes_sparse_rows_labels_and_weights():
+@pytest.mark.parametrize("multi_class", ["joint", "ovo"])
+def test_several_classes_sparse_rows_labels_and_weights(multi_class):
     X, y = load_iris(return_X_y=True)
     weights = np.random.default_rng(0).uniform(0.5, 2.0, len(y))
-    dense = MarginPursuitClassifierCV(kernel="rbf", **SMALL).fit(X, y, weights)
-    assert dense.multi_class_ == "joint"
+    several = {"kernel": "rbf", "multi_class": multi_class, **SMALL}
+    dense = MarginPursuitClassifierCV(**several).fit(X, y, weights)
+    assert dense.multi_class_ == multi_class
     assert dense.dual_coef_.shape[0] == 3
     rows = sparse.csr_matrix(X)
-    other = MarginPursuitClassifierCV(kernel="rbf", **SMALL).fit(rows, y, weights)
+    other = MarginPursuitClassifierCV(**several).fit(rows, y, weights)
     assert_allclose(other.decision_function(rows), dense.decision_function(X), atol=1e-5)
     labels = np.column_stack([y == 0, y == 1]).astype(int)
-    several = MarginPursuitClassifierCV(kernel="rbf", **SMALL).fit(X, labels)
-    assert several.predict(X).shape == labels.shape
-    assert np.mean(several.predict(X) == labels) > 0.9
+    by_label = MarginPursuitClassifierCV(**several).fit(X, labels)
+    assert by_label.predict(X).shape == labels.shape
+    assert np.mean(by_label.predict(X) == labels) > 0.9
 
 
 def test_copies_and_files(fitted, tmp_path):
@@ -299,7 +301,7 @@ def test_last_step_decides_and_the_refit_starts_at_its_fits():
     assert found.result.n_passes == 4.0
     assert found.start is not None
     # The coefficients of the start are those of the evaluation that decided, the fourth.
-    own = replace_parameters(model, chosen["gamma"], 50)
+    own = replace_parameters(model, chosen["gamma"], n_components=50)
     mapped, _ = own._mapped(data)
     assert_allclose(found.start.scores, mapped.matrix @ np.full((mapped.matrix.shape[1], 1), 4.0))
 

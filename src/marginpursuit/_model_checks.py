@@ -41,7 +41,9 @@ def _shape_error(model: Any, parts: list[NDArray[Any]], *, is_multilabel: bool) 
     """Compare the coefficients with classes and columns, or the rows of a kernel expansion."""
     classes, coef, intercept = parts
     n_columns, names = (getattr(model, x, None) for x in ("n_features_in_", "feature_names_in_"))
-    n_problems = 1 if len(classes) == 2 and not is_multilabel else len(classes)
+    n_problems = n_intercepts = 1 if len(classes) == 2 and not is_multilabel else len(classes)
+    if getattr(model, "multi_class_", "ovr") == "ovo":
+        n_intercepts = len(classes) * (len(classes) - 1) // 2
     is_linear = getattr(model, "kernel", "linear") == "linear"
     expected = (n_problems, n_columns) if is_linear else (n_problems, *coef.shape[1:2])
     if type(n_columns) is not int or n_columns < 1 or coef.shape != expected or coef.ndim != 2:
@@ -49,7 +51,7 @@ def _shape_error(model: Any, parts: list[NDArray[Any]], *, is_multilabel: bool) 
             f"its coefficients have shape {coef.shape}, for {len(classes)} classes and "
             f"{n_columns!r} columns"
         )
-    if intercept.shape != (n_problems,):
+    if intercept.shape != (n_intercepts,):
         return f"its intercept has shape {intercept.shape}"
     if names is not None and (not isinstance(names, np.ndarray) or names.shape != (n_columns,)):
         return "its feature names do not suit its columns"
@@ -66,6 +68,12 @@ def _value_error(coef: NDArray[Any], intercept: NDArray[Any]) -> str | None:
 
 def _expansion_error(model: Any, coef: NDArray[Any]) -> str | None:
     """Return the reason why a kernel expansion cannot be evaluated; None if it can."""
+    if getattr(model, "multi_class_", "ovr") == "ovo":
+        counts: Any = getattr(model, "n_support_", None)
+        is_right = isinstance(counts, np.ndarray) and counts.shape == model.classes_.shape
+        is_right = is_right and counts.dtype.kind == "i" and bool(np.all(counts >= 0))
+        if not is_right or int(counts.sum()) != coef.shape[1]:
+            return "it lacks the number of rows of each class in its expansion"
     if model.kernel == "precomputed":
         return _support_error(getattr(model, "support_", None), coef.shape[1], model.n_features_in_)
     rows: Any = getattr(model, "support_vectors_", None)
@@ -101,8 +109,10 @@ def _probability_error(model: Any) -> str | None:
     scale, multi_class = getattr(model, "scale_", 1.0), getattr(model, "multi_class_", "ovr")
     if not _is_positive(scale):
         return f"its scale is {short(scale)}; expected a positive number"
-    if not isinstance(multi_class, str) or multi_class not in ("joint", "ovr"):
-        return f"its loss of several classes is {short(multi_class)}; expected 'joint' or 'ovr'"
+    if not isinstance(multi_class, str) or multi_class not in ("joint", "ovr", "ovo"):
+        return (
+            f"its loss of several classes is {short(multi_class)}; expected 'joint', 'ovr' or 'ovo'"
+        )
     best, link = getattr(model, "best_estimator_", None), getattr(model, "link_", None)
     if best is not None and not hasattr(best, "predict_proba"):
         return "its best estimator has no probabilities"

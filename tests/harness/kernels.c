@@ -8,6 +8,7 @@
  * With more than one thread (an argument, POSIX only) all threads sweep disjoint spans of the same rows,
  * and call the other kernels on all of them, for ThreadSanitizer.
  */
+#include "coupling.h"
 #include "csr.h"
 #include "link.h"
 #include "small_table.h"
@@ -216,6 +217,7 @@ static loss_t loss_of_kind(loss_kind_t kind)
 
 #include "exact.h"
 #include "dual.h"
+#include "kernel_fits.h"
 #include "tables.h"
 
 static void check_sweep(const problem_t *p, loss_kind_t kind, ptrdiff_t first, ptrdiff_t last)
@@ -713,6 +715,7 @@ static void check_level(int level)
             check_task_losses(level, kind, 1 + 40 * k);
         }
         check_vectors(level, 1 + 17 * k);
+        for (int kind = 0; kind <= LOGISTIC; kind++) check_kernel_newton(level, 5 + 17 * k, kind, k % 2);
     }
     check_dual(level);
 }
@@ -753,6 +756,7 @@ static void *run_span(void *argument)
         check_tiles(p->level, 60, 2 * PADDING, 5);
         check_class_tiles(p->level, 130, 17, 50, 0.5);
         check_link(p->level, 80, 3, 1.0, 1e-2);
+        check_kernel_newton(p->level, 40, CATONI, 1);
         check_small_table(p->level, 70, 5, 1);
     }
     return NULL;
@@ -788,6 +792,7 @@ int main(int count, char **arguments)
     for (int k = 0; n_threads < 2 && k < 24; k++)
         check_link(k / 4 % n_levels, 5 + 40 * (k % 3), k % 4 == 1 ? 1 : k % 4 + 2, 0.5 + k % 5,
                    k % 2 ? 1e-2 : 0.0);
+    for (int k = 0; n_threads < 2 && k < 12; k++) check_coupling(1 + 5 * (k % 3), 2 + k, k % 4 * 8.0);
     for (ptrdiff_t n_tasks = 1; n_threads < 2 && n_tasks <= TASK_LANES; n_tasks++)
         for (int k = 0; k < 4; k++) check_tables(k ? 63 + k : 130, n_tasks, k % 2);
     for (int level = 0; level < n_levels; level++) {

@@ -45,13 +45,13 @@ for level in "${levels[@]}"; do
   simd=()
   [ "$level" = baseline ] || simd=("${avx2[@]}")
   [ "$level" != avx512 ] || simd+=(-mavx512f -mavx512bw -mavx512dq -mavx512vl)
-  for file in sweep newton lbfgs link; do
+  for file in sweep newton kernel_newton lbfgs link; do
     object=$out/$file-$level.o
     "${compiler[@]}" "${flags[@]}" ${simd[@]+"${simd[@]}"} "-DLEVEL=$level" -c "$kernels/$file.c" -o "$object"
     objects+=("$object")
   done
 done
-"${compiler[@]}" "${flags[@]}" tests/harness/kernels.c "$kernels"/{csr,levels,small_table}.c "${objects[@]}" \
+"${compiler[@]}" "${flags[@]}" tests/harness/kernels.c "$kernels"/{coupling,csr,levels,small_table}.c "${objects[@]}" \
   "${libraries[@]}" $([[ $target == windows* ]] || echo -lpthread) -o "$out/kernels.exe"
 
 echo "$target: $version"

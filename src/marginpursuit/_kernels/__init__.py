@@ -36,6 +36,12 @@ joint_losses: Any = None if _compiled is None else _compiled.joint_losses
 newton: Any = None if _compiled is None else _compiled.newton
 ROW_PADDING: int = 1 if _compiled is None else _compiled.ROW_PADDING
 
+#: Newton's method for binary problems with a kernel; None for NumPy.
+kernel_newton: Any = None if _compiled is None else _compiled.kernel_newton
+
+#: Probabilities of classes from those of pairs of classes.
+coupled = _link.coupled if _compiled is None else _compiled.coupled
+
 #: A fit to a small dense table in one call; None for NumPy.
 small_table: Any = None if _compiled is None else _compiled.small_table
 
@@ -72,9 +78,11 @@ __all__ = [
     "Lbfgs",
     "active",
     "class_tiles_work",
+    "coupled",
     "csr_gram",
     "is_positive",
     "joint_losses",
+    "kernel_newton",
     "lbfgs_loop",
     "link_pieces",
     "link_slopes",

@@ -53,6 +53,15 @@ def csr_gram(
     last: int,
     total: NDArray[np.float64],
 ) -> None: ...
+def kernel_newton(
+    gram: NDArray[np.float64],
+    problems: Any,
+    coef: NDArray[np.float64],
+    intercept: NDArray[np.float64],
+    results: NDArray[np.float64],
+    level: str = ...,
+) -> None: ...
+def coupled(logits: NDArray[np.float64], n_classes: int, limit: float) -> NDArray[np.float64]: ...
 def small_table(
     matrix: NDArray[np.float64],
     codes: NDArray[np.intp],

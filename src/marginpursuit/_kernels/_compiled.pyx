@@ -175,6 +175,24 @@ cdef extern from "sweep.h" nogil:
         Py_ssize_t n_iter, n_passes
         int status
     Py_ssize_t newton_doubles(Py_ssize_t, Py_ssize_t, Py_ssize_t, Py_ssize_t)
+    Py_ssize_t newton_line_length(Py_ssize_t)
+    ctypedef struct kernel_newton_t:
+        const double *gram
+        Py_ssize_t n_rows, stride
+        const double *sign
+        const double *weight
+        loss_t loss
+        double penalty
+        int has_intercept
+        double tol, least
+        Py_ssize_t max_iter
+        double *coef
+        double intercept
+        double *work
+        double value, gap
+        Py_ssize_t n_iter
+        int status
+    Py_ssize_t kernel_newton_doubles(Py_ssize_t)
     ctypedef struct lbfgs_t:
         const float *rows
         Py_ssize_t n_rows, n_columns, width
@@ -226,12 +244,24 @@ cdef extern from "sweep.h" nogil:
         void (*joint_losses)(const joint_t *, Py_ssize_t, double *, double *,
                              double *) noexcept nogil
         void (*newton)(newton_t *) noexcept nogil
+        void (*kernel_newton)(kernel_newton_t *) noexcept nogil
         void (*lbfgs_advance)(lbfgs_t *) noexcept nogil
         void (*lbfgs_run)(lbfgs_t *, Py_ssize_t) noexcept nogil
         void (*lbfgs_renew)(lbfgs_t *) noexcept nogil
         void (*fit_link)(link_t *) noexcept nogil
     int usable_levels()
     const kernels_t *kernels_at(int level)
+
+
+cdef extern from "coupling.h" nogil:
+    ctypedef struct coupling_t:
+        const double *logits
+        Py_ssize_t n_rows, n_classes
+        double limit
+        double *work
+        double *out
+    Py_ssize_t coupling_doubles(Py_ssize_t)
+    void couple(coupling_t *)
 
 
 cdef extern from "small_table.h" nogil:
@@ -794,6 +824,90 @@ def newton(
             results[k, 0], results[k, 1] = t.value, t.gap
             results[k, 2], results[k, 3] = <double>t.n_iter, <double>t.status
             results[k, 4] = <double>t.n_passes
+
+
+def kernel_newton(
+    const double[:, ::1] gram not None, problems, double[:, ::1] coef not None,
+    double[:, ::1] intercept not None, double[:, :, ::1] results not None, str level=BEST,
+):
+    """Minimise the objectives of binary problems with a kernel by Newton's method, one by one.
+
+    `problems` is a `KernelProblems`. Problem k has the entries edges[k] to edges[k + 1] - 1 of its rows, signs
+    and weights, and of each row of `coef`, which has one for each penalty. Its first penalty starts at the
+    values of `coef` and `intercept`, (n_penalties, n_problems), each other one at the fit before.
+    `results` receives value, gap, number of iterations and status of each, in the order of `intercept`.
+    """
+    cdef const Py_ssize_t[::1] rows = problems.rows, edges = problems.edges
+    cdef const double[::1] sign = problems.sign, weight = problems.weight
+    cdef const double[:, ::1] losses = problems.losses
+    cdef const double[::1] penalties = problems.penalties
+    cdef const kernels_t *kernels = kernels_at(level_of(level))
+    cdef Py_ssize_t n_problems = edges.shape[0] - 1, n_penalties = penalties.shape[0]
+    cdef Py_ssize_t k, a, i, j, first, largest = 0
+    cdef kernel_newton_t t
+    t.has_intercept, t.max_iter = problems.has_intercept, problems.max_iter
+    t.tol = problems.tol
+    cdef double least = problems.least
+    check_length("gram", gram.shape[1], gram.shape[0])
+    check_inside("rows", rows, gram.shape[0])
+    check_losses(losses, n_penalties)
+    for name, got, wanted in (
+        ("sign", sign.shape[0], rows.shape[0]), ("weight", weight.shape[0], rows.shape[0]),
+        ("coef", coef.shape[0], n_penalties), ("a row of coef", coef.shape[1], rows.shape[0]),
+        ("intercept", intercept.shape[0], n_penalties), ("results", results.shape[0], n_penalties),
+        ("a row of intercept", intercept.shape[1], n_problems),
+        ("a row of results", results.shape[1], n_problems),
+        ("a result", results.shape[2], 4),
+    ):
+        check_length(name, got, wanted)
+    if n_problems < 1 or edges[0] != 0 or edges[n_problems] != rows.shape[0]:
+        raise ValueError("edges must begin with 0 and end with the number of rows")
+    for k in range(n_problems):
+        if edges[k + 1] <= edges[k]:
+            raise ValueError("every problem needs at least one row")
+        largest = max(largest, edges[k + 1] - edges[k])
+    cdef double[::1] work = empty(kernel_newton_doubles(largest))
+    cdef double[::1] own = empty(largest * newton_line_length(largest))
+    t.work, t.gram = &work[0], &own[0]
+    with nogil:
+        for k in range(n_problems):
+            first, t.n_rows = edges[k], edges[k + 1] - edges[k]
+            t.stride = newton_line_length(t.n_rows)
+            for i in range(t.n_rows):
+                for j in range(t.n_rows):
+                    own[i * t.stride + j] = gram[rows[first + i], rows[first + j]]
+                for j in range(t.n_rows, t.stride):
+                    own[i * t.stride + j] = 0.0
+            t.sign, t.weight, t.intercept = &sign[first], &weight[first], intercept[0, k]
+            t.least = 0.0
+            for i in range(t.n_rows):
+                t.least += least * weight[first + i]
+            for a in range(n_penalties):
+                if a > 0:
+                    for i in range(t.n_rows):
+                        coef[a, first + i] = coef[a - 1, first + i]
+                read_loss(losses, a, &t.loss)
+                t.penalty, t.coef = penalties[a], &coef[a, first]
+                kernels.kernel_newton(&t)
+                intercept[a, k] = t.intercept
+                results[a, k, 0], results[a, k, 1] = t.value, t.gap
+                results[a, k, 2], results[a, k, 3] = <double>t.n_iter, <double>t.status
+
+
+def coupled(const double[:, ::1] logits not None, Py_ssize_t n_classes, double limit):
+    """Return logarithms of the probabilities of classes; `_link.py` documents the arguments."""
+    cdef coupling_t t
+    t.n_rows, t.n_classes, t.limit = logits.shape[0], n_classes, limit
+    if t.n_rows < 1 or n_classes < 2 or not limit > 0:
+        raise ValueError("coupling needs at least one row, two classes and a positive limit")
+    check_length("a row of logits", logits.shape[1], n_classes * (n_classes - 1) // 2)
+    cdef double[::1] work = empty(coupling_doubles(n_classes))
+    found = empty((t.n_rows, n_classes))
+    cdef double[:, ::1] out = found
+    t.logits, t.work, t.out = &logits[0, 0], &work[0], &out[0, 0]
+    with nogil:
+        couple(&t)
+    return found
 
 
 def link_slopes(

@@ -1,4 +1,4 @@
-"""The slopes of the link from scores to probabilities, by NumPy; `link.c` has the same method."""
+"""The link from scores to probabilities, by NumPy; the methods are those of the files of C."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -141,3 +141,33 @@ def _minimised(
             break  # the decrease is below rounding
         slopes, value = trial, trial_value
     return slopes
+
+
+def coupled(logits: FloatArray, n_classes: int, limit: float) -> FloatArray:
+    """Return logarithms of the probabilities of classes, from those of pairs of classes.
+
+    `coupling.c` states the method.
+
+    Parameters
+    ----------
+    logits : ndarray of shape (n_rows, n_classes * (n_classes - 1) / 2)
+        Logits of the first class of each pair, in the order (0, 1), (0, 2), to (K - 2, K - 1).
+    n_classes : int
+        The number K of classes.
+    limit : float
+        The bound of the absolute logits.
+
+    Returns
+    -------
+    ndarray of shape (n_rows, n_classes)
+        The logarithms, less their mean.
+    """
+    first, second = np.triu_indices(n_classes, 1)
+    pairs = np.zeros((len(logits), n_classes, n_classes))
+    pairs[:, first, second] = 1.0 / (1.0 + np.exp(-np.clip(logits, -limit, limit)))
+    pairs[:, second, first] = 1.0 - pairs[:, first, second]
+    matrix = 1.0 - pairs * pairs.swapaxes(1, 2)
+    every = np.arange(n_classes)
+    matrix[:, every, every] = 1.0 + np.sum(pairs**2, axis=1)
+    logs = np.log(np.linalg.solve(matrix, np.ones((len(logits), n_classes, 1)))[:, :, 0])
+    return np.asarray(logs - logs.mean(axis=1, keepdims=True))

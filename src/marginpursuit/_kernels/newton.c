@@ -25,6 +25,7 @@
  * the Hessian of the losses are in `work`. If the decrement is small compared to the objective, the first
  * step is by that Hessian and the new penalty. A chain of penalties then takes one Hessian or few.
  */
+#include "cholesky.h"
 #include "joint.h"
 #include "loss.h"
 #include "sweep.h"
@@ -281,39 +282,6 @@ static void add_penalty(const newton_t *t, const newton_state_t *s)
     }
 }
 
-/* Replaces the upper triangle of a matrix by its Cholesky factor U, A = U'U; false if it is not
- * definite. Lines have whole vectors: elements below the diagonal may be overwritten. */
-static int newton_cholesky(ptrdiff_t size, ptrdiff_t length, double *a)
-{
-    for (ptrdiff_t k = 0; k < size; k++) {
-        double *line = a + k * length;
-        if (!(line[k] > 0.0)) return 0;
-        const double factor = 1.0 / sqrt(line[k]);
-        for (ptrdiff_t j = k; j < size; j++) line[j] *= factor;
-        for (ptrdiff_t i = k + 1; i < size; i++) {
-            double *other = a + i * length;
-            const vec here = splat(line[i]);
-            for (ptrdiff_t j = i - i % LANES; j < size; j += LANES)
-                store(other + j, load_f8(other + j) - here * load_f8(line + j));
-        }
-    }
-    return 1;
-}
-
-/* Solves U'U x = x in place. */
-static void newton_solve(ptrdiff_t size, ptrdiff_t length, const double *factor, double *x)
-{
-    for (ptrdiff_t i = 0; i < size; i++) {
-        const double *line = factor + i * length;
-        x[i] /= line[i];
-        for (ptrdiff_t j = i + 1; j < size; j++) x[j] -= x[i] * line[j];
-    }
-    for (ptrdiff_t i = size - 1; i >= 0; i--) {
-        const double *line = factor + i * length;
-        x[i] = (x[i] - inner_product(size - i - 1, line + i + 1, x + i + 1)) / line[i];
-    }
-}
-
 /* Finds the gradient; its negative, without padding, is left in `right`. */
 static void newton_gradient(const newton_t *t, const newton_state_t *s)
 {
@@ -339,7 +307,7 @@ static double newton_decrement(const newton_t *t, const newton_state_t *s, doubl
         if (s->right[at] != 0.0) *bound += 0.5 * s->right[at] * s->right[at] / curvature;
     }
     memcpy(s->solution, s->right, (size_t)size * sizeof(double));
-    newton_solve(size, s->line, s->hessian, s->solution);
+    cholesky_solve(size, s->line, s->hessian, s->solution);
     memset(s->step, 0, (size_t)(t->n_scores * t->stride) * sizeof(double));
     for (ptrdiff_t k = 0; k < t->n_scores; k++)
         memcpy(s->step + k * t->stride, s->solution + k * p, (size_t)p * sizeof(double));
@@ -351,7 +319,7 @@ static double newton_decrement(const newton_t *t, const newton_state_t *s, doubl
 static double newton_factorise(const newton_t *t, const newton_state_t *s, double *bound)
 {
     add_penalty(t, s);
-    if (!newton_cholesky(t->n_scores * t->n_columns, s->line, s->hessian)) return -1.0;
+    if (!cholesky(t->n_scores * t->n_columns, s->line, s->hessian)) return -1.0;
     return newton_decrement(t, s, bound);
 }
 

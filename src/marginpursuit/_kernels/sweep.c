@@ -401,6 +401,7 @@ static double add_dot(ptrdiff_t n, double factor, const double *x, double *y, co
 #endif
 
 void JOIN(newton, LEVEL)(newton_t *);        /* newton.c */
+void JOIN(kernel_newton, LEVEL)(kernel_newton_t *); /* kernel_newton.c */
 void JOIN(lbfgs_advance, LEVEL)(lbfgs_t *); /* lbfgs.c */
 void JOIN(lbfgs_run, LEVEL)(lbfgs_t *, ptrdiff_t);
 void JOIN(lbfgs_renew, LEVEL)(lbfgs_t *);
@@ -410,6 +411,7 @@ const kernels_t JOIN(kernels, LEVEL) = {
     sweep,       scores,    adjoint, squares, norms, row_squares, task_losses,
     sweep_tasks, dual_pass, add_dot, descend, tiles, class_tiles, joint_losses,
     JOIN(newton, LEVEL),
+    JOIN(kernel_newton, LEVEL),
     JOIN(lbfgs_advance, LEVEL),
     JOIN(lbfgs_run, LEVEL),
     JOIN(lbfgs_renew, LEVEL),

@@ -205,6 +205,31 @@ static inline ptrdiff_t newton_doubles(ptrdiff_t n_rows, ptrdiff_t n_columns, pt
            + (2 * line + 2) * size + 2 * n_scores + 1;
 }
 
+/* Newton's method for one binary problem with a kernel; see kernel_newton.c. */
+typedef struct {
+    const double *gram;     /* n_rows rows of `stride` doubles: the kernel of each row with each */
+    ptrdiff_t n_rows, stride; /* the second is newton_line_length(n_rows) */
+    const double *sign;     /* y in {-1, +1} of each row */
+    const double *weight;   /* sample weights, positive */
+    loss_t loss;
+    double penalty;         /* of half the squared norm, positive */
+    int has_intercept;
+    double tol, least;      /* as those of newton_t */
+    ptrdiff_t max_iter;
+    double *coef;           /* in-out: n_rows, those of the expansion */
+    double intercept;       /* in-out */
+    double *work;           /* scratch: kernel_newton_doubles() */
+    double value, gap;      /* out: as those of newton_t */
+    ptrdiff_t n_iter;       /* out */
+    newton_status_t status; /* out */
+} kernel_newton_t;
+
+/* The doubles of scratch that a solve needs. */
+static inline ptrdiff_t kernel_newton_doubles(ptrdiff_t n_rows)
+{
+    return (newton_line_length(n_rows) + 12) * n_rows + newton_line_length(n_rows);
+}
+
 /* L-BFGS for one task with a joint loss on rows as those of tiles_t, or for a task whose objective the
  * caller evaluates: then n_classes is one, and rows, spans and coef are not used. See lbfgs.c. */
 enum { LBFGS_MEMORY = 20 /* correction pairs */ };
@@ -315,6 +340,7 @@ typedef struct {
     void (*joint_losses)(const joint_t *, ptrdiff_t n, double *scores, double *value, double *slope);
     /* Minimises the objective of a task; see newton.c. */
     void (*newton)(newton_t *);
+    void (*kernel_newton)(kernel_newton_t *); /* see kernel_newton.c */
     /* Takes the trial point that the caller has evaluated, or evaluates up to `n_sweeps` of them; see
      * lbfgs.c. */
     void (*lbfgs_advance)(lbfgs_t *);

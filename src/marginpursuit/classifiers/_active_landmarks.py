@@ -22,6 +22,7 @@ from marginpursuit.blocks import Blocks
 from marginpursuit.classifiers._base import TrainingData
 from marginpursuit.classifiers._checkpoint import Checkpoint
 from marginpursuit.classifiers._kernel_map import RowScores
+from marginpursuit.classifiers._one_vs_one import fit_pairs_of_classes, fits_pairs
 from marginpursuit.classifiers._progress import Reporter
 from marginpursuit.losses import JointLoss
 from marginpursuit.tasks import LabelSets
@@ -34,11 +35,14 @@ def fit_with_kernel(
     report: Reporter | None = None,
     checkpoint: Checkpoint | None = None,
 ) -> None:
-    """Fit checked data with a kernel, exactly or with `n_components` landmarks.
+    """Fit checked data with a kernel: exactly, with `n_components` landmarks, or pairs of classes.
 
     `model` is a `MarginPursuitClassifier` with the parameters of the fit; `start` are scores of the
     rows at which the first fit starts.
     """
+    if fits_pairs(model, data):
+        fit_pairs_of_classes(model, data)
+        return
     landmarks, start = _first_landmarks(model, data, start)
     while True:
         mapped, kernel_map = model._mapped(data, landmarks)

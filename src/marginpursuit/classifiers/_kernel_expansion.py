@@ -4,7 +4,7 @@ With ``kernel="linear"`` such a classifier is a linear one and is fitted as such
 score is h(x) = Σ_j c_j K(x_j, x) + intercept over some rows x_j of the training data.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, ClassVar
 
@@ -20,6 +20,7 @@ from marginpursuit.blocks import Blocks
 from marginpursuit.classifiers._base import LinearClassifier, TrainingData
 from marginpursuit.classifiers._held_out import HeldOutProbabilityMixin
 from marginpursuit.classifiers._lazy import lazy_on_dask
+from marginpursuit.classifiers._pairs import class_scores, pair_scores
 from marginpursuit.classifiers._parameters import KERNELS
 from marginpursuit.design import loaded, take_rows
 
@@ -89,18 +90,35 @@ class KernelExpansion(LinearClassifier):
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def _scores_of_rows(self, matrix: Any) -> FloatArray:
-        """Return the scores of checked rows in memory, (n_rows, n_problems)."""
+        """Return the scores of checked rows in memory, (n_rows, n_problems).
+
+        Classes that were fitted one against one have a score each (`_pairs`).
+        """
+        if getattr(self, "multi_class_", "ovr") == "ovo":
+            return class_scores(self._pair_scores(matrix), len(self.classes_), float(self.margin))
         scores = np.tile(self.intercept_, (matrix.shape[0], 1))
-        n_support = len(self.support_)  # none where all rows are equal
-        step = max(1, self._block_elements // max(1, n_support))
-        for span in gen_batches(len(scores), step) if n_support else ():
-            rows = matrix[span]
-            if self._is_precomputed:
-                values = _floats(rows[:, self.support_])
-            else:
-                values = self._kernel_matrix(rows, self.support_vectors_)
+        for span, values in self._kernel_batches(matrix):
             scores[span] += values @ self.dual_coef_.T
         return np.asarray(scores)
+
+    def _pair_scores(self, matrix: Any) -> FloatArray:
+        """Return the scores of checked rows in memory for each pair of classes."""
+        scores = np.tile(self.intercept_, (matrix.shape[0], 1))
+        for span, values in self._kernel_batches(matrix):
+            own = self.dual_coef_[np.newaxis], self.n_support_, self.intercept_[np.newaxis]
+            scores[span] = pair_scores(values, *own)[:, 0]
+        return np.asarray(scores)
+
+    def _kernel_batches(self, matrix: Any) -> Iterator[tuple[slice, FloatArray]]:
+        """Yield the kernel of the rows with those of the expansion, some rows at a time."""
+        n_support = len(self.support_)  # none where all rows are equal
+        step = max(1, self._block_elements // max(1, n_support))
+        for span in gen_batches(matrix.shape[0], step) if n_support else ():
+            rows = matrix[span]
+            if self._is_precomputed:
+                yield span, _floats(rows[:, self.support_])
+            else:
+                yield span, self._kernel_matrix(rows, self.support_vectors_)
 
     def _set_kernel(self, data: TrainingData) -> None:
         """Check the data for the kernel, and set `gamma_`."""
@@ -153,9 +171,19 @@ class KernelExpansion(LinearClassifier):
             rows, others = rows - centre, others - centre
         return _floats(pairwise_kernels(rows, others, metric=self.kernel, **options))
 
-    def _keep_expansion(self, matrix: Any, dual_coef: FloatArray, intercept: FloatArray) -> None:
-        """Set the fitted attributes from coefficients of shape (n_rows, n_problems)."""
-        self.support_ = np.flatnonzero(np.any(dual_coef != 0, axis=1))
+    def _keep_expansion(
+        self,
+        matrix: Any,
+        dual_coef: FloatArray,
+        intercept: FloatArray,
+        order: NDArray[np.intp] | None = None,
+    ) -> None:
+        """Set the fitted attributes from coefficients of shape (n_rows, n_problems).
+
+        `order` are the rows in the order of the expansion; by default that of the data.
+        """
+        is_used = np.any(dual_coef != 0, axis=1)
+        self.support_ = np.flatnonzero(is_used) if order is None else order[is_used[order]]
         self.dual_coef_ = np.ascontiguousarray(dual_coef[self.support_].T)
         self.intercept_ = intercept
         if not self._is_precomputed:

@@ -270,23 +270,36 @@ class MappedKernelClassifier(KernelExpansion):
     _kernel_policy: ClassVar[KernelPolicy] = KernelPolicy()
     _fits_blocks = True
 
-    def _mapped(
-        self, data: TrainingData, candidates: NDArray[np.intp] | None = None
-    ) -> tuple[TrainingData, KernelMap]:
-        """Return the data with kernel features as matrix and bounded weights, and the map.
+    def _bounded_kernel(self, data: TrainingData) -> tuple[TrainingData, float]:
+        """Return the data with bounded weights, and the number by which the kernel is divided.
 
-        `candidates` are the landmarks; by default those of `n_components`. In the unit "row" of the
-        penalty the kernel is divided by the median of K(x, x).
+        In the unit "row" of the penalty it is the median of K(x, x), otherwise one.
         """
         self._set_kernel(data)
-        matrix, policy = data.matrix, self._kernel_policy
-        median = median_distance(self._norms(matrix), data)
+        median = median_distance(self._norms(data.matrix), data)
         if self.leverage_bound is not None:
             distances = self._leverage_distances(data)
             limit = float(self.leverage_bound) * median_distance(distances, data)
             data = replace(data, weights=within_limit(data, distances, limit))
         is_relative = self.alpha_unit in ("auto", "row") and np.isfinite(median)
-        divisor = median**2 if is_relative else 1.0
+        return data, median**2 if is_relative else 1.0
+
+    def _indefinite(self, error: FloatingPointError) -> ValueError:
+        """Return the error of a kernel that is not positive semidefinite."""
+        return ValueError(
+            f"kernel={self.kernel!r} must be positive semidefinite on X: {error}. Choose another "
+            "kernel or other parameters."
+        )
+
+    def _mapped(
+        self, data: TrainingData, candidates: NDArray[np.intp] | None = None
+    ) -> tuple[TrainingData, KernelMap]:
+        """Return the data with kernel features as matrix and bounded weights, and the map.
+
+        `candidates` are the landmarks; by default those of `n_components`.
+        """
+        data, divisor = self._bounded_kernel(data)
+        matrix, policy = data.matrix, self._kernel_policy
         if candidates is None:
             candidates = landmarks(data, self.n_components, policy)
         with single_threaded_blas(), Threads(usable_threads(self.n_threads)) as threads:
@@ -300,10 +313,7 @@ class MappedKernelClassifier(KernelExpansion):
                         factored=self._reads_factored_rows,
                     )
             except FloatingPointError as error:
-                raise ValueError(
-                    f"kernel={self.kernel!r} must be positive semidefinite on X: {error}. Choose "
-                    "another kernel or other parameters."
-                ) from error
+                raise self._indefinite(error) from error
         kernel_map = replace(kernel_map, divisor=divisor)
         return replace(data, matrix=kernel_map.features, rows=matrix), kernel_map
 

@@ -29,6 +29,9 @@ class KernelPolicy:
     active_level: float = 1.2
     max_active_fraction: float = 0.7
     first_tol: float = 1e-3
+    #: Rows up to which `multi_class="auto"` fits three classes or more one against one. The kernel
+    #: matrix of as many takes 200 MB.
+    max_auto_pair_rows: int = 5000
     #: Pivots below this multiple of the largest kernel value K(x, x) are zero. The features of a
     #: row are then exact to 1e-5, and coefficients of the expansion lose five digits.
     rank_tolerance: float = 1e-10

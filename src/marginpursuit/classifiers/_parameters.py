@@ -200,6 +200,15 @@ def dense_unit(rows_per_column: float, min_rows_per_column: float = 32.0) -> str
     return "inflated" if rows_per_column < min_rows_per_column else "standardised"
 
 
+def refuse_linear_pairs(multi_class: str, kernel: Any) -> None:
+    """Refuse one class against one without a kernel."""
+    if multi_class == "ovo" and isinstance(kernel, str) and kernel == "linear":
+        raise ValueError(
+            "multi_class='ovo' needs a kernel other than 'linear'. Set kernel, or wrap the "
+            "classifier in sklearn.multiclass.OneVsOneClassifier."
+        )
+
+
 def convergence_message(
     solution: Solution, tol: float, max_iter: int, *, shape: tuple[int, int], is_negligible: bool
 ) -> str | None:

@@ -23,6 +23,8 @@ from marginpursuit.classifiers._link import (
     exact_probabilities,
 )
 from marginpursuit.classifiers._margins import MarginStatistics
+from marginpursuit.classifiers._one_vs_one import fits_pairs
+from marginpursuit.classifiers._pairs import Pairs, class_scores, pair_scores
 from marginpursuit.classifiers._parameters import (
     ALPHA_UNITS,
     FLAG,
@@ -33,6 +35,7 @@ from marginpursuit.classifiers._parameters import (
     median_distance,
     numbers,
     one_of,
+    refuse_linear_pairs,
     row_distances,
 )
 from marginpursuit.classifiers._penalty_path import PathFit, penalty_path
@@ -51,6 +54,7 @@ __all__ = [
     "LinearClassifier",
     "Link",
     "MarginStatistics",
+    "Pairs",
     "PathFit",
     "ProbabilityMixin",
     "Reporter",
@@ -60,14 +64,18 @@ __all__ = [
     "bounded_weights",
     "check_parameters",
     "check_weights",
+    "class_scores",
     "dense_unit",
     "exact_probabilities",
     "fit_with_kernel",
+    "fits_pairs",
     "lazy_on_dask",
     "median_distance",
     "numbers",
     "one_of",
+    "pair_scores",
     "penalty_path",
+    "refuse_linear_pairs",
     "rescaled",
     "row_distances",
     "systematic_sample",

@@ -26,7 +26,7 @@ from marginpursuit.classifiers._half_fits import (
 )
 from marginpursuit.classifiers._kernel_map import MappedKernelClassifier
 from marginpursuit.classifiers._label_links import LabelLinks
-from marginpursuit.classifiers._link import ExactLabelLink, ExactLink, Link
+from marginpursuit.classifiers._link import ExactLabelLink, ExactLink, FittedLink, Link
 from marginpursuit.classifiers._margins import MarginStatisticsMixin
 from marginpursuit.classifiers._parameters import (
     ALPHA_UNITS,
@@ -46,6 +46,7 @@ from marginpursuit.classifiers._parameters import (
     one_of,
     penalty,
     penalty_unit,
+    refuse_linear_pairs,
     training_margins,
     whole,
 )
@@ -96,7 +97,8 @@ class MarginPursuitClassifier(
     the residual γ - m: its level γ is `margin`, its scale s is `scale`, and the weight τ of margins
     above the level is `overconfidence`. The intercept is not penalised. Several classes have a
     joint loss of all their scores (:class:`~marginpursuit.losses.JointLoss`), or are fitted one
-    against the rest, all in the same passes over the data.
+    against the rest, all in the same passes over the data; with a kernel they are fitted one
+    against one.
 
     If `y` is an indicator matrix, with a column of 0 and 1 for each of several labels, each label
     is a binary problem, and all are fitted in the same passes over the data. A label that all rows
@@ -154,9 +156,9 @@ class MarginPursuitClassifier(
         than 32 rows per column, the solver "newton" or "gram" (or "dual" for dense rows) and a
         number as `scale`, it is the least of 0.3/n, 1/n and 3/n for which the held-out log-loss of
         two half fits (see `probability`) is at most 0.5 % above the lowest of the three, or 0.1/n
-        in place of 0.3/n where the held-out log-likelihood is larger by 1. With a joint loss of
-        several classes it is the largest of the three at most 1 % above the lowest. With a kernel
-        all these are a third as large.
+        in place of 0.3/n where the held-out log-likelihood is larger by 1. With several classes,
+        joint or one against one, it is the largest of the three at most 1 % above the lowest. With
+        a kernel all these are a third as large.
         "negligible" is 1e-6 for the coefficients of standardised columns, whatever `alpha_unit` is;
         it determines only coefficients that the data leave undetermined.
     kernel : {"linear", "rbf", "poly", "sigmoid", "precomputed"} or callable, default="linear"
@@ -204,14 +206,18 @@ class MarginPursuitClassifier(
         unchanged. The default costs three passes over the data. On eight sets of 400 rows by which
         it was not chosen it changes the error by -0.3 to +0.6 points where the data are clean, and
         lowers it by up to 21 points with 5 % leverage rows (`docs/choosing.md`).
-    multi_class : {"auto", "joint", "ovr"}, default="auto"
+    multi_class : {"auto", "joint", "ovr", "ovo"}, default="auto"
         How three classes or more are fitted. "joint" minimises the loss of the score of each row's
         class less a smooth maximum of the others, :class:`~marginpursuit.losses.JointLoss` with the
         temperature 0.3 γ, and the penalty of all coefficients. It is convex for
-        ``overconfidence=0``, and refuses another. "ovr" fits each class against the rest. "auto" is
-        "joint" where overconfidence is 0 and the solver supports it, and "ovr" otherwise. The
-        solvers "dual" (that of sparse wide rows), "steepest" and "stochastic", and `partial_fit`,
-        fit one against the rest.
+        ``overconfidence=0``, and refuses another. "ovr" fits each class against the rest. "ovo",
+        for kernels, fits each class against each other one, to the rows of both alone; the scores
+        of classes are logarithms of their probabilities by pairwise coupling [2]_. It needs all
+        rows as landmarks, in memory, a number as `scale` and a positive penalty. "auto" is "ovo"
+        for such fits of up to 5,000 rows with ``n_components=None``; otherwise it is "joint" where
+        overconfidence is 0 and the solver supports it, and "ovr" where not. The solvers "dual"
+        (that of sparse wide rows), "steepest" and "stochastic", and `partial_fit`, fit one against
+        the rest.
     probability : {"held_out", "exact"} or None, default="held_out"
         The link from scores to probabilities.
 
@@ -224,7 +230,9 @@ class MarginPursuitClassifier(
           link of its last exact fit.
         - "exact": the link of the loss. It returns P(y | x) if the score minimises the expected
           loss over all functions; no link follows from the loss for a linear score on few rows.
-          Those of several labels are strictly inside (0, 1), those of classes may be 0 or 1.
+          Those of several labels are strictly inside (0, 1), those of classes may be 0 or 1. With
+          one class against one, the coupled probabilities whose logit of a pair is 3/γ times its
+          score.
         - None: no probabilities, and no half fits but those that choose the penalty.
     fit_intercept : bool, default=True
         Whether to fit b.
@@ -252,6 +260,7 @@ class MarginPursuitClassifier(
         8 bytes for each row and label.
     warm_start : bool, default=False
         Whether to start from the coefficients of the previous fit; with a kernel, from its scores.
+        Fits of one class against one do not use it.
     n_threads : int or None, default=None
         The number of threads; None uses one for each processor. Results do not depend on it.
     random_state : int, RandomState instance or None, default=None
@@ -259,7 +268,8 @@ class MarginPursuitClassifier(
     checkpoint : path-like or None, default=None
         A file to which `fit` writes coefficients, scale and iteration after each iteration. An
         interrupted fit resumes from it when `fit` is called again with the same data and
-        parameters; a fit that ends removes the file. `partial_fit` does not use it.
+        parameters; a fit that ends removes the file. `partial_fit` and fits of one class against
+        one do not use it.
     verbose : int, default=0
         Whether to print the chosen solver, with the reason, and a line for each iteration.
 
@@ -271,28 +281,34 @@ class MarginPursuitClassifier(
         Whether `y` was an indicator matrix.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
         Coefficients, for X as given; with several labels, one row for each. Fits with a kernel have
-        the next four attributes instead.
+        the next five attributes instead.
     dual_coef_ : ndarray of shape (1, n_support) or (n_classes, n_support)
-        Coefficients c of the kernel expansion.
+        Coefficients c of the kernel expansion. With one class against one, row k has those of the
+        fits against class k, positive where a row raises the score of its own class: the score of
+        the pair a < b is the expansion in the rows of class a with row b, less that in the rows of
+        class b with row a, plus the intercept of the pair. It is positive for class a.
     support_ : ndarray of shape (n_support,)
-        The training rows of the expansion.
+        The training rows of the expansion; with one class against one, sorted by class.
+    n_support_ : ndarray of shape (n_classes,)
+        With one class against one, the number of these rows of each class.
     support_vectors_ : {ndarray, sparse matrix} of shape (n_support, n_features)
         These rows; absent for ``kernel="precomputed"``.
     gamma_ : float
         The factor γ of the kernel; absent for ``kernel="precomputed"``.
-    intercept_ : ndarray of shape (1,) or (n_classes,)
-        Intercepts.
+    intercept_ : ndarray of shape (1,), (n_classes,) or (n_classes * (n_classes - 1) / 2,)
+        Intercepts; with one class against one, those of the pairs (0, 1), (0, 2) and so on.
     alpha_ : float
         The penalty α of the fit.
     multi_class_ : str
-        "joint" or "ovr": how the classes were fitted; "ovr" with two classes.
+        "joint", "ovr" or "ovo": how the classes were fitted; "ovr" with two classes.
     scale_ : float
         The scale s of the fit.
     objective_ : float
         The minimum, summed over the binary problems.
     margin_location_ : ndarray of shape (1,) or (n_classes,)
         Catoni's estimate of the location of the training margins, at the scale of the fit; one
-        number for a joint loss, which has one margin per row.
+        number for a joint loss, which has one margin per row, and for one class against one, where
+        a margin is the score of the class of a row less the largest of the others.
     margin_statistics_ : MarginStatistics
         Location, mean, variance, skewness and quantiles of the training margins; computed when
         first read.
@@ -311,6 +327,8 @@ class MarginPursuitClassifier(
     References
     ----------
     .. [1] M. J. Holland, "Classification using margin pursuit", AISTATS 2019, arXiv:1810.04863.
+    .. [2] T.-F. Wu, C.-J. Lin, R. C. Weng, "Probability estimates for multi-class classification by
+       pairwise coupling", JMLR 5, 2004; its second method.
 
     Examples
     --------
@@ -341,7 +359,7 @@ class MarginPursuitClassifier(
         "alpha_unit": one_of(["auto", *ALPHA_UNITS]),
         "probability": one_of(["held_out", "exact"]).or_none(),
         "leverage_bound": LEVERAGE_BOUND,
-        "multi_class": one_of(["auto", "joint", "ovr"]),
+        "multi_class": one_of(["auto", "joint", "ovr", "ovo"]),
         "fit_intercept": FLAG,
         "solver": one_of(["auto", *SOLVERS]),
         "max_iter": whole(1),
@@ -704,6 +722,7 @@ class MarginPursuitClassifier(
                 f"to; got kernel={self.kernel!r}. Set alpha_unit to 'auto', 'row', 'common' or "
                 "'absolute'."
             )
+        refuse_linear_pairs(self.multi_class, self.kernel)
         if self.multi_class == "joint" and self.overconfidence > 0:
             raise ValueError(
                 "multi_class='joint' needs overconfidence=0, where it is convex; got "
@@ -742,6 +761,8 @@ class MarginPursuitClassifier(
         loss = self._loss(self.scale_)
         if getattr(self, "multilabel_", False):
             return ExactLabelLink(loss)
+        if self.multi_class_ == "ovo":
+            return FittedLink.a_priori(float(self.margin), np.inf)
         return ExactLink(JointLoss.at_level(loss) if self.multi_class_ == "joint" else loss)
 
     def _identity(self, data: TrainingData) -> dict[str, Any]:

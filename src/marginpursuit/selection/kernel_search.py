@@ -7,6 +7,9 @@ the same γ share. The search has two steps, and the refit has `n_components` la
 2. the best candidates of the best values of γ, with more landmarks, and for each that with the next
    smaller penalty: fewer landmarks suit larger penalties. Several classes have fewer landmarks and
    one γ in this step.
+
+With one class against one the kernel matrix takes the place of the features (`pair_fits.py`), and
+all values of γ are candidates of one search with successive halving.
 """
 
 from collections.abc import Callable
@@ -21,6 +24,7 @@ from marginpursuit.classifiers import MarginPursuitClassifier
 from marginpursuit.classifiers._shared import RowScores, TrainingData, systematic_sample
 from marginpursuit.design import loaded, take_rows
 from marginpursuit.selection.candidates import Candidate
+from marginpursuit.selection.pair_fits import KernelCandidate, PairKernels
 from marginpursuit.selection.policy import SelectionPolicy
 from marginpursuit.selection.search import SearchResult
 from marginpursuit.selection.successive_halving import with_smaller_penalties
@@ -36,7 +40,8 @@ class KernelResult(NamedTuple):
 
     params: list[Params]
     result: SearchResult  # of all steps; `best` is an index into `params`
-    n_components: NDArray[np.intp]  # (n_candidates,), landmarks with which each was evaluated
+    #: (n_candidates,), landmarks with which each was evaluated; None for one class against one.
+    n_components: NDArray[np.intp] | None
     start: RowScores | None = None  # scores of the chosen fold fits, at which the refit starts
 
 
@@ -87,7 +92,7 @@ class KernelSearch:
         self, params: list[Params], n_components: int, *, is_last: bool = False
     ) -> KernelResult:
         """Evaluate candidates with the same γ."""
-        model = replace_parameters(self.model, params[0].get("gamma"), n_components)
+        model = replace_parameters(self.model, params[0].get("gamma"), n_components=n_components)
         mapped, _ = model._mapped(self.data)
         candidates = _candidates(params)
         sizes = np.full(len(params), n_components, dtype=np.intp)
@@ -99,12 +104,30 @@ class KernelSearch:
         return KernelResult(params, result, sizes, start)
 
 
+def search_pairs(
+    model: MarginPursuitClassifier,
+    data: TrainingData,
+    grid: list[Params],
+    gammas: list[float],
+    evaluate: Callable[[PairKernels, list[KernelCandidate]], SearchResult],
+) -> KernelResult:
+    """Choose γ, if the kernel has one, and a candidate, with one class against one.
+
+    All values of γ are candidates of one search.
+    """
+    values: list[float | None] = [*gammas] or [None]
+    pairs = PairKernels.of([(gamma, replace_parameters(model, gamma)) for gamma in values], data)
+    params = [p | ({} if g is None else {"gamma": g}) for g in values for p in grid]
+    candidates = [KernelCandidate(*own, g) for g in values for own in _candidates(grid)]
+    return KernelResult(params, evaluate(pairs, candidates), None)
+
+
 def replace_parameters(
-    model: MarginPursuitClassifier, gamma: float | None, n_components: int
+    model: MarginPursuitClassifier, gamma: float | None, **changes: Any
 ) -> MarginPursuitClassifier:
-    """Return an unfitted copy with other values of γ and the number of landmarks."""
-    changes = {"n_components": n_components, **({} if gamma is None else {"gamma": gamma})}
-    return MarginPursuitClassifier(**(model.get_params() | changes))
+    """Return an unfitted copy with another value of γ, if there is one, and other changes."""
+    own = changes if gamma is None else changes | {"gamma": gamma}
+    return MarginPursuitClassifier(**(model.get_params() | own))
 
 
 def _candidates(params: list[Params]) -> list[Candidate]:
@@ -123,6 +146,7 @@ def _rows(step: KernelResult, rows: NDArray[np.intp]) -> KernelResult:
         thresholds=step.result.thresholds[rows],
         resources=step.result.resources[rows],
     )
+    assert step.n_components is not None
     return KernelResult([step.params[k] for k in rows], result, step.n_components[rows])
 
 
@@ -138,7 +162,7 @@ def _joined(steps: list[KernelResult]) -> KernelResult:
         best=len(params) - len(steps[-1].params) + last.best,
         n_passes=sum(result.n_passes for result in results),
     )
-    sizes = np.concatenate([step.n_components for step in steps])
+    sizes = np.concatenate([step.n_components for step in steps if step.n_components is not None])
     return KernelResult(params, joined, sizes, steps[-1].start)
 
 

@@ -27,8 +27,10 @@ from marginpursuit.classifiers._shared import (
     check_parameters,
     dense_unit,
     fit_with_kernel,
+    fits_pairs,
     numbers,
     one_of,
+    refuse_linear_pairs,
     rescaled,
     with_callbacks,
 )
@@ -36,6 +38,7 @@ from marginpursuit.design import Linear, design_for
 from marginpursuit.selection._cross_validated import CrossValidatedClassifier
 from marginpursuit.selection.candidates import Candidate, FitOptions, Fold, Stopping
 from marginpursuit.selection.fold_groups import fits_jointly
+from marginpursuit.selection.pair_fits import PairKernels
 from marginpursuit.selection.policy import SelectionPolicy
 from marginpursuit.selection.scoring import HeldOutScorer, search_results
 from marginpursuit.selection.search import Search, SearchOptions, SearchResult
@@ -89,7 +92,9 @@ class MarginPursuitClassifierCV(
         0.3 and 1 times 2/m for "rbf", with m the median of the squared distances between rows, and
         times 1/m for the others, with m the median of the squared norms. All candidates are
         compared at every γ with 250 landmarks; then the best of the two best γ, and that with the
-        next smaller penalty, with 1,000 (or 10,000 over the number of classes, if that is less).
+        next smaller penalty, with 1,000 (or 5,000 over the number of classes, if that is less).
+        With one class against one there are no landmarks: all candidates are compared on a
+        subsample of the rows (`successive_halving`), the best of them on all rows.
     degree : int, default=3
         The degree of the kernel "poly".
     coef0 : float, default=0.0
@@ -145,10 +150,11 @@ class MarginPursuitClassifierCV(
         ``cv_results_["n_resources"]`` has the number of rows. A subsample is held in
         memory, or on the device that holds the rows, and has at most 2**25 stored elements (256 MiB
         in float64): a larger one is reduced to that, or omitted if it then has too few rows.
-    multi_class : {"auto", "joint", "ovr"}, default="auto"
+    multi_class : {"auto", "joint", "ovr", "ovo"}, default="auto"
         How three classes or more are fitted, as in :class:`MarginPursuitClassifier`. With "joint",
         candidates with an overconfidence of 0 have a joint loss, and others are fitted one class
-        against the rest. "auto" is "joint", except for sparse data that are fitted by "dual".
+        against the rest. "auto" is "ovo" with a kernel, up to 5,000 rows that are all landmarks;
+        otherwise "joint", except for sparse data that are fitted by "dual".
     link : {"fitted", "exact"}, default="fitted"
         Where probabilities come from: a monotone link fitted to out-of-fold scores, or the exact
         link of the loss.
@@ -191,7 +197,7 @@ class MarginPursuitClassifierCV(
         The fit to all rows. Its `coef_`, `scale_` and statistics of the margins are attributes of
         the search too.
     multi_class_ : str
-        "joint" or "ovr": how several classes are fitted by the chosen candidate.
+        "joint", "ovr" or "ovo": how several classes are fitted by the chosen candidate.
     threshold_ : float or ndarray of shape (n_labels,)
         The threshold of the chosen candidate, or one for each of several labels.
     intercept_ : ndarray of shape (1,) or (n_classes,)
@@ -419,6 +425,7 @@ class MarginPursuitClassifierCV(
 
     def _check_parameters(self) -> None:
         check_parameters(self, self._allowed)
+        refuse_linear_pairs(self.multi_class, self.kernel)
         if self.kernel != "linear" and self.alpha_unit in ("standardised", "inflated"):
             raise ValueError(
                 f"alpha_unit={self.alpha_unit!r} needs kernel='linear', whose columns it refers "
@@ -434,9 +441,19 @@ class MarginPursuitClassifierCV(
         report: Reporter | None,
     ) -> None:
         """Choose γ and a candidate, and refit, for a kernel other than "linear"."""
-        from marginpursuit.selection.kernel_search import KernelSearch, default_gammas
+        from marginpursuit.selection.kernel_search import (
+            KernelSearch,
+            default_gammas,
+            search_pairs,
+        )
 
-        model = self._estimator(alpha_unit=self.alpha_unit_, leverage_bound=self.leverage_bound)
+        grid, candidates = self._grid(data)
+        model = self._estimator(
+            alpha=min(candidate.alpha for candidate in candidates),
+            alpha_unit=self.alpha_unit_,
+            leverage_bound=self.leverage_bound,
+            multi_class=self.multi_class,
+        )
         gammas: list[float] = []
         with np.errstate(all="ignore"):  # the kernel values are checked instead
             model._set_kernel(data)
@@ -453,11 +470,19 @@ class MarginPursuitClassifierCV(
             search = self._search(mapped, folds, to_scorer, candidates, report, stopping)
             return search.run(candidates)
 
-        grid, _ = self._grid(data)
+        def evaluate_pairs(pairs: PairKernels, candidates: list[Any]) -> SearchResult:
+            search = self._search(pairs.data, folds, to_scorer, candidates, report, pairs=pairs)
+            return search.run(candidates)
+
         try:
             with np.errstate(all="ignore"):
-                found = KernelSearch(model, data, grid, evaluate, self._policy).run(gammas)
+                if fits_pairs(model, data):
+                    found = search_pairs(model, data, grid, gammas, evaluate_pairs)
+                else:
+                    found = KernelSearch(model, data, grid, evaluate, self._policy).run(gammas)
             self._set_results(found.params, found.result, found.n_components)
+            if found.n_components is None:
+                self.multi_class_ = "ovo"
             if self.refit:
                 self._refit(data, None, found.start)
         except FloatingPointError as error:
@@ -524,6 +549,7 @@ class MarginPursuitClassifierCV(
         report: Reporter | None,
         stopping: Stopping | None = None,
         prior: Candidate | None = None,
+        pairs: PairKernels | None = None,
     ) -> Search:
         policy, unit = self._policy, self.alpha_unit_
         if data.rows is not None and unit == "row":
@@ -547,7 +573,9 @@ class MarginPursuitClassifierCV(
             rho=self.rho,
             n_samples=data.n_samples,
         )
-        is_joint = fits_jointly(self.multi_class, data.matrix, data.labels, fits, policy)
+        is_joint = pairs is None and fits_jointly(
+            self.multi_class, data.matrix, data.labels, fits, policy
+        )
         options = SearchOptions(
             replace(fits, is_joint=is_joint),
             stopping or Stopping(self.max_iter, self.tol),
@@ -559,6 +587,7 @@ class MarginPursuitClassifierCV(
             title=type(self).__name__ if self.verbose else None,
             report=report,
             prior=prior,
+            pairs=pairs,
         )
         return Search(data, folds, scorer, options, policy)
 
@@ -642,8 +671,9 @@ class MarginPursuitClassifierCV(
         self.best_estimator_ = model.set_params(**own)
         self.refit_time_ = perf_counter() - begin
         self.n_passes_ += model.n_passes_
-        names = ("coef_", "dual_coef_", "support_", "support_vectors_", "gamma_", "scale_")
-        for name in (*names, "n_iter_", "objective_", "margin_location_", "margin_statistics_"):
+        kernel = ("dual_coef_", "support_", "support_vectors_", "n_support_", "gamma_")
+        fitted = ("coef_", "scale_", "n_iter_", "objective_")
+        for name in (*kernel, *fitted, "margin_location_", "margin_statistics_"):
             if hasattr(model, name):
                 setattr(self, name, getattr(model, name))
         self.intercept_ = model.intercept_ - self.threshold_

@@ -26,6 +26,7 @@ from marginpursuit.losses import JointLoss, MarginLoss
 from marginpursuit.selection.candidates import Candidate, FitOptions, Fold, FoldBatch, Stopping
 from marginpursuit.selection.fold_fits import FoldFits
 from marginpursuit.selection.fold_groups import FitPlan, FoldData, merged_columns
+from marginpursuit.selection.pair_fits import PairFoldFits, PairKernels
 from marginpursuit.selection.policy import SelectionPolicy
 from marginpursuit.selection.scoring import HeldOutScorer
 from marginpursuit.selection.successive_halving import (
@@ -54,6 +55,8 @@ class SearchOptions:
     report: Reporter | None = None  # of callbacks, which it calls after each fit of a fold
     #: A candidate that is chosen, at threshold zero, unless another is significantly better.
     prior: Candidate | None = None
+    #: The kernels of fits of one class against one; None for other fits.
+    pairs: PairKernels | None = None
 
 
 @dataclass(frozen=True)
@@ -123,7 +126,9 @@ class Search:
         options: SearchOptions,
         policy: SelectionPolicy,
     ) -> None:
-        self._merge = merged_columns(data.matrix, data.labels, options.fits, policy)
+        self._merge = None
+        if options.pairs is None:
+            self._merge = merged_columns(data.matrix, data.labels, options.fits, policy)
         if self._merge is not None:
             data = replace(data, matrix=self._merge.matrix)
         self._data, self._folds, self._scorer = data, folds, scorer
@@ -198,23 +203,9 @@ class Search:
         prior = next((k for own, k in index.items() if own == self._options.prior), None)
         shape = len(candidates), len(self._folds), len(self._scorer.thresholds)
         result = _RungResult(np.full(shape, np.nan), *self._kept_rows(rung, len(candidates)))
-        data = FoldData(
-            rung.fitted.matrix,
-            rung.scored.matrix,
-            rung.fitted.labels,
-            self._fold_weights(rung),
-            rung.fits,
-            rung.fitted.variances,
-        )
-        plan = FitPlan.make(
-            data,
-            replace(self._options.fits, alpha_factor=1.0 / rung.fraction),
-            self._options.stopping,
-            self._policy,
-            is_final=rung.is_full,
-        )
+        prepare = self._fold_fits(rung)
         label = f"{len(candidates)} candidates on {self._n_rows(rung)} rows"
-        with self._progress_bar(label) as reached, FoldFits(data, plan) as fold_fits:
+        with self._progress_bar(label) as reached, prepare() as fold_fits:
             for batch in fold_fits.held_out(index, scales):
                 own = [index[candidate] for candidate in batch.candidates]
                 self._keep(rung, batch, result, own)
@@ -227,6 +218,23 @@ class Search:
                         self._options.report.finish_task("fit of a fold")
             self._n_passes += fold_fits.n_passes * rung.fraction
         return result
+
+    def _fold_fits(self, rung: Rung) -> Callable[[], FoldFits | PairFoldFits]:
+        """Return what prepares the fits to the folds of a rung."""
+        options, weights = self._options, self._fold_weights(rung)
+        fits = replace(options.fits, alpha_factor=1.0 / rung.fraction)
+        if options.pairs is not None:
+            return partial(PairFoldFits, options.pairs, rung, weights, fits, options.stopping)
+        data = FoldData(
+            rung.fitted.matrix,
+            rung.scored.matrix,
+            rung.fitted.labels,
+            weights,
+            rung.fits,
+            rung.fitted.variances,
+        )
+        plan = FitPlan.make(data, fits, options.stopping, self._policy, is_final=rung.is_full)
+        return partial(FoldFits, data, plan)
 
     def _kept_rows(self, rung: Rung, n_candidates: int) -> tuple[list[NDArray[np.intp]], int]:
         """Return by fold the held-out rows whose scores are kept, and the step between them."""
@@ -339,6 +347,8 @@ class Search:
 
     def _exact_probabilities(self, candidate: Candidate, scores: FloatArray) -> FloatArray:
         fits = self._options.fits
+        if self._options.pairs is not None:
+            return np.asarray(FittedLink.a_priori(fits.margin, np.inf).probabilities(scores))
         loss = MarginLoss(fits.margin, candidate.scale, candidate.overconfidence, fits.rho)
         if isinstance(self._data.labels, LabelSets):
             return np.asarray(ExactLabelLink(loss).probabilities(scores))
