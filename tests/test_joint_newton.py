@@ -219,3 +219,17 @@ def test_a_constant_column_does_not_prevent_the_copy():
 
     solve_in_float32(problem, solve)
     assert used == [True]
+
+
+@pytest.mark.parametrize(("n_rows", "alpha"), [(3000, 1e-9), (500, 1e-2), (500, 1e-9)])
+def test_the_gram_matrix_is_that_of_a_copy_where_float32_suffices(n_rows, alpha):
+    problem = problem_of(n_rows=n_rows, alpha=alpha)
+    prepared = problem.prepared
+    assert prepared.preconditioner.gram is None
+    in_float32(problem)
+    if n_rows < 600 and alpha < 1e-3:
+        assert prepared.preconditioner.gram is None
+        return
+    expected = prepared.design.gram(problem.tasks.weights[0], prepared.standardisation)
+    assert_allclose(prepared.preconditioner.gram, expected, atol=1e-5)
+    assert not np.array_equal(prepared.preconditioner.gram, expected)

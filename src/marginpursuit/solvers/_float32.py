@@ -40,14 +40,19 @@ def _copied(problem: Problem) -> Problem | None:
     low, high = policy.float32_margins
     is_large = design.n_rows * design.n_columns >= policy.min_float32_elements
     in_range = all(low <= getattr(loss, "margin", 0.0) <= high for loss in problem.tasks.losses)
-    is_curved = design.n_rows >= policy.overdetermined_ratio * design.n_columns
-    varies = problem.prepared.standardisation.varies
-    least = float(np.min(problem.penalty[:, varies], initial=np.inf))
-    is_curved = is_curved or least >= policy.min_float32_penalty
     is_fast = problem.tasks.has_kernels or isinstance(problem.tasks, JointTasks)
-    if not (is_large and in_range and is_curved and is_fast):
+    if not (is_large and in_range and _is_curved(problem) and is_fast):
         return None
     return float32_problem(problem, np.arange(design.n_rows))
+
+
+def _is_curved(problem: Problem) -> bool:
+    """Whether rows or penalty curve the objective by more than the rounding of float32 changes."""
+    design, policy = problem.prepared.design, problem.policy
+    varies = problem.prepared.standardisation.varies
+    least = float(np.min(problem.penalty[:, varies], initial=np.inf))
+    has_many_rows = design.n_rows >= policy.overdetermined_ratio * design.n_columns
+    return has_many_rows or least >= policy.min_float32_penalty
 
 
 def float32_problem(
@@ -59,6 +64,8 @@ def float32_problem(
     copy = prepared.design.float32_copy(order, prepared.standardisation) if in_memory else None
     if copy is None:
         return None
+    if _is_curved(problem):
+        prepared.preconditioner.compute_from(copy, order)
     own_tasks = replace(
         tasks,
         codes=np.ascontiguousarray(tasks.codes[..., order]),

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Design, Standardisation
@@ -29,6 +30,10 @@ class Preconditioner(ABC):
 
     def compute(self) -> None:
         """Compute what `apply` needs for every penalty, once."""
+        return None
+
+    def compute_from(self, copy: Design, order: NDArray[np.intp]) -> None:
+        """Compute the same from a copy of the standardised rows, in this order."""
         return None
 
     @abstractmethod
