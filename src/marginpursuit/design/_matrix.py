@@ -44,8 +44,6 @@ class ReadPolicy:
     large_block_rows: int = 1 << 16
     #: Rows of one matrix product: fewer take longer to convert than to multiply.
     min_product_rows: int = 1024
-    #: Fraction of the rows up to which rows with a non-zero factor are copied, the others unread.
-    max_copied_fraction: float = 0.1
     #: Tasks up to which a block is read for each task, without a conversion or copy of rows, and
     #: not by matrix products: a sweep of 100,000 x 50 rows for two tasks takes a third of the time.
     max_single_tasks: int = 3
@@ -187,10 +185,7 @@ class MatrixDesign(Design):
         if self.is_sparse:
             return self._sparse_gram(np.ascontiguousarray(weights), mean)
         used = None if np.all(weights > 0) else np.flatnonzero(weights)
-        matrix, policy = self.matrix, self.policy
-        if used is not None and len(used) <= policy.max_copied_fraction * self.n_rows:
-            matrix, weights, used = self.cached_rows(used), weights[used], None
-        n_columns = self.n_columns
+        matrix, policy, n_columns = self.matrix, self.policy, self.n_columns
 
         def add(first: int, last: int, total: FloatArray) -> None:
             step = max(policy.min_product_rows, policy.chunk_elements // max(1, n_columns))
