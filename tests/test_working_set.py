@@ -15,7 +15,7 @@ from marginpursuit.solvers.policy import WorkingSetPolicy
 pytest.importorskip("marginpursuit._kernels._compiled")
 
 
-ANY_FRACTION = Policy(working_set=WorkingSetPolicy(max_fraction=3.0))
+ANY_FRACTION = Policy(working_set=WorkingSetPolicy(max_fraction=100.0))
 
 
 def rare(seed=100, *, n_rows=4000, dtype=np.float64, rate=0.125):
@@ -74,7 +74,7 @@ def test_the_bound_holds_and_meets_the_tolerance(dtype, fit_intercept, scale_fre
 
 def test_rows_outside_of_the_set_are_added():
     """A first set that is too small, from a fit of one pass to one row in 40."""
-    own = WorkingSetPolicy(start_sampling=40, start_passes=1, growth=0.2, max_fraction=3.0)
+    own = WorkingSetPolicy(start_sampling=40, start_passes=1, growth=0.2, max_fraction=100.0)
     X, y = rare()
     whole = problem(X, y, policy=Policy(working_set=own))
     solution = solve_on_working_set(whole)
@@ -95,7 +95,7 @@ def test_the_set_is_read_and_not_the_data():
 
 def test_newton_continues_after_the_most_passes():
     reported, kept = [], []
-    policy = Policy(working_set=WorkingSetPolicy(max_passes=3, max_fraction=3.0))
+    policy = Policy(working_set=WorkingSetPolicy(max_passes=3, max_fraction=100.0))
     whole = problem(
         *rare(),
         policy=policy,

@@ -60,7 +60,7 @@ def _fit_subsample(problem: Problem) -> FloatArray | None:
     state = ascent.state
     state.weights, state.max_iter = state.weights / state.weights.sum(), policy.start_passes
     point = ascent.run(policy.start_tol)
-    max_fraction = policy.max_fraction * n_columns / (n_columns + policy.step_columns)
+    max_fraction = policy.max_fraction * n_columns / (n_columns + policy.half_columns)
     return point if np.mean(state.residual > 0) <= max_fraction else None
 
 
