@@ -139,7 +139,7 @@ def test_a_fit_by_subsamples_reaches_its_tolerance(seed, fit_intercept):
     exact = minimise(replace(problem, tol=1e-12), n_confirmations=5)
     copy = in_float32(problem)
     assert copy is not problem
-    assert has_subsample(copy)
+    assert has_subsample(copy, EAGER.hessian_sampling_ratio)
     found = solve_by_subsample(copy, n_confirmations=5)
     assert found.status is Status.CONVERGED
     value = problem.value_and_gradient(problem.join(*found.linear), np.zeros(1, dtype=int))[0]
@@ -159,6 +159,21 @@ def test_a_start_with_a_lower_objective_is_kept():
     minimum = minimise(replace(problem, tol=1e-9), n_confirmations=5)
     found = solve_by_subsample(replace(problem, start=minimum.linear), n_confirmations=1)
     assert found.history[0].value <= minimum.value[0] * (1 + 1e-9)
+
+
+def test_with_fewer_rows_subsamples_follow_some_steps():
+    policy = replace(EAGER, direct_sampling_ratio=1000, first_joint_steps=3)
+    found = SOLVERS["gram"].solve(problem_of(policy=policy))
+    plain = SOLVERS["gram"].solve(problem_of(policy=replace(policy, max_joint_hessian_size=1)))
+    values = [step.value for step in found.history]
+    assert found.status is Status.CONVERGED
+    assert_allclose(values[:4], [step.value for step in plain.history[:4]], rtol=1e-9)
+    assert values[5] != plain.history[5].value
+    assert found.n_iter == found.history[-1].iteration
+    assert_allclose(found.value, plain.value, rtol=1e-5)
+    ended = SOLVERS["gram"].solve(replace(problem_of(policy=policy), max_iter=3))
+    assert ended.status is Status.MAX_ITER
+    assert ended.n_iter == 3
 
 
 def test_the_solver_uses_subsamples_where_rows_are_many():

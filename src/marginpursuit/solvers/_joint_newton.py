@@ -29,12 +29,12 @@ from marginpursuit.solvers.sampling import better_start, systematic_rows
 __all__ = ["has_subsample", "solve_by_subsample"]
 
 
-def has_subsample(problem: Problem) -> bool:
-    """Whether a subsample is small next to all rows and large next to the coefficients."""
+def has_subsample(problem: Problem, ratio: float) -> bool:
+    """Whether there are at least `ratio` times the rows of a subsample, and few coefficients."""
     design, policy = problem.prepared.design, problem.policy
     is_dense = isinstance(design, MemoryDesign) and not design.is_sparse
     size = problem.join(*problem.start).shape[1]
-    n_needed = policy.hessian_sampling_ratio * policy.hessian_rows_per_coefficient * size
+    n_needed = ratio * policy.hessian_rows_per_coefficient * size
     is_small = size <= policy.max_joint_hessian_size
     return len(problem.tasks) == 1 and is_dense and is_small and design.n_rows >= n_needed
 

@@ -301,12 +301,19 @@ def _minimise_joint(problem: Problem) -> Solution:
 
     The Gram matrix is far from the Hessian of a joint task, and the first small estimates of the
     gap may be wrong: three in a row must meet the tolerance. Where rows are many for each
-    coefficient, the Hessian of a subsample preconditions instead (`_joint_newton`). Five estimates
-    must then agree: a round has too few steps for the rate of decrease to be known.
+    coefficient, the Hessian of a subsample preconditions instead (`_joint_newton`), from the start
+    or after some steps. Five estimates must then agree, since renewals change the rate of decrease.
     """
-    if has_subsample(problem):
+    policy = problem.policy
+    if has_subsample(problem, policy.direct_sampling_ratio):
         return solve_by_subsample(problem, n_confirmations=5)
-    return lbfgs_for(problem)(problem, n_confirmations=3)
+    solve = partial(lbfgs_for(problem), problem, n_confirmations=3)
+    if not has_subsample(problem, policy.hessian_sampling_ratio):
+        return solve()
+    first = solve(max_iter=min(policy.first_joint_steps, problem.max_iter))
+    if first.status is not Status.MAX_ITER or first.n_iter >= problem.max_iter:
+        return first
+    return joined(first, solve_by_subsample(continued(problem, first), n_confirmations=5))
 
 
 def _with_truncation(problem: Problem, solution: Solution) -> Solution:
