@@ -214,7 +214,7 @@ class MarginPursuitClassifier(
         for kernels, fits each class against each other one, to the rows of both alone; the scores
         of classes are logarithms of their probabilities by pairwise coupling [2]_. It needs all
         rows as landmarks, in memory, a number as `scale` and a positive penalty. "auto" is "ovo"
-        for such fits of up to 5,000 rows with ``n_components=None``; otherwise it is "joint" where
+        for such fits of up to 2,000 rows with ``n_components=None``; otherwise it is "joint" where
         overconfidence is 0 and the solver supports it, and "ovr" where not. The solvers "dual"
         (that of sparse wide rows), "steepest" and "stochastic", and `partial_fit`, fit one against
         the rest.

@@ -153,7 +153,7 @@ class MarginPursuitClassifierCV(
     multi_class : {"auto", "joint", "ovr", "ovo"}, default="auto"
         How three classes or more are fitted, as in :class:`MarginPursuitClassifier`. With "joint",
         candidates with an overconfidence of 0 have a joint loss, and others are fitted one class
-        against the rest. "auto" is "ovo" with a kernel, up to 5,000 rows that are all landmarks;
+        against the rest. "auto" is "ovo" with a kernel, up to 2,000 rows that are all landmarks;
         otherwise "joint", except for sparse data that are fitted by "dual".
     link : {"fitted", "exact"}, default="fitted"
         Where probabilities come from: a monotone link fitted to out-of-fold scores, or the exact
