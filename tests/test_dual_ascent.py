@@ -11,7 +11,8 @@ from marginpursuit import MarginPursuitClassifier, _kernels
 from marginpursuit._threads import Threads
 from marginpursuit.design import ColumnMerge, design_for
 from marginpursuit.losses import LogisticLoss, MarginLoss
-from marginpursuit.solvers import SOLVERS, Problem, Request, Status, minimise
+from marginpursuit.solvers import SOLVERS, Policy, Problem, Request, Status, minimise
+from marginpursuit.solvers.dual_ascent import PassStopping
 from marginpursuit.tasks import Tasks
 
 pytestmark = pytest.mark.skipif(
@@ -59,6 +60,38 @@ def value_of(posed, found):
     """Return the objective, in a sweep of its own."""
     points = posed.join(*found.linear)
     return posed.value_and_gradient(points, np.arange(len(posed.tasks)))[0]
+
+
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_passes_in_one_call_are_those_of_separate_calls(fit_intercept):
+    posed = problem(*rows(), fit_intercept=fit_intercept)
+    separate = replace(posed, policy=Policy(dual_call_elements=1))
+    together, found = (SOLVERS["dual"].solve(each) for each in (posed, separate))
+    assert together.n_iter == found.n_iter > 20
+    for ours, theirs in zip(together.linear, found.linear, strict=True):
+        assert_array_equal(ours, theirs)
+    assert_array_equal(together.gap, found.gap)
+    few = SOLVERS["dual"].solve(replace(posed, max_iter=3))
+    assert (few.status, few.n_iter) == (Status.MAX_ITER, 3)
+
+
+@pytest.mark.parametrize("name", ["gap", "levels", "least", "tols"])
+def test_stopping_has_an_entry_for_each_task(name):
+    X, codes = rows()
+    stopping = PassStopping(*np.ones((4, 1)), 1, 5, 1000, 0.03)
+    kernels, weights = _kernels.rows(X), np.full(N_ROWS, 1 / N_ROWS)
+
+    def run(own):
+        return kernels.dual_pass(
+            *(np.array([[0.0, 1.0, 1.0, 0.0]]), np.arange(N_ROWS), 0, False, codes, weights),
+            *(np.ones(N_ROWS), 0.0, np.zeros(1, dtype=np.intp), np.ones(1), np.full(1, np.inf)),
+            *(np.zeros((N_ROWS, 1)), np.zeros((N_COLUMNS, 1)), np.zeros(1), np.zeros((3, 1)), own),
+        )
+
+    with pytest.raises(ValueError, match=name):
+        run(replace(stopping, **{name: np.ones(2)}))
+    run(stopping)
+    assert 1 <= stopping.n_passes <= 5
 
 
 @pytest.mark.parametrize("unit", ["absolute", "common"])

@@ -232,6 +232,7 @@ class CsrRows(_Rows):
         coef: NDArray[np.float64],
         intercept: NDArray[np.float64],
         sums: NDArray[np.float64],
+        stopping: Any = ...,
     ) -> int: ...
 
 def sweep_matrix(

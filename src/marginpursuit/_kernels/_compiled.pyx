@@ -10,6 +10,7 @@ from array import array
 from cpython.buffer cimport (
     PyBUF_FORMAT, PyBUF_STRIDES, PyBuffer_Release, PyObject_GetBuffer,
 )
+from libc.math cimport fabs, pow, sqrt
 from libc.stdint cimport int32_t, int64_t, uint64_t, uintptr_t
 from libc.string cimport memcpy
 
@@ -361,6 +362,51 @@ cdef int type_of(Py_buffer *view, str what) except -1:
     return code
 
 
+cdef struct pass_rule_t:  # as `PassStopping`; passes and visits of rows that are left
+    double *gap
+    const double *levels
+    const double *least
+    const double *tols
+    Py_ssize_t n_tasks, min_tasks, n_left, n_visits
+    double shrinking
+
+
+cdef int next_pass(pass_rule_t *rule, dual_pass_t *dual) noexcept nogil:
+    """Set gaps and radii after a pass; return whether another follows."""
+    cdef Py_ssize_t k, task, n_unfinished = 0
+    cdef double scale, gap
+    for k in range(TASK_LANES):
+        task = k if k < rule.n_tasks else 0
+        gap, scale = dual.gap[task], max(dual.value[task], rule.least[task])
+        # The violated constraint is the derivative in the intercept, whose distance to its
+        # minimiser is at most the level.
+        if dual.constant > 0.0:
+            gap += fabs(dual.balance[task]) * rule.levels[task]
+        gap /= scale
+        # The minimiser is in the ball with radius sqrt(2 gap/p), gap absolute, around the
+        # coefficients, since the objective is p-strongly convex in them. The radius of shrinking
+        # decreases faster, with gap^(3/4).
+        dual.radius[k] = (
+            rule.shrinking * pow(max(gap, 0.0), 0.75) * sqrt(2.0 * scale / dual.penalty[k])
+        )
+        if k < rule.n_tasks:
+            rule.gap[k] = gap
+            n_unfinished += gap > rule.tols[k]
+    rule.n_left -= 1
+    dual.seed += 1
+    return n_unfinished >= rule.min_tasks and min(rule.n_left, rule.n_visits, dual.n_active) > 0
+
+
+cdef void move_intercepts(Py_ssize_t n_tasks, dual_pass_t *dual) noexcept nogil:
+    """Take the step of the method of multipliers that precedes a pass."""
+    cdef Py_ssize_t k, task
+    for k in range(TASK_LANES - 1, -1, -1):  # lanes that repeat the first task precede it
+        task = k if k < n_tasks else 0
+        dual.intercept[k] = (
+            dual.intercept[task] + dual.constant * dual.balance[task] / dual.penalty[k]
+        )
+
+
 cdef class _Rows:
     """The common part of dense and sparse rows: their shape and the SIMD level in use."""
 
@@ -454,8 +500,9 @@ cdef class _Rows:
         const Py_ssize_t[::1] codes not None, const double[::1] weights not None,
         const double[::1] squares not None, double constant,
         const Py_ssize_t[::1] positive not None, const double[::1] penalty not None,
-        const double[::1] radius not None, double[:, ::1] residual not None,
+        double[::1] radius not None, double[:, ::1] residual not None,
         double[:, ::1] coef not None, double[::1] intercept not None, double[:, ::1] sums not None,
+        stopping=None,
     ):
         """Take a step of dual coordinate ascent for each active row, for one task or all lanes.
 
@@ -466,10 +513,17 @@ cdef class _Rows:
         task. Losses are functions of one rho. Value, duality gap and balance are written to the
         rows of `sums`; see sweep.h. Returns the number of rows that stay active, which are then
         first. A frozen pass takes no steps and visits the rows in the order given.
+
+        With `stopping`, a `PassStopping`, passes follow each other until it ends them. Before each
+        the intercepts move by the balance of the last one, that in `sums`. The radius, and the gap and the number of passes in
+        `stopping`, are those after the last pass.
         """
         cdef const double[:, ::1] parameters = losses
         cdef Py_ssize_t k, task, n_tasks = coef.shape[1]
         cdef dual_pass_t dual
+        cdef pass_rule_t rule
+        cdef double[::1] gap = None
+        cdef const double[::1] levels = None, least = None, tols = None
         # A single column is contiguous by rows as well.
         cdef layout_t layout = ROWS if self.n_columns == 1 and self.layout == COLUMNS else self.layout
         if n_tasks != 1 and n_tasks != self.tasks_per_pass:
@@ -506,16 +560,36 @@ cdef class _Rows:
         dual.n_lanes, dual.seed, dual.is_frozen = n_tasks, seed, is_frozen
         dual.weight, dual.square, dual.constant = &weights[0], &squares[0], constant
         dual.residual, dual.coef = &residual[0, 0], &coef[0, 0]
+        if stopping is not None:
+            gap, levels, least, tols = stopping.gap, stopping.levels, stopping.least, stopping.tols
+            for name, length in (
+                ("gap", gap.shape[0]), ("levels", levels.shape[0]), ("least", least.shape[0]),
+                ("tols", tols.shape[0]),
+            ):
+                check_length(name, length, n_tasks)
+            rule.gap, rule.levels, rule.least, rule.tols = &gap[0], &levels[0], &least[0], &tols[0]
+            rule.n_tasks, rule.min_tasks = n_tasks, stopping.min_tasks
+            rule.n_left, rule.n_visits = stopping.max_passes, stopping.max_visits
+            rule.shrinking = stopping.shrinking
         with nogil:
             for k in range(TASK_LANES):
                 task = k if k < n_tasks else 0
                 dual.positive[k], dual.penalty[k] = positive[task], penalty[task]
                 dual.radius[k], dual.intercept[k] = radius[task], intercept[task]
+                dual.balance[k] = sums[2, task]
                 read_loss(parameters, task, &dual.loss[k])
-            self.kernels.dual_pass(layout, self.type, &self.matrix, &dual)
+            while True:
+                if gap is not None and not is_frozen:
+                    move_intercepts(n_tasks, &dual)
+                rule.n_visits -= dual.n_active
+                self.kernels.dual_pass(layout, self.type, &self.matrix, &dual)
+                if gap is None or not next_pass(&rule, &dual):
+                    break
             for k in range(n_tasks):
-                intercept[k] = dual.intercept[k]
+                intercept[k], radius[k] = dual.intercept[k], dual.radius[k]
                 sums[0, k], sums[1, k], sums[2, k] = dual.value[k], dual.gap[k], dual.balance[k]
+        if stopping is not None:
+            stopping.n_passes = stopping.max_passes - rule.n_left
         return dual.n_active
 
     def descend(self, descent, const Py_ssize_t[::1] draws not None):

@@ -314,6 +314,21 @@ def _task_groups(problem: Problem) -> Iterator[NDArray[np.intp]]:
                 yield from [group] if is_shared else np.split(group, len(group))
 
 
+@dataclass(slots=True)
+class PassStopping:
+    """When passes in one call of the kernel end; arrays have an entry a lane."""
+
+    gap: FloatArray  # out: relative, after the last pass
+    levels: FloatArray
+    least: FloatArray  # value that the gap is relative to, at least
+    tols: FloatArray  # infinite for lanes that repeat a task
+    min_tasks: int  # whose gaps exceed their tolerances, as long as passes follow each other
+    max_passes: int
+    max_visits: int  # of rows, after which no other pass follows
+    shrinking: float
+    n_passes: int = 0  # out
+
+
 @dataclass
 class DualAscent:
     """The state of a task, or of a group of tasks: one that is not full repeats its first task."""
@@ -321,6 +336,7 @@ class DualAscent:
     design: MemoryDesign
     max_iter: int
     shrinking: float
+    call_elements: int  # stored elements that passes in one call of the kernel visit
     losses: FloatArray  # (n_lanes, 4), as all arrays without another shape have an entry a lane
     levels: FloatArray
     positive: NDArray[np.intp]
@@ -354,7 +370,7 @@ class DualAscent:
         constant = policy.dual_intercept_square * median if prepared.fit_intercept else 0.0
         ((_, codes, positive),) = tasks.by_codes(lanes)
         return cls(
-            *(design, problem.max_iter, policy.dual_shrinking),
+            *(design, problem.max_iter, policy.dual_shrinking, policy.dual_call_elements),
             tasks.loss_parameters[lanes],
             np.array([tasks.losses[k].margin for k in lanes]),
             positive,
@@ -432,17 +448,10 @@ class DualAscent:
             if self._is_finished(tols, min_tasks):
                 if not evaluates:
                     return
-                n_active = self._pass(self.rows, is_frozen=True)
+                n_active = self._pass(self.rows, tols, min_tasks, is_frozen=True)
                 if self._is_finished(tols, min_tasks):
                     return
-            self.intercept += self.constant * self.sums[2] / self.penalty
-            n_active = self._pass(self.rows[:n_active])
-            self.n_passes += 1
-            # The minimiser is in the ball with radius √(2 gap/p), gap absolute, around the
-            # coefficients, since the objective is p-strongly convex in them. The radius of
-            # shrinking decreases faster, with gap^(3/4).
-            relative = np.maximum(self.gap, 0.0) ** 0.75
-            self.radius = self.shrinking * relative * np.sqrt(2.0 * self._scale / self.penalty)
+            n_active = self._pass(self.rows[:n_active], tols, min_tasks)
 
     def _is_finished(self, tols: FloatArray, min_tasks: int) -> bool:
         n_unfinished = np.count_nonzero(self.gap[: len(tols)] > tols)
@@ -453,15 +462,28 @@ class DualAscent:
         """What the gap is relative to."""
         return np.maximum(self.value, self.least)
 
-    def _pass(self, rows: NDArray[np.intp], *, is_frozen: bool = False) -> int:
-        """Visit rows; return how many of them stay active. A frozen pass takes no steps."""
-        n_active = self.design.dual_pass(
+    def _pass(
+        self, rows: NDArray[np.intp], tols: FloatArray, min_tasks: int, *, is_frozen: bool = False
+    ) -> int:
+        """Visit rows in passes that follow each other; return how many of them stay active.
+
+        A frozen pass takes no steps, and no other follows it.
+        """
+        n_lanes, design = len(self.levels), self.design
+        max_visits = self.call_elements * design.n_rows // max(1, design.n_stored)
+        stopping = PassStopping(
+            *(self.gap, self.levels, self.least),
+            np.append(tols, np.full(n_lanes - len(tols), np.inf)),
+            min_tasks,
+            1 if is_frozen else self.max_iter - self.n_passes,
+            max_visits,
+            self.shrinking,
+        )
+        n_active = design.dual_pass(
             *(self.losses, rows, self.n_passes, is_frozen, self.codes, self.weights),
             *(self.squares, self.constant, self.positive, self.penalty, self.radius),
-            *(self.residual, self.coef, self.intercept, self.sums),
+            *(self.residual, self.coef, self.intercept, self.sums, stopping),
         )
-        # The violated constraint is the derivative in the intercept, whose distance to its
-        # minimiser is at most the level.
-        missing = np.abs(self.sums[2]) * self.levels if self.constant > 0 else 0.0
-        self.gap = (self.sums[1] + missing) / self._scale
+        if not is_frozen:
+            self.n_passes += stopping.n_passes
         return n_active

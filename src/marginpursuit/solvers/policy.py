@@ -277,6 +277,9 @@ class Policy:
     #: take the time of 9.6 full passes to 1e-6 in the geometric mean; in units of the ball alone,
     #: 10.7. With 0.01 rows are shrunk by mistake in five of them: 11.4 passes.
     dual_shrinking: float = 0.03
+    #: Stored elements that dual passes visit in one call of the kernel, which no signal interrupts:
+    #: about 0.02 s. Between calls a thread waits for others that hold the interpreter.
+    dual_call_elements: int = 1 << 22
 
 
 @cache
