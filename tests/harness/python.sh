@@ -26,7 +26,7 @@ done
 "${CC:-gcc}" "${flags[@]}" -shared "$out"/{_compiled,sweep,newton,kernel_newton,lbfgs,coordinates,coupling,csr,levels,link,small_table}.o -lm -o "$kernels/_compiled.abi3.so"
 
 tests=(kernels kernel_inputs kernel_memory kernel_losses joint_kernel task_kernels vector_kernels
-  coordinates descent newton dual_ascent label_links)
+  coordinates descent newton dual_ascent label_links compiled_lbfgs small_table one_vs_one)
 files=()
 for name in "${tests[@]}"; do files+=("tests/test_$name.py"); done
 libraries=$("${CC:-gcc}" -print-file-name=libasan.so):$("${CC:-gcc}" -print-file-name=libubsan.so)

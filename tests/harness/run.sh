@@ -29,7 +29,7 @@ case $target in
   macos) compiler=("${PYTHON:-python3}" -m ziglang cc -target aarch64-macos) optimise=-O2 is_x86=0 ;;
   *) sed -n 's/^# usage: /run.sh: usage: /p' "$0" >&2; exit 2 ;;
 esac
-version=$("${compiler[@]}" --version 2>&1 | head -1) ||
+version=$(cd "$out" && "${compiler[@]}" --version 2>&1 | head -1) || # zig writes an empty object file
   { echo "run.sh: ${compiler[*]} does not run: $version" >&2; exit 3; }
 
 flags=(-std=c11 -D_GNU_SOURCE -Wall -Wextra -Werror -ffp-contract=fast -fno-math-errno "$optimise"
