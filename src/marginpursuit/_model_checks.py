@@ -42,7 +42,7 @@ def _shape_error(model: Any, parts: list[NDArray[Any]], *, is_multilabel: bool) 
     classes, coef, intercept = parts
     n_columns, names = (getattr(model, x, None) for x in ("n_features_in_", "feature_names_in_"))
     n_problems = n_intercepts = 1 if len(classes) == 2 and not is_multilabel else len(classes)
-    if getattr(model, "multi_class_", "ovr") == "ovo":
+    if _has_pairs(model):
         n_intercepts = len(classes) * (len(classes) - 1) // 2
     is_linear = getattr(model, "kernel", "linear") == "linear"
     expected = (n_problems, n_columns) if is_linear else (n_problems, *coef.shape[1:2])
@@ -66,9 +66,15 @@ def _value_error(coef: NDArray[Any], intercept: NDArray[Any]) -> str | None:
     return None
 
 
+def _has_pairs(model: Any) -> bool:
+    """Whether a model says that it was fitted one class against one."""
+    multi_class = getattr(model, "multi_class_", None)
+    return isinstance(multi_class, str) and multi_class == "ovo"
+
+
 def _expansion_error(model: Any, coef: NDArray[Any]) -> str | None:
     """Return the reason why a kernel expansion cannot be evaluated; None if it can."""
-    if getattr(model, "multi_class_", "ovr") == "ovo":
+    if _has_pairs(model):
         counts: Any = getattr(model, "n_support_", None)
         is_right = isinstance(counts, np.ndarray) and counts.shape == model.classes_.shape
         is_right = is_right and counts.dtype.kind == "i" and bool(np.all(counts >= 0))
