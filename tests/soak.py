@@ -21,6 +21,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from typing import Any
 import fuzz_model_files as fuzz
 import numpy as np
 from scipy import sparse
+from scipy.linalg import cho_factor
 
 from marginpursuit import (
     MarginPursuitClassifier,
@@ -159,6 +161,10 @@ def low_memory(seed: int, folder: Path) -> None:
     X, y, weights = drawn(rng, max_rows=40_000)
     model = estimator(rng, n_threads=2)
     model.fit(X[:200], y[:200])
+    # OpenBLAS waits for ever where it has no memory for a buffer; it keeps those of its calls.
+    square = np.eye(1000)
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: cho_factor(square @ square), range(16)))
     statm = Path("/proc/self/statm").read_text().split()
     used = resource.getpagesize() * int(statm[0])
     limit = used + int(rng.integers(1, 100)) * 2**20
