@@ -250,8 +250,12 @@ def generate(app: Any, config: Any) -> None:
     """Write all generated pages."""
     for name, text in api_pages().items():
         write_if_changed(DOCS / "api" / f"{name}.md", text)
-    for name, text in benchmark_pages().items():
+    results = benchmark_pages()
+    for name, text in results.items():
         write_if_changed(DOCS / "benchmark_results" / f"{name}.md", text)
+    for page in (DOCS / "benchmark_results").glob("*.md"):
+        if page.stem not in results:
+            page.unlink()  # of a result file that has been replaced
     for figure in (ROOT / "benchmarks" / "results").glob("*.svg"):
         write_if_changed(DOCS / "benchmark_results" / figure.name, figure.read_text())
     write_if_changed(DOCS / "contributing" / "layers.svg", layer_drawing())
