@@ -217,6 +217,8 @@ def copy_page(source: Path, links: dict[str, str]) -> str:
 def site_links(app: Any, docname: str, source: list[str]) -> None:
     """Rewrite links from pages of the repository to files that the site has under another name."""
     depth = "../" * docname.count("/")
+    if "<!-- README: Why -->" in source[0]:
+        app.env.note_dependency(str(ROOT / "README.md"))
     readme = (ROOT / "README.md").read_text()
     why = re.search(r"^## Why.*?(?=^## )", readme, re.MULTILINE | re.DOTALL)
     text = source[0].replace("<!-- README: Why -->", why[0].replace("](docs/", "](") if why else "")
