@@ -1,6 +1,7 @@
 """Kernel fits of one class against one: pairs, their coupling, predictions, weights and files."""
 
 import pickle
+import signal
 
 import numpy as np
 import pytest
@@ -471,3 +472,44 @@ def test_kernel_checks_its_arrays(given):
 def test_coupling_checks_its_arguments(given):
     with pytest.raises(ValueError, match=r"coupling|length"):
         compiled.coupled(*given)
+
+
+@needs_compiled
+def test_a_signal_interrupts_between_two_fits():
+    """The fits after the one that a signal meets do not run."""
+    n_rows, n_problems = 80, 2000
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(n_rows, 3))
+    problems = KernelProblems(
+        np.tile(np.arange(n_rows), n_problems),
+        n_rows * np.arange(n_problems + 1),
+        np.tile(rng.choice([-1.0, 1.0], n_rows), n_problems),
+        np.full(n_rows * n_problems, 1.0 / n_rows),
+        np.array([MarginLoss(1.0, 1.0, 0.0).kernel_parameters]),
+        np.array([1e-3]),
+        has_intercept=True,
+        tol=1e-8,
+        least=1e-3,
+        max_iter=100,
+    )
+    coef, intercept = np.zeros((1, n_rows * n_problems)), np.zeros((1, n_problems))
+    results = np.zeros((1, n_problems, 4))
+
+    def interrupt(*_):
+        raise InterruptedError
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        with pytest.raises(InterruptedError):
+            compiled.kernel_newton(rbf_kernel(rows), problems, coef, intercept, results)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert results[0, 0, 0] > 0.0
+    assert results[0, -1, 0] == 0.0
+
+
+def test_columns_in_a_tiny_unit_are_refused_by_their_unit():
+    X, y = load_iris(return_X_y=True)
+    with pytest.raises(OverflowError, match="the columns of X need another unit"):
+        MarginPursuitClassifier(kernel="rbf").fit(1e-300 * X, y)

@@ -88,7 +88,7 @@ class Threads:
         the results. It is used with one thread or item, and within a worker thread, since a worker
         that waited for other workers of its pool could wait for ever.
 
-        Items are dealt out to the threads in turn; the calling thread is one of them. With
+        Items are assigned to the threads in turn; the calling thread is one of them. With
         `dynamic` each goes to the next free worker, for items of different cost; that takes about
         15 µs for each.
         """

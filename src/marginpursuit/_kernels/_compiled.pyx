@@ -10,6 +10,7 @@ from array import array
 from cpython.buffer cimport (
     PyBUF_FORMAT, PyBUF_STRIDES, PyBuffer_Release, PyObject_GetBuffer,
 )
+from cpython.exc cimport PyErr_CheckSignals
 from libc.math cimport fabs, pow, sqrt
 from libc.stdint cimport int32_t, int64_t, uint64_t, uintptr_t
 from libc.string cimport memcpy
@@ -514,9 +515,9 @@ cdef class _Rows:
         rows of `sums`; see sweep.h. Returns the number of rows that stay active, which are then
         first. A frozen pass takes no steps and visits the rows in the order given.
 
-        With `stopping`, a `PassStopping`, passes follow each other until it ends them. Before each
-        the intercepts move by the balance of the last one, that in `sums`. The radius, and the gap and the number of passes in
-        `stopping`, are those after the last pass.
+        With `stopping`, a `PassStopping`, passes are repeated until one of its criteria is met. Before
+        each pass the intercepts move by the balance of the pass before, at first that in `sums`. On
+        return `radius`, and the gap and the number of passes of `stopping`, are those after the last pass.
         """
         cdef const double[:, ::1] parameters = losses
         cdef Py_ssize_t k, task, n_tasks = coef.shape[1]
@@ -909,7 +910,8 @@ def kernel_newton(
     `problems` is a `KernelProblems`. Problem k has the entries edges[k] to edges[k + 1] - 1 of its rows, signs
     and weights, and of each row of `coef`, which has one for each penalty. Its first penalty starts at the
     values of `coef` and `intercept`, (n_penalties, n_problems), each other one at the fit before.
-    `results` receives value, gap, number of iterations and status of each, in the order of `intercept`.
+    `results` receives value, gap, number of iterations and status of each, in the order of `intercept`. A
+    signal interrupts the call between two fits.
     """
     cdef const Py_ssize_t[::1] rows = problems.rows, edges = problems.edges
     cdef const double[::1] sign = problems.sign, weight = problems.weight
@@ -963,6 +965,8 @@ def kernel_newton(
                 read_loss(losses, a, &t.loss)
                 t.penalty, t.coef = penalties[a], &coef[a, first]
                 kernels.kernel_newton(&t)
+                with gil:
+                    PyErr_CheckSignals()
                 intercept[a, k] = t.intercept
                 results[a, k, 0], results[a, k, 1] = t.value, t.gap
                 results[a, k, 2], results[a, k, 3] = <double>t.n_iter, <double>t.status

@@ -14,8 +14,8 @@
 enum {
     MOST_STEPS = 100,
     MOST_HALVINGS = 40,
-    FIRST_STRIDE = 8,     /* one of so many rows makes the start for all */
-    MANY_SCORES = 1 << 14 /* from which this takes less time */
+    FIRST_STRIDE = 8,     /* the first fit is to every eighth row, and starts that to all rows */
+    MANY_SCORES = 1 << 14 /* scores from which the first fit saves time */
 };
 
 /* The objective, its gradient and the lower triangle of its Hessian. */

@@ -89,9 +89,12 @@ class _SortedRows:
         return cls(rows, pairs, data.weights[rows])
 
     def fit(self, model: Any, weights: FloatArray, penalties: FloatArray, tol: float) -> PairFits:
-        loss = model._loss(float(model.scale))
-        losses = [loss] * len(penalties)
-        return self.pairs.fit(weights, losses, penalties, tol, model.max_iter)
+        """Fit all pairs; raises a ValueError where the kernel is not positive semidefinite."""
+        losses = [model._loss(float(model.scale))] * len(penalties)
+        try:
+            return self.pairs.fit(weights, losses, penalties, tol, model.max_iter)
+        except FloatingPointError as error:
+            raise model._indefinite(error) from error
 
     def scores(self, fits: PairFits, some: Any, margin: float) -> FloatArray:
         """Return the scores of the classes for some of these rows, (n, n_fits, n_classes)."""
@@ -103,19 +106,16 @@ class _SortedRows:
 def fit_pairs_of_classes(model: Any, data: TrainingData) -> None:
     """Fit checked data with a kernel, one class against one."""
     data, divisor = model._bounded_kernel(data)
-    try:
-        own = _SortedRows.of(model, data, divisor)
-        penalty, margin = model._penalty(data.n_samples), float(model.margin)
-        is_auto = isinstance(model.alpha, str) and model.alpha == "auto"
-        factors = HalfFitPolicy().factors_of(is_joint=True) if is_auto else (1.0,)
-        link: Any = None
-        if is_auto or model.probability == "held_out":
-            halves = _half_fits(model, data, own, penalty, factors)
-            best = chosen_fits(halves, data.n_samples, is_joint=True)
-            penalty, link = best.factor * penalty, best.link
-        fits = own.fit(model, own.weights, np.array([penalty]), model.tol)
-    except FloatingPointError as error:
-        raise model._indefinite(error) from error
+    own = _SortedRows.of(model, data, divisor)
+    penalty, margin = model._penalty(data.n_samples), float(model.margin)
+    is_auto = isinstance(model.alpha, str) and model.alpha == "auto"
+    factors = HalfFitPolicy().factors_of(is_joint=True) if is_auto else (1.0,)
+    link: Any = None
+    if is_auto or model.probability == "held_out":
+        halves = _half_fits(model, data, own, penalty, factors)
+        best = chosen_fits(halves, data.n_samples, is_joint=True)
+        penalty, link = best.factor * penalty, best.link
+    fits = own.fit(model, own.weights, np.array([penalty]), model.tol)
     scores = own.scores(fits, slice(None), margin)[:, 0]
     coef = np.zeros((data.labels.n_classes, data.labels.n_rows))
     coef[:, own.rows] = fits.dual_coef[0] / divisor

@@ -112,7 +112,7 @@ class Pairs:
     ) -> PairFits:
         """Fit all pairs at each penalty with its loss, each fit warm-started by the one before.
 
-        Rows of weight zero take no part. Raises a FloatingPointError where the matrix of a Newton
+        Rows of weight zero are ignored. Raises a FloatingPointError where the matrix of a Newton
         step is not positive definite.
         """
         rows, policy = self._class_rows(weights), self.policy
@@ -143,7 +143,7 @@ class Pairs:
         """Fit the rows of each class given, from a fit to some of them or from zero."""
         n_penalties, n_rows = len(penalties), len(self.codes)
         pairs = list(zip(*np.triu_indices(self.n_classes, 1), strict=True))
-        # A pair without rows has no fit: its score is zero.
+        # The score of a pair without rows is zero.
         which = [k for k, (a, b) in enumerate(pairs) if len(rows[a]) + len(rows[b])]
         parts = [rows[c] for k in which for c in pairs[k]]
         lengths = np.array([len(part) for part in parts], dtype=np.intp)
