@@ -372,13 +372,16 @@ def checked_matrix(X: Any) -> Any:
     """
     if isinstance(X, np.ma.MaskedArray):
         raise ValueError("X must not be a masked array: its mask would be ignored")
+    advice = "Encode such columns first, as marginpursuit.tables.TableVectoriser does."
     if sparse.issparse(X):
         return checked_sparse(X)
     names = getattr(X, "column_names", getattr(X, "columns", None))  # of Arrow, pandas, polars
     if names is None or not hasattr(X, "__array__"):
         array = np.asarray(X)
         if not _holds_numbers(array):
-            raise ValueError(f"X must hold numbers, not text or dates; got dtype {array.dtype}")
+            raise ValueError(
+                f"X must hold numbers, not text or dates; got dtype {array.dtype}. {advice}"
+            )
         if array.dtype == np.longdouble and array.dtype.itemsize > 8:
             return _as_double(array)
         return X if isinstance(X, np.ndarray) else array
@@ -391,7 +394,7 @@ def checked_matrix(X: Any) -> Any:
             dtype = getattr(column, "dtype", getattr(column, "type", None))
             raise ValueError(
                 f"X must hold numbers, not text, dates or categories; column {name!r} has dtype "
-                f"{dtype}"
+                f"{dtype}. {advice}"
             )
     return X
 
