@@ -208,8 +208,8 @@ def _fits(name: str, work: Work, chosen: argparse.Namespace) -> str:
 
 
 RULE = (
-    "A target is met if ours is so many times as fast, in seconds, and its test error is not "
-    "larger, in the mean (±: one standard error of the paired difference)."
+    "A target is met if ours is so many times as fast, in seconds, and its test error is at most "
+    "two standard errors of the paired difference larger (±: one standard error)."
 )
 
 
@@ -221,25 +221,24 @@ class Measured(NamedTuple):
     errors: Any  # (n_splits,)
 
 
-def _difference(ours: Measured, theirs: Measured) -> str:
-    """Return the mean of our error less theirs, with its standard error."""
+def _paired(ours: Measured, theirs: Measured) -> tuple[float, float]:
+    """Return the mean of our error less theirs, and its standard error; zero for one split."""
     n = min(len(ours.errors), len(theirs.errors))
     difference = ours.errors[:n] - theirs.errors[:n]
-    error = f" ± {difference.std(ddof=1) / np.sqrt(n):.2f}" if n > 1 else ""
-    return f"{difference.mean():+.2f}{error}"
+    return difference.mean(), difference.std(ddof=1) / np.sqrt(n) if n > 1 else 0.0
+
+
+def _difference(ours: Measured, theirs: Measured) -> str:
+    """Return the mean of our error less theirs, with its standard error."""
+    mean, error = _paired(ours, theirs)
+    return f"{mean:+.2f} ± {error:.2f}" if error else f"{mean:+.2f}"
 
 
 def _verdict(target: float, ratio: float, ours: Measured, theirs: Measured) -> str:
     """Return whether a target is met, and by what it is missed."""
-    n = min(len(ours.errors), len(theirs.errors))
-    missed = [
-        name
-        for name, is_missed in (
-            ("time", ratio < target),
-            ("error", ours.errors[:n].mean() > theirs.errors[:n].mean()),
-        )
-        if is_missed
-    ]
+    mean, error = _paired(ours, theirs)
+    failures = {"time": ratio < target, "error": mean > 2 * error}
+    missed = [name for name, is_missed in failures.items() if is_missed]
     return f"{target:g}: " + (f"missed ({', '.join(missed)})" if missed else "met")
 
 
