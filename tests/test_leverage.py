@@ -12,7 +12,7 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold, train_test_sp
 from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
 from marginpursuit.blocks import Blocks
 from marginpursuit.classifiers._base import TrainingData
-from marginpursuit.classifiers._parameters import bounded_weights, spread_weights
+from marginpursuit.classifiers._leverage import bounded_weights, spread_weights
 from marginpursuit.datasets import contaminate
 from marginpursuit.design import design_for
 from marginpursuit.tasks import Labels

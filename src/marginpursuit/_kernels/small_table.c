@@ -1,6 +1,6 @@
 /* A fit to a small dense table in one call: the steps of classifiers/margin_pursuit.py for positive weights.
  *
- * 1. `bound_leverage`: weights that decrease beyond the median distance (classifiers/_parameters.py).
+ * 1. `bound_leverage`: weights that decrease beyond the median distance (classifiers/_leverage.py).
  * 2. `standardise_rows`: a padded copy of the rows, and the unit of the penalty (solvers/_problem.py).
  * 3. `split_rows`: the rows of each class in two halves by their content (classifiers/_half_fits.py).
  * 4. `fit_halves`: Newton's method for both halves, held-out scores, and a link fitted to them.

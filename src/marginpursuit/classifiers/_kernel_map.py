@@ -42,7 +42,7 @@ from marginpursuit.classifiers._kernel_expansion import (
     refuse_unusable,
 )
 from marginpursuit.classifiers._landmarks import KernelPolicy, landmarks
-from marginpursuit.classifiers._parameters import median_distance, within_limit
+from marginpursuit.classifiers._leverage import median_distance, within_limit
 from marginpursuit.design import (
     FactoredRows,
     Linear,

@@ -28,7 +28,7 @@ from marginpursuit._threads import Threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.blocks import Blocks
 from marginpursuit.classifiers._base import TrainingData
-from marginpursuit.classifiers._parameters import median_distance, row_distances, within_limit
+from marginpursuit.classifiers._leverage import median_distance, row_distances, within_limit
 from marginpursuit.design import Linear, MemoryDesign, Standardisation
 from marginpursuit.losses import MarginLoss
 from marginpursuit.tasks import Labels, Tasks

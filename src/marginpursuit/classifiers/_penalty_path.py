@@ -14,7 +14,7 @@ import numpy as np
 from marginpursuit._namespaces import is_array_api
 from marginpursuit._threads import Threads, usable_threads
 from marginpursuit.classifiers._input import TrainingData
-from marginpursuit.classifiers._parameters import bounded_weights
+from marginpursuit.classifiers._leverage import bounded_weights
 from marginpursuit.classifiers.margin_pursuit import MarginPursuitClassifier
 from marginpursuit.design import ArrayDesign, Design, Linear, design_for
 from marginpursuit.design.arrays import ArrayPolicy

@@ -15,6 +15,11 @@ from marginpursuit.classifiers._label_links import LabelLinks
 from marginpursuit.classifiers._labels import balanced_factors, check_weights
 from marginpursuit.classifiers._landmarks import systematic_sample
 from marginpursuit.classifiers._lazy import lazy_on_dask
+from marginpursuit.classifiers._leverage import (
+    bounded_weights,
+    median_distance,
+    row_distances,
+)
 from marginpursuit.classifiers._link import (
     ExactLabelLink,
     ExactLink,
@@ -29,14 +34,11 @@ from marginpursuit.classifiers._parameters import (
     ALPHA_UNITS,
     FLAG,
     Allowed,
-    bounded_weights,
     check_parameters,
     dense_unit,
-    median_distance,
     numbers,
     one_of,
     refuse_linear_pairs,
-    row_distances,
 )
 from marginpursuit.classifiers._penalty_path import PathFit, penalty_path
 from marginpursuit.classifiers._progress import CallbackSupportMixin, Reporter, with_callbacks

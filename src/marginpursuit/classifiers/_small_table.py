@@ -20,9 +20,9 @@ from marginpursuit import _kernels
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._half_fits import HalfFitPolicy, random_direction
 from marginpursuit.classifiers._input import TrainingData
+from marginpursuit.classifiers._leverage import FAR_DISTANCE
 from marginpursuit.classifiers._link import FittedLink, SlopePrior, smoothing_of
 from marginpursuit.classifiers._margins import Margins
-from marginpursuit.classifiers._parameters import FAR_DISTANCE
 from marginpursuit.design import Linear
 from marginpursuit.losses import JointLoss, MarginLoss
 from marginpursuit.solvers import INFLATION, Policy, Problem, default_policy

@@ -26,6 +26,7 @@ from marginpursuit.classifiers._half_fits import (
 )
 from marginpursuit.classifiers._kernel_map import MappedKernelClassifier
 from marginpursuit.classifiers._label_links import LabelLinks
+from marginpursuit.classifiers._leverage import bounded_weights
 from marginpursuit.classifiers._link import ExactLabelLink, ExactLink, FittedLink, Link
 from marginpursuit.classifiers._margins import MarginStatisticsMixin
 from marginpursuit.classifiers._parameters import (
@@ -38,7 +39,6 @@ from marginpursuit.classifiers._parameters import (
     SCALE_RULES,
     Allowed,
     ScaleIteration,
-    bounded_weights,
     check_parameters,
     convergence_message,
     first_scale,

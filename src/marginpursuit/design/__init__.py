@@ -11,6 +11,9 @@ from marginpursuit.design._base import (
     Standardisation,
     Sweep,
     design_for,
+    elements_per_row,
+    loaded,
+    take_rows,
 )
 from marginpursuit.design._joint import can_sweep_tiles
 from marginpursuit.design._matrix import ReadPolicy
@@ -19,7 +22,6 @@ from marginpursuit.design.blocks import BlockDesign
 from marginpursuit.design.column_merge import ColumnMerge, merge_columns
 from marginpursuit.design.factored import FactoredRows
 from marginpursuit.design.memory import MemoryDesign
-from marginpursuit.design.rows import elements_per_row, loaded, take_rows
 
 __all__ = [
     "ArrayDesign",

@@ -22,8 +22,7 @@ from marginpursuit._namespaces import (
 )
 from marginpursuit._threads import Threads
 from marginpursuit._validation import FloatArray
-from marginpursuit.design._base import Design, Flags, Sweep, design_for
-from marginpursuit.design.rows import take_rows
+from marginpursuit.design._base import Design, Flags, Sweep, design_for, take_rows
 from marginpursuit.losses.margin import stacked
 from marginpursuit.tasks import JointTasks, Tasks
 
