@@ -10,7 +10,9 @@ from sklearn.datasets import load_digits
 
 from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
 from marginpursuit._namespaces import is_device_array, to_device_of, to_numpy
+from marginpursuit.classifiers._input import TrainingData
 from marginpursuit.classifiers._labels import encode_labels
+from marginpursuit.classifiers._leverage import bounded_weights
 from marginpursuit.classifiers._link import exact_probabilities
 from marginpursuit.classifiers._margins import ArrayMargins, Margins
 from marginpursuit.classifiers._parameters import SCALE_RULES
@@ -85,6 +87,29 @@ def designs(matrix, rows, weights):
         tested.standardisation_and_gram(weights, centred=True),
         trusted.standardisation_and_gram(weights, centred=True),
     )
+
+
+@pytest.mark.parametrize("factor", [1, 40], ids=["all near", "some far away"])
+def test_bounded_weights_stay_on_the_device(factor):
+    rng = np.random.default_rng(6)
+    rows = rng.normal(size=(203, 7))
+    rows[:9] *= factor
+    labels = Labels(rng.integers(0, 3, 203), 3)
+    weights = rng.integers(0, 4, 203).astype(float)
+    data = TrainingData(rows, labels, weights / weights.sum(), 203.0)
+    own = TrainingData(
+        in_strict(rows),
+        Labels(in_strict(labels.codes, strict.uint8), 3),
+        in_strict(data.weights),
+        203.0,
+    )
+    true = bounded_weights(design_for(rows), data, 1.0, centred=True)
+    found = bounded_weights(design_for(own.matrix), own, 1.0, centred=True)
+    assert (true.variances is None) == (factor == 1)
+    for ours, theirs in zip(found, true, strict=True):
+        if theirs is not None:
+            assert type(ours) is type(own.matrix)
+            assert_allclose(to_numpy(ours), theirs, rtol=1e-12)
 
 
 @pytest.mark.parametrize("positive", [[2], [0, 1, 2], [0, 2, 2, 1]])

@@ -18,28 +18,26 @@ those of weights that decrease with 1/r²: otherwise these rows would set the un
    Approach Based on Influence Functions", 1986, section 6.3.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from marginpursuit._namespaces import to_numpy
-from marginpursuit._validation import FloatArray
+from marginpursuit._namespaces import namespace, to_device_of
 from marginpursuit.classifiers._input import TrainingData
 from marginpursuit.classifiers._labels import class_totals
-from marginpursuit.classifiers._margins import Margins
+from marginpursuit.classifiers._margins import ArrayMargins, Margins
 from marginpursuit.design import Design, Standardisation
 
 
 class RowWeights(NamedTuple):
-    """Weights of rows with bounded leverage, each a NumPy array that sums to one.
+    """Weights of rows with bounded leverage, each an array that sums to one.
 
     `variances` are for the variances of columns in the unit of the penalty; None for those of the
-    loss.
+    loss. Both are in the library, and on the device, of the weights of the data.
     """
 
-    loss: FloatArray
-    variances: FloatArray | None
+    loss: Any
+    variances: Any
 
 
 def bounded_weights(
@@ -55,7 +53,7 @@ def bounded_weights(
         distances = row_distances(design, data, centred=centred)
         limit = bound * median_distance(distances, data)
         return RowWeights(within_limit(data, distances, limit), None)
-    before, own = to_numpy(data.weights), design.standardisation(data.weights, centred=centred)
+    before, own = data.weights, design.standardisation(data.weights, centred=centred)
     distances = row_distances(design, data, centred=centred, standardisation=own)
     limit = bound * median_distance(distances, data)
     first = weights = within_limit(data, distances, limit)
@@ -67,7 +65,7 @@ def bounded_weights(
             return RowWeights(weights, None)
         try:
             if repetition == 0 and _varies_far_away_only(
-                design, own.varies, before, weights, bound, limit, centred=centred
+                design, own, before, weights, bound, limit, centred=centred
             ):
                 break
             nearer = design.standardisation(design.place(spread), centred=centred)
@@ -76,7 +74,7 @@ def bounded_weights(
         distances = row_distances(design, data, centred=centred, standardisation=nearer)
         limit = bound * median_distance(distances, data)
         last, weights = weights, within_limit(data, distances, limit)
-        if np.allclose(weights, last, rtol=1e-2, atol=0.0):
+        if bool(namespace(weights).all(abs(weights - last) <= 1e-2 * last)):
             return RowWeights(weights, spread_weights(before, weights, bound))
     return RowWeights(first, None)  # where most rows are equal their deviation converges to zero
 
@@ -87,9 +85,9 @@ FAR_DISTANCE = 30.0
 
 def _varies_far_away_only(
     design: Design,
-    varies: NDArray[np.bool_],
-    before: FloatArray,
-    bounded: FloatArray,
+    own: Standardisation,
+    before: Any,
+    bounded: Any,
     bound: float,
     limit: float,
     *,
@@ -101,25 +99,28 @@ def _varies_far_away_only(
     distances, with the fraction p of the weight that is far away: below 1 it converges to zero. On
     cov, where this is so, ten repetitions take a third of the time of a fit.
     """
-    near = np.where(far_rows(before, bounded, bound), 0.0, before)
-    if (before.sum() - near.sum()) * limit**2 >= before.sum():
+    xp = namespace(before)
+    near = xp.where(far_rows(before, bounded, bound), xp.zeros_like(before), before)
+    total, remaining = float(xp.sum(before)), float(xp.sum(near))
+    if (total - remaining) * limit**2 >= total:
         return False
-    own = design.standardisation(design.place(near / near.sum()), centred=centred)
-    return bool(np.any(varies & ~own.varies))
+    rest = design.standardisation(design.place(near / remaining), centred=centred)
+    return bool(np.any(own.varies & ~rest.varies))
 
 
-def far_rows(
-    before: FloatArray, bounded: FloatArray, bound: float, min_distance: float = FAR_DISTANCE
-) -> NDArray[np.bool_]:
+def _factors(before: Any, bounded: Any) -> Any:
+    """Return the factors by which the bound has multiplied weights; zero for a weight of zero."""
+    return bounded / (before + namespace(before).astype(before == 0, before.dtype))
+
+
+def far_rows(before: Any, bounded: Any, bound: float, min_distance: float = FAR_DISTANCE) -> Any:
     """Return which rows have a distance of about `min_distance` medians, times the bound."""
-    is_used = before > 0
-    ratios = np.divide(bounded, before, out=np.zeros_like(bounded), where=is_used)
-    return np.asarray(is_used & (min_distance * ratios <= min(1.0, bound) * ratios.max()))
+    factors = _factors(before, bounded)
+    largest = float(namespace(factors).max(factors))
+    return (before > 0) & (min_distance * factors <= min(1.0, bound) * largest)
 
 
-def spread_weights(
-    before: FloatArray, bounded: FloatArray, bound: float, max_fraction: float = 0.25
-) -> FloatArray | None:
+def spread_weights(before: Any, bounded: Any, bound: float, max_fraction: float = 0.25) -> Any:
     """Return weights for the variances of columns that rows far away do not determine, or None.
 
     A bounded weight decreases with 1/r in the distance r of a row, so that its part of a variance
@@ -128,12 +129,12 @@ def spread_weights(
     have more than `max_fraction` of the weight: a column whose values are zero in most rows, and
     about zero in the mean, has no outliers.
     """
-    is_far = far_rows(before, bounded, bound)
-    if not 0 < before[is_far].sum() <= max_fraction * before.sum():
+    xp, is_far = namespace(before), far_rows(before, bounded, bound)
+    far = float(xp.sum(xp.where(is_far, before, xp.zeros_like(before))))
+    if not 0 < far <= max_fraction * float(xp.sum(before)):
         return None
-    ratios = np.divide(bounded, before, out=np.zeros_like(bounded), where=before > 0)
-    spread = bounded * ratios
-    return np.asarray(spread / spread.sum())
+    spread = bounded * _factors(before, bounded)
+    return spread / xp.sum(spread)
 
 
 def row_distances(
@@ -142,26 +143,31 @@ def row_distances(
     *,
     centred: bool,
     standardisation: Standardisation | None = None,
-) -> FloatArray:
+) -> Any:
     """Return the distance of each row, by a standardisation that is by default that of the rows."""
+    weights, xp = data.weights, namespace(data.weights)
     if design.is_sparse:
         distances = np.sqrt(design.row_squares())
     else:
         if standardisation is None:
-            standardisation = design.standardisation(data.weights, centred=centred)
-        distances = to_numpy(design.row_norms(standardisation)).astype(np.float64, copy=False)
-    if not np.all(np.isfinite(distances[to_numpy(data.weights) > 0])):
+            standardisation = design.standardisation(weights, centred=centred)
+        distances = to_device_of(weights, design.row_norms(standardisation), weights.dtype)
+    if not bool(xp.all(xp.isfinite(distances) | (weights == 0))):
         raise FloatingPointError("distances of rows are not finite")
     return distances
 
 
-def median_distance(distances: FloatArray, data: TrainingData) -> float:
+def median_distance(distances: Any, data: TrainingData) -> float:
     """Return the median of the positive distances; infinity where there is none."""
-    weights = to_numpy(data.weights)
+    weights, xp = data.weights, namespace(distances)
     is_apart = (weights > 0) & (distances > 0)
-    if not np.any(is_apart):
+    if not bool(xp.any(is_apart)):
         return float("inf")
-    distances, weights = distances[is_apart], weights[is_apart]
+    if not bool(xp.all(is_apart)):
+        distances, weights = distances[is_apart], weights[is_apart]
+    if not isinstance(distances, np.ndarray):
+        margins = ArrayMargins.from_margins(distances[:, None], weights, data.count, 1.0)
+        return float(margins.quantiles((0.5,))[0, 0])
     if weights.min() == weights.max():  # a third of the time of a quantile on 100 rows
         return float(np.median(distances))
     return float(
@@ -169,11 +175,13 @@ def median_distance(distances: FloatArray, data: TrainingData) -> float:
     )
 
 
-def within_limit(data: TrainingData, distances: FloatArray, limit: float) -> FloatArray:
+def within_limit(data: TrainingData, distances: Any, limit: float) -> Any:
     """Return weights that shrink beyond a distance, with the same total for each class."""
-    weights, codes = to_numpy(data.weights), to_numpy(data.labels.strata)
-    factors = np.divide(limit, distances, out=np.ones_like(distances), where=distances > limit)
-    bounded = weights * factors
+    weights, xp = data.weights, namespace(distances)
+    if not np.isfinite(limit):
+        return weights
+    codes = to_device_of(weights, data.labels.strata)
+    bounded = weights * (limit / xp.clip(distances, limit, None))
     before, after = (class_totals(codes, x, data.labels.n_strata) for x in (weights, bounded))
     ratios = np.divide(before, after, out=np.zeros_like(before), where=after > 0)
-    return np.asarray(bounded * ratios[codes])
+    return bounded * xp.take(to_device_of(weights, ratios), xp.astype(codes, xp.int64), axis=0)

@@ -139,8 +139,10 @@ class Stream:
 
     def _distances(self, design: MemoryDesign, data: TrainingData) -> FloatArray:
         """Return the distances of rows, by the standardisation of the first rows."""
-        z = self.standardisation
-        return row_distances(design, data, centred=self.fit_intercept, standardisation=z)
+        own = self.standardisation
+        return np.asarray(
+            row_distances(design, data, centred=self.fit_intercept, standardisation=own)
+        )
 
     def _bounded(self, design: MemoryDesign, data: TrainingData) -> TrainingData:
         """Return the data with bounded leverage."""
