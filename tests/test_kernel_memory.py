@@ -187,6 +187,10 @@ CALLS = {
     "csr_gram": lambda a: compiled.csr_gram(
         a.data, a.indices, a.indptr, a.weight, 0, N, np.zeros((D, D))
     ),
+    "csr_moments": lambda a: compiled.csr_moments(
+        a.data, a.indices, a.indptr, a.weight, np.zeros((D, 2))
+    ),
+    "csr_largest": lambda a: compiled.csr_largest(a.data, a.indices, a.indptr, np.zeros(D)),
     "joint_losses": lambda a: compiled.joint_losses(
         0, a.losses[:1], 1.0, a.codes, a.weight, a.zeros[:2], np.zeros((2, N)), np.zeros(2)
     ),

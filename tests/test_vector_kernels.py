@@ -73,9 +73,54 @@ class TestCsrGram:
         total = np.ones((7, 7))
         for first, last in ((3, 12), (12, 30), (30, 30)):
             kernels.csr_gram(stored.data, indices, indptr, weights, first, last, total)
-        assert_allclose(total, 1 + (matrix[3:].T * weights[3:]) @ matrix[3:], atol=1e-14)
+        expected = 2 + (matrix[3:].T * weights[3:]) @ matrix[3:]
+        assert_allclose(total + total.T, expected, atol=1e-14)
         nothing = np.empty(0, index)
         kernels.csr_gram(np.empty(0), nothing, np.zeros(3, index), np.ones(2), 0, 2, total)
+
+    @pytest.mark.parametrize("index", [np.int32, np.int64])
+    @pytest.mark.parametrize("kernels", [_arrays, pytest.param(compiled, marks=needs_compiled)])
+    def test_moments_and_largest_values_of_columns(self, kernels, index):
+        rng = np.random.default_rng(1)
+        matrix = np.where(rng.random((30, 7)) < 0.4, rng.normal(size=(30, 7)), 0.0)
+        matrix[:, 3] = 0.0
+        weights = rng.normal(size=30) * (rng.random(30) < 0.7)
+        stored = sparse.csr_array(matrix)
+        parts = stored.indices.astype(index), stored.indptr.astype(index)
+        largest = np.full(7, 0.5)
+        kernels.csr_largest(stored.data, *parts, largest)
+        assert_array_equal(largest, np.maximum(np.abs(matrix).max(axis=0), 0.5))
+        stored.data[np.repeat(weights == 0, np.diff(stored.indptr))] = np.nan  # is not read
+        total = np.ones((7, 2))
+        kernels.csr_moments(stored.data, *parts, weights, total)
+        expected = 1 + np.column_stack([weights @ matrix, weights @ matrix**2])
+        assert_allclose(total, expected, atol=1e-14)
+        nothing = np.empty(0), np.empty(0, index), np.zeros(3, index)
+        kernels.csr_moments(*nothing, np.ones(2), total)
+        kernels.csr_largest(*nothing, largest)
+
+    @needs_compiled
+    def test_moments_and_largest_values_read_nothing_outside(self):
+        given = {
+            "data": np.ones(2),
+            "indices": np.array([0, 1], np.int32),
+            "indptr": np.array([0, 1, 2], np.int32),
+        }
+        sums, largest = {"weights": np.ones(2), "total": np.zeros((2, 2))}, {"largest": np.zeros(2)}
+        for name, wrong in (
+            ("data", np.ones(1)),
+            ("indices", np.array([0, 2], np.int32)),
+            ("indices", np.array([-1, 1], np.int32)),
+            ("indptr", np.array([0, 3, 2], np.int32)),
+            ("indptr", np.array([1, 1, 2], np.int32)),
+        ):
+            with pytest.raises(IndexError):
+                compiled.csr_moments(**given | sums | {name: wrong})
+            with pytest.raises(IndexError):
+                compiled.csr_largest(**given | largest | {name: wrong})
+        for name, wrong in (("weights", np.ones(1)), ("total", np.zeros((2, 3)))):
+            with pytest.raises(ValueError, match="length"):
+                compiled.csr_moments(**given | sums | {name: wrong})
 
     @needs_compiled
     def test_nothing_is_read_outside(self):

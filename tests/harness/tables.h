@@ -51,21 +51,24 @@ static void check_csr_is_sound(const problem_t *p)
     expect_of(p, is_right, "csr_is_sound");
 }
 
-/* Sums of outer squares of the rows [first, last), added to what is there; every third has no weight. */
+/* Sums of outer squares of the rows [first, last), added to what is there, with the transpose of the
+ * total; every third has no weight. */
 static void check_csr_squares(const problem_t *p, ptrdiff_t first, ptrdiff_t last)
 {
     const csr_t m = csr_of(p);
     const layout_t layout = p->layout;
     double *total = doubles(p->d * p->d), *truth = doubles(p->d * p->d), *weight = doubles(p->n);
     int is_right = 1;
-    for (ptrdiff_t k = 0; k < p->d * p->d; k++) total[k] = truth[k] = uniform();
+    for (ptrdiff_t k = 0; k < p->d * p->d; k++) total[k] = uniform();
+    for (ptrdiff_t k = 0; k < p->d * p->d; k++)
+        truth[k] = total[k] + total[k % p->d * p->d + k / p->d];
     for (ptrdiff_t i = 0; i < p->n; i++) weight[i] = i % 3 ? p->weight[i] : 0.0;
     for (ptrdiff_t i = first; i < last; i++)
         for (ptrdiff_t k = 0; k < p->d * p->d; k++)
             truth[k] += weight[i] * p->plain[i * p->d + k / p->d] * p->plain[i * p->d + k % p->d];
     is_right &= csr_add_squares(&m, p->m.data, weight, first, last, total);
     for (ptrdiff_t k = 0; k < p->d * p->d; k++)
-        is_right &= is_near(total[k], truth[k], 64.0 * (double)p->n);
+        is_right &= is_near(total[k] + total[k % p->d * p->d + k / p->d], truth[k], 64.0 * (double)p->n);
     expect_of(p, is_right, "csr_add_squares");
 
     /* A bad index is found in rows that have a weight, and not read in the others. */
@@ -101,6 +104,37 @@ static void check_csr_squares(const problem_t *p, ptrdiff_t first, ptrdiff_t las
     put_index(layout, (void *)m.indptr, row, begin);
     expect_of(p, is_right, "bad indices of csr_add_squares");
     free(total), free(truth), free(weight);
+}
+
+/* Sums of values and squares, added to what is there, and the largest values of the columns; every third
+ * row has no weight. */
+static void check_csr_moments(const problem_t *p)
+{
+    csr_t m = csr_of(p);
+    double *total = doubles(2 * p->d), *truth = doubles(2 * p->d), *weight = doubles(p->n);
+    double *largest = doubles(p->d), *most = doubles(p->d);
+    int is_right = 1;
+    for (ptrdiff_t k = 0; k < 2 * p->d; k++) total[k] = truth[k] = uniform();
+    for (ptrdiff_t j = 0; j < p->d; j++) largest[j] = most[j] = uniform();
+    for (ptrdiff_t i = 0; i < p->n; i++) {
+        weight[i] = i % 3 ? p->weight[i] : 0.0;
+        for (ptrdiff_t j = 0; j < p->d; j++) {
+            const double x = p->plain[i * p->d + j];
+            truth[2 * j] += weight[i] * x;
+            truth[2 * j + 1] += weight[i] * x * x;
+            if (fabs(x) > most[j]) most[j] = fabs(x);
+        }
+    }
+    is_right &= csr_moments(&m, p->m.data, weight, total);
+    is_right &= csr_largest(&m, p->m.data, largest);
+    for (ptrdiff_t k = 0; k < 2 * p->d; k++)
+        is_right &= is_near(total[k], truth[k], 64.0 * (double)p->n);
+    for (ptrdiff_t j = 0; j < p->d; j++) is_right &= largest[j] == most[j];
+    m.n_stored++; /* not sound */
+    is_right &= !csr_moments(&m, p->m.data, weight, total);
+    is_right &= !csr_largest(&m, p->m.data, largest);
+    expect_of(p, is_right, "csr_moments, csr_largest");
+    free(total), free(truth), free(weight), free(largest), free(most);
 }
 
 /* Coefficients in rows or in columns become a table, and the gradients of a table become rows. */
@@ -144,6 +178,7 @@ static void check_csr(const problem_t *p)
 {
     check_csr_is_sound(p);
     if (p->type != F8) return;
+    check_csr_moments(p);
     check_csr_squares(p, 0, p->n);
     check_csr_squares(p, p->n / 3, p->n - p->n / 5);
 }

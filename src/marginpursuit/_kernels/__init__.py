@@ -54,8 +54,12 @@ Lbfgs: Any = None if _compiled is None else _compiled.Lbfgs
 #: One half of the two-loop recursion of a quasi-Newton method, for many tasks.
 lbfgs_loop = _fastest.lbfgs_loop
 
-#: The weighted sum of outer squares of some rows of a CSR matrix.
+#: A matrix that plus its transpose is the weighted sum of outer squares of some CSR rows.
 csr_gram = _fastest.csr_gram
+
+#: Weighted sums of the values of a CSR matrix and of their squares, and the largest absolute value
+#: of each column.
+csr_moments, csr_largest = _fastest.csr_moments, _fastest.csr_largest
 
 #: Sweeps of float32 rows for several tasks; the largest number of tasks, 0 for NumPy, which uses
 #: matrix products instead; and the multiples to which columns and tasks are padded.
@@ -80,6 +84,8 @@ __all__ = [
     "class_tiles_work",
     "coupled",
     "csr_gram",
+    "csr_largest",
+    "csr_moments",
     "is_positive",
     "joint_losses",
     "kernel_newton",

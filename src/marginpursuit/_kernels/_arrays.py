@@ -254,11 +254,36 @@ def csr_gram(
     last: int,
     total: FloatArray,
 ) -> None:
-    """Add weight times the outer square of each of some rows of a CSR matrix to the total.
+    """Add T to the total, such that T + Tᵀ sums weight times the outer square of some CSR rows.
 
     Rows of weight zero are not read.
     """
     matrix = sparse.csr_array((data, indices, indptr), shape=(len(weights), len(total)))
     counted = first + np.flatnonzero(weights[first:last])
     rows = matrix[counted]
-    total += (rows.T @ (sparse.diags_array(weights[counted]) @ rows)).toarray()
+    total += (rows.T @ (sparse.diags_array(0.5 * weights[counted]) @ rows)).toarray()
+
+
+def csr_moments(
+    data: FloatArray,
+    indices: NDArray[Any],
+    indptr: NDArray[Any],
+    weights: FloatArray,
+    total: FloatArray,
+) -> None:
+    """Add weighted sums of the values and of their squares to the total, (n_columns, 2).
+
+    Rows of weight zero are not read.
+    """
+    own = np.repeat(weights, np.diff(indptr))
+    is_read = own != 0
+    at, terms = indices[is_read], own[is_read] * data[is_read]
+    for k, power in enumerate((terms, terms * data[is_read])):
+        total[:, k] += np.bincount(at, power, len(total))
+
+
+def csr_largest(
+    data: FloatArray, indices: NDArray[Any], indptr: NDArray[Any], largest: FloatArray
+) -> None:
+    """Raise each entry of `largest` to the largest absolute value of its column."""
+    np.fmax.at(largest, indices, np.abs(data))

@@ -53,6 +53,19 @@ def csr_gram(
     last: int,
     total: NDArray[np.float64],
 ) -> None: ...
+def csr_moments(
+    data: NDArray[np.float64],
+    indices: NDArray[np.integer[Any]],
+    indptr: NDArray[np.integer[Any]],
+    weights: NDArray[np.float64],
+    total: NDArray[np.float64],
+) -> None: ...
+def csr_largest(
+    data: NDArray[np.float64],
+    indices: NDArray[np.integer[Any]],
+    indptr: NDArray[np.integer[Any]],
+    largest: NDArray[np.float64],
+) -> None: ...
 def kernel_newton(
     gram: NDArray[np.float64],
     problems: Any,

@@ -1,3 +1,5 @@
+#include <math.h>
+
 #include "csr.h"
 
 enum { BLOCK = 64 }; /* columns of a table that a first-level cache holds */
@@ -34,10 +36,35 @@ enum { BLOCK = 64 }; /* columns of a table that a first-level cache holds */
             for (ptrdiff_t j = 0; j < n; j++) {                                                   \
                 const double factor = weights[row] * x[j];                                        \
                 double *line = total + at[j] * m->n_columns;                                      \
-                for (ptrdiff_t k = 0; k < n; k++) line[at[k]] += factor * x[k];                   \
+                for (ptrdiff_t k = 0; k < j; k++) line[at[k]] += factor * x[k];                   \
+                line[at[j]] += 0.5 * factor * x[j];                                               \
             }                                                                                     \
         }                                                                                         \
         return 1;                                                                                 \
+    }                                                                                             \
+                                                                                                  \
+    static void add_moments_##bits(const csr_t *m, const double *data, const double *weights,     \
+                                   double *total)                                                 \
+    {                                                                                             \
+        const int##bits##_t *indices = m->indices, *indptr = m->indptr;                           \
+        for (ptrdiff_t row = 0; row < m->n_rows; row++) {                                         \
+            if (weights[row] == 0.0) continue;                                                    \
+            for (ptrdiff_t k = indptr[row]; k < indptr[row + 1]; k++) {                           \
+                double *sums = total + 2 * indices[k];                                            \
+                const double term = weights[row] * data[k];                                       \
+                sums[0] += term;                                                                  \
+                sums[1] += term * data[k];                                                        \
+            }                                                                                     \
+        }                                                                                         \
+    }                                                                                             \
+                                                                                                  \
+    static void raise_to_largest_##bits(const csr_t *m, const double *data, double *largest)      \
+    {                                                                                             \
+        const int##bits##_t *indices = m->indices;                                                \
+        for (ptrdiff_t k = 0; k < m->n_stored; k++) {                                             \
+            const double size = fabs(data[k]);                                                    \
+            if (size > largest[indices[k]]) largest[indices[k]] = size;                           \
+        }                                                                                         \
     }
 
 DEFINE_CSR(32)
@@ -50,6 +77,22 @@ int csr_add_squares(const csr_t *m, const double *data, const double *weights, p
 {
     return m->wide ? add_squares_64(m, data, weights, first, last, total)
                    : add_squares_32(m, data, weights, first, last, total);
+}
+
+int csr_moments(const csr_t *m, const double *data, const double *weights, double *total)
+{
+    if (!csr_is_sound(m)) return 0;
+    if (m->wide) add_moments_64(m, data, weights, total);
+    else add_moments_32(m, data, weights, total);
+    return 1;
+}
+
+int csr_largest(const csr_t *m, const double *data, double *largest)
+{
+    if (!csr_is_sound(m)) return 0;
+    if (m->wide) raise_to_largest_64(m, data, largest);
+    else raise_to_largest_32(m, data, largest);
+    return 1;
 }
 
 static ptrdiff_t block_end(ptrdiff_t first, ptrdiff_t n_columns)

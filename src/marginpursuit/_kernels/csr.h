@@ -15,10 +15,19 @@ typedef struct {
 /* Whether no access through indices and indptr leaves the arrays. */
 int csr_is_sound(const csr_t *);
 
-/* Adds weight times the outer square of each of the rows [first, last) to the (n_columns, n_columns)
- * total. Rows of weight zero are not read. Returns 0 at the first index that is out of range. */
+/* Adds a matrix T to the (n_columns, n_columns) total, such that T plus its transpose is the sum of
+ * weight times the outer square of the rows [first, last): each product of two values is computed
+ * once. Rows of weight zero are not read. Returns 0 at the first index that is out of range. */
 int csr_add_squares(const csr_t *, const double *data, const double *weights, ptrdiff_t first,
                     ptrdiff_t last, double *total);
+
+/* Adds weighted sums of the values and of their squares to the (n_columns, 2) total; rows of weight
+ * zero are not read. Returns 0 where the matrix is not sound. */
+int csr_moments(const csr_t *, const double *data, const double *weights, double *total);
+
+/* Raises each entry of `largest` to the largest absolute value of its column; NaNs do not count.
+ * Returns 0 where the matrix is not sound. */
+int csr_largest(const csr_t *, const double *data, double *largest);
 
 /* Standardisation of the columns: the centre and the factor of each. */
 typedef struct {

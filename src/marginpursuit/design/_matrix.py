@@ -212,9 +212,10 @@ class MatrixDesign(Design):
         def add(first: int, last: int, total: FloatArray) -> None:
             _kernels.csr_gram(data, matrix.indices, matrix.indptr, weights, first, last, total)
 
-        second = self.sum_blocks((self.n_columns, self.n_columns), self.n_rows, add)
+        half = self.sum_blocks((self.n_columns, self.n_columns), self.n_rows, add)
         cross = np.outer(self._adjoint(weights), mean)
-        return np.asarray(second - cross - cross.T + weights.sum() * np.outer(mean, mean))
+        half += 0.5 * weights.sum() * np.outer(mean, mean) - cross
+        return np.asarray(half + half.T)
 
     def _squares(self, weights: FloatArray, mean: FloatArray) -> FloatArray:
         """Return the weighted sum of (x - mean)²."""
@@ -236,29 +237,33 @@ class MatrixDesign(Design):
         Where the sum is below 1e-3 of the squared mean, three digits cancel if it is centred after
         it has been taken; elements are then centred one by one.
         """
-        totals = np.zeros((len(self.blocks), self.n_columns))
+        totals = np.zeros((len(self.blocks), self.n_columns, 2))
 
         def run(block: Block) -> None:
-            number, first, last = block
-            own = np.ascontiguousarray(weights[first:last])
-            self._squared_rows(first, last).adjoint(0, last - first, own, totals[number])
+            own = np.ascontiguousarray(weights[block.first : block.last])
+            _kernels.csr_moments(*self._stored(block), own, totals[block.number])
 
         list(self.threads.map(run, self.blocks))
-        second, scale = totals.sum(axis=0), weights.sum() * mean**2
+        (first, second), scale = totals.sum(axis=0).T, weights.sum() * mean**2
         if not mean.any():
             return np.asarray(second)
-        centred = second - 2.0 * mean * self._adjoint(weights) + scale
+        centred = second - 2.0 * mean * first + scale
         if np.all((centred >= 1e-3 * scale) & np.isfinite(centred)):
             return np.asarray(centred)
         return self._centred_squares(weights, mean)
 
-    def _squared_rows(self, first: int, last: int) -> Any:
-        """Return a handle on the squared values of CSR rows [first, last)."""
-        matrix = self.matrix
+    def _stored(self, block: Block) -> tuple[FloatArray, NDArray[Any], NDArray[Any]]:
+        """Return the values, as float64, column indices and row pointers of CSR rows."""
+        matrix, (_, first, last) = self.matrix, block
         start, stop = matrix.indptr[[first, last]]
-        stored = np.square(matrix.data[start:stop], dtype=np.float64)
-        parts = stored, matrix.indices[start:stop], matrix.indptr[first : last + 1] - start
-        return _kernels.rows(sparse.csr_matrix(parts, (last - first, self.n_columns)))
+        stored = matrix.data[start:stop].astype(np.float64, copy=False)
+        return stored, matrix.indices[start:stop], matrix.indptr[first : last + 1] - start
+
+    def _squared_rows(self, block: Block) -> Any:
+        """Return a handle on the squared values of CSR rows."""
+        stored, indices, indptr = self._stored(block)
+        parts = np.square(stored), indices, indptr
+        return _kernels.rows(sparse.csr_matrix(parts, (block.last - block.first, self.n_columns)))
 
     def _centred_squares(self, weights: FloatArray, mean: FloatArray) -> FloatArray:
         """Return the same, with elements that are centred before they are squared."""
@@ -333,7 +338,7 @@ class MatrixDesign(Design):
             # (x - mean)² = x² - 2 mean x + mean²
             self.kernels.scores(first, last, slope, offset, norms)
             own = np.empty(last - first)
-            self._squared_rows(first, last).scores(0, last - first, squares, 0.0, own)
+            self._squared_rows(block).scores(0, last - first, squares, 0.0, own)
             norms[first:last] += own
 
         list(self.threads.map(run, self.blocks))
@@ -342,12 +347,13 @@ class MatrixDesign(Design):
     def _largest(self, columns: NDArray[np.intp]) -> FloatArray:
         """Return the largest absolute value in each of some columns."""
         if self.is_sparse:
-            is_wanted, largest = np.zeros(self.n_columns, dtype=bool), np.zeros(self.n_columns)
-            is_wanted[columns] = True
-            stored = np.flatnonzero(is_wanted[self.matrix.indices])
-            sizes = np.abs(self.matrix.data[stored].astype(np.float64))
-            np.maximum.at(largest, self.matrix.indices[stored], sizes)
-            return np.asarray(largest[columns])
+            found = np.zeros((len(self.blocks), self.n_columns))
+
+            def run(block: Block) -> None:
+                _kernels.csr_largest(*self._stored(block), found[block.number])
+
+            list(self.threads.map(run, self.blocks))
+            return np.asarray(found.max(axis=0)[columns])
         maxima: FloatArray = np.zeros(len(columns))
         step = max(1, self.policy.chunk_elements // len(columns))
         for start in range(0, self.n_rows, step):
