@@ -237,15 +237,17 @@ def check(problem, rows, first, last, layout="dense"):
 
 
 def check_spread(problem, rows, first, last):
-    """Hold sums of squares of columns and rows against plain ones; the rest is left alone."""
+    """Hold sums about a centre, of columns and rows, against plain ones; the rest is left alone."""
     n, d = problem.matrix.shape
     x = problem.matrix.astype(np.float64)
     centre, factors = x[:1].sum(axis=0) + problem.coef, problem.coef**2
-    squares = np.square(x - centre)[first:last].astype(np.longdouble)
-    total, out = np.ones(d), np.full(n, -7.0)
-    rows.squares(first, last, centre, problem.weight, total)
-    columns = (problem.weight[first:last, np.newaxis] * squares).sum(axis=0)
-    assert_within(total, (1 + columns, EPSILON * (n + 8) * (1 + columns)))
+    centred = (x - centre)[first:last].astype(np.longdouble)
+    squares, weight = centred**2, problem.weight[first:last, np.newaxis]
+    total, out = np.ones((2, d)), np.full(n, -7.0)
+    rows.moments(first, last, centre, problem.weight, total)
+    for found, terms in zip(total, (weight * centred, weight * squares), strict=True):
+        bound = EPSILON * (n + 8) * (1 + np.abs(terms).sum(axis=0))
+        assert_within(found, (1 + terms.sum(axis=0), bound))
     rows.norms(first, last, centre, factors, out)
     norms = squares @ factors
     assert_within(out[first:last], (norms, EPSILON * (d + 8) * norms))

@@ -171,6 +171,25 @@ def test_what_has_no_square_is_refused(factor):
         design_for(rows).standardisation(np.full(len(rows), 1 / len(rows)), centred=True)
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("value", [0.0, 1e6, -1e9])
+def test_moments_keep_their_digits_where_few_rows_are_far_from_the_mean(order, value):
+    """Sums are about the medians of 15 rows, which have no part in the other rows here."""
+    rng = np.random.default_rng(5)
+    rows, weights = rng.normal(size=(3001, 9)) * 0.1 + 1e3, rng.random(3001)
+    few = np.linspace(0, 3000, 15).astype(int)
+    rows[few, ::2], weights[few] = value, 0.0
+    rows[:, 4], weights = 1 / 3, weights / weights.sum()
+    design = design_for(np.asarray(rows, order=order))
+    found = design.standardisation(weights, centred=True)
+    exact, own = rows.astype(np.longdouble), weights.astype(np.longdouble)
+    mean = own @ exact
+    deviation = np.sqrt(own @ (exact - mean) ** 2)
+    assert_allclose(found.mean, mean.astype(float), rtol=1e-14)
+    assert_array_equal(found.varies, np.arange(9) != 4)
+    assert_allclose(found.deviation[found.varies], deviation[found.varies].astype(float), rtol=1e-9)
+
+
 def test_threads_change_nothing_and_every_pass_is_counted():
     rows = np.random.default_rng(0).normal(size=(200_000, 9))
     labels = Labels(np.arange(len(rows)) % 2, 2)

@@ -75,12 +75,17 @@ class ArrayRows:
             total += factors[span] @ rows
 
     @_quiet
-    def squares(
+    def moments(
         self, first: int, last: int, centre: FloatArray, weights: FloatArray, total: FloatArray
     ) -> None:
-        """Add weights[i] * (row i - centre)**2, summed over rows [first, last), to `total`."""
+        """Add the sums over rows [first, last) of weights[i] * (row i - centre) to `total[0]`.
+
+        Those of weights[i] * (row i - centre)**2 are added to `total[1]`.
+        """
         for span, rows in self._chunks(first, last):
-            total += weights[span] @ np.square(rows - centre)
+            centred = rows - centre
+            total[0] += weights[span] @ centred
+            total[1] += weights[span] @ np.square(centred, out=centred)
 
     @_quiet
     def norms(

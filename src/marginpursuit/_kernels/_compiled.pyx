@@ -228,8 +228,8 @@ cdef extern from "sweep.h" nogil:
                        const double *, double, double *) noexcept nogil
         void (*adjoint)(layout_t, int, const matrix_t *, Py_ssize_t, Py_ssize_t,
                          const double *, double *) noexcept nogil
-        void (*squares)(layout_t, int, const matrix_t *, Py_ssize_t, Py_ssize_t,
-                        const double *, const double *, double *) noexcept nogil
+        void (*moments)(layout_t, int, const matrix_t *, Py_ssize_t, Py_ssize_t,
+                        const double *, const double *, double *, double *) noexcept nogil
         void (*norms)(layout_t, int, const matrix_t *, Py_ssize_t, Py_ssize_t,
                       const double *, const double *, double *) noexcept nogil
         void (*row_squares)(layout_t, int, const matrix_t *, Py_ssize_t, Py_ssize_t,
@@ -1447,19 +1447,23 @@ cdef class DenseRows(_Rows):
         self.matrix.stride = (column if row == item else row) // item
         return 0
 
-    def squares(
+    def moments(
         self, Py_ssize_t first, Py_ssize_t last, const double[::1] centre not None,
-        const double[::1] weights not None, double[::1] total not None,
+        const double[::1] weights not None, double[:, ::1] total not None,
     ):
-        """Add weights[i] * (row i - centre)**2, summed over rows [first, last), to `total`."""
+        """Add the sums over rows [first, last) of weights[i] * (row i - centre) to `total[0]`.
+
+        Those of weights[i] * (row i - centre)**2 are added to `total[1]`.
+        """
         self.check_span(first, last)
         check_length("centre", centre.shape[0], self.n_columns)
         check_length("weights", weights.shape[0], self.n_rows)
-        check_length("total", total.shape[0], self.n_columns)
+        check_length("total", total.shape[0], 2)
+        check_length("total", total.shape[1], self.n_columns)
         with nogil:
-            self.kernels.squares(
+            self.kernels.moments(
                 self.layout, self.type, &self.matrix, first, last, &centre[0], &weights[0],
-                &total[0],
+                &total[0, 0], &total[1, 0],
             )
 
     def norms(

@@ -1,8 +1,8 @@
 /* Sums of squares about a centre, of dense rows or columns of one element type: products.h includes
  * this file, with the names that it says there.
  *
- * `squares` adds up the columns and `norms` the rows, so that a sum along a contiguous
- * vector for the one is a sum of such vectors for the other.
+ * `moments` adds up the columns, their squares and the differences themselves, and `norms` the squares
+ * of the rows.
  */
 
 /* The sum of f[j] (x[j] - c)^2, where c is centre[j] or, without a step, the same for all j. */
@@ -42,12 +42,63 @@ ALWAYS_INLINE void NAMED(add_spread)(const T *x, ptrdiff_t length, const double 
     }
 }
 
-static void NAMED(rows_squares)(const matrix_t *m, ptrdiff_t first, ptrdiff_t n,
-                                const double *centre, const double *weights, double *sum)
+/* sum[j] += f_k (x_k[j] - centre[j]) and squares[j] += f_k (x_k[j] - centre[j])^2 for n vectors x_k,
+ * `stride` apart, in whole vectors. The rest after these is added to rest[0] and rest[1], as the last
+ * lanes of the last LANES elements. */
+ALWAYS_INLINE void NAMED(add_moments)(const int n, const T *x, ptrdiff_t stride, ptrdiff_t length,
+                                      const double *centre, const double *f, double *sum,
+                                      double *squares, vec *rest)
 {
-    const T *x = (const T *)m->data + first * m->stride;
-    for (ptrdiff_t i = 0; i < n; i++, x += m->stride)
-        NAMED(add_spread)(x, m->n_columns, centre, 1, weights[i], sum);
+    ptrdiff_t j = 0;
+    vec factor[4];
+    UNROLL
+    for (int k = 0; k < n; k++) factor[k] = splat(f[k]);
+    for (; j + LANES <= length; j += LANES) {
+        const vec c = load_f8(centre + j);
+        vec a = load_f8(sum + j), b = load_f8(squares + j);
+        UNROLL
+        for (int k = 0; k < n; k++) {
+            const vec d = LOAD_VECTOR(x + k * stride + j) - c, g = factor[k] * d;
+            a += g, b += g * d;
+        }
+        store(sum + j, a), store(squares + j, b);
+    }
+    if (j < length) {
+        const ptrdiff_t last = length - LANES;
+        const vec c = load_f8(centre + last);
+        UNROLL
+        for (int k = 0; k < n; k++) {
+            const vec d = keep_last(LOAD_VECTOR(x + k * stride + last) - c, length - j);
+            const vec g = factor[k] * d;
+            rest[0] += g, rest[1] += g * d;
+        }
+    }
+}
+
+static void NAMED(rows_moments)(const matrix_t *m, ptrdiff_t first, ptrdiff_t n,
+                                const double *centre, const double *weights, double *sum,
+                                double *squares)
+{
+    const ptrdiff_t d = m->n_columns, stride = m->stride, last = d - LANES;
+    const T *x = (const T *)m->data + first * stride;
+    vec rest[2] = {splat(0.0), splat(0.0)};
+    ptrdiff_t i = 0;
+    if (d < LANES) {
+        for (; i < n; i++, x += stride)
+            for (ptrdiff_t j = 0; j < d; j++) {
+                const double a = VALUE(x[j]) - centre[j];
+                sum[j] += weights[i] * a, squares[j] += weights[i] * a * a;
+            }
+        return;
+    }
+    for (; i + 4 <= n; i += 4, x += 4 * stride)
+        NAMED(add_moments)(4, x, stride, d, centre, weights + i, sum, squares, rest);
+    for (; i < n; i++, x += stride)
+        NAMED(add_moments)(1, x, stride, d, centre, weights + i, sum, squares, rest);
+    if (d % LANES) {
+        store(sum + last, load_f8(sum + last) + rest[0]);
+        store(squares + last, load_f8(squares + last) + rest[1]);
+    }
 }
 
 static void NAMED(rows_norms)(const matrix_t *m, ptrdiff_t first, ptrdiff_t n,
@@ -58,12 +109,25 @@ static void NAMED(rows_norms)(const matrix_t *m, ptrdiff_t first, ptrdiff_t n,
         out[i] = NAMED(spread)(x, m->n_columns, centre, 1, factors);
 }
 
-static void NAMED(columns_squares)(const matrix_t *m, ptrdiff_t first, ptrdiff_t n,
-                                   const double *centre, const double *weights, double *sum)
+static void NAMED(columns_moments)(const matrix_t *m, ptrdiff_t first, ptrdiff_t n,
+                                   const double *centre, const double *weights, double *sum,
+                                   double *squares)
 {
     const T *x = (const T *)m->data + first;
-    for (ptrdiff_t j = 0; j < m->n_columns; j++, x += m->stride)
-        sum[j] += NAMED(spread)(x, n, centre + j, 0, weights);
+    for (ptrdiff_t j = 0; j < m->n_columns; j++, x += m->stride) {
+        const vec c = splat(centre[j]);
+        vec a = splat(0.0), b = splat(0.0);
+        ptrdiff_t i = 0;
+        for (; i + LANES <= n; i += LANES) {
+            const vec d = LOAD_VECTOR(x + i) - c, g = load_f8(weights + i) * d;
+            a += g, b += g * d;
+        }
+        sum[j] += lane_sum(a), squares[j] += lane_sum(b);
+        for (; i < n; i++) {
+            const double d = VALUE(x[i]) - centre[j];
+            sum[j] += weights[i] * d, squares[j] += weights[i] * d * d;
+        }
+    }
 }
 
 static void NAMED(columns_norms)(const matrix_t *m, ptrdiff_t first, ptrdiff_t n,

@@ -223,8 +223,8 @@ typedef struct {
     double (*square)(const matrix_t *, ptrdiff_t row); /* of the norm of a row */
     /* For dense rows: sum[j] += the sum of weights[i] (x_ij - c_j)^2, and out[i] = the sum of
      * factors[j] (x_ij - c_j)^2. */
-    void (*squares)(const matrix_t *, ptrdiff_t first, ptrdiff_t n, const double *centre,
-                    const double *weights, double *sum);
+    void (*moments)(const matrix_t *, ptrdiff_t first, ptrdiff_t n, const double *centre,
+                    const double *weights, double *sum, double *squares);
     void (*norms)(const matrix_t *, ptrdiff_t first, ptrdiff_t n, const double *centre,
                   const double *factors, double *out);
     /* For dense rows, both in one, where the rows are short; returns the first row not swept. */
@@ -238,7 +238,7 @@ typedef struct {
 
 #define PRODUCTS(layout, name) \
     layout##_scores_##name, layout##_adjoint_##name, layout##_square_##name
-#define SPREADS(layout, name) layout##_squares_##name, layout##_norms_##name
+#define SPREADS(layout, name) layout##_moments_##name, layout##_norms_##name
 #define ROWS_ENTRY(name, T, VALUE) \
     {PRODUCTS(rows, name), SPREADS(rows, name), short_sweep_##name, NULL, NULL},
 #define COLUMNS_ENTRY(name, T, VALUE) \
@@ -316,10 +316,10 @@ static void adjoint(layout_t layout, int type, const matrix_t *m, ptrdiff_t firs
         products->adjoint(m, i, last - i < tile ? last - i : tile, factors + i, sum);
 }
 
-static void squares(layout_t layout, int type, const matrix_t *m, ptrdiff_t first, ptrdiff_t last,
-                    const double *centre, const double *weights, double *sum)
+static void moments(layout_t layout, int type, const matrix_t *m, ptrdiff_t first, ptrdiff_t last,
+                    const double *centre, const double *weights, double *sum, double *squares)
 {
-    products_of[layout][type].squares(m, first, last - first, centre, weights + first, sum);
+    products_of[layout][type].moments(m, first, last - first, centre, weights + first, sum, squares);
 }
 
 static void norms(layout_t layout, int type, const matrix_t *m, ptrdiff_t first, ptrdiff_t last,
@@ -408,7 +408,7 @@ void JOIN(lbfgs_renew, LEVEL)(lbfgs_t *);
 void JOIN(fit_link, LEVEL)(link_t *); /* link.c */
 
 const kernels_t JOIN(kernels, LEVEL) = {
-    sweep,       scores,    adjoint, squares, norms, row_squares, task_losses,
+    sweep,       scores,    adjoint, moments, norms, row_squares, task_losses,
     sweep_tasks, dual_pass, add_dot, descend, tiles, class_tiles, joint_losses,
     JOIN(newton, LEVEL),
     JOIN(kernel_newton, LEVEL),

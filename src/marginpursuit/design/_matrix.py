@@ -168,6 +168,34 @@ class MatrixDesign(Design):
             self._last_copy = wanted, self.copy_rows(wanted).astype(np.float64, copy=False)
         return self._last_copy[1]
 
+    def _moments(
+        self, weights: FloatArray, *, centred: bool, diagonal: bool
+    ) -> tuple[FloatArray, FloatArray]:
+        """Return the mean and the second moments about it.
+
+        The sums of dense rows are about the medians of 15 rows, in one pass. To centre them then
+        costs at most one digit where nine tenths of a sum of squares or less are due to the mean;
+        otherwise a second pass takes the sums about the mean of the first. Two are counted in any
+        case, so that the number of passes does not depend on how rows are stored.
+        """
+        if self.is_sparse or not diagonal:
+            return super()._moments(weights, centred=centred, diagonal=diagonal)
+        self.n_passes += 2
+        centre = np.zeros(self.n_columns)
+        if centred:
+            rows = self.matrix[np.linspace(0, self.n_rows - 1, 15).astype(np.intp)]
+            centre = np.partition(rows, 7, axis=0)[7].astype(np.float64)
+        shift, second = self._sums_about(weights, centre)
+        mean = centre + shift
+        if not np.all(np.isfinite(mean)):
+            raise FloatingPointError("the columns have no finite mean")
+        if not centred:
+            return centre, second
+        if np.all(shift**2 <= 0.9 * second):
+            return mean, second - shift**2
+        shift, second = self._sums_about(weights, mean)
+        return mean + shift, second - shift**2
+
     def _adjoint(self, factors: FloatArray) -> FloatArray:
         """Return Xᵀ factors."""
         totals = np.zeros((len(self.blocks), self.n_columns))
@@ -221,12 +249,16 @@ class MatrixDesign(Design):
         """Return the weighted sum of (x - mean)²."""
         if self.is_sparse:
             return self._sparse_squares(weights, mean)
-        totals = np.zeros((len(self.blocks), self.n_columns))
+        return np.asarray(self._sums_about(weights, mean)[1])
+
+    def _sums_about(self, weights: FloatArray, centre: FloatArray) -> FloatArray:
+        """Return the weighted sums of x - centre and of its square, (2, n_columns), dense rows."""
+        totals = np.zeros((len(self.blocks), 2, self.n_columns))
         weights = np.ascontiguousarray(weights)
 
         def run(block: Block) -> None:
             number, first, last = block
-            self.kernels.squares(first, last, mean, weights, totals[number])
+            self.kernels.moments(first, last, centre, weights, totals[number])
 
         list(self.threads.map(run, self.blocks))
         return np.asarray(totals.sum(axis=0))
@@ -280,6 +312,9 @@ class MatrixDesign(Design):
     def _fold_moments(self, weights: FloatArray, mean: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return sums of x - mean and of its square, under the weights of each fold."""
         n_folds = len(weights)
+        if n_folds <= self.policy.max_single_tasks and not self.is_sparse:
+            first, second = np.stack([self._sums_about(own, mean) for own in weights], axis=1)
+            return first, second
 
         def add(begin: int, end: int, total: FloatArray) -> None:
             first, second = total[:n_folds], total[n_folds:]
