@@ -378,6 +378,21 @@ def test_lone_columns_are_merged(dtype):
     assert_allclose(merge.from_data((coef, intercept))[0], linear[0], rtol=1e-12, atol=1e-13)
 
 
+def test_merged_coefficients_are_translated_without_a_copy():
+    n_columns, n_tasks = 20_000, 10
+    matrix = sparse.random(500, n_columns, 0.003, "csr", random_state=0)
+    merge = merge_columns(matrix)
+    merged = np.ones((n_tasks, merge.matrix.shape[1])).T  # contiguous for each task
+    tracemalloc.start()
+    try:
+        coef, _ = merge.to_data((merged, np.zeros(n_tasks)))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert merged.nbytes > 0.3 * coef.nbytes
+    assert peak < 1.25 * coef.nbytes
+
+
 def test_passes_over_merged_columns_are_counted_once():
     matrix = lone_columns()
     whole = design_for(matrix)

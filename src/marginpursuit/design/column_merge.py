@@ -23,8 +23,14 @@ class ColumnMerge:
     rotation: Any
 
     def to_data(self, linear: Linear) -> Linear:
-        """Translate a model for merged columns to one for all columns."""
-        return self.rotation @ linear[0], linear[1]
+        """Translate a model for merged columns to one for all columns, one task at a time.
+
+        SciPy would copy the coefficients of all tasks, unless each of its rows is contiguous.
+        """
+        coef = np.empty((self.rotation.shape[0], linear[0].shape[1]))
+        for own, merged in zip(coef.T, linear[0].T, strict=True):
+            own[:] = self.rotation @ merged
+        return coef, linear[1]
 
     def from_data(self, linear: Linear) -> Linear:
         """Project a model for all columns onto the models that merged columns can represent."""

@@ -105,13 +105,18 @@ class FoldFits:
         size = self._plan.n_that_fit(self._policy.dual_state_arrays * n_coefficients)
         for first in range(0, len(members), size):
             some = members[first : first + size]
-            start = group.prepared.zeros(len(some) * self._n_problems)
-            problem = self._problem(group, some, start, self._plan.stopping)
-            before = group.prepared.design.n_passes
-            tols = np.full(len(problem.tasks), problem.tol)
-            linear = self._solve_dual(problem, tols).linear
-            self.n_passes += group.prepared.design.n_passes - before
-            yield from self._scored(group, some, linear)
+            # No name keeps the coefficients during the next solve.
+            yield from self._scored(group, some, self._fit_dual(group, some))
+
+    def _fit_dual(self, group: FoldGroup, members: list[FoldCandidate]) -> Linear:
+        """Fit members of a group by dual ascent from zero."""
+        start = group.prepared.zeros(len(members) * self._n_problems)
+        problem = self._problem(group, members, start, self._plan.stopping)
+        before = group.prepared.design.n_passes
+        tols = np.full(len(problem.tasks), problem.tol)
+        linear = self._solve_dual(problem, tols).linear
+        self.n_passes += group.prepared.design.n_passes - before
+        return linear
 
     def _along_paths(
         self, group: FoldGroup, candidates: Collection[Candidate], scales: Sequence[float]
