@@ -92,6 +92,29 @@ def test_large_fits_have_no_half_fits_and_about_the_same_probabilities(monkeypat
     assert losses[0] < 1.001 * losses[1]
 
 
+def in_blocks(X):
+    return blocks.Blocks([lambda: X[:9_000], lambda: X[9_000:]])
+
+
+def on_device(X):
+    strict = pytest.importorskip("array_api_strict")
+    return strict.asarray(X.copy(), device=strict.Device("device1"))
+
+
+@pytest.mark.parametrize("place", [in_blocks, on_device])
+@pytest.mark.parametrize("leverage_bound", [None, 1.0])
+@pytest.mark.parametrize("has_zeros", [False, True], ids=["all rows", "weights of zero"])
+def test_rows_elsewhere_have_the_link_of_rows_in_memory(place, leverage_bound, has_zeros):
+    X, y = LARGE
+    options = {"solver": "gram", "tol": 1e-10, "leverage_bound": leverage_bound}
+    weights = (np.arange(len(y)) % 7 > 0).astype(float) if has_zeros else None
+    trusted = MarginPursuitClassifier(**options).fit(X, y, weights)
+    model = MarginPursuitClassifier(**options).fit(place(X), y, weights)
+    alone = MarginPursuitClassifier(**options, probability=None).fit(place(X), y, weights)
+    assert model.n_passes_ == alone.n_passes_ + 1
+    np.testing.assert_allclose(model.link_.slopes, trusted.link_.slopes, rtol=1e-4)
+
+
 def test_names_of_classes_and_order_of_rows_do_not_matter():
     X, y = LARGE[0][:28_000], LARGE[1][:28_000]
     model = MarginPursuitClassifier(tol=1e-10).fit(X, y)
@@ -99,7 +122,7 @@ def test_names_of_classes_and_order_of_rows_do_not_matter():
     np.testing.assert_allclose(other.predict_proba(X)[:, ::-1], model.predict_proba(X), atol=0.01)
 
 
-@pytest.mark.parametrize("reason", ["separable", "weights", "small", "classes", "blocks"])
+@pytest.mark.parametrize("reason", ["separable", "weights", "small", "classes"])
 def test_other_fits_have_half_fits(reason):
     X, y = LARGE
     weights = None
@@ -111,8 +134,6 @@ def test_other_fits_have_half_fits(reason):
         X, y = X[:20_000], y[:20_000]
     elif reason == "classes":
         y = y + (X[:, 2] > 1)
-    elif reason == "blocks":
-        X = blocks.Blocks([lambda: LARGE[0][:9_000], lambda: LARGE[0][9_000:]])
     model = MarginPursuitClassifier(solver="gram").fit(X, y, weights)
     alone = MarginPursuitClassifier(solver="gram", probability=None).fit(X, y, weights)
     assert model.n_passes_ > alone.n_passes_

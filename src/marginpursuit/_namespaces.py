@@ -40,6 +40,19 @@ def is_device_array(array: Any) -> bool:
     return False
 
 
+def is_dask(X: Any) -> bool:
+    """Whether X is a Dask array or data frame; Dask itself is not imported.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from marginpursuit.blocks import is_dask
+    >>> is_dask(np.ones((2, 2)))
+    False
+    """
+    return type(X).__module__.partition(".")[0] == "dask"
+
+
 def as_torch(array: Any) -> Any:
     """Return a CUDA array as a torch tensor that shares its memory, for the fused kernels.
 

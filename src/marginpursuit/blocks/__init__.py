@@ -7,23 +7,11 @@ a few numbers per row: labels, weights, and finally margins.
 
 from typing import Any
 
+from marginpursuit._namespaces import is_dask
 from marginpursuit.blocks._blocks import BlockResults, Blocks
 from marginpursuit.blocks.files import from_npy, from_parquet, to_npy
 
 __all__ = ["BlockResults", "Blocks", "as_blocks", "from_npy", "from_parquet", "is_dask", "to_npy"]
-
-
-def is_dask(X: Any) -> bool:
-    """Whether X is a Dask array or data frame; Dask itself is not imported.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from marginpursuit.blocks import is_dask
-    >>> is_dask(np.ones((2, 2)))
-    False
-    """
-    return type(X).__module__.partition(".")[0] == "dask"
 
 
 def as_blocks(X: Any) -> Any:

@@ -21,6 +21,7 @@ from marginpursuit._namespaces import (
     as_torch,
     dtype_name,
     has_real_dtype,
+    is_dask,
     is_device_array,
     namespace,
     to_device_of,
@@ -32,7 +33,7 @@ from marginpursuit._validation import (
     checked_sparse,
     without_duplicates,
 )
-from marginpursuit.blocks import Blocks, as_blocks, is_dask
+from marginpursuit.blocks import Blocks, as_blocks
 from marginpursuit.classifiers._finite import refuse_missing
 from marginpursuit.classifiers._labels import (
     balanced_factors,

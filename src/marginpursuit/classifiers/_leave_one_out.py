@@ -15,15 +15,18 @@ of a small correction; otherwise there are half fits (`_half_fits`).
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from marginpursuit._namespaces import namespace, to_numpy
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._half_fits import HalfFitPolicy, HalfFits
 from marginpursuit.classifiers._input import TrainingData
 from marginpursuit.classifiers._link import FittedLink, thinning
 from marginpursuit.classifiers._margins import Margins
-from marginpursuit.design import MemoryDesign
+from marginpursuit.design import MemoryDesign, Standardisation, design_for, take_rows
 from marginpursuit.losses import MarginLoss
 from marginpursuit.solvers import FOLD_SOLVERS, Problem
 from marginpursuit.tasks import LabelSets
@@ -77,7 +80,7 @@ def without_half_fits(
     fits: list[HalfFits],
     problem: Problem,
     data: TrainingData,
-    margins: object,
+    margins: Margins,
     solver: str,
     policy: LeaveOneOutPolicy | None = None,
 ) -> list[HalfFits]:
@@ -88,34 +91,58 @@ def without_half_fits(
     """
     policy = LeaveOneOutPolicy() if policy is None else policy
     max_rows, is_open = HalfFitPolicy().max_link_rows, not fits and solver in FOLD_SOLVERS
-    if not (is_open and isinstance(margins, Margins) and _is_large_binary(problem, data)):
+    if not (is_open and _is_large_binary(problem, data)):
         return fits
     loss, n_samples = problem.tasks.losses[0], data.n_samples
     n_coefficients = data.matrix.shape[1] + problem.prepared.fit_intercept
-    is_light = n_samples * margins.weights.max() <= policy.max_relative_weight
+    largest = float(namespace(data.weights).max(data.weights))
+    is_light = n_samples * largest <= policy.max_relative_weight
     if not is_light or n_coefficients > policy.max_step * n_samples:
         return []
-    used = np.flatnonzero(data.weights)  # those that have margins
-    every = thinning(len(used), max_rows)
-    own, weights = margins.values[::every, 0], margins.weights[::every]
+    rows, every = _some_rows(data.weights, max_rows)
+    weights, codes = (to_numpy(take_rows(x, rows)) for x in (data.weights, data.labels.codes))
+    sign = np.where(codes == 1, 1.0, -1.0)
+    if isinstance(problem.prepared.design, MemoryDesign):
+        own = margins.values[::every, 0]  # those of the rows of positive weight
+    else:
+        own = sign * _scores(problem, data, rows)
     own, step = leave_one_out_margins(own, weights, loss, n_coefficients, n_samples)
     if step > policy.max_step:
         return []
-    labels = data.labels.take(used[::every])
-    scores = (labels.sign(1) * own)[:, np.newaxis]
     counts = every * n_samples * weights
-    fitted = FittedLink.fit(scores, labels.codes, counts, loss.margin, max_rows=max_rows)
+    scores = (sign * own)[:, np.newaxis]
+    fitted = FittedLink.fit(scores, codes, counts, loss.margin, max_rows=max_rows)
     return [HalfFits(1.0, *fitted, problem.start)]
 
 
 def _is_large_binary(problem: Problem, data: TrainingData) -> bool:
-    """Whether the rows are in memory, of two classes, and more than `_small_table` fits.
+    """Whether the rows are of two classes, and more than `_small_table` fits.
 
     The half fits of smaller tables take less than a millisecond.
     """
     design, tasks = problem.prepared.design, problem.tasks
     is_binary = len(tasks) == 1 and data.labels.n_classes == 2
     is_plain = data.rows is None and isinstance(tasks.losses[0], MarginLoss)
-    is_in_memory = isinstance(design, MemoryDesign) and not isinstance(data.labels, LabelSets)
     is_large = design.n_stored > problem.policy.max_small_elements
-    return is_binary and is_plain and is_in_memory and is_large
+    return is_binary and is_plain and is_large and not isinstance(data.labels, LabelSets)
+
+
+def _some_rows(weights: Any, max_rows: int) -> tuple[NDArray[np.intp], int]:
+    """Return every k-th row of positive weight, at most `max_rows`, and k."""
+    xp, n_rows = namespace(weights), weights.shape[0]
+    if bool(xp.all(weights > 0)):
+        every = thinning(n_rows, max_rows)
+        return np.arange(0, n_rows, every), every
+    (used,) = xp.nonzero(weights)
+    every = thinning(used.shape[0], max_rows)
+    return to_numpy(used[::every]).astype(np.intp, copy=False), every
+
+
+def _scores(problem: Problem, data: TrainingData, rows: NDArray[np.intp]) -> FloatArray:
+    """Return the scores of some rows, which are read once more from blocks or a device."""
+    prepared = problem.prepared
+    prepared.design.n_passes += 1
+    identity = Standardisation.identity(data.matrix.shape[1])
+    with design_for(take_rows(data.matrix, rows), prepared.design.threads) as some:
+        scores = some.scores(*prepared.to_data(problem.start), identity)
+    return np.asarray(to_numpy(scores), dtype=np.float64)[:, 0]
