@@ -61,7 +61,8 @@ def test_fits_on_a_cluster(tmp_path):
     )
     assert reloaded["test error"] == rows["in memory, 1 thread"]["test error"]
     assert reloaded["rounds"] == persisted["rounds"]
-    assert 4 <= int(reloaded["rounds"]) <= 12
+    # With 15 rows per column the default penalty is chosen by half fits at four penalties.
+    assert 4 <= int(reloaded["rounds"]) <= 60
     assert float(reloaded["of the busiest worker, s"]) > 0
 
 

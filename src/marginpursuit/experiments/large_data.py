@@ -191,7 +191,7 @@ def _measure(file: LargeFile, repeats: int = 3) -> Iterator[tuple[str, str]]:
     yield "sweep, GB/s", f"{size / sweep / 1e9:.2f}"
     yield "sweep, relative to the reading rate", f"{100 * reading / sweep:.0f} %"
     _drop_from_page_cache(file.path)
-    model = MarginPursuitClassifier.as_published()
+    model = MarginPursuitClassifier()
     seconds = _seconds(partial(model.fit, blocks, file.y))
     yield "fit, s", f"{seconds:.1f}"
     yield "passes of a fit", str(model.n_passes_)
@@ -350,7 +350,7 @@ def _fit(
         before = client.run(time.process_time) if client else {}
         own, start = time.process_time(), time.perf_counter()
         matrix = as_blocks(X)
-        model = MarginPursuitClassifier.as_published(n_threads=n_threads).fit(matrix, y)
+        model = MarginPursuitClassifier(n_threads=n_threads).fit(matrix, y)
         seconds, own = time.perf_counter() - start, time.process_time() - own
         after = client.run(time.process_time) if client else {}
         busiest = max((after[worker] - before[worker] for worker in after), default=0.0)
