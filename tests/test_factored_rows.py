@@ -202,6 +202,17 @@ def test_sparse_rows_take_the_hessian_of_a_subsample_without_a_gram_matrix():
     assert by_hessian.gap[0] <= 1e-8
 
 
+def test_one_small_estimate_of_the_gap_suffices_with_the_hessian_of_a_subsample():
+    for certain_fraction in (0.25, 1e-3):
+        own = SampledHessianPolicy(
+            min_columns=1, rows_per_column=20, certain_fraction=certain_fraction
+        )
+        problem = sampled(Policy(sampled_hessian=own))
+        planned = replace(plan_gram(problem), n_confirmations=1000, tol=1e-5)
+        gaps = [step.gap for step in minimise_by_sampled_hessian(problem, planned).history]
+        assert gaps[-1] <= 1e-5 * certain_fraction < min(gaps[:-1])
+
+
 def test_a_subsample_without_weight_leaves_the_gram_matrix():
     policy = Policy(sampled_hessian=SampledHessianPolicy(min_columns=1, rows_per_column=20))
     problem = sampled(policy)

@@ -32,8 +32,9 @@ def minimise_by_sampled_hessian(problem: Problem, plan: GramPlan) -> Solution:
         preconditioner: Any = problem.prepared.preconditioner  # a `GramPreconditioner`
         preconditioner.adopt(_hessian(sample, found))
         start = better_start(problem, found)
+    lbfgs = replace(problem.policy.lbfgs, certain_fraction=own.certain_fraction)
     return lbfgs_for(problem)(
-        replace(problem, start=start),
+        replace(problem, start=start, policy=replace(problem.policy, lbfgs=lbfgs)),
         n_confirmations=plan.n_confirmations,
         max_iter=plan.max_steps,
         tol=plan.tol,

@@ -59,6 +59,10 @@ class SampledHessianPolicy:
     #: sets with five settings of scale, penalty and overconfidence the relative suboptimality is
     #: then at most 0.9 times the tolerance; with one estimate, up to 1.6 times.
     n_confirmations: int = 2
+    #: Fraction of the tolerance at which a single estimate is accepted. On two splits of a9a and
+    #: seven synthetic sparse sets with seven settings and four tolerances the largest
+    #: suboptimality is then the same as without, and 5.6 steps suffice in place of 6.0.
+    certain_fraction: float = 0.25
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
