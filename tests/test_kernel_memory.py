@@ -54,7 +54,8 @@ def newton_tasks(a):
     return SimpleNamespace(
         losses=a.losses[:1], weights=a.weight[None], penalty=np.ones((1, D)), tol=a.ones[:1],
         least=a.ones[:1], temperature=a.ones[:1], codes=a.codes[None], fold=a.task[:1],
-        code=a.task[:1], positive=a.task[:1], follows=a.task[:1] - 1, n_scores=1, n_columns=D,
+        code=a.task[:1], positive=a.task[:1], follows=a.task[:1] - 1,
+        starts=a.task[:1] - 1, n_scores=1, n_columns=D,
         max_iter=5, has_intercept=False, certain=1.0, is_strict=False,
     )  # fmt: skip
 

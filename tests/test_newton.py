@@ -16,8 +16,7 @@ from marginpursuit._threads import Threads
 from marginpursuit.design import design_for
 from marginpursuit.losses import RHOS, JointLoss, MarginLoss
 from marginpursuit.solvers import SOLVERS, Policy, Problem, Request, Status
-from marginpursuit.solvers._problem import penalty_chains
-from marginpursuit.solvers.newton import NewtonSolver, _kernel_tasks
+from marginpursuit.solvers.newton import NewtonSolver, TaskPaths, _kernel_tasks
 from marginpursuit.tasks import JointTasks, Labels, Tasks
 
 pytestmark = pytest.mark.skipif(
@@ -125,8 +124,8 @@ def test_tasks_that_differ_in_their_penalty_have_the_minima_of_single_ones(n_cla
         single = replace(one, alphas=factor * one.alphas)
         expected = NewtonSolver().solve_folds(single, np.full(n, 1e-9))
         assert_allclose(found.value[k * n : (k + 1) * n], expected.value, rtol=1e-8)
-    chains = penalty_chains(replace(one, tasks=tasks, alphas=alphas, start=start))
-    assert sorted(chains) == [[2 * n + k, k, n + k] for k in range(n)]
+    paths = TaskPaths.of(replace(one, tasks=tasks, alphas=alphas, start=start)).paths
+    assert sorted(map(list, paths)) == [[2 * n + k, k, n + k] for k in range(n)]
 
 
 def test_most_loose_fits_meet_their_tolerance():
@@ -140,6 +139,12 @@ def test_most_loose_fits_meet_their_tolerance():
         excess.append((found - minimum) / problem.relative_to(minimum))
     assert np.quantile(excess, 0.95) <= 1e-3
     assert np.max(excess) <= 1e-2
+
+
+def alone(problem):
+    """Return each task as a path of its own."""
+    n = len(problem.tasks)
+    return TaskPaths(list(np.arange(n)[:, np.newaxis]), *np.full((2, n), -1))
 
 
 def path_problem(n_classes, **options):
@@ -183,10 +188,10 @@ def test_paths_of_penalties_have_the_minima_of_single_tasks(n_classes, options):
 
 def test_a_chain_of_penalties_takes_fewer_iterations():
     problem, tol, counts = path_problem(2), np.full(6, 1e-3), []
-    for chains in ([[k] for k in range(6)], penalty_chains(problem)):
-        tasks = _kernel_tasks(problem, chains, tol, 1.0, False)
+    for paths in (alone(problem), TaskPaths.of(problem)):
+        tasks = _kernel_tasks(problem, paths, tol, 1.0, False)
         points, results = problem.join(*problem.start), np.zeros((6, 5))
-        _kernels.newton(problem.prepared.rows, tasks, points, results, np.concatenate(chains))
+        _kernels.newton(problem.prepared.rows, tasks, points, results, np.concatenate(paths.paths))
         counts.append(results[:, 2].sum())
     assert counts[1] < counts[0]
 
@@ -196,6 +201,65 @@ def test_a_task_of_a_chain_starts_at_the_better_of_two_points():
     solution = NewtonSolver().solve_folds(problem, np.full(6, 1e-10))
     warm = replace(problem, start=solution.linear)
     assert NewtonSolver().solve_folds(warm, np.full(6, 1e-3)).n_iter <= 1
+
+
+@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_path_of_scales_starts_at_the_next_larger_scale(n_classes, n_threads):
+    """Two folds, two overconfidences, three scales and two penalties, of which one has one."""
+    problem = path_problem(n_classes, n_threads=n_threads)
+    rng = np.random.default_rng(2)
+    taus = [0.0, 1.0] if n_classes == 2 else [0.0]
+    each = [
+        (fold, tau, scale, alpha)
+        for fold in (0, 1)
+        for tau in taus
+        for scale in (3.0, 1.0, 0.1)
+        for alpha in (1e-2, 1e-4)
+        if (scale, alpha) != (1.0, 1e-4)
+    ]
+    each = [each[k] for k in rng.permutation(len(each))]
+    margins = [MarginLoss(scale=scale, overconfidence=tau) for _, tau, scale, _ in each]
+    tasks = replace(
+        problem.tasks,
+        positive=np.repeat(problem.tasks.positive[:1], len(each)),
+        fold=np.array([fold for fold, *_ in each]),
+        losses=tuple(margins if n_classes == 2 else map(JointLoss, margins)),
+    )
+    start = problem.prepared.zeros(len(each) * tasks.columns_per_task)
+    alphas = np.array([alpha for *_, alpha in each])
+    many = replace(problem, tasks=tasks, alphas=alphas, start=start)
+    paths = TaskPaths.of(many)
+    named = [[each[k] for k in path] for path in paths.paths]
+    expected = [(3.0, 1e-2), (3.0, 1e-4), (1.0, 1e-2), (0.1, 1e-2), (0.1, 1e-4)]
+    assert named == [[(f, t, *own) for own in expected] for f in (0, 1) for t in taus]
+    for path in paths.paths:
+        assert paths.follows[path].tolist() == [-1, path[0], -1, -1, path[3]]
+        assert paths.starts[path].tolist() == [-1, -1, path[0], path[2], path[2]]
+    tol = np.full(len(each), 1e-10)
+    found = NewtonSolver().solve_folds(many, tol)
+    for k in range(len(each)):
+        which = np.array([k])
+        own = replace(
+            many,
+            tasks=tasks.take(which),
+            alphas=alphas[which],
+            start=problem.prepared.zeros(tasks.columns_per_task),
+        )
+        assert_allclose(found.value[k], NewtonSolver().solve_folds(own, tol[:1]).value, rtol=1e-8)
+
+
+def test_a_path_of_scales_takes_fewer_iterations():
+    problem, tol, counts = path_problem(2), np.full(6, 1e-3), []
+    losses = [MarginLoss(scale=scale, overconfidence=0.0) for scale in (3.0, 1.0, 0.3)]
+    tasks = replace(problem.tasks, fold=np.repeat([0, 1], 3), losses=tuple(losses * 2))
+    problem = replace(problem, tasks=tasks, alphas=np.full(6, 1e-3))
+    for paths in (alone(problem), TaskPaths.of(problem)):
+        own = _kernel_tasks(problem, paths, tol, 1.0, False)
+        points, results = problem.join(*problem.start), np.zeros((6, 5))
+        _kernels.newton(problem.prepared.rows, own, points, results, np.concatenate(paths.paths))
+        counts.append(results[:, 2].sum())
+    assert counts[1] < counts[0]
 
 
 def test_threads_and_simd_levels_do_not_change_a_fit():
@@ -209,7 +273,7 @@ def test_threads_and_simd_levels_do_not_change_a_fit():
     )
     assert_array_equal(one.linear[0], two.linear[0])
     problem = make("newton", X, codes, loss, weights=weights)
-    tasks = _kernel_tasks(problem, [], np.full(8, 1e-9), 1.0, False)
+    tasks = _kernel_tasks(problem, alone(problem), np.full(8, 1e-9), 1.0, False)
     values = []
     for level in _kernels._compiled.LEVELS:
         points, results = problem.join(*problem.start), np.zeros((8, 5))
@@ -271,6 +335,7 @@ def test_each_iteration_is_reported_and_max_iter_stops_it():
         ({"penalty": np.zeros((1, 9))}, "a row of penalty must have length 4"),
         ({"fold": np.ones(1, dtype=np.intp)}, "fold 1 is not within 1 folds"),
         ({"follows": np.ones(1, dtype=np.intp)}, "task 1 is not within 1 tasks"),
+        ({"starts": np.full(1, -2)}, "task -2 is not within 1 tasks"),
         ({"losses": np.full((1, 4), 99.0)}, "99"),
         ({"n_columns": 99}, "at least one row, one column"),
         ({"n_scores": 3}, "a row of points must have length 12"),
@@ -279,7 +344,7 @@ def test_each_iteration_is_reported_and_max_iter_stops_it():
 def test_the_kernel_checks_what_it_reads(change, message):
     X, codes = rows(20, 3)
     problem = make("newton", X, codes, MarginLoss())
-    tasks = replace(_kernel_tasks(problem, [], np.array([1e-6]), 1.0, False), **change)
+    tasks = replace(_kernel_tasks(problem, alone(problem), np.array([1e-6]), 1.0, False), **change)
     points, results = problem.join(*problem.start), np.zeros((1, 5))
     with pytest.raises((ValueError, IndexError), match=message):
         _kernels.newton(problem.prepared.rows, tasks, points, results, np.arange(1))
@@ -288,7 +353,7 @@ def test_the_kernel_checks_what_it_reads(change, message):
 def test_the_kernel_refuses_rows_that_are_not_padded():
     X, codes = rows(20, 3)
     problem = make("newton", X, codes, MarginLoss())
-    tasks = _kernel_tasks(problem, [], np.array([1e-6]), 1.0, False)
+    tasks = _kernel_tasks(problem, alone(problem), np.array([1e-6]), 1.0, False)
     narrow = np.ascontiguousarray(problem.prepared.rows[:, :5])
     points, results = problem.join(*problem.start), np.zeros((1, 5))
     with pytest.raises(ValueError, match="padded to a multiple of 16"):

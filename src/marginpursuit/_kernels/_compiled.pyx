@@ -819,9 +819,11 @@ def newton(
     """Minimise the objectives of some tasks by Newton's method, one after the other.
 
     `problem` is a `NewtonTasks`. A row of `points` holds the coefficients of a task, which are read
-    as the start. A task that follows another one, from which it differs in penalty and tolerances
-    only, starts at the coefficients of that one if its objective is less there, or continues from
-    that one if it comes next in `which`. A row of `results` receives value, gap, number of iterations, status and passes.
+    as the start, unless the task starts at the coefficients of another one. A task that follows
+    another one, from which it differs in penalty and tolerances only, starts at the coefficients of
+    that one if its objective is less there, or continues from that one if it comes next in `which`.
+    Tasks at which others start come before them. A row of `results` receives value, gap, number of
+    iterations, status and passes.
     """
     cdef const double[:, ::1] parameters = problem.losses
     cdef const double[:, ::1] weights = problem.weights
@@ -830,7 +832,7 @@ def newton(
     cdef const double[::1] temperature = problem.temperature
     cdef const Py_ssize_t[:, ::1] codes = problem.codes
     cdef const Py_ssize_t[::1] fold = problem.fold, code = problem.code, positive = problem.positive
-    cdef const Py_ssize_t[::1] follows = problem.follows
+    cdef const Py_ssize_t[::1] follows = problem.follows, starts = problem.starts
     cdef const kernels_t *kernels = kernels_at(level_of(level))
     cdef Py_ssize_t n_tasks = points.shape[0], k, j
     cdef newton_t t
@@ -847,6 +849,7 @@ def newton(
         ("tol", tol.shape[0]), ("least", least.shape[0]), ("temperature", temperature.shape[0]),
         ("positive", positive.shape[0]), ("fold", fold.shape[0]), ("penalty", penalty.shape[0]),
         ("results", results.shape[0]), ("code", code.shape[0]), ("follows", follows.shape[0]),
+        ("starts", starts.shape[0]),
     ):
         check_length(name, length, n_tasks)
     check_losses(parameters, n_tasks)
@@ -859,8 +862,9 @@ def newton(
     for k in range(n_tasks):
         if not 0 <= fold[k] < weights.shape[0]:
             raise IndexError(f"fold {fold[k]} is not within {weights.shape[0]} folds")
-        if not -1 <= follows[k] < n_tasks:
-            raise IndexError(f"task {follows[k]} is not within {n_tasks} tasks")
+        for j in (follows[k], starts[k]):
+            if not -1 <= j < n_tasks:
+                raise IndexError(f"task {j} is not within {n_tasks} tasks")
         if follows[k] >= 0 and (fold[k], code[k], positive[k]) != (
             fold[follows[k]], code[follows[k]], positive[follows[k]]
         ):
@@ -895,6 +899,8 @@ def newton(
                     t.rows, t.weight, t.codes = &own_rows[0], &own_weight[0], &own_codes[0]
             t.positive, t.temperature, t.penalty = positive[k], temperature[k], &penalty[k, 0]
             t.tol, t.least, t.point = tol[k], least[k], &points[k, 0]
+            if starts[k] >= 0:
+                points[k, :] = points[starts[k], :]
             t.other = &points[follows[k], 0] if follows[k] >= 0 else NULL
             t.continues = j > 0 and follows[k] == which[j - 1] and t.status == 0  # converged
             kernels.newton(&t)

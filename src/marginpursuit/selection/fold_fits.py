@@ -4,8 +4,9 @@ Candidates that differ by their scale alone form a *path*. A path is fitted from
 where the loss is nearly quadratic, to its smallest, and each fit warm-starts the next. Scales of
 the grid that a path lacks are fitted too, with a loose stopping rule. (A fit to a subsample is a
 poor start: where the classes are nearly separable its coefficients are too large, and need many
-iterations to shrink.) All paths, folds and classes are tasks of the same sweeps, as many
-at a time as memory permits.
+iterations to shrink.) All paths, folds and classes are tasks of the same sweeps, as many at a time
+as memory permits. The solver "newton" fits the candidates of all scales in one solve, without
+further scales.
 
 In the dual there are no warm starts: every task begins with dual variables of zero, and the
 candidates of a fold are solved together, whatever their scales. Dual ascent stops at a relative
@@ -86,7 +87,9 @@ class FoldFits:
         `scales` are those of the grid, along which fits are warm-started.
         """
         for group in self._groups:
-            if self._solver.warm_starts:
+            if self._solver.solves_paths:
+                yield from self._in_one_solve(group, candidates)
+            elif self._solver.warm_starts:
                 yield from self._along_paths(group, candidates, scales)
             else:
                 yield from self._in_the_dual(group, candidates)
@@ -117,6 +120,28 @@ class FoldFits:
         linear = self._solve_dual(problem, tols).linear
         self.n_passes += group.prepared.design.n_passes - before
         return linear
+
+    def _in_one_solve(
+        self, group: FoldGroup, candidates: Collection[Candidate]
+    ) -> Iterator[FoldBatch]:
+        """Fit all scales of paths together, as many paths at a time as memory permits."""
+        own: dict[Path, list[Candidate]] = {}
+        for candidate in sorted(candidates, reverse=True):
+            own.setdefault(candidate.path, []).append(candidate)
+        paths = [FoldPath(*each) for each in product(sorted(own), range(len(group.folds)))]
+        n_coefficients = group.prepared.design.n_columns * self._n_problems
+        n_floats = self._policy.primal_state_arrays * n_coefficients * max(map(len, own.values()))
+        size = self._plan.n_that_fit(n_floats)
+        for first in range(0, len(paths), size):
+            some = paths[first : first + size]
+            members = [FoldCandidate(each, path) for path in some for each in own[path.path]]
+            for batch in self._batches(members):
+                start = group.prepared.zeros(len(batch) * self._n_problems)
+                problem, tols = self._posed(group, batch, start, [self._plan.stopping] * len(batch))
+                before = group.prepared.design.n_passes
+                solution = self._solver.solve_folds(problem, tols)
+                self.n_passes += group.prepared.design.n_passes - before
+                yield from self._scored(group, batch, solution.linear)
 
     def _along_paths(
         self, group: FoldGroup, candidates: Collection[Candidate], scales: Sequence[float]
@@ -161,32 +186,46 @@ class FoldFits:
         Returns the largest number of iterations.
         """
         n_iter = 0
-        groups = [list(stopping)]
-        if with_hessian or self._plan.options.is_joint:
-            groups = _by_overconfidence(stopping)
         zero = group.prepared.zeros(self._n_problems)
-        for members in groups:
-            if not members:
-                continue
+        for members in self._batches(list(stopping), are_separate=with_hessian):
             start = _joined([fits.get(member.path, zero) for member in members])
-            own = Stopping(
-                max(stopping[member].max_iter for member in members),
-                min(stopping[member].tol for member in members),
-            )
-            problem = self._problem(group, members, start, own)
+            own = [stopping[member] for member in members]
+            problem, tols = self._posed(group, members, start, own)
             if with_hessian:
                 problem = replace(problem, prepared=self._with_hessian(problem))
-            design = group.prepared.design
-            before = design.n_passes
-            n_tasks = len(problem.tasks) // len(members)
-            tols = np.repeat([stopping[member].tol for member in members], n_tasks)
+            before = group.prepared.design.n_passes
             solution = self._solver.solve_folds(problem, tols)
-            self.n_passes += design.n_passes - before
+            self.n_passes += group.prepared.design.n_passes - before
             coef, intercept = solution.linear
             for member, tasks in zip(members, self._task_slices(len(members)), strict=True):
                 fits[member.path] = coef[:, tasks], intercept[tasks]
             n_iter = max(n_iter, solution.n_iter)
         return n_iter
+
+    def _batches(
+        self, members: list[FoldCandidate], *, are_separate: bool = False
+    ) -> list[list[FoldCandidate]]:
+        """Return the members that are solved together: those with the same overconfidence.
+
+        Members without a joint loss and a Hessian are solved together whatever theirs is.
+        """
+        if not (are_separate or self._plan.options.is_joint):
+            return [members] if members else []
+        values = sorted({member.candidate.overconfidence for member in members})
+        return [[m for m in members if m.candidate.overconfidence == value] for value in values]
+
+    def _posed(
+        self,
+        group: FoldGroup,
+        members: list[FoldCandidate],
+        start: Linear,
+        stopping: Sequence[Stopping],
+    ) -> tuple[Problem, FloatArray]:
+        """Return the problem of members, each with its own stopping rule, and the tolerances."""
+        own = Stopping(max(x.max_iter for x in stopping), min(x.tol for x in stopping))
+        problem = self._problem(group, members, start, own)
+        n_tasks = len(problem.tasks) // len(members)
+        return problem, np.repeat([x.tol for x in stopping], n_tasks)
 
     def _problem(
         self, group: FoldGroup, members: list[FoldCandidate], start: Linear, stopping: Stopping
@@ -311,11 +350,12 @@ class FoldFits:
             tasks = slice(first * self._n_problems, (first + len(some)) * self._n_problems)
             part = linear[0][:, tasks], linear[1][tasks]
             coef, intercept = group.prepared.to_data(part)
-            fold = np.repeat([member.fold for member in some], self._n_problems)
+            of_member = np.array([member.fold for member in some])
+            fold = np.repeat(of_member, self._n_problems)
             scores = group.reader.held_out_scores(coef, intercept, group.tests, fold)
             self.n_passes += self._passes_per_scoring
             for k, (number, held_out) in enumerate(zip(group.folds, scores, strict=True)):
-                candidates = [member.candidate for member in some if member.fold == k]
+                candidates = [some[j].candidate for j in np.flatnonzero(of_member == k)]
                 if candidates:
                     own = fold == k
                     yield FoldBatch(
@@ -338,8 +378,3 @@ class FoldFits:
 
 def _joined(parts: Sequence[Linear]) -> Linear:
     return np.hstack([coef for coef, _ in parts]), np.concatenate([b for _, b in parts])
-
-
-def _by_overconfidence(members: Collection[FoldCandidate]) -> list[list[FoldCandidate]]:
-    values = sorted({member.candidate.overconfidence for member in members})
-    return [[m for m in members if m.candidate.overconfidence == value] for value in values]

@@ -78,6 +78,10 @@ class FoldSolver(Solver, Protocol):
         """Whether a solve begins at the start of the problem, and not at zero."""
 
     @property
+    def solves_paths(self) -> bool:
+        """Whether tasks that differ in their scale are solved together, each as a warm start."""
+
+    @property
     def loose_stopping(self) -> tuple[int, float]:
         """Iterations and relative gap that suffice to compare candidates on a subsample."""
 

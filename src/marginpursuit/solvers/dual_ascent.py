@@ -48,6 +48,7 @@ class DualSolver:
 
     name: ClassVar[str] = "dual"
     warm_starts: ClassVar[bool] = False
+    solves_paths: ClassVar[bool] = False
     loose_stopping: ClassVar[tuple[int, float]] = (20, 2.5e-2)
 
     def supports(self, request: Request) -> str | None:

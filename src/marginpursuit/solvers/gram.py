@@ -172,6 +172,7 @@ class GramSolver:
 
     name: ClassVar[str] = "gram"
     warm_starts: ClassVar[bool] = True
+    solves_paths: ClassVar[bool] = False
     loose_stopping: ClassVar[tuple[int, float]] = (12, 1e-2)
 
     def supports(self, request: Request) -> str | None:

@@ -31,6 +31,7 @@ class LbfgsSolver:
 
     name: ClassVar[str] = "lbfgs"
     warm_starts: ClassVar[bool] = True
+    solves_paths: ClassVar[bool] = False
     # After 25 iterations the scores of one class of news20 were up to 4 points too low.
     loose_stopping: ClassVar[tuple[int, float]] = (75, 1e-2)
 

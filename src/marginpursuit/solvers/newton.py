@@ -6,7 +6,9 @@ gradient, Hessian of the rows with curvature, Cholesky factor and line search. T
 after the other, in as many threads as there are. Those that differ in their penalty only form a
 chain, from the largest penalty on: each continues from the minimiser of the next larger penalty, by
 the Hessian there, if that is close; otherwise it starts there or at its own start, whichever has
-the smaller objective. The fits of a search of 15,000 x 10 take a third of the passes.
+the smaller objective. The fits of a search of 15,000 x 10 take a third of the passes. Chains that
+differ in their scale form a *path*, from the largest scale on: the start of a task is the minimiser
+of the next larger scale at the same penalty.
 
 A task that the kernel does not finish, because its Hessian is singular to working precision or the
 line search stalls far from the minimum, continues in the solver "gram".
@@ -14,7 +16,7 @@ line search stalls far from the minimum, continues in the solver "gram".
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +34,6 @@ from marginpursuit.solvers._problem import (
     Status,
     mean_unit,
     mean_weights,
-    penalty_chains,
     request_unit,
 )
 from marginpursuit.solvers._quasi_newton import minimise
@@ -55,6 +56,7 @@ class NewtonTasks:
     positive: NDArray[np.intp]
     fold: NDArray[np.intp]
     follows: NDArray[np.intp]  # the task whose minimiser is another start, or -1
+    starts: NDArray[np.intp]  # the task whose minimiser is the start, or -1 for the given one
     tol: FloatArray
     least: FloatArray  # the value below which suboptimality is not relative to the value
     codes: NDArray[np.intp]  # (n_codes, n_rows)
@@ -72,6 +74,7 @@ class NewtonSolver:
 
     name: ClassVar[str] = "newton"
     warm_starts: ClassVar[bool] = True
+    solves_paths: ClassVar[bool] = True
     loose_stopping: ClassVar[tuple[int, float]] = (12, 1e-2)
 
     def supports(self, request: Request) -> str | None:
@@ -161,15 +164,15 @@ def _newton(
     Where someone listens, the kernel runs from the start to each iterate in turn: the iterates and
     the solution are those of a single call.
     """
-    chains = penalty_chains(problem)
-    tasks = _kernel_tasks(problem, chains, tol, certain, is_strict)
+    paths = TaskPaths.of(problem)
+    tasks = _kernel_tasks(problem, paths, tol, certain, is_strict)
     design, history = problem.prepared.design, list[Progress]()
     n_passes, start = design.n_passes, problem.join(*problem.start)
     is_silent = problem.report is None and problem.keep is None
     for max_iter in [problem.max_iter] if is_silent else range(problem.max_iter + 1):
         points = start.copy()
         own = tasks if max_iter == tasks.max_iter else replace(tasks, max_iter=max_iter)
-        results = _run(problem, own, chains, points)
+        results = _run(problem, own, paths.paths, points)
         n_iter = int(results[:, 2].max())
         if history and n_iter < max_iter:
             break
@@ -185,8 +188,56 @@ def _newton(
     return solution, codes == 0
 
 
+class TaskPaths(NamedTuple):
+    """Tasks in the order in which they are solved, and where each starts."""
+
+    paths: list[NDArray[np.intp]]  # from the largest scale on, each from the largest penalty on
+    follows: NDArray[np.intp]  # the task of the same path and scale with the next larger penalty
+    starts: NDArray[np.intp]  # the task of the next larger scale, with the same penalty if possible
+
+    @classmethod
+    def of(cls, problem: Problem) -> "TaskPaths":
+        """Return the paths of a problem; -1 stands for no task.
+
+        The paths of a fold are next to each other: its rows are copied once.
+        """
+        tasks, n = problem.tasks, len(problem.tasks)
+        follows, starts = np.full((2, n), -1, dtype=np.intp)
+        if n == 1:
+            return cls([np.zeros(1, dtype=np.intp)], follows, starts)
+        losses, temperature = _loss_parameters(problem)
+        code, margin, scale, overconfidence = losses.T
+        same = tasks.fold, tasks.positive, code, margin, overconfidence
+        order = np.lexsort((-problem.alphas, -temperature, -scale, *same[::-1]))
+        is_first = np.ones(n, dtype=bool)
+        is_first[1:] = np.any([np.diff(own[order]) != 0 for own in same], axis=0)
+        is_head = is_first.copy()
+        is_head[1:] |= (np.diff(scale[order]) != 0) | (np.diff(temperature[order]) != 0)
+        follows[order[1:]] = np.where(is_head[1:], -1, order[:-1])
+        alphas, heads = problem.alphas.tolist(), np.flatnonzero(is_head)
+        larger, first = dict[float, int](), -1  # the last chain by penalty, and its first task
+        for head, chain in zip(heads.tolist(), np.split(order, heads[1:]), strict=True):
+            members: list[int] = chain.tolist()
+            if not is_first[head]:
+                starts[members] = [larger.get(alphas[k], first) for k in members]
+            larger, first = {alphas[k]: k for k in members}, members[0]
+        return cls(np.split(order, np.flatnonzero(is_first)[1:]), follows, starts)
+
+
+def _loss_parameters(problem: Problem) -> tuple[FloatArray, FloatArray]:
+    """Return code, margin, scale and overconfidence of each loss, and the temperature or zero."""
+    tasks = problem.tasks
+    distinct = {id(loss): loss for loss in tasks.losses}
+    found = {
+        key: (*_margin_loss(loss).kernel_parameters, getattr(loss, "temperature", 0.0))
+        for key, loss in distinct.items()
+    }
+    parameters = np.array([found[id(loss)] for loss in tasks.losses], dtype=np.float64)
+    return np.ascontiguousarray(parameters[:, :4]), np.ascontiguousarray(parameters[:, 4])
+
+
 def _kernel_tasks(
-    problem: Problem, chains: list[list[int]], tol: FloatArray, certain: float, is_strict: bool
+    problem: Problem, paths: TaskPaths, tol: FloatArray, certain: float, is_strict: bool
 ) -> NewtonTasks:
     prepared, tasks = problem.prepared, problem.tasks
     n_columns = prepared.design.n_columns
@@ -194,19 +245,15 @@ def _kernel_tasks(
     penalty = np.zeros((len(tasks), n_columns + prepared.fit_intercept))
     np.multiply(problem.alphas[:, np.newaxis], unit[tasks.fold], out=penalty[:, :n_columns])
     penalty[np.isnan(penalty)] = np.inf  # α = 0 times an infinite unit
-    follows = np.full(len(tasks), -1, dtype=np.intp)
-    for chain in chains:
-        follows[chain[1:]] = chain[:-1]
     codes, code, positive = tasks.code_table()
-    losses = np.array([_margin_loss(loss).kernel_parameters for loss in tasks.losses], dtype=float)
     return NewtonTasks(
-        losses,
-        np.array([getattr(loss, "temperature", 0.0) for loss in tasks.losses]),
+        *_loss_parameters(problem),
         penalty,
         np.ascontiguousarray(code),
         np.ascontiguousarray(positive),
         np.ascontiguousarray(tasks.fold),
-        follows,
+        paths.follows,
+        paths.starts,
         tol,
         problem.relative_to(np.zeros(len(tasks))),
         np.ascontiguousarray(codes),
@@ -221,17 +268,17 @@ def _kernel_tasks(
 
 
 def _run(
-    problem: Problem, tasks: NewtonTasks, chains: list[list[int]], points: FloatArray
+    problem: Problem, tasks: NewtonTasks, paths: list[NDArray[np.intp]], points: FloatArray
 ) -> FloatArray:
     """Run the kernel for all tasks, in threads where there is enough work; returns its results."""
     rows, threads, policy = problem.prepared.rows, problem.prepared.design.threads, problem.policy
     results, task_products = np.zeros((len(points), 5)), points.shape[1] ** 2 * len(rows)
     size = max(1, policy.newton_call_products // task_products)  # tasks of a call
-    n_chains, n_chunks = len(chains), 1
+    n_paths, n_chunks = len(paths), 1
     if len(points) * task_products >= policy.min_newton_thread_products:
-        n_chunks = min(4 * threads.n, n_chains)
-    edges = [n_chains * k // n_chunks for k in range(n_chunks + 1)]
-    chunks = [np.concatenate(chains[a:b]) for a, b in pairwise(edges)]
+        n_chunks = min(4 * threads.n, n_paths)
+    edges = [n_paths * k // n_chunks for k in range(n_chunks + 1)]
+    chunks = [np.concatenate(paths[a:b]) for a, b in pairwise(edges)]
 
     def run(chunk: NDArray[np.intp]) -> None:
         for first in range(0, len(chunk), size):
