@@ -1,5 +1,15 @@
 /* Newton's method with a kernel, and pairwise coupling, against the conditions of a minimum. */
 
+static int always(void)
+{
+    return 1;
+}
+
+static int never(void)
+{
+    return 0;
+}
+
 /* At the minimum penalty c + g = 0 in each row and the derivatives g sum to zero. With the kernel of
  * polynomials of degree two of few columns the matrix is singular: K (penalty c + g) is what vanishes. */
 static void check_kernel_newton(int level, ptrdiff_t n, loss_kind_t kind, int has_intercept)
@@ -39,6 +49,21 @@ static void check_kernel_newton(int level, ptrdiff_t n, loss_kind_t kind, int ha
         is_right &= fabs(gradient) < 1e-3 * (1.0 + value) * sqrt(gram[i * stride + i]);
     }
     expect_of(&p, is_right, "minimum of kernel_newton");
+    /* The caller is asked where many products were made since it was asked last, and only there. */
+    const double first = t.coef[0], found = t.value;
+    interrupt_t interrupt = {always, 0x1p26, 0};
+    t.interrupt = &interrupt;
+    p.kernels->kernel_newton(&t);
+    is_right = t.status == NEWTON_INTERRUPTED && interrupt.is_raised && t.n_iter == 0 && t.coef[0] == first;
+    interrupt = (interrupt_t){never, 0x1p26, 0};
+    p.kernels->kernel_newton(&t);
+    is_right &= t.status <= NEWTON_ROUNDING && is_near(t.value, found, value) && !interrupt.is_raised;
+    is_right &= interrupt.products > 0.0 && interrupt.products < 0x1p26;
+    interrupt.is_asked = always;
+    p.kernels->kernel_newton(&t);
+    is_right &= t.status <= NEWTON_ROUNDING && !interrupt.is_raised;
+    t.interrupt = NULL;
+    expect_of(&p, is_right, "interrupted kernel_newton");
     /* Rows of one sign need no coefficient: the intercept is the level. */
     double *ones = doubles(n);
     for (ptrdiff_t i = 0; i < n; i++) ones[i] = -1.0;

@@ -396,6 +396,28 @@ static void check_descend(const problem_t *p, double radius, int has_total, int 
     free(s.lag), free(total);
 }
 
+/* An interrupt ends a solve before its first step, in the Hessian or in the factor; asked in vain it changes
+ * nothing. */
+static void check_interrupted_newton(const problem_t *p, const newton_t *solved)
+{
+    const ptrdiff_t size = solved->n_scores * solved->n_columns;
+    newton_t t = *solved;
+    int is_right = 1;
+    t.point = doubles(size);
+    for (int k = 0; k < 2; k++) {
+        interrupt_t interrupt = {k ? never : always, 0x1p26, 0};
+        t.interrupt = &interrupt;
+        memset(t.point, 0, (size_t)size * sizeof(double));
+        p->kernels->newton(&t);
+        is_right &= interrupt.is_raised == !k && (t.status == NEWTON_INTERRUPTED) == !k;
+        is_right &= k ? t.value == solved->value && interrupt.products > 0.0 : t.n_iter == 0;
+        is_right &= interrupt.products < 0x1p26;
+        for (ptrdiff_t j = 0; j < size; j++) is_right &= t.point[j] == (k ? solved->point[j] : 0.0);
+    }
+    free(t.point);
+    expect_of(p, is_right, "interrupted newton");
+}
+
 static void check_newton(const problem_t *p, ptrdiff_t n_scores, loss_kind_t kind)
 {
     const ptrdiff_t d = p->d + 1, stride = (d + NEWTON_PADDING - 1) / NEWTON_PADDING * NEWTON_PADDING;
@@ -442,6 +464,7 @@ static void check_newton(const problem_t *p, ptrdiff_t n_scores, loss_kind_t kin
     for (ptrdiff_t k = 0; k < n_scores * d; k++) is_right &= fabs(t.point[k] - continued[k]) < 1e-3;
     expect_of(p, is_right, "newton that continues");
     free(continued);
+    check_interrupted_newton(p, &t);
     /* In another unit of weights and penalties, a power of two, all but the value is the same. */
     const double gap = t.gap, unit = 1024.0;
     const ptrdiff_t n_iter = t.n_iter;

@@ -19,6 +19,7 @@ from numpy import asarray, empty
 from scipy.sparse import issparse
 
 from marginpursuit._kernels._arrays import ArrayRows
+from marginpursuit._threads import StoppedError, this_thread
 
 
 cdef extern from "link.h" nogil:
@@ -157,6 +158,10 @@ cdef extern from "sweep.h" nogil:
     Py_ssize_t class_tile_floats(Py_ssize_t, Py_ssize_t)
     enum:
         NEWTON_PADDING
+    ctypedef struct interrupt_t:
+        int (*is_asked)() except -1 nogil
+        double products
+        int is_raised
     ctypedef struct newton_t:
         const double *rows
         Py_ssize_t n_rows, n_columns, stride, n_scores
@@ -173,6 +178,7 @@ cdef extern from "sweep.h" nogil:
         const double *other
         int continues
         double *work
+        interrupt_t *interrupt
         double losses, value, gap
         Py_ssize_t n_iter, n_passes
         int status
@@ -191,6 +197,7 @@ cdef extern from "sweep.h" nogil:
         double *coef
         double intercept
         double *work
+        interrupt_t *interrupt
         double value, gap
         Py_ssize_t n_iter
         int status
@@ -804,6 +811,27 @@ cdef int check_joint(
 ROW_PADDING = NEWTON_PADDING
 
 
+cdef int raise_if_stopped() except -1 nogil:
+    """Raise what the handler of a signal raises; in a worker a `StoppedError` if its pool is stopped."""
+    with gil:
+        PyErr_CheckSignals()
+        if this_thread.stop.is_set:
+            raise StoppedError
+        return 0
+
+
+cdef interrupt_t no_interrupt() noexcept nogil:
+    """Return the interrupt of a call, before there is any."""
+    cdef interrupt_t found
+    found.is_asked, found.products, found.is_raised = raise_if_stopped, 0.0, 0
+    return found
+
+
+cdef int keep_raised() except -1:
+    """Let the exception that `raise_if_stopped` has left propagate."""
+    return -1
+
+
 cdef Py_ssize_t n_with_weight(const double[::1] weights) noexcept nogil:
     """The number of rows with a positive weight."""
     cdef Py_ssize_t n = 0, i
@@ -874,7 +902,8 @@ def newton(
     if t.n_scores > 1:
         check_inside("codes", codes[0], t.n_scores)
     cdef double[::1] work = empty(newton_doubles(t.n_rows, t.n_columns, t.stride, t.n_scores))
-    t.work = &work[0]
+    cdef interrupt_t interrupt = no_interrupt()
+    t.work, t.interrupt = &work[0], &interrupt
     # The rows of a fold that have weight, with their weights and codes; the others do not count.
     cdef Py_ssize_t n_rows = t.n_rows, n_own = 0, of_fold = -1, of_code = -1
     for j in range(which.shape[0]):
@@ -904,6 +933,9 @@ def newton(
             t.other = &points[follows[k], 0] if follows[k] >= 0 else NULL
             t.continues = j > 0 and follows[k] == which[j - 1] and t.status == 0  # converged
             kernels.newton(&t)
+            if interrupt.is_raised:
+                with gil:
+                    keep_raised()
             results[k, 0], results[k, 1] = t.value, t.gap
             results[k, 2], results[k, 3] = <double>t.n_iter, <double>t.status
             results[k, 4] = <double>t.n_passes
@@ -918,8 +950,7 @@ def kernel_newton(
     `problems` is a `KernelProblems`. Problem k has the entries edges[k] to edges[k + 1] - 1 of its rows, signs
     and weights, and of each row of `coef`, which has one for each penalty. Its first penalty starts at the
     values of `coef` and `intercept`, (n_penalties, n_problems), each other one at the fit before.
-    `results` receives value, gap, number of iterations and status of each, in the order of `intercept`. A
-    signal interrupts the call between two fits.
+    `results` receives value, gap, number of iterations and status of each, in the order of `intercept`.
     """
     cdef const Py_ssize_t[::1] rows = problems.rows, edges = problems.edges
     cdef const double[::1] sign = problems.sign, weight = problems.weight
@@ -952,7 +983,8 @@ def kernel_newton(
         largest = max(largest, edges[k + 1] - edges[k])
     cdef double[::1] work = empty(kernel_newton_doubles(largest))
     cdef double[::1] own = empty(largest * newton_line_length(largest))
-    t.work, t.gram = &work[0], &own[0]
+    cdef interrupt_t interrupt = no_interrupt()
+    t.work, t.gram, t.interrupt = &work[0], &own[0], &interrupt
     with nogil:
         for k in range(n_problems):
             first, t.n_rows = edges[k], edges[k + 1] - edges[k]
@@ -973,8 +1005,9 @@ def kernel_newton(
                 read_loss(losses, a, &t.loss)
                 t.penalty, t.coef = penalties[a], &coef[a, first]
                 kernels.kernel_newton(&t)
-                with gil:
-                    PyErr_CheckSignals()
+                if interrupt.is_raised:
+                    with gil:
+                        keep_raised()
                 intercept[a, k] = t.intercept
                 results[a, k, 0], results[a, k, 1] = t.value, t.gap
                 results[a, k, 2], results[a, k, 3] = <double>t.n_iter, <double>t.status

@@ -5,12 +5,13 @@
 #ifndef MARGINPURSUIT_CHOLESKY_H
 #define MARGINPURSUIT_CHOLESKY_H
 
+#include "sweep.h"
 #include "vectors.h"
 
 /* Replaces the upper triangle of a matrix by its Cholesky factor U, A = U'U; false if it is not
- * definite. Four lines at a time are subtracted from those below: each element of the matrix is then
+ * definite, or if it is interrupted. Four lines at a time are subtracted from those below: each element of the matrix is then
  * read and written once for four products. */
-static int cholesky(ptrdiff_t size, ptrdiff_t length, double *a)
+static int cholesky(ptrdiff_t size, ptrdiff_t length, double *a, interrupt_t *interrupt)
 {
     enum { LINES = 4 };
     for (ptrdiff_t k = 0; k < size; k += LINES) {
@@ -28,6 +29,8 @@ static int cholesky(ptrdiff_t size, ptrdiff_t length, double *a)
             for (ptrdiff_t j = k + q; j < size; j++) line[j] *= factor;
         }
         if (n_lines < LINES) break;
+        const double rest = (double)(size - k);
+        if (is_interrupted(interrupt, 0.5 * LINES * rest * rest)) return 0;
         const double *lines[LINES] = {first, first + length, first + 2 * length, first + 3 * length};
         for (ptrdiff_t i = k + LINES; i < size; i++) {
             double *other = a + i * length;

@@ -20,6 +20,8 @@
  * suboptimality; a sum other than zero adds the decrement of the intercept, sum(g)^2 / (2 sum(D)). The method
  * stops after a step that meets the tolerance by it, or whose half squared Newton decrement is a hundredth of
  * the tolerance, where rounding errors of r may keep the gap above it.
+ *
+ * A step with thousands of active rows takes seconds, within which the caller can interrupt.
  */
 #include "cholesky.h"
 #include "loss.h"
@@ -113,7 +115,7 @@ static ptrdiff_t kernel_active(const kernel_newton_t *t, const kernel_state_t *s
 }
 
 /* Finds the minimiser of the quadratic model: coefficients in `target`, and the intercept. False where the
- * matrix is not definite. */
+ * matrix is not definite, or after an interrupt. */
 static int kernel_target(const kernel_newton_t *t, const kernel_state_t *s, double *intercept)
 {
     const ptrdiff_t n = t->n_rows, m = kernel_active(t, s), line = newton_line_length(m);
@@ -134,7 +136,7 @@ static int kernel_target(const kernel_newton_t *t, const kernel_state_t *s, doub
         if (has_outside) s->right[a] -= inner_product(n, row, s->target);
         s->ones[a] = 1.0;
     }
-    if (!cholesky(m, line, s->matrix)) return 0;
+    if (!cholesky(m, line, s->matrix, t->interrupt)) return 0;
     cholesky_solve(m, line, s->matrix, s->right);
     *intercept = 0.0;
     if (t->has_intercept && m > 0) {
@@ -206,7 +208,12 @@ void JOIN(kernel_newton, LEVEL)(kernel_newton_t *t)
     t->value = kernel_losses(t, t->intercept, s.slopes) + 0.5 * t->penalty * square;
     for (; t->n_iter < t->max_iter; t->n_iter++) {
         double intercept;
-        if (!kernel_target(t, &s, &intercept)) {
+        const int is_found = kernel_target(t, &s, &intercept);
+        if (is_interrupted(t->interrupt, 4.0 * (double)n * (double)n)) {
+            t->status = NEWTON_INTERRUPTED;
+            return;
+        }
+        if (!is_found) {
             t->status = NEWTON_SINGULAR;
             return;
         }

@@ -195,7 +195,8 @@ static void add_tile(const newton_t *t, const double *factors, const ptrdiff_t *
     }
 }
 
-/* block = the sum of factors_i x_i x_i', the upper triangle; rows in groups that the cache holds. */
+/* block = the sum of factors_i x_i x_i', the upper triangle; rows in groups that the cache holds. An interrupt
+ * ends it before. */
 static void weighted_gram(const newton_t *t, const newton_state_t *s, const double *factors)
 {
     ptrdiff_t *active = (ptrdiff_t *)s->active, n_active = 0;
@@ -211,6 +212,8 @@ static void weighted_gram(const newton_t *t, const newton_state_t *s, const doub
             for (ptrdiff_t first = line - line % TILE_COLUMNS; first < t->n_columns;
                  first += TILE_COLUMNS)
                 add_tile(t, factors, active + begin, here, line, first, s->block);
+        const double width = (double)t->n_columns;
+        if (is_interrupted(t->interrupt, 0.5 * (double)here * width * width)) return;
     }
 }
 
@@ -255,6 +258,7 @@ static void newton_hessian(const newton_t *t, const newton_state_t *s)
         for (ptrdiff_t l = k; l < t->n_scores; l++) {
             joint_curvature(t, s, k, l, s->trial);
             weighted_gram(t, s, s->trial);
+            if (is_interrupted(t->interrupt, 0.0)) return;
             place_block(t, s, k, l);
         }
 }
@@ -315,15 +319,16 @@ static double newton_decrement(const newton_t *t, const newton_state_t *s, doubl
 }
 
 /* Finds the step by the Hessian of the losses and the penalty; returns half the squared decrement, or -1
- * where their sum is singular. */
+ * where their sum is singular, or after an interrupt. */
 static double newton_factorise(const newton_t *t, const newton_state_t *s, double *bound)
 {
     add_penalty(t, s);
-    if (!cholesky(t->n_scores * t->n_columns, s->line, s->hessian)) return -1.0;
+    if (!cholesky(t->n_scores * t->n_columns, s->line, s->hessian, t->interrupt)) return -1.0;
     return newton_decrement(t, s, bound);
 }
 
-/* Finds the Newton step; returns half the squared decrement, or -1 where the Hessian is singular. */
+/* Finds the Newton step; returns half the squared decrement, or -1 where the Hessian is singular, or after
+ * an interrupt. */
 static double newton_direction(const newton_t *t, const newton_state_t *s, double *bound)
 {
     *s->total = newton_curvature(t, s);
@@ -334,6 +339,7 @@ static double newton_direction(const newton_t *t, const newton_state_t *s, doubl
         *s->total = newton_curvature(t, s);
     }
     newton_hessian(t, s);
+    if (is_interrupted(t->interrupt, 0.0)) return -1.0;
     return newton_factorise(t, s, bound);
 }
 
@@ -473,7 +479,13 @@ static void take_start(const newton_t *t, const newton_state_t *s)
 static double newton_begin(const newton_t *t, const newton_state_t *s)
 {
     const ptrdiff_t doubles = newton_doubles(t->n_rows, t->n_columns, t->stride, t->n_scores);
-    memset(s->point, 0, (size_t)(t->work + doubles - s->point) * sizeof(double));
+    memset(s->point, 0, (size_t)(s->losses - s->point) * sizeof(double));
+    memset(s->solution, 0, (size_t)(t->work + doubles - s->solution) * sizeof(double));
+    /* The first access to memory takes about as long as 16 products for each double. */
+    for (double *line = s->losses; line < s->solution; line += s->line) {
+        memset(line, 0, (size_t)s->line * sizeof(double));
+        if (is_interrupted(t->interrupt, 16.0 * (double)s->line)) break;
+    }
     memset(s->width, 0, (size_t)t->n_rows * sizeof(double));
     for (ptrdiff_t i = 0; i < t->n_rows; i++)
         s->sign[i] = t->n_scores > 1 || is_positive(t->codes[i], t->positive) ? 1.0 : -1.0;
@@ -528,6 +540,10 @@ void JOIN(newton, LEVEL)(newton_t *t)
             }
         }
         const double decrement = newton_direction(t, &s, &bound);
+        if (is_interrupted(t->interrupt, 4.0 * (double)t->n_scores * (double)t->n_rows * (double)p)) {
+            t->status = NEWTON_INTERRUPTED;
+            break;
+        }
         if (decrement < 0.0 || !isfinite(decrement)) {
             t->status = NEWTON_SINGULAR;
             break;

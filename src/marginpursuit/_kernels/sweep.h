@@ -156,10 +156,32 @@ static inline ptrdiff_t class_tile_floats(ptrdiff_t n_classes, ptrdiff_t width)
     return padded * (TILE_ROWS + 1) + 2 * width * TILE_ROWS;
 }
 
+/* How a caller ends a long computation, as after a signal. */
+typedef struct {
+    int (*is_asked)(void);
+    double products; /* since it was called last */
+    int is_raised;   /* whether it has returned true */
+} interrupt_t;
+
+/* Whether to end, after some more products. The caller is asked after every 2^26 of them: 0.02 s where the
+ * numbers are in cache, 0.1 s beyond. NULL never ends a computation. */
+static inline int is_interrupted(interrupt_t *t, double products)
+{
+    if (!t) return 0;
+    t->products += products;
+    if (t->products >= 0x1p26 && !t->is_raised) {
+        t->products = 0.0;
+        t->is_raised = t->is_asked() != 0;
+    }
+    return t->is_raised;
+}
+
 /* Newton's method for one task on dense rows; see newton.c. */
 enum { NEWTON_PADDING = 16 };
 
-typedef enum { NEWTON_CONVERGED, NEWTON_ROUNDING, NEWTON_MAX_ITER, NEWTON_SINGULAR } newton_status_t;
+typedef enum {
+    NEWTON_CONVERGED, NEWTON_ROUNDING, NEWTON_MAX_ITER, NEWTON_SINGULAR, NEWTON_INTERRUPTED
+} newton_status_t;
 
 typedef struct {
     const double *rows;     /* n_rows rows of `stride` doubles, zero from n_columns on */
@@ -183,6 +205,7 @@ typedef struct {
     int continues;          /* whether the last call, with the same `work`, has converged for a task that
                              * differs in point, penalty and tolerances only */
     double *work;           /* scratch: newton_doubles() */
+    interrupt_t *interrupt; /* or NULL */
     double losses;          /* in-out: the sum of weighted losses at the point */
     double value, gap;      /* out: the objective, and the estimate of its relative suboptimality */
     ptrdiff_t n_iter;       /* out: steps */
@@ -219,6 +242,7 @@ typedef struct {
     double *coef;           /* in-out: n_rows, those of the expansion */
     double intercept;       /* in-out */
     double *work;           /* scratch: kernel_newton_doubles() */
+    interrupt_t *interrupt; /* or NULL */
     double value, gap;      /* out: as those of newton_t */
     ptrdiff_t n_iter;       /* out */
     newton_status_t status; /* out */
