@@ -95,3 +95,19 @@ def test_few_labels_are_all_fitted():
     assert_array_equal(fewer.labels.indicator(), Y[:, [0, 7, 15]])
     assert_array_equal(part.tasks.positive, [0, 7, 15])
     assert part.start[0].shape == (5, 3)
+
+
+def test_the_preconditioner_is_applied_once_a_step(monkeypatch):
+    X, Y = data()
+    problem, n_calls = posed(X, Y, 0.3 / 1200, Policy()), 0
+    apply = Problem.precondition
+
+    def counted(self, points, tasks):
+        nonlocal n_calls
+        n_calls += 1
+        return apply(self, points, tasks)
+
+    monkeypatch.setattr(Problem, "precondition", counted)
+    found = minimise(problem)
+    assert found.n_iter > 5
+    assert n_calls <= found.n_iter + 1

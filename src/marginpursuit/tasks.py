@@ -210,7 +210,10 @@ class Tasks:
     max_cached_signs: ClassVar[int] = 3
 
     def __post_init__(self) -> None:
-        found = [getattr(loss, "kernel_parameters", None) for loss in self.losses]
+        # Many tasks share one loss, whose parameters are asked for once.
+        unique = {id(loss): loss for loss in self.losses}
+        known = {key: getattr(loss, "kernel_parameters", None) for key, loss in unique.items()}
+        found = [known[id(loss)] for loss in self.losses]
         codes = {None if parameters is None else parameters[0] for parameters in found}
         is_known = len(codes) == 1 and None not in codes
         object.__setattr__(self, "has_kernels", is_known)
@@ -241,7 +244,9 @@ class Tasks:
         return np.ones(len(self))
 
     def values_at_zero(self) -> FloatArray:
-        """Return the loss of each task where all scores are zero."""
+        """Return the loss of each task where all scores are zero; many tasks share one loss."""
+        if all(loss is self.losses[0] for loss in self.losses):
+            return np.full(len(self), value_at_zero(self.losses[0]))
         return np.array(list(map(value_at_zero, self.losses)))
 
     def used_ranges(self, first: int, last: int) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
@@ -310,10 +315,11 @@ class LabelTasks(Tasks):
     ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]]:
         """Yield groups of these tasks whose labels are bits of the same code."""
         codes, code, positive = self.code_table()
-        for number in np.unique(code[which]):
+        for number in range(len(codes)):
             own = which[code[which] == number]
             # Rows that were selected by indices have strided codes; kernels read contiguous ones.
-            yield own, np.ascontiguousarray(codes[number]), positive[own]
+            if len(own):
+                yield own, np.ascontiguousarray(codes[number]), positive[own]
 
     def sign(self, task: int) -> FloatArray:
         """Return y in {-1, +1} for one task."""

@@ -325,8 +325,12 @@ class Problem:
             terms = np.where(squares > 0, squares / penalty, 0.0)
         bounds = 0.5 * terms.sum(axis=0).reshape(len(tasks), -1).sum(axis=1)
         slopes = np.abs(intercept).reshape(len(tasks), -1).sum(axis=1)
-        levels = np.array([float(getattr(loss, "margin", 1.0)) for loss in self.tasks.losses])
-        return np.asarray(bounds + slopes * levels[tasks])
+        return np.asarray(bounds + slopes * self._levels[tasks])
+
+    @cached_property
+    def _levels(self) -> FloatArray:
+        """The level γ of each task."""
+        return np.array([float(getattr(loss, "margin", 1.0)) for loss in self.tasks.losses])
 
     def tell(self, progress: Progress, points: FloatArray | None = None) -> None:
         """Report progress and hand over the iterate, where someone listens."""

@@ -123,7 +123,9 @@ class _State:
         self.values, self.gradients = values, gradients
         self.has_stalled = np.zeros(len(points), dtype=bool)
         self._past_values = [values]
-        self._pairs: list[tuple[FloatArray, FloatArray, FloatArray]] = []
+        # Changes of the point, of the gradient g and of P⁻¹g, and the inverse of the product yᵀs.
+        self._pairs: list[tuple[FloatArray, FloatArray, FloatArray, FloatArray]] = []
+        self._conditioned = problem.precondition(gradients, tasks)  # P⁻¹g
         self._hessian_scaling = np.ones(len(points))  # yᵀP⁻¹y / yᵀs of the last pair
         # The same without a floor, and qᵀP⁻¹q for the part q of the gradient without pairs.
         self._curvature, self._unexplored = np.zeros(len(points)), np.zeros(len(points))
@@ -136,14 +138,19 @@ class _State:
         for name in ("tasks", "points", "values", "gradients", "has_stalled"):
             setattr(self, name, getattr(self, name)[which])
         self._past_values = [values[which] for values in self._past_values]
-        self._pairs = [(a[which], b[which], c[which]) for a, b, c in self._pairs]
-        for name in ("_hessian_scaling", "_curvature", "_unexplored", "_step_sizes", "_directions"):
+        self._pairs = [(a[which], b[which], c[which], d[which]) for a, b, c, d in self._pairs]
+        for name in ("_hessian_scaling", "_curvature", "_unexplored", "_step_sizes", "_moved"):
             setattr(self, name, getattr(self, name)[which])
-        self._moved = self._moved[which]
+        self._directions, self._conditioned = self._directions[which], self._conditioned[which]
 
     def renew(self, inverse_hessian: FloatArray) -> None:
         """Go on with another inverse Hessian."""
         self._problem = replace(self._problem, inverse_hessian=inverse_hessian)
+        self._conditioned = self._problem.precondition(self.gradients, self.tasks)
+        self._pairs = [
+            (change, gradients, self._problem.precondition(gradients, self.tasks), inverse)
+            for change, gradients, _, inverse in self._pairs
+        ]
         self._step_sizes[:], self._moved[:] = 1.0, True
 
     def gaps(self) -> tuple[FloatArray, FloatArray]:
@@ -190,12 +197,14 @@ class _State:
         accepted = self._moved = decreases | (is_equal & is_flatter)
         self._backtrack(~accepted, values, slopes)
         if accepted.any():
-            self._add_pair(accepted, change, gradients - self.gradients)
             # Usually all tasks move, and slices avoid copies.
             moved: Any = slice(None) if accepted.all() else accepted
+            gradient_change = np.zeros_like(gradients)
+            gradient_change[moved] = gradients[moved] - self.gradients[moved]
             self.points[moved] += change[moved]
             self.values = np.where(accepted, values, self.values)
             self.gradients[moved] = gradients[moved]
+            self._add_pair(accepted, change, gradient_change)
             self._step_sizes[moved] = 1.0
         self._past_values.append(self.values)
         if len(self._past_values) > policy.max_idle_steps:
@@ -204,7 +213,12 @@ class _State:
     def _add_pair(
         self, accepted: NDArray[np.bool_], change: FloatArray, gradient_change: FloatArray
     ) -> None:
-        """Keep a correction pair; it is zero for tasks that have not moved."""
+        """Keep a correction pair; it is zero for tasks that have not moved.
+
+        P⁻¹ is applied to the gradients alone: the rest are differences of such products.
+        """
+        before = self._conditioned
+        self._conditioned = self._problem.precondition(self.gradients, self.tasks)
         policy, product = self._policy, _dot(change, gradient_change)
         size = np.linalg.norm(change, axis=1) * np.linalg.norm(gradient_change, axis=1)
         usable = accepted & (product > self._eps * size)
@@ -213,8 +227,8 @@ class _State:
         inverse = np.divide(1.0, product, out=np.zeros_like(product), where=usable)
         is_small = len(self.tasks) < policy.many_tasks
         memory = policy.memory if is_small else policy.memory_of_many_tasks
-        self._pairs = [*self._pairs[1 - memory :], (change, gradient_change, inverse)]
-        conditioned = self._problem.precondition(gradient_change, self.tasks)
+        conditioned = self._conditioned - before
+        self._pairs = [*self._pairs[1 - memory :], (change, gradient_change, conditioned, inverse)]
         curvature = inverse * _dot(gradient_change, conditioned)
         self._curvature = np.where(usable, curvature, self._curvature)
         if self._problem.inverse_hessian is None:  # a Hessian needs no scaling
@@ -225,15 +239,16 @@ class _State:
         """Set the L-BFGS directions of the tasks that have moved, by the two-loop recursion."""
         if not self._moved.any():
             return
-        changes = [change for change, _, _ in self._pairs]
-        gradient_changes = [change for _, change, _ in self._pairs]
-        inverse = np.array([inverse for _, _, inverse in self._pairs]).reshape(-1, len(self.tasks))
-        directions, factors = -self.gradients, np.zeros_like(inverse)
-        newest_first = np.ascontiguousarray(inverse[::-1])
-        _kernels.lbfgs_loop(
-            changes[::-1], gradient_changes[::-1], newest_first, factors, directions
+        changes, gradient_changes, conditioned, inverses = (
+            [pair[k] for pair in self._pairs] for k in range(4)
         )
-        remaining, directions = directions, self._problem.precondition(directions, self.tasks)
+        inverse = np.array(inverses).reshape(-1, len(self.tasks))
+        remaining, factors = -self.gradients, np.zeros_like(inverse)
+        newest_first = np.ascontiguousarray(inverse[::-1])
+        _kernels.lbfgs_loop(changes[::-1], gradient_changes[::-1], newest_first, factors, remaining)
+        directions = -self._conditioned  # plus the same multiples of P⁻¹y: P⁻¹ times the rest
+        newest = conditioned[::-1]
+        _kernels.lbfgs_loop(newest, newest, np.zeros_like(factors), factors, directions)
         self._unexplored = _dot(remaining, directions)
         directions /= self._hessian_scaling[:, np.newaxis]
         factors = np.negative(factors[::-1])
