@@ -20,7 +20,7 @@ from solver_problems import (
 )
 
 from marginpursuit.losses import LogisticLoss, MarginLoss
-from marginpursuit.solvers import SOLVERS, Status, minimise
+from marginpursuit.solvers import SOLVERS, Policy, Status, minimise
 from marginpursuit.solvers._active_set import HINGE, ActiveSet, RestrictedTask
 from marginpursuit.solvers._damped_newton import DampedNewton, NewtonPolicy, NewtonSystem
 from marginpursuit.solvers._interior_point import InteriorPoint
@@ -35,6 +35,21 @@ class TestRefinement:
         X, y = load_digits(return_X_y=True)
         given = {"alpha": 1e-6, "scale_free": True, "tol": 1e-10, "max_iter": 300} | options
         return make(X, (y == 0).astype(int), MarginLoss(1.0, 0.3, 0.0), name, **given)
+
+    @pytest.mark.parametrize("seed", [100, 101, 102])
+    def test_steps_over_all_rows_begin_after_steps_on_a_larger_subsample(self, seed):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(40_000, 6)) ** 3
+        y = (X @ rng.normal(size=6) + 5.0 * rng.standard_cauchy(40_000) > 0).astype(int)
+        given = {"alpha": 1e-6, "scale_free": True, "tol": 1e-6}
+        first, least = [], np.inf
+        for policy in (Policy(), Policy(newton_sampling=1 << 40)):
+            whole = make(X, y, MarginLoss(1.0, 0.02, 0.0), "gram", policy=policy, **given)
+            solution = SOLVERS["gram"].solve(whole)
+            assert solution.status is Status.CONVERGED
+            first.append(solution.history[0].value)
+            least = min(least, float(solution.value[0]))
+        assert first[0] - least < 0.5 * (first[1] - least)
 
     def test_nearly_separable_data_take_few_steps(self):
         """Of which most are of the quasi-Newton method, which alone would be far from the end."""

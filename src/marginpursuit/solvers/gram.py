@@ -436,12 +436,25 @@ def _fit_subsample(problem: Problem) -> Problem | None:
     found = lbfgs_for(sample)(sample).linear
     if _active_fraction(sample, found) > policy.max_active_fraction:
         return None
+    if design.n_rows >= 2 * policy.newton_sampling * size:
+        found = _newton_on_subsample(problem, found, design.n_rows // policy.newton_sampling)
     preconditioner = sample.prepared.preconditioner
     return replace(
         problem,
         prepared=replace(prepared, preconditioner=preconditioner),
         start=better_start(problem, found),
     )
+
+
+def _newton_on_subsample(problem: Problem, found: Linear, size: int) -> Linear:
+    """Return a point after Newton steps on a larger subsample than that of a first fit."""
+    sample, policy = subsample(problem, size), problem.policy
+    if sample is None:
+        return found
+    max_iter = min(problem.max_iter, policy.max_newton_start_steps)
+    sample = replace(sample, start=found, max_iter=max_iter, tol=policy.newton_start_tol)
+    with single_threaded_blas():
+        return refine(sample, at_start(sample), gap_factor=0.0).linear
 
 
 def _active_fraction(problem: Problem, linear: Linear) -> float:
