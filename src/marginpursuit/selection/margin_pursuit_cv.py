@@ -146,7 +146,7 @@ class MarginPursuitClassifierCV(
     successive_halving : bool, default=True
         Whether to eliminate candidates on growing subsamples of the rows. A candidate is eliminated
         if its mean score is more than 3.5 standard errors below the best, or neither in the best
-        eighth nor among the best two. It keeps the score it had then, and
+        sixteenth nor among the best two. It keeps the score it had then, and
         ``cv_results_["n_resources"]`` has the number of rows. A subsample is held in
         memory, or on the device that holds the rows, and has at most 2**25 stored elements (256 MiB
         in float64): a larger one is reduced to that, or omitted if it then has too few rows.

@@ -22,7 +22,7 @@ another in fold k of K, the other is eliminated if
     \bar d > 3.5\, \max(\operatorname{sd}(d), \sigma) / \sqrt{K},
 
 where σ is the median of sd(d) over the better half of the candidates. The deviation of few folds
-may be small by chance, and those of bad candidates are large. Of more than an eighth of
+may be small by chance, and those of bad candidates are large. Of more than a sixteenth of
 the candidates, and more than two, the best stay, if at least 1,000 rows are held out.
 
 **Penalties.** The penalty that suits a subsample is larger than the one that suits all rows, in
