@@ -244,10 +244,10 @@ class Tasks:
         return np.ones(len(self))
 
     def values_at_zero(self) -> FloatArray:
-        """Return the loss of each task where all scores are zero; many tasks share one loss."""
-        if all(loss is self.losses[0] for loss in self.losses):
-            return np.full(len(self), value_at_zero(self.losses[0]))
-        return np.array(list(map(value_at_zero, self.losses)))
+        """Return the loss of each task where all scores are zero; many tasks share a loss."""
+        distinct = {id(loss): loss for loss in self.losses}
+        values = {key: value_at_zero(loss) for key, loss in distinct.items()}
+        return np.array([values[id(loss)] for loss in self.losses])
 
     def used_ranges(self, first: int, last: int) -> Iterator[tuple[int, int, NDArray[np.intp]]]:
         """Yield the ranges within rows [first, last), each with the tasks that use it."""

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn import get_config
 from sklearn.metrics import check_scoring
-from sklearn.model_selection import PredefinedSplit, check_cv
+from sklearn.model_selection import PredefinedSplit, StratifiedKFold, check_cv
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.metaestimators import available_if
 
@@ -131,7 +131,10 @@ class CrossValidatedClassifier(LinearClassifier):
                 cv = label_splitter(data.labels, int(cv))
             else:
                 y = data.labels.indicator().astype(np.int8)
-        splitter = check_cv(cv, y, classifier=True)
+        # That of `check_cv`, which examines the labels again.
+        splitter = (
+            StratifiedKFold(cv) if isinstance(cv, Integral) else check_cv(cv, y, classifier=True)
+        )
         in_memory = isinstance(data.matrix, np.ndarray) or sparse.issparse(data.matrix)
         rows = data.matrix if in_memory else np.broadcast_to(0.0, tuple(data.matrix.shape))
         splits = splitter.split(rows, y, **params)
