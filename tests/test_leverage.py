@@ -12,7 +12,7 @@ from sklearn.model_selection import GridSearchCV, StratifiedKFold, train_test_sp
 from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
 from marginpursuit.blocks import Blocks
 from marginpursuit.classifiers._base import TrainingData
-from marginpursuit.classifiers._leverage import bounded_weights, spread_weights
+from marginpursuit.classifiers._leverage import bounded_weights, median_distance, spread_weights
 from marginpursuit.datasets import contaminate
 from marginpursuit.design import design_for
 from marginpursuit.tasks import Labels
@@ -335,6 +335,21 @@ class TestRowsFarAway:
         assert weights.variances is None
         expected = weights_by_hand(distances_by_hand(X, data.weights), y, data.weights, 1.0)
         assert_allclose(weights.loss, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("n_rows", [100_000, 100_001])
+@pytest.mark.parametrize("kind", ["random", "ascending", "two values", "alternating"])
+def test_the_median_of_many_distances(n_rows, kind):
+    """Where some of them say little about the quantiles of all, too."""
+    distances = np.random.default_rng(100).random(n_rows)
+    if kind == "ascending":
+        distances.sort()
+    if kind == "two values":
+        distances = 1.0 + (distances > 0.6)
+    if kind == "alternating":  # those at equal steps are the largest
+        distances[:: n_rows >> 10] += 1.0
+    data = TrainingData(None, None, np.full(n_rows, 1.0 / n_rows), float(n_rows))
+    assert median_distance(distances, data) == np.median(distances)
 
 
 @pytest.mark.parametrize("density", [0.05, 0.2, 0.48, 0.9])

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from marginpursuit._namespaces import namespace, to_device_of
+from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._input import TrainingData
 from marginpursuit.classifiers._labels import class_totals
 from marginpursuit.classifiers._margins import ArrayMargins, Margins
@@ -92,6 +93,7 @@ def _varies_far_away_only(
     limit: float,
     *,
     centred: bool,
+    max_sample: int = 1 << 12,
 ) -> bool:
     """Whether a column has equal values in all rows but those far away, as a rare category has.
 
@@ -104,6 +106,12 @@ def _varies_far_away_only(
     total, remaining = float(xp.sum(before)), float(xp.sum(near))
     if (total - remaining) * limit**2 >= total:
         return False
+    if "row_access" in design.capabilities:  # columns that vary in a subsample need no pass
+        rows = np.flatnonzero(near)
+        some = design.subset(rows[:: 1 + len(rows) // max_sample])
+        equal = np.full(some.n_rows, 1.0 / some.n_rows)
+        if np.all(some.standardisation(equal, centred=centred).varies[own.varies]):
+            return False
     rest = design.standardisation(design.place(near / remaining), centred=centred)
     return bool(np.any(own.varies & ~rest.varies))
 
@@ -169,19 +177,37 @@ def median_distance(distances: Any, data: TrainingData) -> float:
         margins = ArrayMargins.from_margins(distances[:, None], weights, data.count, 1.0)
         return float(margins.quantiles((0.5,))[0, 0])
     if weights.min() == weights.max():  # a third of the time of a quantile on 100 rows
-        return float(np.median(distances))
+        return _median(distances)
     return float(
         Margins(distances[:, np.newaxis], weights, data.count, 1.0).quantiles((0.5,))[0, 0]
     )
 
 
+def _median(values: FloatArray, min_size: int = 1 << 14) -> float:
+    """Return the median; of many values, from those between two quantiles of some of them.
+
+    The median of 100,000 values takes 0.4 ms so, and 1.1 ms by `numpy.median`.
+    """
+    n_values = len(values)
+    if n_values < min_size:
+        return float(np.median(values))
+    low, high = np.quantile(values[:: n_values >> 10], (0.42, 0.58))
+    is_low = values < low
+    middle = values[~is_low & (values <= high)]
+    first = (n_values - 1) // 2 - np.count_nonzero(is_low)
+    last = first + 1 - n_values % 2
+    if first < 0 or last >= len(middle):
+        return float(np.median(values))
+    return float(np.mean(np.partition(middle, (first, last))[[first, last]]))
+
+
 def within_limit(data: TrainingData, distances: Any, limit: float) -> Any:
     """Return weights that shrink beyond a distance, with the same total for each class."""
     weights, xp = data.weights, namespace(distances)
-    if not np.isfinite(limit):
-        return weights
     codes = to_device_of(weights, data.labels.strata)
-    bounded = weights * (limit / xp.clip(distances, limit, None))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        factors = xp.where(distances > limit, limit / distances, xp.ones_like(distances))
+    bounded = weights * factors
     before, after = (class_totals(codes, x, data.labels.n_strata) for x in (weights, bounded))
     ratios = np.divide(before, after, out=np.zeros_like(before), where=after > 0)
     return bounded * xp.take(to_device_of(weights, ratios), xp.astype(codes, xp.int64), axis=0)
