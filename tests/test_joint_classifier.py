@@ -9,10 +9,12 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
 from sklearn.preprocessing import StandardScaler
 
 from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
 from marginpursuit.blocks import Blocks
+from marginpursuit.classifiers._half_fits import HalfFits
 from marginpursuit.losses import JointLoss, MarginLoss
 from marginpursuit.model_files import load_model, save_model
 
@@ -236,3 +238,29 @@ def test_a_search_by_dual_passes_refuses_joint_losses(iris):
     assert MarginPursuitClassifierCV(**GRID, **options).fit(X, y).multi_class_ == "ovr"
     with pytest.raises(ValueError, match="solver='dual'"):
         MarginPursuitClassifierCV(**GRID, **options, multi_class="joint").fit(X, y)
+
+
+def classes_around(n_classes, n_rows, seed=100):
+    """Return overlapping normal classes with means in random directions, in 40 columns."""
+    rng = np.random.default_rng(seed)
+    means = 0.4 * rng.normal(size=(n_classes, 40))
+    y = np.arange(n_rows) % n_classes
+    return means[y] + rng.normal(size=(n_rows, 40)), y
+
+
+def test_the_link_of_many_classes_is_rescaled_to_the_fit_to_all_rows(monkeypatch):
+    X, y = classes_around(10, 4000)
+    train, test = slice(400), slice(400, None)
+    model = MarginPursuitClassifier().fit(X[train], y[train])
+    factor = model.margin / model.link_.margin
+    assert 0.5 < factor < 0.97  # fits to half of the rows have smaller coefficients
+    proba = model.predict_proba(X[test])
+    assert_array_equal(model.classes_[proba.argmax(axis=1)], model.predict(X[test]))
+    monkeypatch.setattr(HalfFits, "link_of", lambda self, linear: self.link)
+    other = MarginPursuitClassifier().fit(X[train], y[train])
+    assert other.link_.margin == model.margin
+    assert_allclose(factor * other.link_.slopes, model.link_.slopes)
+    raw = other.predict_proba(X[test])
+    assert log_loss(y[test], proba) < log_loss(y[test], raw)
+    few = MarginPursuitClassifier().fit(*classes_around(9, 400))
+    assert few.link_.margin == few.margin

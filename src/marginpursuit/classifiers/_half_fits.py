@@ -41,7 +41,7 @@ from marginpursuit.solvers import (
     Solver,
     float32_problem,
 )
-from marginpursuit.tasks import JointTasks, Labels, LabelSets, RowRanges
+from marginpursuit.tasks import JointTasks, Labels, LabelSets, RowRanges, Tasks
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -55,6 +55,11 @@ class HalfFitPolicy:
     max_iter: int = 100
     min_distinct_rows: int = 4  # of a class, so that each half has two
     max_link_rows: int = 1 << 14  # held-out rows to which the four slopes are fitted
+    #: Classes of a joint loss from which the link is rescaled (`HalfFits.link_of`). Test log-losses
+    #: then change by -0.3, -0.6, -1.7 and -2.5 % on 9,000, 3,000, 400 and 160 training rows of
+    #: news20_minilm, -0.2 to +0.3 % on digits and -0.5 to +0.1 % on synthetic data (seeds 140 to
+    #: 173). With three classes iris, wine and news20_minilm change by +1 to +3 %.
+    min_rescaled_classes: int = 10
 
     #: The penalty "auto" is one of these multiples of 0.3/n, where there are fewer rows per column
     #: than this: with more, the best penalty depends on the data less (docs/choosing.md).
@@ -246,10 +251,12 @@ class _HalfProblem:
         both = [x.reshape(*x.shape[:-1], n_factors, 2, n_scores) for x in solution.linear]
         coefs, intercepts = (0.5 * (x[..., 0, :] + x[..., 1, :]) for x in both)
         found = []
+        is_rescaled = is_joint_link_rescaled(self.problem.tasks)
         for k, factor in enumerate(self.factors):
             own = scores[:, k * n_scores : (k + 1) * n_scores]
             link, log_loss = _link_of(own, labels, counts, margin, self.max_link_rows)
-            found.append(HalfFits(factor, link, log_loss, (coefs[:, k], intercepts[k])))
+            norm = _centred_norm(both[0][:, k]) / np.sqrt(2.0) if is_rescaled else 0.0
+            found.append(HalfFits(factor, link, log_loss, (coefs[:, k], intercepts[k]), norm))
         return found
 
 
@@ -261,6 +268,35 @@ class HalfFits:
     link: FittedLink | LabelLinks
     log_loss: float  # of the held-out rows, with the link; the mean over several labels
     linear: Linear  # the mean of both fits, in the coordinates of the prepared data
+    #: The root mean square over both halves of the norm of all coefficients, less their mean over
+    #: the classes; zero where the link is not rescaled.
+    norm: float = 0.0
+
+    def link_of(self, linear: Linear) -> FittedLink | LabelLinks:
+        """Return the link for the scores of a fit to all rows.
+
+        With a penalty the coefficients of a fit to more rows are larger, and so are its scores, but
+        these also have less noise. The scores are divided by the square root of the ratio of the
+        norms: divided by the ratio itself, they have a larger log-loss (news20_minilm).
+        """
+        whole = _centred_norm(linear[0]) if self.norm > 0 else 0.0
+        if not (whole > 0 and isinstance(self.link, FittedLink)):
+            return self.link
+        factor = float(np.sqrt(self.norm / whole))
+        return replace(
+            self.link, margin=self.link.margin / factor, slopes=factor * self.link.slopes
+        )
+
+
+def is_joint_link_rescaled(tasks: Tasks, policy: HalfFitPolicy | None = None) -> bool:
+    """Whether the scores of a joint loss have so many classes that their link is rescaled."""
+    policy = HalfFitPolicy() if policy is None else policy
+    return isinstance(tasks, JointTasks) and tasks.n_classes >= policy.min_rescaled_classes
+
+
+def _centred_norm(coef: FloatArray) -> float:
+    """Return the norm of coefficients less their mean over the classes, the last axis."""
+    return float(np.linalg.norm(coef - coef.mean(axis=-1, keepdims=True)))
 
 
 def half_fits(

@@ -13,7 +13,8 @@ linear score is optimal, and where few rows have margins below γ.
 
 The slopes a are positive, so f increases and has the sign of the score. With several classes the
 probabilities are the softmax of the f(u). There is no offset of a class: with one, the most
-probable class could differ from the prediction.
+probable class could differ from the prediction. With ten classes or more the scores of a single fit
+are multiplied by a factor first (`_half_fits.HalfFits.link_of`): knots and slopes include it.
 
 The logit is extrapolated to scores beyond those that were held out, where n rows cannot support a
 probability of 1e-16. The result is therefore (1 - ε) p + ε/K with K classes and ε = c/(n + c),

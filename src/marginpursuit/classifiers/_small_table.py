@@ -118,7 +118,9 @@ def _has_small_table(data: TrainingData, policy: Policy) -> bool:
 
     The link of a table with more than `max_link_rows` rows is fitted to some of them.
     """
-    matrix, labels = data.matrix, data.labels
+    matrix, labels, half_policy = data.matrix, data.labels, HalfFitPolicy()
+    if labels.n_classes >= half_policy.min_rescaled_classes:  # the link needs the half fits
+        return False
     if type(matrix) is not np.ndarray or data.rows is not None or data.variances is not None:
         return False
     if _kernels.small_table is None or isinstance(labels, LabelSets):
@@ -128,7 +130,7 @@ def _has_small_table(data: TrainingData, policy: Policy) -> bool:
     return (
         n_scores * n_coefficients <= policy.max_newton_coefficients
         and len(matrix) * n_coefficients <= policy.max_small_elements
-        and len(matrix) <= HalfFitPolicy().max_link_rows
+        and len(matrix) <= half_policy.max_link_rows
     )
 
 

@@ -225,13 +225,14 @@ class MarginPursuitClassifier(
         - "held_out": a monotone link with four slopes, fitted to held-out scores. The rows are
           split by content into two halves, and a fit to each half scores the other. The half fits
           share passes, and one fit starts at the other: together they cost about as much as the fit
-          itself. Fits to two classes and more than 2**18 stored values have approximate
-          leave-one-out scores instead, where Σ_i φ''(m_i) is at least 50 times the number of
-          coefficients and no row has more than three times the mean weight: the margin of a row
-          changes by the effect of leaving it out, to first order and with the mean hat value. They
-          cost no pass in memory, and one for rows in blocks or on a device. Probabilities are
-          strictly inside (0, 1), and the most probable class is the prediction. With fewer than two
-          classes of four distinct rows the logit of half fits is 3/γ times the score. The solvers
+          itself. Fits to two classes and more than 2**18 stored values have approximate leave-one-
+          out scores instead, where Σ_i φ''(m_i) is at least 50 times the number of coefficients and
+          no row has more than three times the mean weight: the margin of a row changes by the
+          effect of leaving it out, to first order and with the mean hat value. They cost no pass in
+          memory, and one for rows in blocks or on a device. With ten classes or more of a joint
+          loss, the link is rescaled to the coefficients of the fit. Probabilities are strictly
+          inside (0, 1), and the most probable class is the prediction. With fewer than two classes
+          of four distinct rows the logit of half fits is 3/γ times the score. The solvers
           "steepest" and "stochastic" use the exact link. `partial_fit` keeps the link of its last
           exact fit.
         - "exact": the link of the loss. It returns P(y | x) if the score minimises the expected
@@ -590,7 +591,7 @@ class MarginPursuitClassifier(
                 fits = without_half_fits(fits, problem, data, margins, solver.name) or half_fits(
                     design, data, problem, solver.name
                 )
-                self.link_ = fits[0].link if fits else None
+                self.link_ = fits[0].link_of(solution.linear) if fits else None
             self._keep_margins(margins, iteration.scale)
             self.alpha_ = float(problem.alphas[0])
             self.n_passes_ = design.n_passes
