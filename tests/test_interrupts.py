@@ -15,6 +15,7 @@ FITS = {
     "one_against_rest": "MarginPursuitClassifier(multi_class='ovr').fit(*classes(60_000, 500))",
     "pairs": "MarginPursuitClassifier(kernel='rbf', multi_class='ovo').fit(*dense(6_000, 20))",
     "newton": "MarginPursuitClassifier(solver='newton').fit(*dense(10_000, 2_000))",
+    "kernel": "MarginPursuitClassifier(kernel='rbf').fit(*dense(10_000, 20))",
     "ldm": "LDMClassifier().fit(*text(5_000))",
     "ldm_kernel": "LDMClassifier(kernel='rbf', **long).fit(*dense(2_500, 20))",
     "odm": "ODMClassifier(solver='dual', **long).fit(*dense(100_000, 20))",

@@ -243,13 +243,25 @@ def _floats(values: Any) -> FloatArray:
     return np.ascontiguousarray(values.toarray() if is_sparse else values, dtype=np.float64)
 
 
-def refuse_unusable(gram: FloatArray) -> None:
-    """Refuse a kernel matrix that is not finite or not symmetric."""
-    if not np.all(np.isfinite(gram)):
+def gram_of(kernel: Callable[..., Any], rows: NDArray[np.intp], step: int = 1024) -> FloatArray:
+    """Return the kernel of all rows with each other, in blocks, so that the user can interrupt."""
+    if len(rows) <= step:
+        return np.asarray(kernel(rows, rows))
+    gram = np.empty((len(rows), len(rows)))
+    for span in gen_batches(len(rows), step):
+        gram[span] = kernel(rows[span], rows)
+    return gram
+
+
+def refuse_unusable(gram: FloatArray, step: int = 1024) -> None:
+    """Refuse a kernel matrix that is not finite or not symmetric; checked in blocks of rows."""
+    spans = list(gen_batches(len(gram), step))
+    if not all(np.all(np.isfinite(gram[span])) for span in spans):
         raise OverflowError(
             "kernel values exceed the largest float: X needs another unit. Scale the columns."
         )
-    largest, asymmetry = float(np.abs(gram).max()), float(np.abs(gram - gram.T).max())
+    largest = max(float(np.abs(gram[span]).max()) for span in spans)
+    asymmetry = max(float(np.abs(gram[span] - gram[:, span].T).max()) for span in spans)
     if asymmetry > 1e-8 * largest:
         raise ValueError(
             f"kernel must be symmetric; K(x, x') and K(x', x) differ by up to {asymmetry:g}. "

@@ -29,9 +29,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy.linalg import solve_triangular
-from scipy.linalg.lapack import dpstrf
 from sklearn.utils import gen_batches
 
+from marginpursuit._pivoted_cholesky import inverse_of_lower, pivoted_cholesky
 from marginpursuit._threads import Threads, single_threaded_blas, usable_threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.blocks import Blocks
@@ -39,6 +39,7 @@ from marginpursuit.classifiers._base import TrainingData
 from marginpursuit.classifiers._kernel_expansion import (
     KernelExpansion,
     centre_of,
+    gram_of,
     refuse_unusable,
 )
 from marginpursuit.classifiers._landmarks import KernelPolicy, landmarks
@@ -96,26 +97,26 @@ class KernelMap:
             If the kernel matrix is not symmetric or not positive semidefinite.
         """
         threads = Threads() if threads is None else threads
-        gram = kernel(candidates, candidates)
+        gram = gram_of(kernel, candidates)
         refuse_unusable(gram)
         probe = np.random.default_rng(0).standard_normal(len(gram))
         product = gram @ probe
         largest = float(gram.diagonal().max())  # of K(x, x)
         tol = policy.rank_tolerance * largest
-        # The matrix is symmetric: its transpose is in the order of LAPACK.
-        factor, order, rank, _ = dpstrf(gram.T, tol=tol, lower=1, overwrite_a=1)
-        rank, order = max(int(rank), 1), order - 1
-        lower = np.tril(factor)[:, :rank]
-        _refuse_indefinite(lower, product[order], probe[order], tol)
-        # A kernel that is zero has one feature, which is zero, and no coefficient.
-        square = np.asfortranarray(lower[:rank] if lower.any() else np.eye(1))
-        chosen = candidates[order[:rank]]
+        lower, pivots = pivoted_cholesky(gram, tol, threads.map)
+        del gram
+        _refuse_indefinite(lower, product, probe, tol)
+        square, rank = np.asfortranarray(lower[pivots]), len(pivots)
+        if not rank:  # a kernel that is zero has one feature, which is zero, and no coefficient
+            lower, pivots, rank = np.zeros((len(lower), 1)), np.zeros(1, dtype=np.intp), 1
+            square = np.eye(1)
+        chosen = candidates[pivots]
         if factored and n_rows * rank > policy.max_double_elements:
             values = _kernel_values(kernel, n_rows, chosen, policy, threads)
             return cls(chosen, square, FactoredRows(values, square))
         is_large = n_rows * rank > policy.max_double_elements
         features = np.empty((n_rows, rank), dtype=np.float32 if is_large else np.float64)
-        features[candidates[order]] = lower
+        features[candidates] = lower
         found = cls(chosen, square, features)
         is_other = np.ones(n_rows, dtype=bool)
         is_other[candidates] = False
@@ -123,7 +124,7 @@ class KernelMap:
         step = max(1, policy.block_elements // rank)
         if len(others):
             blocks = [others[first : first + step] for first in range(0, len(others), step)]
-            inverse = solve_triangular(found.lower, np.eye(rank), lower=True)
+            inverse = inverse_of_lower(found.lower)
             fill = partial(found._fill, kernel, inverse.astype(features.dtype))
             list(threads.map(fill, blocks))
         if not is_large:  # squares of float32 features do not underflow in float64
@@ -359,7 +360,7 @@ class MappedKernelClassifier(KernelExpansion):
         kernel, every = partial(self._kernel_of_rows, rows, divisor), np.arange(len(candidates))
         own = KernelMap.of(kernel, len(candidates), every, self._kernel_policy)
         rank = len(own.landmarks)
-        inverse = solve_triangular(own.lower, np.eye(rank), lower=True) / divisor
+        inverse = inverse_of_lower(own.lower) / divisor
         model = type(self)(**self.get_params(deep=False))
         if hasattr(self, "gamma_"):
             model.gamma_ = self.gamma_

@@ -1,6 +1,7 @@
 """The fit of a kernel classifier with one class against one (`_pairs`)."""
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from marginpursuit.classifiers._half_fits import (
     chosen_fits,
     random_direction,
 )
-from marginpursuit.classifiers._kernel_expansion import refuse_unusable
+from marginpursuit.classifiers._kernel_expansion import gram_of, refuse_unusable
 from marginpursuit.classifiers._link import FittedLink
 from marginpursuit.classifiers._margins import Margins
 from marginpursuit.classifiers._pairs import PairFits, Pairs, class_scores, pair_scores
@@ -82,7 +83,7 @@ class _SortedRows:
     def of(cls, model: Any, data: TrainingData, divisor: float) -> "_SortedRows":
         used = np.flatnonzero(data.weights > 0)
         rows = used[np.argsort(data.labels.codes[used], kind="stable")]
-        gram = model._kernel_of_rows(data.matrix, divisor, rows, rows)
+        gram = gram_of(partial(model._kernel_of_rows, data.matrix, divisor), rows)
         refuse_unusable(gram)
         codes = np.ascontiguousarray(data.labels.codes[rows])
         pairs = Pairs(gram, codes, data.labels.n_classes, bool(model.fit_intercept))
