@@ -9,7 +9,10 @@
  * counted. Scores are linear along a direction: the line search evaluates losses only.
  *
  * Half the squared Newton decrement estimates the suboptimality. By strong convexity it is at most
- * the sum of gradient_j^2 / (2 penalty_j), to which the intercepts add their own decrement. The method
+ * the sum of gradient_j^2 / (2 penalty_j), to which the intercepts, without a penalty, add their own
+ * decrement. Where the step of an intercept alone is longer than the scale, the curvature changes along
+ * it: gradient times level is then added, by convexity that of an intercept one level from its
+ * minimiser. The method
  * stops where both meet the tolerance, or the first alone meets `certain` times the tolerance. The
  * step of the last decrement is taken nevertheless: its Hessian, the expensive part, is known. With
  * `is_strict` the first alone counts only if it is that of the second derivative itself, since the
@@ -308,7 +311,9 @@ static double newton_decrement(const newton_t *t, const newton_state_t *s, doubl
     for (ptrdiff_t at = 0; at < size; at++) {
         const int is_intercept = t->has_intercept && at % p == p - 1;
         const double curvature = is_intercept ? s->intercepts[at / p] : t->penalty[at % p];
-        if (s->right[at] != 0.0) *bound += 0.5 * s->right[at] * s->right[at] / curvature;
+        const double size = fabs(s->right[at]), step = size == 0.0 ? 0.0 : size / curvature;
+        *bound += 0.5 * size * step;
+        if (is_intercept && step > t->loss.scale) *bound += size * t->loss.margin;
     }
     memcpy(s->solution, s->right, (size_t)size * sizeof(double));
     cholesky_solve(size, s->line, s->hessian, s->solution);
