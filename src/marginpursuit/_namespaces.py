@@ -118,6 +118,8 @@ def to_host(array: Any) -> Any:
 
 def to_device_of(array: Any, values: Any, dtype: Any = None) -> Any:
     """Return values of any type as an array of the library and on the device of `array`."""
+    if isinstance(array, np.ndarray):
+        return np.asarray(to_numpy(values), dtype=dtype)
     if type(values) is type(array) and values.device == array.device:
         return values if dtype is None else namespace(array).astype(values, dtype)
     if is_array_api(values) and values.__dlpack_device__()[0] == _DLPackDevice.CUDA:
