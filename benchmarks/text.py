@@ -9,8 +9,9 @@ installed.
 
 import argparse
 import contextlib
+import ctypes
+import gc
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -199,9 +200,9 @@ def _fits(name: str, work: Work, chosen: argparse.Namespace) -> str:
         f"One fit with default parameters: {name}, {data.X.shape[0]} rows",
         ("method", "ms", "processor ms", "error, %", *times, "our error less theirs", "target"),
         lines,
-        f"{THREADS} threads each (LinearSVC has one); median times and "
-        f"mean test errors of {len(splits)} splits (seeds {chosen.seeds}), three quarters of the "
-        "rows for training. Ours includes probabilities unless said otherwise. "
+        f"{THREADS} threads each (LinearSVC has one); median times (of each split the shortest of "
+        f"three fits) and mean test errors of {len(splits)} splits (seeds {chosen.seeds}), three "
+        "quarters of the rows for training. Ours includes probabilities unless said otherwise. "
         + RULE
         + (f" Not installed: {', '.join(absent)}." if absent else ""),
     )
@@ -243,27 +244,46 @@ def _verdict(target: float, ratio: float, ours: Measured, theirs: Measured) -> s
 
 
 def _measured(methods: dict[str, Make], splits: Sequence[Split]) -> dict[str, Measured]:
-    """Fit all methods in turn; one that took more than `LONG` seconds is fitted to two splits."""
+    """Fit all methods in turn; one that took more than `LONG` seconds is fitted to two splits.
+
+    The time of a split is the shortest of three alternating fits, of one where a fit takes more
+    than a second: the first fit to new rows finds no free memory to use again.
+    """
     times: dict[str, list[tuple[float, float]]] = {method: [] for method in methods}
     errors: dict[str, list[float]] = {method: [] for method in methods}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for number, data in enumerate(splits):
-            for method, make in methods.items():
-                if number >= 2 and max(seconds for seconds, _ in times[method]) > LONG:
-                    continue
-                time.sleep(PAUSE)
-                before = _worker_time()
-                start = time.perf_counter(), time.process_time()
-                model = make().fit(data.X, data.y)
-                end = time.perf_counter(), time.process_time()
-                processor = end[1] - start[1] + _worker_time() - before
-                times[method].append((end[0] - start[0], processor))
-                errors[method].append(100 * (1 - model.score(data.X_test, data.y_test)))
+            short = [
+                method
+                for method in methods
+                if number < 2 or max(seconds for seconds, _ in times[method]) <= LONG
+            ]
+            found: dict[str, list[tuple[float, float]]] = {method: [] for method in short}
+            for _ in range(3):
+                for method in short:
+                    if found[method] and found[method][0][0] > 1.0:
+                        continue
+                    model, own = _timed(methods[method], data)
+                    if not found[method]:
+                        errors[method].append(100 * (1 - model.score(data.X_test, data.y_test)))
+                    found[method].append(own)
+            for method in short:
+                times[method].append(min(found[method]))
     return {
         method: Measured(*map(float, np.median(own, axis=0)), np.array(errors[method]))
         for method, own in times.items()
     }
+
+
+def _timed(make: Make, data: Split) -> tuple[Any, tuple[float, float]]:
+    """Fit a model after a pause; return it with its seconds and those of the processors."""
+    time.sleep(PAUSE)
+    before = _worker_time()
+    start = time.perf_counter(), time.process_time()
+    model = make().fit(data.X, data.y)
+    end = time.perf_counter(), time.process_time()
+    return model, (end[0] - start[0], end[1] - start[1] + _worker_time() - before)
 
 
 def _worker_time() -> float:
@@ -338,14 +358,27 @@ def _memory(seed: int) -> str:
 
 
 def peak_bytes(seed: int) -> tuple[int, int, int]:
-    """Return the growth of the peak of resident memory, and the bytes of X and coefficients."""
+    """Return the peak of resident memory above that before, and the bytes of X and coefficients.
+
+    Free memory is returned to the system first, and the peak is reset: that of `getrusage` includes
+    the peak of the process that started this one. Needs Linux.
+    """
     data = split(WORKS["news20, 20 classes, TF-IDF"], seed)
     MarginPursuitClassifier().fit(data.X[:200, :50], data.y[:200])  # imports
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5")
+    before = _status_bytes("VmRSS")
     model = MarginPursuitClassifierCV(n_threads=THREADS).fit(data.X, data.y)
-    grown = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+    grown = _status_bytes("VmHWM") - before
     stored = data.X.data.nbytes + data.X.indices.nbytes + data.X.indptr.nbytes
     return grown, stored, model.coef_.nbytes
+
+
+def _status_bytes(name: str) -> int:
+    """Return a number of bytes from the status of this process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:"))
 
 
 if __name__ == "__main__":
