@@ -232,3 +232,13 @@ def test_identity_standardisation_of_factored_rows(rows):
     factored, _ = both_designs(rows)
     norms = factored.row_norms(Standardisation.identity(7))
     assert_allclose(norms, np.linalg.norm(array, axis=1))
+
+
+def test_solves_in_parts_are_those_of_all_columns():
+    rng = np.random.default_rng(8)
+    lower = np.tril(rng.normal(size=(6, 6))) + 4.0 * np.eye(6)
+    design = design_for(FactoredRows(rng.normal(size=(9, 6)), lower))
+    columns = rng.normal(size=(6, 11))
+    for size in (1, 4, 11):
+        found = design._solve(columns, max_columns=size)
+        assert_allclose(lower @ found, columns, atol=1e-12)
