@@ -289,7 +289,7 @@ class HalfFits:
 
 
 def is_joint_link_rescaled(tasks: Tasks, policy: HalfFitPolicy | None = None) -> bool:
-    """Whether the scores of a joint loss have so many classes that their link is rescaled."""
+    """Whether the link of a joint loss is rescaled, which depends on the number of classes."""
     policy = HalfFitPolicy() if policy is None else policy
     return isinstance(tasks, JointTasks) and tasks.n_classes >= policy.min_rescaled_classes
 
