@@ -32,7 +32,7 @@ from scipy.linalg import solve_triangular
 from sklearn.utils import gen_batches
 
 from marginpursuit._pivoted_cholesky import inverse_of_lower, pivoted_cholesky
-from marginpursuit._threads import Threads, single_threaded_blas, usable_threads
+from marginpursuit._threads import Threads, usable_threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.blocks import Blocks
 from marginpursuit.classifiers._base import TrainingData
@@ -303,7 +303,7 @@ class MappedKernelClassifier(KernelExpansion):
         matrix, policy = data.matrix, self._kernel_policy
         if candidates is None:
             candidates = landmarks(data, self.n_components, policy)
-        with single_threaded_blas(), Threads(usable_threads(self.n_threads)) as threads:
+        with Threads(usable_threads(self.n_threads)) as threads:
             try:
                 if isinstance(matrix, Blocks):
                     kernel_map = self._map_of_blocks(matrix, candidates, divisor)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from marginpursuit import _kernels
-from marginpursuit._threads import StoppedError, Threads, single_threaded_blas, this_thread
+from marginpursuit._threads import StoppedError, Threads, this_thread
 from marginpursuit._validation import FloatArray
 from marginpursuit.design._base import Design, Standardisation
 
@@ -118,7 +118,7 @@ class MatrixDesign(Design):
     ) -> FloatArray:
         """Sum what add(first, last, total) adds to its total, over blocks of rows or columns.
 
-        Each block is for one thread, in which BLAS starts no others.
+        Each block is for one thread.
         """
         policy = self.policy
         n_blocks = min(
@@ -129,8 +129,7 @@ class MatrixDesign(Design):
         )
         edges = np.linspace(0, n_items, max(1, n_blocks) + 1).astype(int).tolist()
         totals = np.zeros((len(edges) - 1, *shape))
-        with single_threaded_blas():
-            list(self.threads.map(add, edges[:-1], edges[1:], list(totals)))
+        list(self.threads.map(add, edges[:-1], edges[1:], list(totals)))
         return totals[0] if len(totals) == 1 else np.asarray(totals.sum(axis=0))
 
     def chunks(self, first: int, last: int, n_tasks: int = 1) -> Iterator[tuple[slice, Any]]:
@@ -457,16 +456,15 @@ class MatrixDesign(Design):
         self.n_passes += 1
         total = np.empty(self.n_rows)
         step = max(256, self.policy.chunk_elements // max(1, self.n_columns))
-        with single_threaded_blas():
-            for start in range(0, self.n_rows, step):
-                span = slice(start, start + step)
-                chunk = self.matrix[span].astype(np.float64, copy=False)
-                if self.is_sparse:
-                    mapped = chunk if matrix is None else sparse.csr_matrix(chunk @ matrix)
-                    total[span] = np.asarray(chunk.multiply(mapped).sum(axis=1)).ravel()
-                else:
-                    mapped = chunk if matrix is None else chunk @ matrix
-                    total[span] = np.einsum("ij,ij->i", chunk, mapped)
+        for start in range(0, self.n_rows, step):
+            span = slice(start, start + step)
+            chunk = self.matrix[span].astype(np.float64, copy=False)
+            if self.is_sparse:
+                mapped = chunk if matrix is None else sparse.csr_matrix(chunk @ matrix)
+                total[span] = np.asarray(chunk.multiply(mapped).sum(axis=1)).ravel()
+            else:
+                mapped = chunk if matrix is None else chunk @ matrix
+                total[span] = np.einsum("ij,ij->i", chunk, mapped)
         return total
 
     def absolute_products(

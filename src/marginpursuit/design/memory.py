@@ -14,7 +14,7 @@ from scipy import sparse
 
 from marginpursuit import _kernels
 from marginpursuit._kernels import Descent
-from marginpursuit._threads import Threads, single_threaded_blas
+from marginpursuit._threads import Threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.design._base import Flags, Standardisation, Sweep, design_for
 from marginpursuit.design._joint import sweep_joint
@@ -165,8 +165,7 @@ class MemoryDesign(MatrixDesign):
             chunks = self.chunks(block.first, block.last, n_scores)
             return [function(span, chunk @ coef + intercept) for span, chunk in chunks]
 
-        with single_threaded_blas():
-            return [part for parts in self.threads.map(run, self.blocks) for part in parts]
+        return [part for parts in self.threads.map(run, self.blocks) for part in parts]
 
     def _scores_of_few(
         self, coef: FloatArray, intercept: FloatArray, held_out: Flags, fold: NDArray[np.intp]
@@ -210,8 +209,7 @@ class MemoryDesign(MatrixDesign):
                     stop = start + np.count_nonzero(flags)
                     scores[k][start:stop] = chunk[flags] @ coefs[k] + intercept[tasks]
 
-        with single_threaded_blas():
-            list(self.threads.map(run, self.blocks))
+        list(self.threads.map(run, self.blocks))
         return scores
 
 

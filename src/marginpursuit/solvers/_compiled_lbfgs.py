@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginpursuit import _kernels
-from marginpursuit._threads import single_threaded_blas
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import can_sweep_tiles
 from marginpursuit.solvers._problem import (
@@ -78,32 +77,31 @@ def minimise_compiled(
     tasks, design = problem.tasks, problem.prepared.design
     tols = np.broadcast_to(np.asarray(tol, dtype=np.float64), len(tasks))
     rows = design.padded if isinstance(tasks, JointTasks) else None  # type: ignore[attr-defined]
-    with single_threaded_blas():
-        problem.prepared.preconditioner.compute()
-        posed = _posed(problem, tols, n_confirmations, min_iter, max_iter)
-        solves = [_kernels.Lbfgs(rows, task) for task in posed]
-        before = design.n_passes
-        n_products = 0 if rows is None else rows.size * tasks.columns_per_task
-        is_short = rows is not None and n_products <= problem.policy.max_compiled_products
-        if is_short and renewal is None:
-            _run(problem, solves, n_products)
-            return _solution(problem, solves, tols, before)
-        running, iteration = np.arange(len(solves)), 0
-        while len(running):  # the trial points of all tasks share passes over the data
-            trial = np.stack([solves[k].trial for k in running])
-            evaluated = zip(*problem.value_and_gradient(trial, running), strict=True)
-            goes_on = [
-                solves[k].advance(value, gradient) == 0
-                for k, (value, gradient) in zip(running, evaluated, strict=True)
-            ]
-            running = running[goes_on]
-            _tell(problem, solves, iteration)
-            iteration += 1
-            if renewal is not None and len(running):
-                inverse = renewal(solves[0].n_iter, problem.split(solves[0].point[np.newaxis]))
-                if inverse is not None:
-                    solves[0].renew(np.ascontiguousarray(inverse))
+    problem.prepared.preconditioner.compute()
+    posed = _posed(problem, tols, n_confirmations, min_iter, max_iter)
+    solves = [_kernels.Lbfgs(rows, task) for task in posed]
+    before = design.n_passes
+    n_products = 0 if rows is None else rows.size * tasks.columns_per_task
+    is_short = rows is not None and n_products <= problem.policy.max_compiled_products
+    if is_short and renewal is None:
+        _run(problem, solves, n_products)
         return _solution(problem, solves, tols, before)
+    running, iteration = np.arange(len(solves)), 0
+    while len(running):  # the trial points of all tasks share passes over the data
+        trial = np.stack([solves[k].trial for k in running])
+        evaluated = zip(*problem.value_and_gradient(trial, running), strict=True)
+        goes_on = [
+            solves[k].advance(value, gradient) == 0
+            for k, (value, gradient) in zip(running, evaluated, strict=True)
+        ]
+        running = running[goes_on]
+        _tell(problem, solves, iteration)
+        iteration += 1
+        if renewal is not None and len(running):
+            inverse = renewal(solves[0].n_iter, problem.split(solves[0].point[np.newaxis]))
+            if inverse is not None:
+                solves[0].renew(np.ascontiguousarray(inverse))
+    return _solution(problem, solves, tols, before)
 
 
 def _is_supported(problem: Problem) -> bool:

@@ -19,7 +19,6 @@ from dataclasses import replace
 import numpy as np
 from scipy.linalg import cho_factor
 
-from marginpursuit._threads import single_threaded_blas
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Linear, MemoryDesign
 from marginpursuit.solvers._compiled_lbfgs import lbfgs_for
@@ -106,9 +105,8 @@ def inverse_hessian(problem: Problem, linear: Linear, regularisation: float) -> 
     penalty = np.zeros((n_classes, width))
     penalty[:, : problem.penalty.shape[1]] = problem.penalty[0]
     matrix.flat[:: size + 1] += penalty.ravel() + regularisation * mean
-    with single_threaded_blas():
-        factor, _ = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
-        return inverse_of_factor(factor)
+    factor, _ = cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
+    return inverse_of_factor(factor)
 
 
 def joint_hessian(
@@ -137,8 +135,7 @@ def joint_hessian(
             weighted = (factors * rows[span, np.newaxis, :]).reshape(-1, (k + 1) * width)
             total[k, :, : k + 1] += (rows[span].T @ weighted).reshape(width, k + 1, width)
 
-    with single_threaded_blas():
-        list(design.threads.map(add, range(n_classes - 1), dynamic=True))
+    list(design.threads.map(add, range(n_classes - 1), dynamic=True))
     for k in range(n_classes - 1):
         total[:k, :, k] = total[k, :, :k].transpose(1, 0, 2)
     # Equal changes of all scores do not change the loss: the blocks of a class have the sum zero.

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginpursuit import _kernels
-from marginpursuit._threads import single_threaded_blas
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Linear
 from marginpursuit.solvers._problem import Problem, Progress, Solution, Status
@@ -62,35 +61,34 @@ def minimise(
     is_finished = np.zeros(len(points), dtype=bool)
     history: list[Progress] = []
     policy = problem.policy.lbfgs
-    with single_threaded_blas():
-        problem.prepared.preconditioner.compute()
-        tasks = np.arange(len(points))
-        state = _State(problem, tasks, points.copy(), *problem.value_and_gradient(points, tasks))
-        while True:
-            state.find_directions()
-            running = state.tasks
-            points[running], values[running] = state.points, state.values
-            units = problem.relative_to(values)[running]
-            gaps[running], bounds[running] = (x / units for x in state.gaps())
-            gaps = np.where(bounds <= tol, bounds, gaps)
-            n_passes = problem.prepared.design.n_passes
-            progress = Progress(len(history), n_passes, float(values.mean()), float(gaps.max()))
-            problem.tell(progress, points if history else None)
-            history.append(progress)
-            n_met = np.where(gaps <= tol, n_met + 1, 0)
-            is_finished |= (gaps <= policy.certain_fraction * tol) | (bounds <= tol)
-            if progress.iteration >= min_iter:
-                is_finished |= n_met >= n_confirmations
-            is_finished[running] |= state.has_stalled
-            if is_finished.all() or len(history) > max_iter:
-                break
-            if np.mean(is_finished[running]) >= policy.compaction_fraction:
-                state.keep(~is_finished[running])
-            trial = state.points + state.steps()
-            state.update(*problem.value_and_gradient(trial, state.tasks))
-            inverse = renewal and renewal(len(history), problem.split(state.points))
-            if inverse is not None:
-                state.renew(inverse)
+    problem.prepared.preconditioner.compute()
+    tasks = np.arange(len(points))
+    state = _State(problem, tasks, points.copy(), *problem.value_and_gradient(points, tasks))
+    while True:
+        state.find_directions()
+        running = state.tasks
+        points[running], values[running] = state.points, state.values
+        units = problem.relative_to(values)[running]
+        gaps[running], bounds[running] = (x / units for x in state.gaps())
+        gaps = np.where(bounds <= tol, bounds, gaps)
+        n_passes = problem.prepared.design.n_passes
+        progress = Progress(len(history), n_passes, float(values.mean()), float(gaps.max()))
+        problem.tell(progress, points if history else None)
+        history.append(progress)
+        n_met = np.where(gaps <= tol, n_met + 1, 0)
+        is_finished |= (gaps <= policy.certain_fraction * tol) | (bounds <= tol)
+        if progress.iteration >= min_iter:
+            is_finished |= n_met >= n_confirmations
+        is_finished[running] |= state.has_stalled
+        if is_finished.all() or len(history) > max_iter:
+            break
+        if np.mean(is_finished[running]) >= policy.compaction_fraction:
+            state.keep(~is_finished[running])
+        trial = state.points + state.steps()
+        state.update(*problem.value_and_gradient(trial, state.tasks))
+        inverse = renewal and renewal(len(history), problem.split(state.points))
+        if inverse is not None:
+            state.renew(inverse)
     status = Status.CONVERGED
     if not is_finished.all():
         status = Status.MAX_ITER

@@ -8,7 +8,6 @@ from typing import NamedTuple
 import numpy as np
 
 from marginpursuit._namespaces import to_numpy
-from marginpursuit._threads import single_threaded_blas
 from marginpursuit._validation import FloatArray
 from marginpursuit.solvers._active_set import HINGE, ActiveSet, ActiveSetPolicy
 from marginpursuit.solvers._damped_newton import DampedNewton
@@ -127,8 +126,7 @@ def _each_task(
         runs = [
             partial(run, view, task, points[task]) for task, view in zip(wave, views, strict=False)
         ]
-        with single_threaded_blas():
-            found = list(design.threads.map(_all_steps, runs))
+        found = list(design.threads.map(_all_steps, runs))
         for view in views:
             design.n_passes += view.prepared.design.n_passes
             view.prepared.design.n_passes = 0

@@ -12,7 +12,6 @@ from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpstrf
 
 from marginpursuit._namespaces import to_numpy
-from marginpursuit._threads import single_threaded_blas
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Design, Linear, Standardisation
 from marginpursuit.solvers._problem import Request, request_unit
@@ -80,8 +79,7 @@ class RowSpace:
         products = design.row_products(inverse_unit, standardisation)
         eps, squares = float(np.finfo(np.float64).eps), products.diagonal().copy()
         tol = request.policy.rank_tolerance * design.n_rows * eps * float(squares.max())
-        with single_threaded_blas():
-            factor, order, rank, _ = dpstrf(products, tol=tol, lower=1, overwrite_a=1)
+        factor, order, rank, _ = dpstrf(products, tol=tol, lower=1, overwrite_a=1)
         rank, order = max(int(rank), 1), order - 1  # one column of zeros where all are constant
         lower = np.zeros((design.n_rows, rank))
         lower[order] = np.tril(factor)[:, :rank]

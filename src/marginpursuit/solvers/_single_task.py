@@ -24,7 +24,6 @@ import numpy as np
 from scipy.linalg import cho_factor
 
 from marginpursuit._namespaces import to_numpy
-from marginpursuit._threads import single_threaded_blas
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Design, MemoryDesign
 from marginpursuit.losses import require
@@ -265,8 +264,7 @@ class ProblemTask(SingleTask):
         if fixed.any():
             matrix[fixed], matrix[:, fixed] = 0.0, 0.0
             matrix[fixed, fixed] = 1.0
-        with single_threaded_blas():
-            return cho_factor(matrix, lower=True, overwrite_a=True)
+        return cho_factor(matrix, lower=True, overwrite_a=True)
 
     def hessian_product(self, curvature: FloatArray) -> Callable[[FloatArray], FloatArray] | None:
         """Return the product with the Hessian, from a copy of the rows with non-zero curvature.

@@ -24,7 +24,6 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgError, block_diag, cho_factor, cho_solve
 
 from marginpursuit._namespaces import to_numpy
-from marginpursuit._threads import single_threaded_blas
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import ArrayDesign, Design, Linear, Standardisation, take_rows
 from marginpursuit.losses import JointLoss
@@ -157,14 +156,13 @@ class GramPreconditioner(Preconditioner):
         diagonal[: design.n_columns] = alpha * self.unit + np.where(z.varies, 0.0, 1.0)
         offset = (z.mean * z.inverse_deviation) ** 2 if design.is_sparse else np.zeros(1)
         rounding = design.rounding * design.n_columns * (1.0 + float(np.max(offset, initial=0.0)))
-        with single_threaded_blas():
-            while True:
-                whole = self.matrix.copy()
-                whole.flat[:: len(whole) + 1] += diagonal + rounding
-                try:
-                    return cho_factor(whole, lower=True, overwrite_a=True)
-                except LinAlgError:
-                    rounding *= 10.0
+        while True:
+            whole = self.matrix.copy()
+            whole.flat[:: len(whole) + 1] += diagonal + rounding
+            try:
+                return cho_factor(whole, lower=True, overwrite_a=True)
+            except LinAlgError:
+                rounding *= 10.0
 
 
 class GramSolver:
@@ -248,9 +246,8 @@ class GramSolver:
         if plan.fits_subsample:
             from_subsample = _fit_subsample(problem)
             if from_subsample is not None:
-                with single_threaded_blas():
-                    start = at_start(from_subsample)
-                    return refine(from_subsample, start, gap_factor=plan.gap_weight)
+                start = at_start(from_subsample)
+                return refine(from_subsample, start, gap_factor=plan.gap_weight)
         if plan.samples_hessian:
             first = minimise_by_sampled_hessian(problem, plan)
         else:
@@ -453,8 +450,7 @@ def _newton_on_subsample(problem: Problem, found: Linear, size: int) -> Linear:
         return found
     max_iter = min(problem.max_iter, policy.max_newton_start_steps)
     sample = replace(sample, start=found, max_iter=max_iter, tol=policy.newton_start_tol)
-    with single_threaded_blas():
-        return refine(sample, at_start(sample), gap_factor=0.0).linear
+    return refine(sample, at_start(sample), gap_factor=0.0).linear
 
 
 def _active_fraction(problem: Problem, linear: Linear) -> float:
