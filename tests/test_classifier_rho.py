@@ -10,6 +10,7 @@ from classifier_data import noisy
 from oracles import exact_rho
 from scipy import sparse
 from scipy.optimize import minimize
+from sklearn.base import clone
 
 from marginpursuit import (
     MarginPursuitClassifier,
@@ -136,7 +137,8 @@ def test_first_order_solvers_come_near_the_minimum(rho, solver, steps):
 def test_blocks_give_the_fit_of_all_rows(rho, scale):
     X, y, _ = data(3)
     blocks = Blocks([lambda k=k: X[50 * k : 50 * (k + 1)] for k in range(3)])
-    whole, parts = (MarginPursuitClassifier(scale=scale, rho=rho).fit(x, y) for x in (X, blocks))
+    model = MarginPursuitClassifier(scale=scale, rho=rho, tol=1e-6)
+    whole, parts = (clone(model).fit(x, y) for x in (X, blocks))
     np.testing.assert_allclose(parts.coef_, whole.coef_, rtol=1e-4, atol=1e-6)
     assert parts.scale_ == pytest.approx(whole.scale_, rel=1e-5)
 

@@ -76,7 +76,7 @@ def test_gram_at_a_loose_tolerance(tau, seed):
 def test_steepest_descent_warns_above_its_tolerance(alpha):
     X, y = rows(60, 20)
     model = MarginPursuitClassifier(solver="steepest", probability=None, alpha=alpha, max_iter=50)
-    with pytest.raises(ConvergenceWarning, match=r"took all steps.*tol=1e-06.*max_iter above 50"):
+    with pytest.raises(ConvergenceWarning, match=r"took all steps.*tol=0.0001.*max_iter above 50"):
         model.fit(X, y)
     model.set_params(tol=0.5, max_iter=1000).fit(X, y)
 

@@ -38,13 +38,19 @@ def test_too_large_a_file_is_refused_before_writing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def percentage(cell):
+    """Return the number of a cell in per cent."""
+    return float(cell.removesuffix(" %"))
+
+
 def test_fits_agree(monkeypatch, tmp_path):
     monkeypatch.setattr(large_data, "has_dask", lambda: False)
     progress = []
     with large_file(0.004, tmp_path) as file:
         found = compare_places(file, progress.append)
     assert len(found.rows) == len(progress) == count_fits() == 3
-    assert len({row[-1] for row in found.rows}) == 1  # the test error
+    errors = [percentage(row[-1]) for row in found.rows]
+    assert max(errors) - min(errors) <= 0.1  # points: each fit is within its tolerance
     assert found.rows[0][2] == "1.00"
 
 
@@ -59,7 +65,8 @@ def test_fits_on_a_cluster(tmp_path):
         rows["Dask, 1 workers, blocks loaded in each round"],
         rows["Dask, 1 workers, blocks held"],
     )
-    assert reloaded["test error"] == rows["in memory, 1 thread"]["test error"]
+    errors = [percentage(row["test error"]) for row in (reloaded, rows["in memory, 1 thread"])]
+    assert abs(errors[0] - errors[1]) <= 0.1
     assert reloaded["rounds"] == persisted["rounds"]
     # With 15 rows per column the default penalty is chosen by half fits at four penalties.
     assert 4 <= int(reloaded["rounds"]) <= 60

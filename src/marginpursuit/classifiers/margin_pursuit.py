@@ -254,9 +254,10 @@ class MarginPursuitClassifier(
         states the reason.
     max_iter : int, default=1000
         The maximum number of iterations of the solver.
-    tol : float, default=1e-6
+    tol : float, default=1e-4
         The relative suboptimality, bounded or estimated, at which the solver stops; a fit that ends
-        above it warns. "steepest" takes all steps.
+        above it warns. A fit to 1e-6 has the same test error to 0.03 points on 15 data sets
+        (:doc:`/choosing`). "steepest" takes all steps.
         "stochastic" stops after at least one step for each sample, if the relative change of the
         objective was below `tol` the last two times that the number of steps doubled.
     class_weight : dict, list of dict, "balanced" or None, default=None
@@ -401,7 +402,7 @@ class MarginPursuitClassifier(
         fit_intercept: bool = True,
         solver: str = "auto",
         max_iter: int = 1000,
-        tol: float = 1e-6,
+        tol: float = 1e-4,
         class_weight: Any = None,
         warm_start: bool = False,
         n_threads: int | None = None,
@@ -465,6 +466,7 @@ class MarginPursuitClassifier(
             "leverage_bound": None,
             "multi_class": "ovr",
             "probability": "exact",
+            "tol": 1e-6,
         }
         return cls(**(published | changes))
 
