@@ -239,10 +239,12 @@ class _HalfProblem:
         # Columns of the scores: those of both halves for the first factor, then for the next.
         n_scores = intercept.size // (2 * n_factors)
         half = np.array(([0] * n_scores + [1] * n_scores) * n_factors)
-        held_out = self.halves.held_out
+        held_out, order = self.halves.held_out, prepared.order
+        held_out = held_out if order is None else held_out[:, order]
         parts = prepared.design.held_out_scores(coef, intercept, held_out, half)
         kept = np.flatnonzero(held_out[0] | held_out[1])  # one half holds out each of these rows
         is_first = held_out[0, kept]
+        kept = kept if order is None else order[kept]
         scores = np.empty((len(kept), n_factors * n_scores))
         scores[is_first], scores[~is_first] = parts
         counts = self.step * data.n_samples * to_numpy(data.weights)[kept]
@@ -350,7 +352,7 @@ def half_fits(
     for k in reversed(range(len(factors))):
         part = _of_factor(copy, k, len(factors), start)
         solution = fold_solver.solve_folds(part, np.full(len(part.tasks), part.tol))
-        found[:0] = replace(posed, factors=factors[k : k + 1]).results(solution, data)
+        found[:0] = replace(posed, problem=part, factors=factors[k : k + 1]).results(solution, data)
         start = solution.linear
         lowest = min(fit.log_loss for fit in found)
         if found[0].log_loss > (1.0 + max_increase) * lowest:

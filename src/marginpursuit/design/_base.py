@@ -357,6 +357,10 @@ class Design(ABC):
         """
         return None
 
+    def copied_order(self, standardisation: Standardisation) -> NDArray[np.intp]:
+        """Return the order in which `float32_copy` needs no new copy, or the order of the rows."""
+        return np.arange(self.n_rows)
+
     def _lacks(self, capability: str) -> str:
         return f"{type(self).__name__} does not support {capability!r}"
 

@@ -16,7 +16,7 @@ from marginpursuit import _kernels
 from marginpursuit._kernels import Descent
 from marginpursuit._threads import Threads
 from marginpursuit._validation import FloatArray
-from marginpursuit.design._base import Flags, Standardisation, Sweep, design_for
+from marginpursuit.design._base import Flags, PassCounter, Standardisation, Sweep, design_for
 from marginpursuit.design._joint import sweep_joint
 from marginpursuit.design._matrix import Block, MatrixDesign
 from marginpursuit.tasks import JointTasks, Tasks
@@ -32,6 +32,10 @@ class MemoryDesign(MatrixDesign):
 
     The parameters are those of `MatrixDesign`.
     """
+
+    #: The last float32 copy, with the order and the standardisation of its rows.
+    _last_float32: "tuple[NDArray[np.intp], Standardisation | None, MemoryDesign | None]"
+    _last_float32 = np.empty(0, dtype=np.intp), None, None
 
     @property
     def tasks_per_pass(self) -> int:
@@ -75,8 +79,13 @@ class MemoryDesign(MatrixDesign):
     def float32_copy(
         self, order: NDArray[np.intp], standardisation: Standardisation
     ) -> "MemoryDesign | None":
-        """Return a float32 copy of the standardised dense rows, unless that is too large."""
-        policy = self.policy
+        """Return a float32 copy of the standardised dense rows, unless that is too large.
+
+        The last copy is kept: half fits and the fit to all rows read the same.
+        """
+        policy, (last_order, last, copy) = self.policy, self._last_float32
+        if copy is not None and last_order is order and last is standardisation:
+            return copy.with_counter(PassCounter())
         if self.is_sparse or 4 * self.n_rows * self.n_columns > policy.max_copy_bytes:
             return None
         width = -(-self.n_columns // _kernels.TILE_PADDING) * _kernels.TILE_PADDING
@@ -95,7 +104,14 @@ class MemoryDesign(MatrixDesign):
                 rows[span] = np.clip(chunk, -1e15, 1e15, out=chunk)
 
         list(self.threads.map(run, self.blocks))
-        return MemoryDesign(rows, self.threads, padded=padded, policy=policy)
+        copy = MemoryDesign(rows, self.threads, padded=padded, policy=policy)
+        self._last_float32 = order, standardisation, copy
+        return copy
+
+    def copied_order(self, standardisation: Standardisation) -> NDArray[np.intp]:
+        """Return the order of the last copy, if the standardisation is that of the copy."""
+        order, own, _ = self._last_float32
+        return order if own is standardisation else super().copied_order(standardisation)
 
     def sweep(
         self,
@@ -192,7 +208,7 @@ class MemoryDesign(MatrixDesign):
         own = [np.flatnonzero(fold == k) for k in range(len(held_out))]
         if np.bincount(fold).max() <= self.policy.max_single_tasks:
             return self._scores_of_few(coef, intercept, held_out, fold)
-        coefs = [np.ascontiguousarray(coef[:, tasks]) for tasks in own]
+        coefs = [np.ascontiguousarray(coef[:, tasks], dtype=self.product_type) for tasks in own]
         scores = [
             np.empty((np.count_nonzero(flags), len(tasks)))
             for flags, tasks in zip(held_out, own, strict=True)

@@ -8,6 +8,7 @@ minimiser of the next larger penalty. The passes of larger tasks, and of tasks t
 are shared and divided among the threads, as those of `minimise` are.
 """
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -89,12 +90,11 @@ def minimise_compiled(
     running, iteration = np.arange(len(solves)), 0
     while len(running):  # the trial points of all tasks share passes over the data
         trial = np.stack([solves[k].trial for k in running])
-        evaluated = zip(*problem.value_and_gradient(trial, running), strict=True)
-        goes_on = [
-            solves[k].advance(value, gradient) == 0
-            for k, (value, gradient) in zip(running, evaluated, strict=True)
-        ]
-        running = running[goes_on]
+        advances = [solves[k].advance for k in running]
+        statuses = design.threads.map(
+            operator.call, advances, *problem.value_and_gradient(trial, running)
+        )
+        running = running[np.fromiter(statuses, dtype=int) == 0]
         _tell(problem, solves, iteration)
         iteration += 1
         if renewal is not None and len(running):

@@ -43,7 +43,7 @@ def _copied(problem: Problem) -> Problem | None:
     is_fast = problem.tasks.has_kernels or isinstance(problem.tasks, JointTasks)
     if not (is_large and in_range and _is_curved(problem) and is_fast):
         return None
-    return float32_problem(problem, np.arange(design.n_rows))
+    return float32_problem(problem, design.copied_order(problem.prepared.standardisation))
 
 
 def _is_curved(problem: Problem) -> bool:
