@@ -91,9 +91,8 @@ def minimise_compiled(
     while len(running):  # the trial points of all tasks share passes over the data
         trial = np.stack([solves[k].trial for k in running])
         advances = [solves[k].advance for k in running]
-        statuses = design.threads.map(
-            operator.call, advances, *problem.value_and_gradient(trial, running)
-        )
+        values, gradients = problem.value_and_gradient(trial, running)
+        statuses = design.threads.map(operator.call, advances, values.tolist(), list(gradients))
         running = running[np.fromiter(statuses, dtype=int) == 0]
         _tell(problem, solves, iteration)
         iteration += 1
