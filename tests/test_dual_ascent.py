@@ -177,7 +177,8 @@ def test_what_is_refused_is_named():
     assert reason() is None
     assert reason(unit="absolute") is None
     assert "one penalty for all coefficients" in reason(unit="standardised")
-    assert "CSR matrix to fit several folds" in reason(X=X.toarray())
+    assert "alpha_unit='standardised'" in reason(X=X.toarray())
+    assert reason(X=X.toarray(), unit="standardised") is None
     assert "alpha > 0; got 0" in reason(alpha=0.0)
     assert reason(loss=LogisticLoss()) == "it needs a conjugate; LogisticLoss has none"
 

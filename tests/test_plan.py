@@ -26,7 +26,7 @@ def request(X, *, unit="absolute", n_folds=1, alpha=0.1, loss=LOSS, **options):
 
 
 def zeros(n_rows, n_columns):
-    return np.broadcast_to(np.float32(0), (n_rows, n_columns))
+    return np.zeros((n_rows, n_columns), dtype=np.float32)  # memory that is never touched
 
 
 SINGLE_FITS = [
@@ -142,6 +142,15 @@ def test_the_unit_of_a_row_is_the_weighted_lower_quartile_of_the_squared_norms(k
     assert_allclose(found, 9.0, rtol=1e-6)
 
 
+@pytest.mark.parametrize(("n_rows", "solver"), [(399, "dual"), (400, "gram")])
+def test_folds_of_dense_rows_share_a_gram_matrix_unless_columns_are_more(n_rows, solver):
+    asked = request(
+        zeros(n_rows, 400), n_folds=2, unit="standardised", alpha=0.1, is_search=True, loss=LOSS
+    )
+    has_dual = "dual_pass" in asked.design.capabilities
+    assert plan(asked).solver == (solver if has_dual else "gram")
+
+
 def test_a_policy_changes_the_plan():
     X = zeros(5000, 200)
     assert plan(request(X)).solver == "gram"
@@ -160,7 +169,12 @@ REFUSALS = [
     ("newton", sparse.csr_matrix((2**17, 16)), {}, "dense copy is small"),
     ("newton", Blocks([lambda: np.zeros((9, 3))]), {}, "rows in memory"),
     ("dual", np.zeros((9, 3)), {"unit": "common"}, "got the unit 'common'"),
-    ("dual", np.zeros((9, 3)), {"unit": "standardised", "n_folds": 2}, "CSR matrix to fit several"),
+    (
+        "dual",
+        zeros(2**12, 2**13),
+        {"unit": "standardised", "n_folds": 2},
+        "several folds need a CSR",
+    ),
     ("dual", Blocks([lambda: np.zeros((9, 3))]), {}, "rows in memory"),
     ("dual", sparse.csr_matrix((9, 3)), {"unit": "column"}, "one penalty for all coefficients"),
     ("dual", sparse.csr_matrix((9, 3)), {"alpha": 0.0}, "alpha > 0; got 0"),

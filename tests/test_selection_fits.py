@@ -141,8 +141,11 @@ def test_the_hessian_saves_sweeps_and_changes_no_score():
 
 
 @pytest.mark.skipif(_kernels._compiled is None, reason="installed without the compiled kernels")
-def test_the_dual_may_be_requested():
-    X, y = sparse_wide(3)
+@pytest.mark.parametrize("kind", [sparse.csr_matrix, lambda X: X.toarray()])
+def test_the_dual_may_be_requested(kind):
+    """The folds of dense rows are standardised one by one, those of CSR rows share the matrix."""
+    X, y = sparse_wide(2)
+    X = kind(X)
     options = {"alphas": [1e-3], "scales": [1.0, 0.3], "cv": 3, "solver": "dual"}
     model = MarginPursuitClassifierCV(**options).fit(X, y)
     automatic = MarginPursuitClassifierCV(**options | {"solver": "auto"})
@@ -150,8 +153,19 @@ def test_the_dual_may_be_requested():
     scores = [each.cv_results_["mean_test_score"] for each in (model, automatic)]
     assert_array_equal(*scores)
     assert model.best_estimator_.solver == "dual"
-    with pytest.raises(ValueError, match="solver='dual' cannot be used here: it needs a CSR"):
-        MarginPursuitClassifierCV(**options).fit(X.toarray(), y)
+
+
+@pytest.mark.skipif(_kernels._compiled is None, reason="installed without the compiled kernels")
+def test_dual_passes_over_dense_folds_have_the_scores_of_single_fits():
+    X, y = sparse_wide(2)
+    X = X.toarray()
+    model = MarginPursuitClassifierCV(
+        **GRID, alpha_unit="standardised", cv=3, scoring="neg_log_loss", tol=1e-9, link="exact"
+    )
+    ours = model.set_params(solver="dual").fit(X, y)
+    reference = grid_search(X, y, unit="standardised", cv=3, scoring="neg_log_loss", solver="gram")
+    scores = [each.cv_results_["mean_test_score"] for each in (ours, reference)]
+    assert_allclose(*scores, rtol=1e-4)
 
 
 @pytest.mark.parametrize("solver", FOLD_SOLVERS)

@@ -132,14 +132,18 @@ class MatrixDesign(Design):
         list(self.threads.map(add, edges[:-1], edges[1:], list(totals)))
         return totals[0] if len(totals) == 1 else np.asarray(totals.sum(axis=0))
 
+    def chunk_rows(self, n_tasks: int) -> int:
+        """Return the number of rows of one product with `n_tasks` tasks."""
+        min_rows = 256 if n_tasks > 1 else 16
+        elements_per_row = max(1, self.n_stored // max(1, self.n_rows))
+        n_rows = min(
+            self.policy.product_scores // n_tasks, self.policy.chunk_elements // elements_per_row
+        )
+        return max(min_rows, n_rows)
+
     def chunks(self, first: int, last: int, n_tasks: int = 1) -> Iterator[tuple[slice, Any]]:
         """Yield chunks of rows [first, last), converted for products with `n_tasks` tasks."""
-        policy = self.policy
-        min_rows = 256 if n_tasks > 1 else 16
-        step = max(min_rows, policy.product_scores // n_tasks)
-        if not self.is_sparse:
-            step = min(step, max(min_rows, policy.chunk_elements // max(1, self.n_columns)))
-        dtype = self.product_type if n_tasks > 1 else np.float64
+        step, dtype = self.chunk_rows(n_tasks), self.product_type if n_tasks > 1 else np.float64
         for start in range(first, last, step):
             if this_thread.stop.is_set:
                 raise StoppedError

@@ -205,27 +205,28 @@ class MemoryDesign(MatrixDesign):
     def _held_out_scores(
         self, coef: FloatArray, intercept: FloatArray, held_out: Flags, fold: NDArray[np.intp]
     ) -> list[FloatArray]:
-        own = [np.flatnonzero(fold == k) for k in range(len(held_out))]
         if np.bincount(fold).max() <= self.policy.max_single_tasks:
             return self._scores_of_few(coef, intercept, held_out, fold)
-        coefs = [np.ascontiguousarray(coef[:, tasks], dtype=self.product_type) for tasks in own]
-        scores = [
-            np.empty((np.count_nonzero(flags), len(tasks)))
-            for flags, tasks in zip(held_out, own, strict=True)
+        return [
+            self._scores_of_rows(np.flatnonzero(flags), coef[:, fold == k], intercept[fold == k])
+            for k, flags in enumerate(held_out)
         ]
 
-        def run(block: Block) -> None:
-            _, first, last = block
-            for span, chunk in self.chunks(first, last, len(fold)):
-                for k, tasks in enumerate(own):
-                    if len(tasks) == 0:
-                        continue
-                    flags = held_out[k, span]
-                    start = np.count_nonzero(held_out[k, : span.start])
-                    stop = start + np.count_nonzero(flags)
-                    scores[k][start:stop] = chunk[flags] @ coefs[k] + intercept[tasks]
+    def _scores_of_rows(
+        self, rows: NDArray[np.intp], coef: FloatArray, intercept: FloatArray
+    ) -> FloatArray:
+        """Return the scores of some rows; the product type is that of several tasks."""
+        scores = np.empty((len(rows), len(intercept)))
+        coef = np.ascontiguousarray(coef, dtype=self.product_type)
+        step = self.chunk_rows(max(2, len(intercept)))
 
-        list(self.threads.map(run, self.blocks))
+        def run(start: int) -> None:
+            span = slice(start, start + step)
+            chunk = self.matrix[rows[span]].astype(self.product_type, copy=False)
+            scores[span] = chunk @ coef + intercept
+
+        if len(intercept):
+            list(self.threads.map(run, range(0, len(rows), step)))
         return scores
 
 

@@ -57,8 +57,9 @@ class DualSolver:
             return request.needs_one_against_rest
         if "dual_pass" not in request.design.capabilities:
             return "it needs rows in memory and the compiled kernels"
-        if not request.design.is_sparse and request.has_folds:
-            return "it needs a CSR matrix to fit several folds; dense columns vary by fold"
+        max_elements, design = request.policy.max_dense_dual_elements, request.design
+        if self.separates_folds(request) and design.n_rows * design.n_columns > max_elements:
+            return f"several folds need a CSR matrix, or at most {max_elements} dense elements"
         if request.design.is_sparse and request.unit not in ROTATION_INVARIANT:
             return (
                 "it needs one penalty for all coefficients: alpha_unit in "
@@ -99,8 +100,8 @@ class DualSolver:
         )
 
     def separates_folds(self, request: Request) -> bool:
-        """Return False: folds share the design matrix."""
-        return False
+        """Whether folds have a design matrix each: dense columns are standardised in each fold."""
+        return request.has_folds and not request.design.is_sparse
 
     def solve(self, problem: Problem) -> Solution:
         """Maximise the dual of every task, until the gap at the last coefficients is small."""
