@@ -564,11 +564,11 @@ class TestCuda:
     def test_tf32_is_disabled_and_restored(self):
         torch.set_float32_matmul_precision("high")
         try:
-            fit = classifier().fit(in_torch(X, "float32"), Y)
+            fit = classifier(tol=1e-6).fit(in_torch(X, "float32"), Y)
             assert torch.get_float32_matmul_precision() == "high"
         finally:
             torch.set_float32_matmul_precision("highest")
-        reference = classifier().fit(X, Y)
+        reference = classifier(tol=1e-6).fit(X, Y)
         assert fit.objective_ == pytest.approx(reference.objective_, rel=1e-6)
 
     def test_cupy(self):
