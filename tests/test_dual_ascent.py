@@ -228,6 +228,49 @@ class TestDenseRows:
         assert np.any(linear[0][7] != 0) == (not fit_intercept)  # it stands for an intercept
         assert np.any(linear[1] != 0) == fit_intercept
 
+    @pytest.mark.parametrize("n_columns", [1, 7, 31, 32, 33, 90])
+    def test_rows_of_float32_have_the_steps_of_the_same_rows_in_float64(self, n_columns):
+        X, y = self.rows(np.float32)
+        X = np.ascontiguousarray(X[:, :n_columns])
+        coefs = []
+        for rows in (X, X.astype(np.float64)):
+            design = design_for(rows)
+            squares, n = design.row_squares(), len(rows)
+            coef, residual = np.zeros((n_columns, 1)), np.zeros((n, 1))
+            for seed in range(3):
+                design.dual_pass(
+                    *(np.array([MarginLoss().kernel_parameters]), np.arange(n), seed, False),
+                    *(
+                        y.astype(np.intp),
+                        np.full(n, 1.0 / n),
+                        squares,
+                        0.0,
+                        np.ones(1, dtype=np.intp),
+                    ),
+                    *(
+                        np.ones(1),
+                        np.full(1, np.inf),
+                        residual,
+                        coef,
+                        np.zeros(1),
+                        np.zeros((3, 1)),
+                    ),
+                )
+            coefs.append(coef)
+        assert np.abs(coefs[0]).max() > 1e-3
+        assert_allclose(*coefs, rtol=1e-9, atol=1e-12)
+
+    def test_a_large_copy_is_in_float32_where_the_tolerance_permits(self):
+        policy = replace(Policy(), min_float32_dual_elements=self.N_ROWS * self.N_COLUMNS)
+        for tol, change, dtype in ((1e-5, 0, "f4"), (9e-6, 0, "f8"), (1e-5, 1, "f8")):
+            least = policy.min_float32_dual_elements + change
+            own = replace(policy, min_float32_dual_elements=least)
+            X, _ = self.rows()
+            weights = np.full((1, len(X)), 1.0 / len(X))
+            given = design_for(X), weights, (MarginLoss(overconfidence=0.0),), "standardised", 0.1
+            request = Request(*given, True, tol=tol, policy=own)
+            assert SOLVERS["dual"].prepare(request).design.matrix.dtype == dtype
+
     def test_one_column(self):
         """Its copy is contiguous by rows and by columns."""
         X, y = self.rows()
@@ -256,7 +299,7 @@ class TestDenseRows:
         assert_array_equal(one.linear[0], two.linear[0])
 
     def test_the_kernel_refuses_rows_that_it_cannot_read(self):
-        for X in (np.zeros((3, 2), dtype=np.float32), np.zeros((3, 2), order="F")):
+        for X in (np.zeros((3, 2), dtype=np.int64), np.zeros((3, 2), order="F")):
             kernels = _kernels.rows(X)
             one, many = np.ones(1), np.zeros(3)
             with pytest.raises(TypeError, match="contiguous rows of float64"):

@@ -703,6 +703,7 @@ static void check_layout(int level, layout_t layout, int type)
         for (int kind = 0; kind < N_LOSS_KINDS; kind++)
             if (kind == CATONI || c % N_LOSS_KINDS == kind) check_sweep(&p, kind, 0, p.n);
         check_sweep(&p, CATONI, first, last);
+        if (layout == ROWS && type < 2) check_dual_pass(&p, 1, c % 2 ? CATONI : PSEUDO_HUBER);
         if (layout == ROWS || layout == COLUMNS) check_moments(&p);
         else if (p.d >= 9 && p.d < 200) {
             if (p.n >= 3) check_csr(&p);

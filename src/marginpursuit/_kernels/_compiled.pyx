@@ -351,6 +351,7 @@ cdef dict TYPE_OF = {
 
 cdef enum:  # the types of kernel values and of indices
     FLOAT64 = 0
+    FLOAT32 = 1
     INT32 = 7
     INT64 = 9
 
@@ -516,7 +517,7 @@ cdef class _Rows:
     ):
         """Take a step of dual coordinate ascent for each active row, for one task or all lanes.
 
-        Rows are CSR or, for one task, float64 and contiguous.
+        Rows are CSR or, for one task, float64 or float32 and contiguous.
 
         Weights, and squared norms with the constant, have an entry for each row of the data,
         residuals a row for each, coefficients one for each column; all else has an entry for each
@@ -540,8 +541,10 @@ cdef class _Rows:
             raise ValueError(
                 f"a row of coef must have length 1 or {self.tasks_per_pass}; got {n_tasks}"
             )
-        if layout == COLUMNS or (layout == ROWS and self.type != FLOAT64):
-            raise TypeError("dual coordinate ascent needs CSR rows, or contiguous rows of float64")
+        if layout == COLUMNS or (layout == ROWS and self.type not in (FLOAT64, FLOAT32)):
+            raise TypeError(
+                "dual coordinate ascent needs CSR rows, or contiguous rows of float64 or float32"
+            )
         for name, length in (
             ("positive", positive.shape[0]), ("penalty", penalty.shape[0]),
             ("radius", radius.shape[0]), ("intercept", intercept.shape[0]),

@@ -251,22 +251,42 @@ ALWAYS_INLINE void visit_rows(const dual_row_t visit, const matrix_t *m, dual_pa
     finish_dual(state, pass);
 }
 
-/* The step of a dense row of doubles, of one task. */
-static int dense_dual_row(const matrix_t *m, const dual_pass_t *pass, dual_state_t *state,
-                          const ptrdiff_t *rows)
+/* The inner product of n floats and n doubles, in double precision. */
+static inline double mixed_product(ptrdiff_t n, const float *a, const double *b)
 {
-    const ptrdiff_t row = rows[0], n_bytes = m->n_columns * (ptrdiff_t)sizeof(double);
-    const double *x = (const double *)m->data + row * m->stride;
-    prefetch_span((const char *)((const double *)m->data + rows[ROWS_AHEAD] * m->stride), n_bytes);
-    const double score = inner_product(m->n_columns, x, pass->coef);
-    int keeps;
-    const double change = dual_single(pass, state, row, score, &keeps);
-    if (change != 0.0)
-        for (ptrdiff_t j = 0; j < m->n_columns; j++) pass->coef[j] += change * x[j];
-    return keeps;
+    vec sums[4] = {splat(0.0), splat(0.0), splat(0.0), splat(0.0)};
+    ptrdiff_t j = 0;
+    for (; j + 4 * LANES <= n; j += 4 * LANES) {
+        UNROLL
+        for (int v = 0; v < 4; v++) sums[v] += load_f4(a + j + v * LANES) * load_f8(b + j + v * LANES);
+    }
+    double sum = lane_sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
+    for (; j < n; j++) sum += (double)a[j] * b[j];
+    return sum;
 }
+
+/* The step of a dense row of doubles or floats, of one task; the coefficients are doubles. */
+#define DENSE_DUAL_PASS(real, product)                                                             \
+    static int dense_dual_row_##real(const matrix_t *m, const dual_pass_t *pass,                   \
+                                     dual_state_t *state, const ptrdiff_t *rows)                   \
+    {                                                                                              \
+        const ptrdiff_t row = rows[0], n = m->n_columns;                                           \
+        const real *data = m->data, *x = data + row * m->stride;                                   \
+        prefetch_span((const char *)(data + rows[ROWS_AHEAD] * m->stride),                         \
+                      n * (ptrdiff_t)sizeof(real));                                                \
+        int keeps;                                                                                 \
+        const double score = product(n, x, pass->coef);                                            \
+        const double change = dual_single(pass, state, row, score, &keeps);                        \
+        if (change != 0.0)                                                                         \
+            for (ptrdiff_t j = 0; j < n; j++) pass->coef[j] += change * (double)x[j];              \
+        return keeps;                                                                              \
+    }
+
+DENSE_DUAL_PASS(double, inner_product)
+DENSE_DUAL_PASS(float, mixed_product)
 
 static void dense_dual_pass(const matrix_t *m, dual_pass_t *pass)
 {
-    visit_rows(dense_dual_row, m, pass);
+    if (m->item == (ptrdiff_t)sizeof(float)) visit_rows(dense_dual_row_float, m, pass);
+    else visit_rows(dense_dual_row_double, m, pass);
 }

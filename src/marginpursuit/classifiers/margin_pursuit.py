@@ -663,6 +663,7 @@ class MarginPursuitClassifier(
             n_problems=n_problems,
             spread_weights=None if spread is None else design.place(spread),
             n_samples=data.n_samples,
+            tol=self.tol,
         )
         if data.rows is not None:
             request = replace(request, policy=self._kernel_policy.solvers)

@@ -48,7 +48,10 @@ class MemoryDesign(MatrixDesign):
         self.kernels.descend(descent, draws)
 
     def dual_pass(self, *arguments: Any) -> int:
-        """Visit rows, CSR or float64 and contiguous, by dual ascent: capability "dual_pass"."""
+        """Visit rows by dual ascent: capability "dual_pass".
+
+        They are CSR, or float64 or float32 and contiguous.
+        """
         return int(self.kernels.dual_pass(*arguments))
 
     def with_matrix(self, matrix: Any) -> "MemoryDesign":
@@ -130,20 +133,29 @@ class MemoryDesign(MatrixDesign):
         return Sweep(raw.value, standardisation.gradient(raw.gradient, raw.slope), raw.slope)
 
     def scaled_rows(
-        self, mean: FloatArray, factors: FloatArray, rows: NDArray[np.intp] | None = None
-    ) -> FloatArray:
-        """Return the rows factors · (x - mean) as a dense array; all, or those of some indices."""
+        self,
+        mean: FloatArray,
+        factors: FloatArray,
+        rows: NDArray[np.intp] | None = None,
+        dtype: type[np.float64 | np.float32] = np.float64,
+    ) -> Any:
+        """Return the rows factors · (x - mean) as a dense array; all, or those of some indices.
+
+        In float32 they are limited as those of `float32_copy` are.
+        """
         if self.is_sparse:
-            return np.asarray((self.matrix.toarray() - mean) * factors)
+            return np.asarray((self.matrix.toarray() - mean) * factors, dtype=dtype)
         n_rows = self.n_rows if rows is None else len(rows)
-        out = np.empty((n_rows, self.n_columns))
+        out: Any = np.empty((n_rows, self.n_columns), dtype=dtype)
         step = max(16, self.policy.chunk_elements // self.n_columns)
 
         def run(start: int) -> None:
             span: Any = slice(start, min(start + step, n_rows))
             chunk = self.matrix[span if rows is None else rows[span]]
-            np.subtract(chunk, mean, out=out[span])
-            out[span] *= factors
+            scaled = np.subtract(chunk, mean, out=out[span] if dtype is np.float64 else None)
+            scaled *= factors
+            if dtype is np.float32:
+                np.clip(scaled, -1e15, 1e15, out=out[span], casting="same_kind")
 
         list(self.threads.map(run, range(0, n_rows, step)))
         return out

@@ -152,6 +152,7 @@ def _prepared(
     design = stack.enter_context(design_for(data.fitted, reader.threads))
     codes, weights = data.labels.codes, data.weights
     request, ranges = _request(design, data, fit_plan.options, fit_plan.policy), None
+    request = replace(request, tol=fit_plan.stopping.tol)
     if fit_plan.takes_float32 and fit_plan.solver.warm_starts:
         order, ranges = RowRanges.of(weights)
         request = replace(request, order=order)

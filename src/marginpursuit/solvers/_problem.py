@@ -116,6 +116,7 @@ class Request:
     spread_weights: Any = None
     #: The number of rows n in the unit "inflated"; whole weights count as repetitions.
     n_samples: float = np.inf
+    tol: float = 0.0  # the relative suboptimality that suffices
     policy: Policy = field(default_factory=default_policy)
 
     #: Why a solver without joint tasks refuses them.

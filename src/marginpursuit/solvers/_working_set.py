@@ -18,7 +18,7 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.design import MemoryDesign, Standardisation
 from marginpursuit.solvers._problem import Problem, Progress, Solution, Status
 from marginpursuit.solvers._single_task import ProblemTask
-from marginpursuit.solvers.dual_ascent import DualAscent, common_penalty
+from marginpursuit.solvers.dual_ascent import DualAscent, common_penalty, row_type
 from marginpursuit.solvers.sampling import stratified_rows
 
 
@@ -103,7 +103,8 @@ class _Ascent:
         design, standardisation = prepared.design, prepared.standardisation
         assert isinstance(design, MemoryDesign)
         factors = self._factors * standardisation.inverse_deviation
-        copy = design.like(design.scaled_rows(standardisation.mean, factors, self._rows))
+        dtype = row_type(problem, len(self._rows))
+        copy = design.like(design.scaled_rows(standardisation.mean, factors, self._rows, dtype))
         identity = Standardisation.identity(design.n_columns)
         unit = np.full((1, design.n_columns), self._unit)
         codes = tasks.codes[..., self._rows]

@@ -247,7 +247,8 @@ def _prepared_dense(request: Request) -> Prepared:
     standardisation = design.standardisation(weights, centred=request.fit_intercept)
     largest, factors = common_penalty(request_unit(request, standardisation)[0])
     scaling = Standardisation(standardisation.mean, factors * standardisation.inverse_deviation)
-    rows = design.scaled_rows(scaling.mean, scaling.inverse_deviation)
+    dtype = row_type(request, design.n_rows)
+    rows = design.scaled_rows(scaling.mean, scaling.inverse_deviation, dtype=dtype)
     copy, centred = design.with_matrix(rows), request.fit_intercept
     return Prepared(
         copy,
@@ -257,6 +258,14 @@ def _prepared_dense(request: Request) -> Prepared:
         CentredDiagonalPreconditioner(copy, weights, 1.0, largest, centred),
         scaling,
     )
+
+
+def row_type(source: Request | Problem, n_rows: int) -> type[np.float64 | np.float32]:
+    """Return the type of a copy of dense rows: float32 where that suffices and is faster."""
+    design = source.design if isinstance(source, Request) else source.prepared.design
+    policy, is_loose = source.policy, source.tol >= source.policy.min_float32_dual_tol
+    is_large = n_rows * design.n_columns >= policy.min_float32_dual_elements
+    return np.float32 if is_loose and is_large else np.float64
 
 
 def common_penalty(unit: FloatArray) -> tuple[float, FloatArray]:
