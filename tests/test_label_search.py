@@ -202,6 +202,7 @@ def test_blocks_and_dask_arrays(tmp_path, n_labels):
     dask_array = pytest.importorskip("dask.array")
     X, Y = make_multilabel_classification(90, 6, n_classes=n_labels, n_labels=2, random_state=0)
     options = {"scales": [1.0], "overconfidences": [0.0, 1.0], "alphas": [1e-4, 1e-2], "cv": 3}
+    options["tol"] = 1e-5  # of the refit: a tenth
     expected = MarginPursuitClassifierCV(**options).fit(X, Y)
     np.save(tmp_path / "X.npy", X)
     blocks = from_npy(tmp_path / "X.npy", block_bytes=8 * 6 * 40)

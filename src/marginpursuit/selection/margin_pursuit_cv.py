@@ -168,7 +168,7 @@ class MarginPursuitClassifierCV(
         The most iterations of a fit.
     tol : float, default=1e-3
         The estimated relative suboptimality at which fits to folds stop; the refit stops at a
-        thousandth of it. Dual ascent stops at a relative duality gap of ten times `tol`; the gap is
+        tenth of it. Dual ascent stops at a relative duality gap of ten times `tol`; the gap is
         an upper bound of the suboptimality, up to the changes during a pass.
     class_weight : dict, list of dict, "balanced" or None, default=None
         Weights of the classes.
@@ -615,8 +615,6 @@ class MarginPursuitClassifierCV(
 
     def _estimator(self, **parameters: Any) -> MarginPursuitClassifier:
         """Return a classifier with the parameters of the search, to be fitted to checked data."""
-        policy, is_linear = self._policy, self.kernel == "linear"
-        tol_ratio = policy.refit_tol_ratio if is_linear else policy.kernel_refit_tol_ratio
         own = {
             "kernel": self.kernel,
             "degree": self.degree,
@@ -629,7 +627,7 @@ class MarginPursuitClassifierCV(
             "fit_intercept": self.fit_intercept,
             "solver": self.solver,
             "max_iter": self.max_iter,
-            "tol": tol_ratio * self.tol,
+            "tol": self._policy.refit_tol_ratio * self.tol,
             "n_threads": self.n_threads,
         }
         return MarginPursuitClassifier(**(own | parameters))

@@ -157,10 +157,8 @@ class SelectionPolicy:
     # Bytes of the fold fits that are kept to warm-start the refit.
     max_start_bytes: int = 1 << 28
 
-    # The tolerance of the refit, as a multiple of that of the fold fits; the second is for kernels.
-    # A refit of digits with leverage rows takes 2.8 s of processor time; with 1e-3, 5.1 s.
-    refit_tol_ratio: float = 1e-3
-    kernel_refit_tol_ratio: float = 0.1
+    # The tolerance of the refit, as a multiple of that of the fold fits: that of a single fit.
+    refit_tol_ratio: float = 0.1
 
     # Thresholds per margin γ, and the half width of the triangular kernel that smooths the accuracy
     # over them, in thresholds. 20 per margin and thresholds beyond ± γ give the same test errors;
