@@ -170,7 +170,8 @@ def _gaps(
 
     By convexity it is at most the inner product of the gradient with the way to the minimiser. In
     the norm of standardised columns that way is about as long as the root mean square of the
-    scores, plus the level γ. The expected decrease of further steps is a lower estimate.
+    scores, plus the level γ. The expected decrease of further steps is a lower estimate. Strong
+    convexity is applied to centred columns: for others the minimiser of the intercept may be far.
     """
     tasks = np.arange(len(problem.tasks))
     design, weights = problem.prepared.design, problem.tasks.weights[0, :]
@@ -181,7 +182,8 @@ def _gaps(
     scores = to_numpy(design.scores(*problem.split(points), problem.prepared.standardisation))
     levels = np.array([float(getattr(loss, "margin", 1.0)) for loss in problem.tasks.losses])
     lengths = levels + np.sqrt(to_numpy(weights) @ scores**2)
-    bounds = problem.strong_convexity_bounds(gradients, tasks)
+    centred_coef = coef - standardisation.mean[:, np.newaxis] * intercept
+    bounds = problem.strong_convexity_bounds(problem.join(centred_coef, intercept), tasks)
     estimates = np.maximum(decreases, np.sqrt(slopes) * lengths)
     return np.asarray(np.where(np.isfinite(bounds), bounds, estimates))
 
