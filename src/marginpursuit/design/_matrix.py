@@ -125,7 +125,7 @@ class MatrixDesign(Design):
             max(policy.max_product_blocks, n_items // policy.large_block_rows),
             policy.max_blocks,
             policy.product_bytes // (8 * max(1, shape[0] * shape[1])),
-            1 << max(0, n_items // policy.min_block_rows - 1).bit_length(),  # 4 blocks, not 3
+            1 << max(0, n_items // policy.min_block_rows - 1).bit_length(),  # a power of two
         )
         edges = np.linspace(0, n_items, max(1, n_blocks) + 1).astype(int).tolist()
         totals = np.zeros((len(edges) - 1, *shape))
