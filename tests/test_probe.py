@@ -48,8 +48,14 @@ def test_the_penalty_has_the_best_validation_accuracy(parts, result):
     assert_allclose(result.validation_accuracies, expected, atol=2.5 / len(validation[1]))
     assert result.model.alpha == ALPHAS[int(np.argmax(result.validation_accuracies))]
     assert not result.model.warm_start
-    chosen = fits[ALPHAS.index(result.model.alpha)]
-    assert result.model.objective_ == pytest.approx(chosen.objective_, rel=10 * chosen.tol)
+
+
+def test_the_model_is_the_fit_at_the_chosen_penalty(parts):
+    train, validation, test = parts
+    precise = MarginPursuitClassifier(tol=1e-6)
+    result = probe(*train, validation=validation, test=test, alphas=ALPHAS, estimator=precise)
+    expected = MarginPursuitClassifier(alpha=result.model.alpha, probability=None, tol=1e-6)
+    assert result.model.objective_ == pytest.approx(expected.fit(*train).objective_, rel=1e-5)
 
 
 def test_a_path_is_near_the_minimum_at_every_penalty(parts):

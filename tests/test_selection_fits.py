@@ -141,11 +141,11 @@ def test_the_hessian_saves_sweeps_and_changes_no_score():
 
 
 @pytest.mark.skipif(_kernels._compiled is None, reason="installed without the compiled kernels")
-@pytest.mark.parametrize("kind", [sparse.csr_matrix, lambda X: X.toarray()])
-def test_the_dual_may_be_requested(kind):
+@pytest.mark.parametrize(("n_classes", "is_dense"), [(3, False), (2, True)])
+def test_the_dual_may_be_requested(n_classes, is_dense):
     """The folds of dense rows are standardised one by one, those of CSR rows share the matrix."""
-    X, y = sparse_wide(2)
-    X = kind(X)
+    X, y = sparse_wide(n_classes)
+    X = X.toarray() if is_dense else X
     options = {"alphas": [1e-3], "scales": [1.0, 0.3], "cv": 3, "solver": "dual"}
     model = MarginPursuitClassifierCV(**options).fit(X, y)
     automatic = MarginPursuitClassifierCV(**options | {"solver": "auto"})
