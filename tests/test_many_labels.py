@@ -57,6 +57,36 @@ def test_float32_meets_the_tolerance_of_float64(alpha, unit):
     assert np.all(found.gap <= 1e-6)
 
 
+HARD = {
+    "heavy tails": lambda rng, X: rng.standard_t(1.5, size=X.shape),
+    "collinear": lambda rng, X: X[:, :5] @ rng.normal(size=(5, X.shape[1])) + 1e-3 * X,
+    "large means": lambda rng, X: X * 10.0 ** rng.uniform(-3, 6, X.shape[1]) + 1e4,
+    "log-normal": lambda rng, X: np.exp(2 * rng.normal(size=X.shape)),
+}
+
+
+@pytest.mark.parametrize("kind", HARD)
+@pytest.mark.parametrize("penalty", [1e-3, 1e-1])
+def test_solves_to_a_loose_tolerance_are_not_verified_and_equal_those_in_float64(kind, penalty):
+    """`penalty` is that of each standardised column, the least in float32 and a usual one."""
+    X, Y = data(n_labels=40)
+    X = HARD[kind](np.random.default_rng(3), X)
+    alpha, tol = penalty / X.shape[1], 1e-4
+    expected = SOLVE(posed(X, Y, alpha, Policy(), tol))  # in float64
+    problem = posed(X, Y, alpha, Policy(), tol)
+    found = solve_in_float32(problem, SOLVE)
+    assert np.all(found.gap <= tol)
+    points = problem.join(*found.linear)
+    n_passes = problem.prepared.design.n_passes
+    value, _ = problem.value_and_gradient(points, np.arange(len(points)))
+    assert np.all(value <= expected.value * (1 + 0.1 * tol))
+    assert_allclose(found.value, value, rtol=0.1 * tol)
+    # A tolerance below the limit takes two more passes, of the rows and of the copy.
+    verified = posed(X, Y, alpha, Policy(min_unverified_tol=2 * tol), tol)
+    solve_in_float32(verified, SOLVE)
+    assert verified.prepared.design.n_passes == n_passes + 2
+
+
 @pytest.mark.parametrize(
     "policy",
     [

@@ -348,7 +348,9 @@ class TestClassifier:
 @pytest.mark.parametrize(
     "model",
     [
-        MarginPursuitClassifier(solver="stochastic", alpha=1e-3, scale=1.0, max_iter=10**10),
+        MarginPursuitClassifier(
+            solver="stochastic", alpha=1e-3, scale=1.0, max_iter=10**10, tol=1e-14
+        ),
         PegasosClassifier(max_iter=10**10, batch_size=100),
     ],
     ids=["pursuit", "pegasos"],

@@ -1,4 +1,4 @@
-"""Many tasks, and joint tasks, on dense rows: in float32, verified by one pass in float64.
+"""Many tasks, and joint tasks, on dense rows: in float32, verified in float64 where needed.
 
 The products of a pass take half the time in float32. The rounding changes the gradient g by some δ,
 and the suboptimality, in the metric of the preconditioner P, by about δᵀP⁻¹δ/2: a square, which is
@@ -22,16 +22,25 @@ def solve_in_float32(problem: Problem, solve: Callable[[Problem], Solution]) -> 
     if copy is None:
         return solve(problem)
     first = solve(copy)
-    design, policy = problem.prepared.design, problem.policy
-    points, tasks = problem.join(*first.linear), np.arange(len(problem.tasks))
-    value, gradients = problem.value_and_gradient(points, tasks)
-    error = gradients - copy.value_and_gradient(points, tasks)[1]
-    design.n_passes += copy.prepared.design.n_passes
-    rounding = 0.5 * np.einsum("kj,kj->k", error, problem.precondition(error, tasks))
-    limit = policy.max_float32_error * problem.tol * problem.relative_to(value)
-    if np.all(first.gap <= problem.tol) and np.all(rounding <= limit):
-        return replace(first, value=value, is_proven=False)
+    is_accepted = bool(np.all(first.gap <= problem.tol))
+    if is_accepted and not _is_certain(problem):
+        points, tasks = problem.join(*first.linear), np.arange(len(problem.tasks))
+        value, gradients = problem.value_and_gradient(points, tasks)
+        error = gradients - copy.value_and_gradient(points, tasks)[1]
+        rounding = 0.5 * np.einsum("kj,kj->k", error, problem.precondition(error, tasks))
+        limit = problem.policy.max_float32_error * problem.tol * problem.relative_to(value)
+        first, is_accepted = replace(first, value=value), bool(np.all(rounding <= limit))
+    problem.prepared.design.n_passes += copy.prepared.design.n_passes
+    if is_accepted:
+        return replace(first, is_proven=False)
     return solve(replace(problem, start=first.linear))
+
+
+def _is_certain(problem: Problem) -> bool:
+    """Whether the rounding of float32 is far below the tolerance, by the penalty."""
+    policy = problem.policy
+    is_loose = problem.tol >= policy.min_unverified_tol
+    return is_loose and _least_penalty(problem) >= policy.min_float32_penalty
 
 
 def _copied(problem: Problem) -> Problem | None:
@@ -49,10 +58,14 @@ def _copied(problem: Problem) -> Problem | None:
 def _is_curved(problem: Problem) -> bool:
     """Whether rows or penalty curve the objective by more than the rounding of float32 changes."""
     design, policy = problem.prepared.design, problem.policy
-    varies = problem.prepared.standardisation.varies
-    least = float(np.min(problem.penalty[:, varies], initial=np.inf))
     has_many_rows = design.n_rows >= policy.overdetermined_ratio * design.n_columns
-    return has_many_rows or least >= policy.min_float32_penalty
+    return has_many_rows or _least_penalty(problem) >= policy.min_float32_penalty
+
+
+def _least_penalty(problem: Problem) -> float:
+    """Return the least penalty of a standardised column that varies."""
+    varies = problem.prepared.standardisation.varies
+    return float(np.min(problem.penalty[:, varies], initial=np.inf))
 
 
 def float32_problem(
