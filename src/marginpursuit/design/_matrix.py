@@ -355,8 +355,9 @@ class MatrixDesign(Design):
                     others = own.sum() - np.bincount(indices, stored, n_columns)
                     total += np.maximum(others, 0.0) * (mean * factors) ** powers
                 else:
-                    squares = np.square((chunk - mean) * factors)
-                    total[0] += own @ squares
+                    squares = chunk - mean
+                    squares *= factors
+                    total[0] += own @ np.square(squares, out=squares)
                     total[1] += own @ np.square(squares, out=squares)
 
         return self.sum_blocks((2, n_columns), self.n_rows, add)
