@@ -115,6 +115,19 @@ def test_newton_continues_after_the_most_passes():
     assert solution.value[0] - minimum(whole) <= 1e-6 * unit
 
 
+@pytest.mark.parametrize("max_passes", [3, 200])
+def test_with_many_columns_it_is_used_from_any_start(max_passes):
+    own = WorkingSetPolicy(max_passes=max_passes, max_fraction=100.0, min_columns_from_start=1)
+    started, exact = problem(*rare(), policy=Policy(working_set=own)), minimum(problem(*rare()))
+    start = tuple(np.ones_like(part) for part in started.start)
+    started = replace(started, start=start)
+    assert plan_gram(started).uses_working_set
+    assert not plan_gram(replace(started, policy=ANY_FRACTION)).uses_working_set
+    solution = SOLVERS["gram"].solve(started)
+    assert solution.status is Status.CONVERGED
+    assert solution.value[0] - exact <= 1e-6 * float(started.relative_to(solution.value)[0])
+
+
 def test_max_iter_is_respected():
     solution = SOLVERS["gram"].solve(problem(*rare(), max_iter=4))
     assert (solution.n_iter, solution.status) == (4, Status.MAX_ITER)

@@ -265,9 +265,10 @@ def _plan_many(problem: Problem) -> GramPlan:
 
 
 def _has_dual(problem: Problem) -> bool:
-    """Whether dual passes for one task are possible, from zero, and converge fast.
+    """Whether dual passes for one task are possible and converge fast, without its start.
 
-    The penalty is compared in the unit "standardised": Σ_j 1/u_j is then one.
+    The penalty is compared in the unit "standardised": Σ_j 1/u_j is then one. Passes begin at zero.
+    Another start saves more than they do, unless columns are many.
     """
     prepared, loss = problem.prepared, problem.tasks.losses[0]
     unit = prepared.unit[0, prepared.standardisation.varies]
@@ -276,9 +277,10 @@ def _has_dual(problem: Problem) -> bool:
     is_possible = (
         hasattr(loss, "conjugate") and getattr(loss, "kernel_parameters", None) is not None
     )
-    starts_at_zero = not any(map(np.any, problem.start))
+    n_columns, least_columns = len(unit), problem.policy.working_set.min_columns_from_start
+    needs_no_start = n_columns >= least_columns or not any(map(np.any, problem.start))
     return (
-        is_fast and is_possible and starts_at_zero and "dual_pass" in prepared.design.capabilities
+        is_fast and is_possible and needs_no_start and "dual_pass" in prepared.design.capabilities
     )
 
 

@@ -96,6 +96,10 @@ class WorkingSetPolicy:
     last_fraction: float = 0.8
     #: Passes after which Newton's method takes over.
     max_passes: int = 200
+    #: Columns from which the set is used although the problem has a start: to go on from there
+    #: takes the Gram matrix. The refit of a search on digit5 takes 0.24 s instead of 0.96 (seeds 0
+    #: and 2); on synthetic data with 200 columns, 0.6 and 1.1 times as long.
+    min_columns_from_start: int = 200
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
