@@ -362,30 +362,30 @@ def test_lone_columns_are_merged(dtype):
     matrix = lone_columns(dtype)
     counts = np.count_nonzero(matrix.toarray(), axis=0)
     alone = matrix.toarray()[:, counts == 1].astype(bool)
-    merge = merge_columns(matrix)
+    merged, rotation = merge_columns(matrix)
     assert np.sum(counts == 1) > np.sum(alone.any(axis=1)) > 3  # or there is nothing to merge
-    n_merged = merge.matrix.shape[1]
+    n_merged = merged.shape[1]
     assert n_merged == np.sum(counts > 1) + np.sum(alone.any(axis=1))
     # Rotated columns have the same inner products of rows, and the same total variance.
-    rows, original = merge.matrix.toarray(), matrix.toarray().astype(float)
+    rows, original = merged.toarray(), matrix.toarray().astype(float)
     assert_allclose(rows @ rows.T, original @ original.T, rtol=1e-13, atol=1e-12)
     assert_allclose(rows.var(axis=0).sum(), original.var(axis=0).sum(), rtol=1e-12)
     linear = np.random.default_rng(1).normal(size=(n_merged, 3)), np.arange(3.0)
-    coef, intercept = merge.to_data(linear)
+    coef, intercept = rotation.to_data(linear)
     assert_allclose(original @ coef, rows @ linear[0], rtol=1e-12, atol=1e-12)
     assert_allclose(np.sum(coef**2, axis=0), np.sum(linear[0] ** 2, axis=0), rtol=1e-12)
     assert_array_equal(intercept, linear[1])
-    assert_allclose(merge.from_data((coef, intercept))[0], linear[0], rtol=1e-12, atol=1e-13)
+    assert_allclose(rotation.from_data((coef, intercept))[0], linear[0], rtol=1e-12, atol=1e-13)
 
 
 def test_merged_coefficients_are_translated_without_a_copy():
     n_columns, n_tasks = 20_000, 10
     matrix = sparse.random(500, n_columns, 0.003, "csr", random_state=0)
-    merge = merge_columns(matrix)
-    merged = np.ones((n_tasks, merge.matrix.shape[1])).T  # contiguous for each task
+    rows, rotation = merge_columns(matrix)
+    merged = np.ones((n_tasks, rows.shape[1])).T  # contiguous for each task
     tracemalloc.start()
     try:
-        coef, _ = merge.to_data((merged, np.zeros(n_tasks)))
+        coef, _ = rotation.to_data((merged, np.zeros(n_tasks)))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -397,7 +397,7 @@ def test_passes_over_merged_columns_are_counted_once():
     matrix = lone_columns()
     whole = design_for(matrix)
     whole.standardisation(np.full(40, 1 / 40), centred=True)
-    before, fewer = whole.n_passes, whole.with_matrix(merge_columns(matrix).matrix)
+    before, fewer = whole.n_passes, whole.with_matrix(merge_columns(matrix)[0])
     assert fewer.n_passes == before
     fewer.scores(np.ones((fewer.n_columns, 2)), np.zeros(2))
     assert whole.n_passes == fewer.n_passes == before + 1

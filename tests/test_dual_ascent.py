@@ -9,7 +9,7 @@ from scipy import sparse
 
 from marginpursuit import MarginPursuitClassifier, _kernels
 from marginpursuit._threads import Threads
-from marginpursuit.design import ColumnMerge, design_for
+from marginpursuit.design import ColumnRotation, design_for
 from marginpursuit.losses import LogisticLoss, MarginLoss
 from marginpursuit.solvers import SOLVERS, Policy, Problem, Request, Status, minimise
 from marginpursuit.solvers.dual_ascent import PassStopping
@@ -101,7 +101,7 @@ def test_the_minimiser_is_that_of_the_quasi_newton_method(unit, fit_intercept, l
     X, codes = rows(lone=lone)
     ours = problem(X, codes, "dual", unit, fit_intercept)
     reference = problem(X, codes, "lbfgs", unit, fit_intercept, tol=1e-12)
-    assert isinstance(ours.prepared.transform, ColumnMerge) == bool(lone)
+    assert isinstance(ours.prepared.transform, ColumnRotation) == bool(lone)
     found, expected = SOLVERS["dual"].solve(ours), SOLVERS["lbfgs"].solve(reference)
     assert found.status is Status.CONVERGED
     assert_allclose(value_of(ours, found), expected.value, rtol=1e-8)

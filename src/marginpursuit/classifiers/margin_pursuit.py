@@ -587,7 +587,6 @@ class MarginPursuitClassifier(
                 iteration.advance()
                 tasks = self._tasks(data, iteration.scale)
                 problem = replace(problem, tasks=tasks, start=solution.linear)
-            coef, intercept = problem.prepared.to_data(solution.linear)
             if self.probability == "held_out":
                 problem = replace(problem, start=solution.linear)
                 fits = without_half_fits(fits, problem, data, margins, solver.name) or half_fits(
@@ -596,7 +595,9 @@ class MarginPursuitClassifier(
                 self.link_ = fits[0].link_of(solution.linear) if fits else None
             self._keep_margins(margins, iteration.scale)
             self.alpha_ = float(problem.alphas[0])
-            self.n_passes_ = design.n_passes
+            self.n_passes_, transform = design.n_passes, problem.prepared.transform
+        del design, problem  # a copy of the rows ends here, before the coefficients of all columns
+        coef, intercept = transform.to_data(solution.linear)
         self.n_iter_ = n_iter
         self.scale_ = iteration.scale
         self.objective_ = float(solution.value.sum())

@@ -19,14 +19,14 @@ from marginpursuit.design._joint import can_sweep_tiles
 from marginpursuit.design._matrix import ReadPolicy
 from marginpursuit.design.arrays import ArrayDesign
 from marginpursuit.design.blocks import BlockDesign
-from marginpursuit.design.column_merge import ColumnMerge, merge_columns
+from marginpursuit.design.column_merge import ColumnRotation, merge_columns
 from marginpursuit.design.factored import FactoredRows
 from marginpursuit.design.memory import MemoryDesign
 
 __all__ = [
     "ArrayDesign",
     "BlockDesign",
-    "ColumnMerge",
+    "ColumnRotation",
     "Design",
     "FactoredRows",
     "Linear",

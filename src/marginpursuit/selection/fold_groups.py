@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from marginpursuit._threads import Threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import (
-    ColumnMerge,
+    ColumnRotation,
     Design,
     design_for,
     elements_per_row,
@@ -195,8 +195,8 @@ def fits_jointly(
 
 def merged_columns(
     matrix: Any, labels: Labels, options: FitOptions, policy: SelectionPolicy
-) -> ColumnMerge | None:
-    """Return the merge of sparse columns for all rungs of a search; None where it does not pay."""
+) -> tuple[Any, ColumnRotation] | None:
+    """Merge sparse columns for all rungs of a search; None where it does not pay."""
     request = _whole_request(matrix, labels, options, policy)
     is_wide = plan(request, options.solver).solver in ("dual", "lbfgs")
     return request_merge(request) if is_wide else None

@@ -126,11 +126,12 @@ class Search:
         options: SearchOptions,
         policy: SelectionPolicy,
     ) -> None:
-        self._merge = None
+        self._rotation, merge = None, None
         if options.pairs is None:
-            self._merge = merged_columns(data.matrix, data.labels, options.fits, policy)
-        if self._merge is not None:
-            data = replace(data, matrix=self._merge.matrix)
+            merge = merged_columns(data.matrix, data.labels, options.fits, policy)
+        if merge is not None:
+            matrix, self._rotation = merge
+            data = replace(data, matrix=matrix)
         self._data, self._folds, self._scorer = data, folds, scorer
         self._options, self._policy = options, policy
         self._n_passes = 0.0
@@ -405,7 +406,7 @@ class Search:
             return None
         coefs, intercepts = zip(*kept.fits, strict=True)
         mean = np.mean(coefs, axis=0), np.mean(intercepts, axis=0)
-        return mean if self._merge is None else self._merge.to_data(mean)
+        return mean if self._rotation is None else self._rotation.to_data(mean)
 
     def _choose(self, candidates: list[Candidate], scores: FloatArray) -> int:
         means, root = scores.mean(axis=1), np.sqrt(scores.shape[1])

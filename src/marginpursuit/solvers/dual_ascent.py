@@ -82,9 +82,9 @@ class DualSolver:
         """
         if not request.design.is_sparse:
             return _prepared_dense(request)
-        merge = None
+        rotation = None
         if request.n_problems >= request.policy.min_shared_dual_tasks:
-            request, merge = merge_request(request)
+            request, rotation = merge_request(request)
         design = request.design
         weights, fold_ratio = mean_weights(request)
         unit = _units(request)
@@ -96,7 +96,7 @@ class DualSolver:
             *(design, identity, request.fit_intercept),
             np.broadcast_to(unit[:, np.newaxis], (len(unit), design.n_columns)),
             preconditioner,
-            identity if merge is None else merge,
+            identity if rotation is None else rotation,
         )
 
     def separates_folds(self, request: Request) -> bool:
@@ -160,24 +160,28 @@ class _Found:
     n_passes: int = 0  # the most of any group
 
     @classmethod
-    def empty(cls, problem: Problem) -> "_Found":
-        """Return the arrays of a problem, to be set; coefficients of a task are contiguous."""
-        n = len(problem.tasks)
-        return cls(np.empty((n, problem.prepared.design.n_columns)).T, *np.empty((3, n)))
+    def empty(cls, problem: Problem, *, is_fold: bool) -> "_Found":
+        """Return the arrays of a problem, to be set.
+
+        The coefficients of fold fits are read for some tasks, those of a fit for all at once:
+        SciPy would copy them unless their rows are contiguous.
+        """
+        shape = problem.prepared.design.n_columns, len(problem.tasks)
+        return cls(np.empty(shape, order="F" if is_fold else "C"), *np.empty((3, shape[1])))
 
     def set(
         self, tasks: NDArray[np.intp], ascent: "DualAscent", n_passes: int | None = None
     ) -> None:
         """Set the results of tasks, which are the first lanes of the ascent."""
         n = len(tasks)
-        self.coef.T[tasks], self.intercept[tasks] = ascent.coef[:, :n].T, ascent.intercept[:n]
+        self.coef[:, tasks], self.intercept[tasks] = ascent.coef[:, :n], ascent.intercept[:n]
         self.value[tasks], self.gap[tasks] = ascent.value[:n], ascent.gap[:n]
         self.n_passes = max(self.n_passes, ascent.n_passes if n_passes is None else n_passes)
 
 
 def _solved(problems: list[_Passes]) -> list[Solution]:
     """Solve problems over the same data; each group of their tasks goes to the next free thread."""
-    found = [_Found.empty(each.problem) for each in problems]
+    found = [_Found.empty(each.problem, is_fold=not each.evaluates) for each in problems]
     items = [
         (each, group, results)
         for each, results in zip(problems, found, strict=True)

@@ -48,7 +48,7 @@ from marginpursuit.solvers._refine import at_start, refine, refine_some
 from marginpursuit.solvers._row_space import RowSpace
 from marginpursuit.solvers._sampled_hessian import minimise_by_sampled_hessian
 from marginpursuit.solvers._working_set import solve_on_working_set
-from marginpursuit.solvers.plan import GramPlan, can_subsample, has_sampled_hessian, plan_gram
+from marginpursuit.solvers.plan import can_subsample, has_sampled_hessian, plan_gram
 from marginpursuit.solvers.policy import Policy, default_policy
 from marginpursuit.solvers.preconditioners import Preconditioner
 from marginpursuit.solvers.sampling import (
@@ -235,39 +235,32 @@ class GramSolver:
         if isinstance(problem.tasks, JointTasks):
             return _with_truncation(problem, _solve_joint(problem))
         plan = plan_gram(problem)
-        first = solve_on_working_set(problem) if plan.uses_working_set else None
-        if first is None:
-            return _solve_with_gram(problem, plan)
-        if first.is_proven or first.n_iter >= problem.max_iter:
-            return first
-        rest = continued(problem, first)
-        return joined(first, _solve_with_gram(rest, plan_gram(rest)))
-
-
-def _solve_with_gram(problem: Problem, plan: GramPlan) -> Solution:
-    """Minimise by the methods of a plan that need the Gram matrix, of all rows or a subsample."""
-    if len(problem.tasks) >= problem.policy.lbfgs.many_tasks:
-        solve = partial(minimise, n_confirmations=plan.n_confirmations)
-        first = refine_some(problem, solve_in_float32(problem, solve))
-        return _with_truncation(problem, first)
-    if plan.fits_subsample:
-        from_subsample = _fit_subsample(problem)
-        if from_subsample is not None:
-            start = at_start(from_subsample)
-            return refine(from_subsample, start, gap_factor=plan.gap_weight)
-    if plan.samples_hessian:
-        first = minimise_by_sampled_hessian(problem, plan)
-    else:
-        first = lbfgs_for(problem)(
-            problem,
-            n_confirmations=plan.n_confirmations,
-            min_iter=plan.min_steps,
-            max_iter=plan.max_steps,
-            tol=plan.tol,
-        )
-    if plan.accepts(first, problem.max_iter):
-        return _with_truncation(problem, first)
-    return _with_truncation(problem, refine(problem, first))
+        before = solve_on_working_set(problem) if plan.uses_working_set else None
+        if before is not None:
+            if before.is_proven or before.n_iter >= problem.max_iter:
+                return before
+            problem = continued(problem, before)
+            plan = plan_gram(problem)
+        if len(problem.tasks) >= problem.policy.lbfgs.many_tasks:
+            solve = partial(minimise, n_confirmations=plan.n_confirmations)
+            found = refine_some(problem, solve_in_float32(problem, solve))
+        elif plan.fits_subsample and (sampled := _fit_subsample(problem)) is not None:
+            found = refine(sampled, at_start(sampled), gap_factor=plan.gap_weight)
+        else:
+            if plan.samples_hessian:
+                found = minimise_by_sampled_hessian(problem, plan)
+            else:
+                found = lbfgs_for(problem)(
+                    problem,
+                    n_confirmations=plan.n_confirmations,
+                    min_iter=plan.min_steps,
+                    max_iter=plan.max_steps,
+                    tol=plan.tol,
+                )
+            if not plan.accepts(found, problem.max_iter):
+                found = refine(problem, found)
+        found = _with_truncation(problem, found)
+        return found if before is None else joined(before, found)
 
 
 def _runs_on_device(problem: Problem) -> bool:

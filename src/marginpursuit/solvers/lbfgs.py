@@ -6,10 +6,16 @@ is rotation-invariant.
 """
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from marginpursuit._validation import FloatArray
-from marginpursuit.design import ColumnMerge, Linear, MemoryDesign, Standardisation, merge_columns
+from marginpursuit.design import (
+    ColumnRotation,
+    Linear,
+    MemoryDesign,
+    Standardisation,
+    merge_columns,
+)
 from marginpursuit.solvers._problem import (
     ROTATION_INVARIANT,
     Prepared,
@@ -41,13 +47,15 @@ class LbfgsSolver:
 
     def prepare(self, request: Request) -> Prepared:
         """Standardise the columns, merged where possible."""
-        request, merge = merge_request(request)
+        request, rotation = merge_request(request)
         design = request.design
         weights, fold_ratio = mean_weights(request)
         standardisation = design.standardisation(weights, centred=request.fit_intercept)
         unit = request_unit(request, standardisation)
         preconditioner = DiagonalPreconditioner(fold_ratio, mean_unit(unit), request.fit_intercept)
-        transform = standardisation if merge is None else MergedColumns(standardisation, merge)
+        transform = (
+            standardisation if rotation is None else MergedColumns(standardisation, rotation)
+        )
         prepared = Prepared(
             *(design, standardisation, request.fit_intercept, unit, preconditioner, transform)
         )
@@ -84,31 +92,32 @@ class MergedColumns:
     """Standardisation of merged columns."""
 
     standardisation: Standardisation
-    merge: ColumnMerge
+    rotation: ColumnRotation
 
     def to_data(self, linear: Linear) -> Linear:
         """Translate a model to one for all columns as they are."""
-        return self.merge.to_data(self.standardisation.to_data(linear))
+        return self.rotation.to_data(self.standardisation.to_data(linear))
 
     def from_data(self, linear: Linear) -> Linear:
         """Translate a model for all columns, up to what merged columns can represent."""
-        return self.standardisation.from_data(self.merge.from_data(linear))
+        return self.standardisation.from_data(self.rotation.from_data(linear))
 
 
-def merge_request(request: Request) -> tuple[Request, ColumnMerge | None]:
-    """Return the request for merged columns, and the merge, where it pays and is lossless.
+def merge_request(request: Request) -> tuple[Request, ColumnRotation | None]:
+    """Return the request for merged columns, and their rotation, where it pays and is lossless.
 
     A search merges the columns of all rows once, before its first rung.
     """
     merge = None if request.is_search else request_merge(request)
     if merge is None:
         return request, None
+    matrix, rotation = merge
     assert isinstance(request.design, MemoryDesign)
-    return replace(request, design=request.design.with_matrix(merge.matrix), order=None), merge
+    return replace(request, design=request.design.with_matrix(matrix), order=None), rotation
 
 
-def request_merge(request: Request) -> ColumnMerge | None:
-    """Return the merge of the columns of a request; None where it does not pay."""
+def request_merge(request: Request) -> tuple[Any, ColumnRotation] | None:
+    """Return the rows of a request with merged columns, and how; None where it does not pay."""
     design = request.design
     is_invariant = request.unit in ROTATION_INVARIANT
     if not (is_invariant and design.is_sparse and "row_access" in design.capabilities):
