@@ -72,8 +72,8 @@ class HalfFitPolicy:
     #: The same in the solver "dual", which bounds the suboptimality by the duality gap. On 60
     #: samples of digit5, hiva, news20_minilm and synthetic data (100 to 2,000 rows, seeds 100 to
     #: 105) the choices are those at 1e-8, and the test log-losses change by at most 0.2 %. The
-    #: ratios differ by 0.08 % in the median. A fit to 400 rows of digit5 takes 0.93 times as long as
-    #: with 3e-4.
+    #: ratios differ by 0.08 % in the median. A fit to 400 rows of digit5 takes 0.93 times as long
+    #: as with 3e-4.
     dual_choice_tol: float = 3e-3
     #: The choice is the least penalty, from 0.3/n on, whose log-loss is at most (1 + this) times
     #: the lowest: nearly equal losses, within the 0.2 %, lead to the same choice
