@@ -254,11 +254,11 @@ def _smoothed_accuracy(
     first = round(thresholds[0] / step) - len(kernel) // 2
     # Rounding precedes the shift by `first`, which would make scores close to zero equal to zero.
     # A score that is NaN exceeds no threshold.
-    index = scores / step
-    np.fmax(np.ceil(index, out=index), first, out=index)
+    index = np.ceil(scores / step)
+    np.clip(index, first, first + n_thresholds, out=index)
+    index[np.isnan(index)] = first
     n_bins = n_thresholds + 1
-    bins = np.fmin(index, first + n_thresholds, out=index).astype(np.intp)
-    bins += n_bins * np.arange(n_candidates) - first
+    bins = index.astype(np.intp) + (n_bins * np.arange(n_candidates) - first)
     signed = (2.0 * codes - 1.0) * (1.0 if weights is None else weights)
     sums = np.bincount(bins.ravel(), np.repeat(signed, n_candidates), n_bins * n_candidates)
     lost = np.cumsum(sums.reshape(n_candidates, n_bins)[:, :-1], axis=1)
