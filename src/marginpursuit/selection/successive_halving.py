@@ -120,8 +120,10 @@ def subsampled_rung(
     # All folds draw in one order: their fits have most rows in common, and the union is small. It
     # is no permutation by `random`: a splitter with the same seed may have drawn that one.
     priority = random.random_sample(n_rows)
-    drawn = _stratified(data.labels, n_scored, priority, policy)
-    drawn = _with_all_classes(drawn, data, folds)
+    drawn = np.arange(n_rows)
+    if n_scored < n_rows:
+        drawn = _stratified(data.labels, n_scored, priority, policy)
+        drawn = _with_all_classes(drawn, data, folds)
     if isinstance(data.matrix, np.ndarray) or sparse.issparse(data.matrix):
         # Rows in memory are scored without a copy.
         scored, rows = data, np.arange(n_rows)
