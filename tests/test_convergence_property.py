@@ -54,6 +54,7 @@ def test_a_fit_reaches_its_tolerance_or_warns(group):
         (1188, "gram"),  # two rows share the half of the weights
         (6371, "dual"),  # the only row that is not zero has no weight
         (14780, "steepest"),  # a column whose mean is 50,000 times its deviation
+        (7602, "gram"),  # steps of the interior-point method with a nearly singular matrix
         (8511, "auto"),  # two columns are constant in the rows with weight, and only there
     ],
 )

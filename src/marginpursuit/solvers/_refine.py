@@ -164,6 +164,9 @@ def _steps(
             estimate = max(estimate, gap_factor * method.gap / unit)
         estimate = min(estimate, value / unit)  # the minimum is not negative
         gap = estimate if is_new else max(gap, estimate)
+        if gap <= problem.tol and isinstance(method, InteriorPoint):
+            # Its bound is wrong where the matrix of its steps is singular to working precision.
+            gap = max(gap, task.least_gap(point) / unit)
         has_converged = gap <= problem.tol
         if enough > 0 and not has_converged:
             has_converged = method.gap <= enough * (start_value - value)

@@ -301,6 +301,13 @@ class ProblemTask(SingleTask):
         distance = self.sides.level + np.sqrt(self.weights @ scores**2)
         return float(safety * norm * distance)
 
+    def least_gap(self, point: FloatArray) -> float:
+        """Return ½ gᵀP⁻¹g: F exceeds its minimum by at least this, as P majorises the Hessian."""
+        _, dual = self.value_and_dual(point, self.scores(point))
+        gradient = self.quadratic_gradient(point) - self.adjoint(dual)
+        conditioned = self.problem.precondition(gradient[np.newaxis], np.array([self.task]))[0]
+        return 0.5 * float(gradient @ conditioned)
+
     def _weighted(self, values: FloatArray) -> FloatArray:
         """Return weight times value for every row of the data."""
         if self._has_all_rows:
