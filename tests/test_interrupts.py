@@ -18,9 +18,9 @@ FITS = {
     "kernel": "MarginPursuitClassifier(kernel='rbf').fit(*dense(10_000, 20))",
     "ldm": "LDMClassifier().fit(*text(5_000))",
     "ldm_kernel": "LDMClassifier(kernel='rbf', **long).fit(*dense(2_500, 20))",
-    "odm": "ODMClassifier(solver='dual', **long).fit(*dense(100_000, 20))",
+    "odm": "ODMClassifier(solver='dual', **long).fit(*dense(1_000_000, 20))",
     "dual": "MarginPursuitClassifier(alpha=1e-9, solver='dual').fit(*text(100_000))",
-    "search": "MarginPursuitClassifierCV().fit(*classes(100_000, 2))",
+    "search": "MarginPursuitClassifierCV().fit(*classes(600_000, 2))",
     "wide": "MarginPursuitClassifier(solver='gram').fit(*dense(2_000, 16_000))",
     "gram": "MarginPursuitClassifier(solver='gram').fit(*dense(16_000, 2_000))",
 }
