@@ -163,10 +163,7 @@ def _steps(
         if has_gap and (estimate <= problem.tol or iteration == problem.max_iter):
             estimate = max(estimate, gap_factor * method.gap / unit)
         estimate = min(estimate, value / unit)  # the minimum is not negative
-        gap = estimate if is_new else max(gap, estimate)
-        if gap <= problem.tol and isinstance(method, InteriorPoint):
-            # Its bound is wrong where the matrix of its steps is singular to working precision.
-            gap = max(gap, task.least_gap(point) / unit)
+        gap = _checked_gap(task, method, estimate if is_new else max(gap, estimate), unit)
         has_converged = gap <= problem.tol
         if enough > 0 and not has_converged:
             has_converged = method.gap <= enough * (start_value - value)
@@ -175,6 +172,18 @@ def _steps(
             return
         methods.current.step()
         is_new = True
+
+
+def _checked_gap(
+    task: ProblemTask, method: DampedNewton | InteriorPoint, gap: float, unit: float
+) -> float:
+    """Raise a gap of the interior-point method that meets the tolerance to a lower bound on it.
+
+    Its own bound is wrong where the matrix of its steps is singular to working precision.
+    """
+    if gap > task.problem.tol or not isinstance(method, InteriorPoint):
+        return gap
+    return max(gap, task.least_gap(method.point) / unit)
 
 
 class _Methods:
