@@ -487,11 +487,7 @@ def few_labels(
     if not isinstance(labels, LabelSets) or n_labels <= policy.max_choice_labels:
         return data, problem
     which = np.linspace(0, n_labels - 1, policy.max_choice_labels).astype(np.intp)
-    start = (problem.start[0][:, which], problem.start[1][which])
-    tasks, alphas = problem.tasks.take(which), problem.alphas[which]
-    return replace(data, labels=labels.only(which)), replace(
-        problem, tasks=tasks, alphas=alphas, start=start
-    )
+    return replace(data, labels=labels.only(which)), problem.take(which)
 
 
 def _split_keys(

@@ -223,6 +223,11 @@ class Problem:
         value = sweep.value + np.sum(squares.reshape(len(tasks), -1), axis=1)
         return value, self.project(gradients, tasks)
 
+    def take(self, which: NDArray[np.intp]) -> "Problem":
+        """Return the problem of some tasks that have one column of the coefficients each."""
+        start = self.start[0][:, which], self.start[1][which]
+        return replace(self, tasks=self.tasks.take(which), alphas=self.alphas[which], start=start)
+
     def with_rows(self, rows: Rows, *, threads: Threads | None = None) -> "Problem":
         """Return the problem restricted to some rows, in memory; others have no weight."""
         tasks, design = self.tasks, self.prepared.design.subset(rows, threads)

@@ -87,10 +87,9 @@ def refine_some(problem: Problem, first: Solution, max_rows: float = 0.1) -> Sol
     which = np.flatnonzero(is_separated | (first.gap > problem.tol))
     if len(which) == 0 or first.is_proven or first.n_iter >= problem.max_iter:
         return first
-    some = replace(problem, tasks=problem.tasks.take(which), alphas=problem.alphas[which])
-    start = first.linear[0][:, which], first.linear[1][which]
-    own = replace(first, linear=start, value=first.value[which], gap=first.gap[which])
-    refined = refine(replace(some, start=start, keep=None), own)
+    some = replace(problem, start=first.linear, keep=None).take(which)
+    own = replace(first, linear=some.start, value=first.value[which], gap=first.gap[which])
+    refined = refine(some, own)
     coef, intercept, value, gap = (x.copy() for x in (*first.linear, first.value, first.gap))
     coef[:, which], intercept[which] = refined.linear
     value[which], gap[which] = refined.value, refined.gap

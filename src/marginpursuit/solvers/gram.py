@@ -293,14 +293,11 @@ def _solve_on_working_sets(problem: Problem, tol: FloatArray) -> Solution | None
 
 def _of_task(problem: Problem, task: int, tol: float) -> Problem:
     """Return the problem of one task, with the weights of its fold alone."""
-    tasks, only, fold = problem.tasks, np.array([task]), problem.tasks.fold[[task]]
-    own = replace(tasks.take(only), weights=tasks.weights[fold], fold=np.zeros(1, dtype=np.intp))
+    own, fold = problem.take(np.array([task])), problem.tasks.fold[[task]]
     return replace(
-        problem,
+        own,
         prepared=replace(problem.prepared, unit=problem.prepared.unit[fold]),
-        tasks=own,
-        alphas=problem.alphas[only],
-        start=(problem.start[0][:, only], problem.start[1][only]),
+        tasks=replace(own.tasks, weights=own.tasks.weights[fold], fold=np.zeros(1, dtype=np.intp)),
         tol=tol,
     )
 
