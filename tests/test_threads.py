@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from threadpoolctl import ThreadpoolController
 
-from marginpursuit import MarginPursuitClassifier
+from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV, _threads
 from marginpursuit._threads import single_threaded_blas
 
 CONTROLLER = ThreadpoolController().select(user_api="blas")
@@ -154,3 +154,15 @@ def test_a_forked_process_does_not_wait_for_a_lost_thread():
             with single_threaded_blas():
                 os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_search_that_fails_while_it_prepares_restores_blas(monkeypatch):
+    def fail(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("marginpursuit.selection.fold_groups._prepared", fail)
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    with pytest.raises(KeyboardInterrupt) as caught:  # which keeps all objects alive
+        MarginPursuitClassifierCV(n_threads=2).fit(X, np.arange(60) % 2)
+    assert caught.traceback
+    assert not _threads._process_limit.holders

@@ -68,8 +68,9 @@ class FoldFits:
         self._plan, self._policy, self._solver = plan, plan.policy, plan.solver
         self._labels, self._positive_classes = data.labels, data.labels.positive_classes
         self._n_problems = len(self._positive_classes)
-        self._stack = ExitStack()
-        self._groups = prepare_groups(data, plan, self._stack)
+        with ExitStack() as stack:  # closes what is open where the preparation fails
+            self._groups = prepare_groups(data, plan, stack)
+            self._stack = stack.pop_all()
         self.n_passes: float = sum(group.n_passes for group in self._groups)
         self._passes_per_scoring = self._groups[0].reader.n_rows / data.fitted.shape[0]
 
