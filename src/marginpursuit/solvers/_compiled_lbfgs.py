@@ -218,12 +218,9 @@ def _solution(problem: Problem, solves: list[Any], tols: FloatArray, n_passes: i
     values, gaps, bounds = (
         np.array([getattr(solve, name) for solve in solves]) for name in ("value", "gap", "bound")
     )
-    ends = {_STATUSES[solve.status] for solve in solves}
-    order = (Status.MAX_ITER, Status.ROUNDING, Status.CONVERGED)
-    status = next(status for status in order if status in ends)
     is_proven, history = bool(np.all(bounds <= tols)), _history(solves, n_passes)
     return Solution(
-        problem.split(points), values, gaps, status, n_iter, history, is_proven=is_proven
+        problem.split(points), values, gaps, _status(solves), n_iter, history, is_proven=is_proven
     )
 
 

@@ -22,7 +22,8 @@ from scipy.linalg import cho_factor
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Linear, MemoryDesign
 from marginpursuit.solvers._compiled_lbfgs import lbfgs_for
-from marginpursuit.solvers._problem import Problem, Solution, inverse_of_factor
+from marginpursuit.solvers._problem import Problem, Solution
+from marginpursuit.solvers.preconditioners import inverse_of_factor
 from marginpursuit.solvers.sampling import better_start, systematic_rows
 
 __all__ = ["has_subsample", "solve_by_subsample"]

@@ -53,7 +53,6 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg.lapack import dpotri
 
 from marginpursuit._namespaces import to_numpy
 from marginpursuit._threads import Threads
@@ -482,12 +481,3 @@ def mean_weights(request: Request) -> tuple[FloatArray, float]:
     is_used = mean > 0
     ratio = max(float((fold[is_used] / mean[is_used]).max()) for fold in weights)
     return mean, min(ratio, request.policy.max_fold_ratio)
-
-
-def inverse_of_factor(factor: FloatArray) -> FloatArray:
-    """Return the inverse of a matrix from its lower Cholesky factor.
-
-    It takes a third of the operations of solves with the columns of the identity.
-    """
-    lower = np.tril(dpotri(factor, lower=1)[0])
-    return np.asarray(lower + np.tril(lower, -1).T)

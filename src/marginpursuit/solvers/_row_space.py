@@ -4,7 +4,7 @@ An optimal coefficient vector is a combination of rows: with a factor of the n �
 products K = L Lᵀ the problem is that of a design with rows L, and no d × d matrix is computed.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,8 @@ from scipy.linalg.lapack import dpstrf
 from marginpursuit._namespaces import to_numpy
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Design, Linear, Standardisation
-from marginpursuit.solvers._problem import Request, request_unit
+from marginpursuit.solvers._problem import Problem, Request, Solution, Status, request_unit
+from marginpursuit.tasks import JointTasks
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +95,46 @@ def _solve_lower(triangle: FloatArray, right: FloatArray, *, lower: bool) -> Flo
     if not triangle.any():
         return np.zeros_like(right)
     return np.asarray(solve_triangular(triangle, right, lower=lower))
+
+
+def with_truncation(problem: Problem, solution: Solution, space: RowSpace) -> Solution:
+    """Raise the gap to a bound on what the rank of the inner products of the rows hides.
+
+    Outside of the space of the pivot rows the gradient is Σ c_i φ'_i r_i, with rests r of the rows
+    whose squared norms sum to at most t = `RowSpace.truncation`. As φ'² ≤ 2φ, its squared norm is
+    at most 2 t max(c) F, and by strong convexity the gap at most t max(c) F/α. Where that exceeds
+    the tolerance, the part of the gradient itself is computed, in a pass for each task. The
+    objective is that of the rows with their rests.
+    """
+    largest = space.truncation * float(to_numpy(problem.tasks.weights).max())
+    hidden = solution.value * largest / np.maximum(problem.alphas, largest)  # at most F: F* ≥ 0
+    unit = problem.relative_to(solution.value)
+    if np.any(hidden > 1e-9 * unit):  # else the objective is exact up to rounding
+        solution = replace(solution, value=_data_value(problem, solution, space))
+    if np.any(hidden > problem.tol * unit) and not isinstance(problem.tasks, JointTasks):
+        hidden = np.minimum(hidden, _gap_outside(problem, solution, space))
+    gap = np.maximum(solution.gap, hidden / unit)
+    is_hidden = solution.status is Status.CONVERGED and np.any(gap > problem.tol)
+    status = Status.ROUNDING if is_hidden else solution.status
+    return replace(solution, gap=gap, status=status)
+
+
+def _data_value(problem: Problem, solution: Solution, space: RowSpace) -> FloatArray:
+    """Return the objective at the coefficients for the rows as they are, in one pass."""
+    n_tasks, standardisation = len(problem.tasks), space.standardisation
+    coef, intercept = standardisation.from_data(space.to_data(solution.linear))
+    losses = space.design.sweep(coef, intercept, problem.tasks, standardisation).value
+    squares = space.squared_norms(coef).reshape(n_tasks, -1).sum(axis=1)
+    return np.asarray(losses + 0.5 * problem.alphas * squares)
+
+
+def _gap_outside(problem: Problem, solution: Solution, space: RowSpace) -> FloatArray:
+    """Bound the gap of each task by the gradient g outside of the space of the rows: ‖g‖²/(2α)."""
+    prepared, tasks = problem.prepared, problem.tasks.on_host()
+    scores = to_numpy(prepared.design.scores(*solution.linear, prepared.standardisation))
+    squares = np.empty(len(tasks))
+    for k, loss in enumerate(tasks.losses):
+        sign, weights = tasks.sign(k), tasks.weights[tasks.fold[k]]
+        squares[k] = space.outside(weights * sign * loss.derivative(sign * scores[:, k]))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(squares > 0, squares / (2.0 * problem.alphas), 0.0)

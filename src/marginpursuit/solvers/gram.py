@@ -15,13 +15,11 @@ Where rows are many, the Gram matrix is that of a subsample. It majorises the He
 per cent; the line search protects. `plan_gram` says which of these methods run.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.linalg import LinAlgError, block_diag, cho_factor, cho_solve
 
 from marginpursuit._namespaces import to_numpy
 from marginpursuit._validation import FloatArray
@@ -38,19 +36,17 @@ from marginpursuit.solvers._problem import (
     Request,
     Solution,
     Status,
-    inverse_of_factor,
     mean_unit,
     mean_weights,
     request_unit,
 )
 from marginpursuit.solvers._quasi_newton import minimise
 from marginpursuit.solvers._refine import at_start, refine, refine_some
-from marginpursuit.solvers._row_space import RowSpace
+from marginpursuit.solvers._row_space import RowSpace, with_truncation
 from marginpursuit.solvers._sampled_hessian import minimise_by_sampled_hessian
 from marginpursuit.solvers._working_set import solve_on_working_set
 from marginpursuit.solvers.plan import can_subsample, has_sampled_hessian, plan_gram
-from marginpursuit.solvers.policy import Policy, default_policy
-from marginpursuit.solvers.preconditioners import Preconditioner
+from marginpursuit.solvers.preconditioners import GramPreconditioner
 from marginpursuit.solvers.sampling import (
     better_start,
     stratified_rows,
@@ -60,109 +56,6 @@ from marginpursuit.solvers.sampling import (
 from marginpursuit.tasks import JointTasks
 
 __all__ = ["GramSolver"]
-
-
-@dataclass(eq=False)
-class GramPreconditioner(Preconditioner):
-    """The Gram matrix of standardised rows, or a Hessian, and the penalty, by Cholesky factors.
-
-    Centred columns have a zero product with the intercept, whose own curvature is at most one.
-    """
-
-    design: Design
-    standardisation: Standardisation
-    weights: FloatArray  # (n_rows,), those of the Gram matrix
-    unit: FloatArray  # (n_columns,), mean over folds
-    fit_intercept: bool
-    fold_ratio: float = 1.0
-    gram: FloatArray | None = None  # computed on first use where it is not given
-    policy: Policy = field(default_factory=default_policy)
-    allows_hessian: bool = True
-    has_inverse: ClassVar[bool] = True
-    matrix: FloatArray | None = None  # what is inverted; by default the majoriser
-    _factors: dict[float, Any] = field(default_factory=dict, init=False)
-    _inverses: dict[float, FloatArray] = field(default_factory=dict, init=False)
-
-    def compute(self) -> None:
-        """Compute the majoriser, unless it or another matrix is to be inverted already."""
-        if self.matrix is None:
-            self.matrix = self._majoriser()
-
-    def compute_from(self, copy: Design, order: NDArray[np.intp]) -> None:
-        """Compute the Gram matrix from a float32 copy of the rows, in a third of the time."""
-        if self.matrix is None and self.gram is None:
-            identity = Standardisation.identity(copy.n_columns)
-            self.gram = copy.gram(self.weights[order], identity)
-
-    def adopt(self, matrix: FloatArray) -> None:
-        """Invert another matrix than the majoriser from now on."""
-        self.matrix = matrix
-        self.forget()
-
-    def apply(self, points: FloatArray, alpha: float) -> FloatArray:
-        """Solve with the matrix of this penalty, whose factor is computed once.
-
-        For many points the product with the inverse is faster: several threads may compute
-        products at the same time, while SciPy's triangular solves hold a lock.
-        """
-        if alpha not in self._factors:
-            self._factors[alpha] = self._factorise(alpha)
-        factor = self._factors[alpha]
-        size = len(factor[0])
-        if self.policy.max_columns_per_inverse * len(points) < size:
-            return np.asarray(cho_solve(factor, points.T, check_finite=False).T)
-        return points @ self.inverse(alpha)
-
-    def forget(self) -> None:
-        """Drop the factors and inverses of all penalties."""
-        self._factors.clear()
-        self._inverses.clear()
-
-    def inverse(self, alpha: float) -> FloatArray:
-        """Return the inverse of the matrix of this penalty, which is computed once."""
-        if alpha not in self._inverses:
-            factor, _ = self._factors.get(alpha) or self._factorise(alpha)
-            self._inverses[alpha] = inverse_of_factor(factor)
-        return self._inverses[alpha]
-
-    def with_hessian(self, curvature: FloatArray) -> "GramPreconditioner":
-        """Return the same with the Hessian, plus a small multiple of the majoriser."""
-        slope = self.design.adjoint(curvature, self.standardisation)[:, np.newaxis]
-        gram = self.design.gram(curvature, self.standardisation)
-        hessian = np.block([[gram, slope], [slope.T, curvature.sum()]])
-        majoriser = self.policy.hessian_regularisation * self._majoriser()
-        size = len(majoriser)
-        return replace(self, matrix=hessian[:size, :size] + majoriser)
-
-    def _majoriser(self) -> FloatArray:
-        """Return a matrix that bounds the Hessian of every loss from above."""
-        if self.gram is None:
-            self.gram = self.design.gram(self.weights, self.standardisation)
-        size = len(self.gram) + self.fit_intercept
-        return np.asarray(self.fold_ratio * block_diag(self.gram, np.ones((1, 1)))[:size, :size])
-
-    def _factorise(self, alpha: float) -> Any:
-        """Return the Cholesky factor of the matrix plus the penalty and its rounding error.
-
-        Centring after summing adds to the rounding error, and sums in float32 may have a larger
-        one: the addition grows until the matrix is positive definite.
-        """
-        self.compute()
-        assert self.matrix is not None
-        design, z = self.design, self.standardisation
-        # Constant columns have a zero diagonal; any positive value keeps the factorisation valid,
-        # since their coefficient is fixed at zero.
-        diagonal = np.zeros(len(self.matrix))
-        diagonal[: design.n_columns] = alpha * self.unit + np.where(z.varies, 0.0, 1.0)
-        offset = (z.mean * z.inverse_deviation) ** 2 if design.is_sparse else np.zeros(1)
-        rounding = design.rounding * design.n_columns * (1.0 + float(np.max(offset, initial=0.0)))
-        while True:
-            whole = self.matrix.copy()
-            whole.flat[:: len(whole) + 1] += diagonal + rounding
-            try:
-                return cho_factor(whole, lower=True, overwrite_a=True)
-            except LinAlgError:
-                rounding *= 10.0
 
 
 class GramSolver:
@@ -234,7 +127,7 @@ class GramSolver:
     def solve(self, problem: Problem) -> Solution:
         """Minimise by the methods of `plan_gram`; joint tasks by L-BFGS alone."""
         if isinstance(problem.tasks, JointTasks):
-            return _with_truncation(problem, _solve_joint(problem))
+            return _complete(problem, _solve_joint(problem))
         plan = plan_gram(problem)
         before = solve_on_working_set(problem) if plan.uses_working_set else None
         if before is not None:
@@ -260,8 +153,16 @@ class GramSolver:
                 )
             if not plan.accepts(found, problem.max_iter):
                 found = refine(problem, found)
-        found = _with_truncation(problem, found)
+        found = _complete(problem, found)
         return found if before is None else joined(before, found)
+
+
+def _complete(problem: Problem, solution: Solution) -> Solution:
+    """Return the solution with the gap that a truncated row space hides, if there is one."""
+    space = problem.prepared.transform
+    if isinstance(space, RowSpace) and space.truncation > 0:
+        return with_truncation(problem, solution, space)
+    return solution
 
 
 def _solve_on_working_sets(problem: Problem, tol: FloatArray) -> Solution | None:
@@ -351,52 +252,6 @@ def _minimise_joint(problem: Problem) -> Solution:
     if first.status is not Status.MAX_ITER or first.n_iter >= problem.max_iter:
         return first
     return joined(first, solve_by_subsample(continued(problem, first), n_confirmations=5))
-
-
-def _with_truncation(problem: Problem, solution: Solution) -> Solution:
-    """Raise the gap to a bound on what the rank of the inner products of the rows hides.
-
-    Outside of the space of the pivot rows the gradient is Σ c_i φ'_i r_i, with rests r of the rows
-    whose squared norms sum to at most t = `RowSpace.truncation`. As φ'² ≤ 2φ, its squared norm is
-    at most 2 t max(c) F, and by strong convexity the gap at most t max(c) F/α. Where that exceeds
-    the tolerance, the part of the gradient itself is computed, in a pass for each task. The
-    objective is that of the rows with their rests.
-    """
-    space = problem.prepared.transform
-    if not isinstance(space, RowSpace) or space.truncation == 0:
-        return solution
-    largest = space.truncation * float(to_numpy(problem.tasks.weights).max())
-    hidden = solution.value * largest / np.maximum(problem.alphas, largest)  # at most F: F* ≥ 0
-    unit = problem.relative_to(solution.value)
-    if np.any(hidden > 1e-9 * unit):  # else the objective is exact up to rounding
-        solution = replace(solution, value=_data_value(problem, solution, space))
-    if np.any(hidden > problem.tol * unit) and not isinstance(problem.tasks, JointTasks):
-        hidden = np.minimum(hidden, _gap_outside(problem, solution, space))
-    gap = np.maximum(solution.gap, hidden / unit)
-    is_hidden = solution.status is Status.CONVERGED and np.any(gap > problem.tol)
-    status = Status.ROUNDING if is_hidden else solution.status
-    return replace(solution, gap=gap, status=status)
-
-
-def _data_value(problem: Problem, solution: Solution, space: RowSpace) -> FloatArray:
-    """Return the objective at the coefficients for the rows as they are, in one pass."""
-    n_tasks, standardisation = len(problem.tasks), space.standardisation
-    coef, intercept = standardisation.from_data(space.to_data(solution.linear))
-    losses = space.design.sweep(coef, intercept, problem.tasks, standardisation).value
-    squares = space.squared_norms(coef).reshape(n_tasks, -1).sum(axis=1)
-    return np.asarray(losses + 0.5 * problem.alphas * squares)
-
-
-def _gap_outside(problem: Problem, solution: Solution, space: RowSpace) -> FloatArray:
-    """Bound the gap of each task by the gradient g outside of the space of the rows: ‖g‖²/(2α)."""
-    prepared, tasks = problem.prepared, problem.tasks.on_host()
-    scores = to_numpy(prepared.design.scores(*solution.linear, prepared.standardisation))
-    squares = np.empty(len(tasks))
-    for k, loss in enumerate(tasks.losses):
-        sign, weights = tasks.sign(k), tasks.weights[tasks.fold[k]]
-        squares[k] = space.outside(weights * sign * loss.derivative(sign * scores[:, k]))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return np.where(squares > 0, squares / (2.0 * problem.alphas), 0.0)
 
 
 def _is_solved_in_float32(request: Request) -> bool:

@@ -37,7 +37,8 @@ from marginpursuit.solvers._problem import (
     request_unit,
 )
 from marginpursuit.solvers._quasi_newton import minimise
-from marginpursuit.solvers.gram import GramPreconditioner, GramSolver
+from marginpursuit.solvers.gram import GramSolver
+from marginpursuit.solvers.preconditioners import GramPreconditioner
 
 __all__ = ["NewtonSolver"]
 
