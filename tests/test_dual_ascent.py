@@ -331,3 +331,12 @@ def test_a_kernel_is_refused_with_what_to_do():
     with pytest.raises(ValueError, match=r"needs kernel='linear'.*Set solver='auto'"):
         model.fit(X.toarray(), codes == 1)
     assert model.set_params(solver="auto").fit(X.toarray(), codes == 1).n_iter_ > 0
+
+
+def test_passes_do_not_depend_on_threads():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 300))
+    y = (X[:, 0] + rng.normal(size=200) > 0).astype(int)
+    models = [MarginPursuitClassifier(solver="dual", n_threads=n).fit(X, y) for n in (1, *[2] * 10)]
+    assert len({model.n_passes_ for model in models}) == 1
+    assert len({model.coef_.tobytes() for model in models}) == 1

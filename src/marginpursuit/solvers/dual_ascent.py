@@ -187,8 +187,9 @@ def _solved(problems: list[_Passes]) -> list[Solution]:
         for each, results in zip(problems, found, strict=True)
         for group in _task_groups(each.problem)
     ]
-    threads = problems[0].problem.prepared.design.threads
-    list(threads.map(_run_group, *zip(*items, strict=True), dynamic=True))
+    design = problems[0].problem.prepared.design
+    design.row_squares()  # which the design keeps: threads that need it would each compute it
+    list(design.threads.map(_run_group, *zip(*items, strict=True), dynamic=True))
     return [_solution(each, results) for each, results in zip(problems, found, strict=True)]
 
 
