@@ -341,6 +341,7 @@ class MatrixDesign(Design):
     ) -> FloatArray:
         """Return weighted sums of z² and z⁴, with z = factors · (x - mean)."""
         powers, n_columns = np.array([[2], [4]]), self.n_columns
+        origin = np.zeros(n_columns)
 
         def add(begin: int, end: int, total: FloatArray) -> None:
             for span, chunk in self.chunks(begin, end):
@@ -357,8 +358,8 @@ class MatrixDesign(Design):
                 else:
                     squares = chunk - mean
                     squares *= factors
-                    total[0] += own @ np.square(squares, out=squares)
-                    total[1] += own @ np.square(squares, out=squares)
+                    np.square(squares, out=squares)
+                    _kernels.rows(squares).moments(0, len(own), origin, own, total)
 
         return self.sum_blocks((2, n_columns), self.n_rows, add)
 
@@ -396,8 +397,9 @@ class MatrixDesign(Design):
         maxima: FloatArray = np.zeros(len(columns))
         step = max(1, self.policy.chunk_elements // len(columns))
         for start in range(0, self.n_rows, step):
-            values = self.matrix[start : start + step, columns].astype(np.float64)
-            maxima = np.maximum(maxima, np.abs(values).max(axis=0))
+            values = self.matrix[start : start + step, columns]
+            ends = values.max(axis=0).astype(np.float64), values.min(axis=0).astype(np.float64)
+            maxima = np.maximum(maxima, np.maximum(ends[0], -ends[1]))
         return maxima
 
     def _row_products(self, mean: FloatArray, factors: FloatArray) -> FloatArray:
