@@ -6,13 +6,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
-from sklearn.datasets import load_breast_cancer, make_classification
+from sklearn.datasets import load_breast_cancer, load_digits, make_classification
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, train_test_split
+from sklearn.preprocessing import StandardScaler
 
 from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
 from marginpursuit.blocks import Blocks
 from marginpursuit.classifiers._base import TrainingData
-from marginpursuit.classifiers._leverage import bounded_weights, median_distance, spread_weights
+from marginpursuit.classifiers._leverage import (
+    bounded_weights,
+    median_distance,
+    redescending_factors,
+    spread_weights,
+)
 from marginpursuit.datasets import contaminate
 from marginpursuit.design import design_for
 from marginpursuit.tasks import Labels
@@ -362,3 +368,67 @@ def test_a_column_of_mostly_zeros_has_no_rows_far_away(density):
     model = MarginPursuitClassifier().fit(x, y)
     assert np.all(np.isfinite(model.coef_))
     assert model.coef_[0, 0] > 0
+
+
+def training_data(X, y):
+    return TrainingData(X, Labels(y, y.max() + 1), np.full(len(y), 1.0 / len(y)), float(len(y)))
+
+
+class TestRedescendingFactors:
+    def test_factors_by_hand(self):
+        distances = np.r_[np.ones(20), 0.0, 4.0, 10.0, 20.0, 1e60]
+        data = training_data(distances[:, np.newaxis], np.arange(25) % 2)  # all medians are 1
+        expected = np.r_[np.ones(22), 0.5**8, 0.25**8, 1e-96]
+        assert_allclose(redescending_factors(data, distances, 1.0), expected)
+        expected = np.r_[np.ones(23), 0.5**8, 1e-96]  # the limit is twice as far
+        assert_allclose(redescending_factors(data, distances, 2.0), expected)
+
+    def test_a_class_that_is_far_away_as_a_whole_counts(self):
+        distances = np.r_[np.ones(30), np.full(10, 50.0), 1000.0]
+        data = training_data(distances[:, np.newaxis], np.r_[np.zeros(30), np.ones(11)].astype(int))
+        factors = redescending_factors(data, distances, 1.0)
+        assert_allclose(factors[:40], 1.0)
+        assert_allclose(factors[40], (5 * 50 / 1000) ** 8)
+
+    @given(st.integers(0, 1000), st.floats(0.1, 10.0))
+    def test_factors_fall_with_the_distance(self, seed, bound):
+        rng = np.random.default_rng(seed)
+        distances, y = np.exp(rng.normal(scale=3.0, size=40)), rng.integers(0, 2, 40)
+        factors = redescending_factors(training_data(distances[:, np.newaxis], y), distances, bound)
+        assert np.all((factors > 0) & (factors <= 1))
+        near = 5 * bound * np.median(distances)
+        assert_allclose(factors[distances <= near], 1.0)
+        for k in (0, 1):
+            order = np.argsort(distances[y == k])
+            assert np.all(np.diff(factors[y == k][order]) <= 0)
+
+
+def eights(seed):
+    """Return standardised rows with a rare class, the digit 8: 700 to fit, and others."""
+    X, y = load_digits(return_X_y=True)
+    train, test = np.split(np.random.default_rng(seed).permutation(len(y)), [700])
+    rows = StandardScaler().fit(X[train])
+    return rows.transform(X[train]), y[train] == 8, rows.transform(X[test]), y[test] == 8
+
+
+def test_a_search_with_rbf_ignores_rows_far_away():
+    errors = []
+    for seed in range(3):
+        X, y, new, truth = eights(seed)
+        bad = contaminate(X, y, leverage=0.05, random_state=seed)
+        search = MarginPursuitClassifierCV(kernel="rbf", cv=3)
+        clean, contaminated = search.fit(X, y).score(new, truth), search.fit(bad.X, bad.y)
+        without = MarginPursuitClassifierCV(kernel="rbf", cv=3, leverage_bound=None)
+        scores = clean, contaminated.score(new, truth), without.fit(bad.X, bad.y).score(new, truth)
+        errors.append(1.0 - np.array(scores))
+    clean, bounded, unbounded = np.mean(errors, axis=0)
+    assert bounded < clean + 0.005
+    assert unbounded > clean + 0.01
+
+
+def test_scorers_have_the_weights_as_given():
+    X, y, _, _ = eights(0)
+    bad = contaminate(X, y, leverage=0.05, random_state=0)
+    options = {"kernel": "rbf", "gammas": [0.005], "alphas": [0.01], "cv": 5}
+    given = MarginPursuitClassifierCV(scoring="accuracy", **options).fit(bad.X, bad.y)
+    assert_allclose(given.best_score_, np.mean((given.out_of_fold_scores_ > 0) == bad.y))

@@ -128,3 +128,14 @@ def test_distances_with_a_kernel(estimator):
     model = estimator(kernel="rbf", **quick).fit(X, y)
     distances = np.linalg.norm(X - X.mean(axis=0), axis=1)  # K(x, x) = 1 in every row
     assert_allclose(row_leverage(model, X, y).distance, distances / np.median(distances))
+
+
+def test_rows_far_away_have_redescending_weights_under_rbf():
+    X, y = load_iris(return_X_y=True)
+    X[0] += 100.0
+    found = row_leverage(MarginPursuitClassifier(kernel="rbf").fit(X, y), X, y)
+    ratio = found.distance[0]
+    assert ratio > 10
+    # The limit is that of the class, whose median distance is the larger one.
+    median = np.median(found.distance[y == 0])
+    assert_allclose(found.weight[0], (5 * max(1.0, median) / ratio) ** 8 / ratio, rtol=1e-9)

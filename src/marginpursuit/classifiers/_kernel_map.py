@@ -43,7 +43,11 @@ from marginpursuit.classifiers._kernel_expansion import (
     refuse_unusable,
 )
 from marginpursuit.classifiers._landmarks import KernelPolicy, landmarks
-from marginpursuit.classifiers._leverage import median_distance, within_limit
+from marginpursuit.classifiers._leverage import (
+    median_distance,
+    redescending_factors,
+    within_limit,
+)
 from marginpursuit.design import (
     FactoredRows,
     Linear,
@@ -279,9 +283,11 @@ class MappedKernelClassifier(KernelExpansion):
         self._set_kernel(data)
         median = median_distance(self._norms(data.matrix), data)
         if self.leverage_bound is not None:
-            distances = self._leverage_distances(data)
-            limit = float(self.leverage_bound) * median_distance(distances, data)
-            data = replace(data, weights=within_limit(data, distances, limit))
+            bound, distances = float(self.leverage_bound), self._leverage_distances(data)
+            weights = within_limit(data, distances, bound * median_distance(distances, data))
+            if self._is_rbf:
+                weights = weights * redescending_factors(data, distances, bound)
+            data = replace(data, weights=weights / weights.sum())
         is_relative = self.alpha_unit in ("auto", "row") and np.isfinite(median)
         return data, median**2 if is_relative else 1.0
 
@@ -370,6 +376,13 @@ class MappedKernelClassifier(KernelExpansion):
     def _leverage_distances(self, data: TrainingData) -> FloatArray:
         """Return the distance of each row that `leverage_bound` refers to."""
         return _distances_from_mean(data) if self._is_rbf else self._norms(data.matrix)
+
+    def _redescending_factors(self, data: TrainingData) -> FloatArray | None:
+        """Return the factors by which rows far away count; None where all rows count alike."""
+        if self.leverage_bound is None or not self._is_rbf:
+            return None
+        distances = self._leverage_distances(data)
+        return redescending_factors(data, distances, float(self.leverage_bound))
 
     def _norms(self, matrix: Any) -> FloatArray:
         """Return √K(x, x) of each row."""

@@ -14,10 +14,16 @@ former total. Without this a class with a larger spread would lose weight, and t
 shift. Where rows are 30 times as far away or more, the variances in the unit of the penalty are
 those of weights that decrease with 1/r²: otherwise these rows would set the unit of every column.
 
+Under the kernel "rbf" the norm of the gradient does not depend on the distance, and a row far away
+has kernel values of about zero with all others. Many such rows with a wrong label shift the
+intercept, by which all of them are predicted. Their weights are redescending
+(`redescending_factors`), in the fit and in the accuracy of a search.
+
 .. [1] F. R. Hampel, E. M. Ronchetti, P. J. Rousseeuw, W. A. Stahel, "Robust Statistics: The
    Approach Based on Influence Functions", 1986, section 6.3.
 """
 
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -211,3 +217,33 @@ def within_limit(data: TrainingData, distances: Any, limit: float) -> Any:
     before, after = (class_totals(codes, x, data.labels.n_strata) for x in (weights, bounded))
     ratios = np.divide(before, after, out=np.zeros_like(before), where=after > 0)
     return bounded * xp.take(to_device_of(weights, ratios), xp.astype(codes, xp.int64), axis=0)
+
+
+def redescending_factors(
+    data: TrainingData,
+    distances: FloatArray,
+    bound: float,
+    *,
+    multiple: float = 5.0,
+    power: int = 8,
+) -> FloatArray:
+    """Return factors min(1, l/r)^power that hardly count rows far away, for rows in NumPy.
+
+    l is `multiple` times the bound times the median distance, of all rows or of the class of the
+    row, if that is larger: a class that is far away as a whole counts. At twice the limit l a
+    factor is 0.004. With 5 % leverage rows the test error of searches falls by 1.27 ± 0.24 points
+    on digit5 and 0.29 ± 0.10 on higgs_small, and six other sets change by -0.31 to +0.04, within
+    1.4 standard errors; eight clean sets change by -0.03 to +0.05 (`2026-11-18-kernels.md`, seeds
+    121 to 126).
+    """
+    codes, limits = (
+        data.labels.strata,
+        np.full(data.labels.n_strata, median_distance(distances, data)),
+    )
+    for k in range(len(limits)):
+        own = replace(data, weights=np.where(codes == k, data.weights, 0.0))
+        limits[k] = max(limits[k], median_distance(distances, own))
+    with np.errstate(divide="ignore"):
+        ratios = multiple * bound * limits[codes] / distances
+    # No factor is zero: a fold may hold out rows far away only.
+    return np.asarray(np.clip(ratios, 1e-12, 1.0) ** power)

@@ -108,29 +108,30 @@ def row_leverage(model: Any, X: Any, y: Any, sample_weight: ArrayLike | None = N
     own._refuse_missing(data.matrix)
     with np.errstate(all="ignore"):
         try:
-            distances = _distances(model, data)
+            distances, factors = _distances(model, data)
         except FloatingPointError:  # squares over- or underflow, as in a fit
             matrix, _ = rescaled(data.matrix, by_one_factor=data.is_sparse)
-            distances = _distances(model, replace(data, matrix=matrix))
+            distances, factors = _distances(model, replace(data, matrix=matrix))
     median = median_distance(distances, data)
     bound = model.leverage_bound
     limit = np.inf if bound is None else float(bound) * median
     weights = np.divide(limit, distances, out=np.ones_like(distances), where=distances > limit)
-    return RowLeverage(distances / median, weights, bound)
+    return RowLeverage(distances / median, weights * factors, bound)
 
 
-def _distances(model: Any, data: TrainingData) -> FloatArray:
-    """Return the distance of each row that `leverage_bound` refers to."""
+def _distances(model: Any, data: TrainingData) -> tuple[FloatArray, FloatArray | float]:
+    """Return the distance of each row that `leverage_bound` refers to, and redescending factors."""
     if model.kernel != "linear":
-        names = ("kernel", "degree", "coef0")
+        names = ("kernel", "degree", "coef0", "leverage_bound")
         kernel = {name: getattr(model, name) for name in names}
         expansion = MarginPursuitClassifier(gamma=getattr(model, "gamma_", "scale"), **kernel)
         expansion._set_kernel(data)
-        return expansion._leverage_distances(data)
+        factors = expansion._redescending_factors(data)
+        return expansion._leverage_distances(data), 1.0 if factors is None else factors
     threads = Threads(usable_threads(model.n_threads))
     with threads, design_for(data.matrix, threads) as design:
         placed = replace(data, weights=design.place(data.weights))
-        return to_numpy(row_distances(design, placed, centred=model.fit_intercept))
+        return to_numpy(row_distances(design, placed, centred=model.fit_intercept)), 1.0
 
 
 class LeverageDisplay(Display):

@@ -109,7 +109,9 @@ class MarginPursuitClassifierCV(
     leverage_bound : float or None, default=1.0
         The bound on the influence of rows with a large norm, in medians of the norm, as in
         :class:`MarginPursuitClassifier`; None sets no bound. The norms are compared over the rows
-        of all folds. The scores of the search are not weighted by it.
+        of all folds. The scores of the search are not weighted by it, except the accuracy of
+        ``scoring=None`` with the kernel "rbf": held-out rows beyond five times the bound, whose
+        prediction is that of the intercept alone, count less, as they do in the fits.
     margin : float, default=1.0
         The margin level γ.
     rho : {"catoni", "pseudo_huber", "log_cosh", "huber", "square"}, default="catoni"
@@ -457,6 +459,10 @@ class MarginPursuitClassifierCV(
         gammas: list[float] = []
         with np.errstate(all="ignore"):  # the kernel values are checked instead
             model._set_kernel(data)
+            factors = model._redescending_factors(data)
+            if self.scoring is None and factors is not None:  # scorers have the weights as given
+                factors = factors * to_scorer.get("sample_weight", 1.0)
+                to_scorer = {**to_scorer, "sample_weight": factors}
             if isinstance(self.kernel, str) and self.kernel != "precomputed":
                 default = default_gammas(data, self.kernel, self._policy)
                 gammas = default if self.gammas is None else list(self.gammas)
