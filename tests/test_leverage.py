@@ -378,9 +378,9 @@ class TestRedescendingFactors:
     def test_factors_by_hand(self):
         distances = np.r_[np.ones(20), 0.0, 4.0, 10.0, 20.0, 1e60]
         data = training_data(distances[:, np.newaxis], np.arange(25) % 2)  # all medians are 1
-        expected = np.r_[np.ones(22), 0.5**8, 0.25**8, 1e-96]
+        expected = np.r_[np.ones(22), 0.5**32, 0.25**32, 1e-96]
         assert_allclose(redescending_factors(data, distances, 1.0), expected)
-        expected = np.r_[np.ones(23), 0.5**8, 1e-96]  # the limit is twice as far
+        expected = np.r_[np.ones(23), 0.5**32, 1e-96]  # the limit is twice as far
         assert_allclose(redescending_factors(data, distances, 2.0), expected)
 
     def test_a_class_that_is_far_away_as_a_whole_counts(self):
@@ -388,7 +388,7 @@ class TestRedescendingFactors:
         data = training_data(distances[:, np.newaxis], np.r_[np.zeros(30), np.ones(11)].astype(int))
         factors = redescending_factors(data, distances, 1.0)
         assert_allclose(factors[:40], 1.0)
-        assert_allclose(factors[40], (5 * 50 / 1000) ** 8)
+        assert_allclose(factors[40], (5 * 50 / 1000) ** 32)
 
     @given(st.integers(0, 1000), st.floats(0.1, 10.0))
     def test_factors_fall_with_the_distance(self, seed, bound):

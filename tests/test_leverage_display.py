@@ -138,4 +138,4 @@ def test_rows_far_away_have_redescending_weights_under_rbf():
     assert ratio > 10
     # The limit is that of the class, whose median distance is the larger one.
     median = np.median(found.distance[y == 0])
-    assert_allclose(found.weight[0], (5 * max(1.0, median) / ratio) ** 8 / ratio, rtol=1e-9)
+    assert_allclose(found.weight[0], (5 * max(1.0, median) / ratio) ** 32 / ratio, rtol=1e-9)

@@ -202,7 +202,7 @@ class MarginPursuitClassifier(
         standardised columns, from their means if there is an intercept; those of sparse rows are
         their norms. With a kernel they are √K(x, x), and for "rbf", where these are equal, the
         distances of the rows from their mean, the columns as they are; there the weights of rows
-        beyond five times the bound also fall with the eighth power of the distance. Where dense
+        beyond five times the bound also fall with the 32nd power of the distance. Where dense
         rows are 30 times as far or more, means and variances, also those in the unit of the
         penalty, are taken with weights that these rows do not determine. None, as in the paper,
         leaves the weights unchanged. The default costs three passes over the data. On eight sets of
