@@ -232,7 +232,7 @@ def redescending_factors(
     l is `multiple` times the bound times the median distance, of all rows or of the class of the
     row, if that is larger: a class that is far away as a whole counts. At 1.25 times the limit l a
     factor is 8e-4. With 5 % leverage rows the test error of searches falls by 1.58 ± 0.10 points on
-    2,000 rows of digit5, and five other sets change by less than 1.3 standard errors; six clean
+    2,000 rows of digit5, and six other sets change by at most 1.3 standard errors; seven clean
     sets change by -0.01 to +0.12 points (`2026-11-18-kernels.md`, seeds 131 to 136, on which both
     numbers were chosen). With the power 8 leverage rows raise the error on 10,000 rows of digit5.
     """
