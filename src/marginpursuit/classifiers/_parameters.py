@@ -180,12 +180,18 @@ def dense_unit(rows_per_column: float, min_rows_per_column: float = 32.0) -> str
     return "inflated" if rows_per_column < min_rows_per_column else "standardised"
 
 
-def refuse_linear_pairs(multi_class: str, kernel: Any) -> None:
-    """Refuse one class against one without a kernel."""
-    if multi_class == "ovo" and isinstance(kernel, str) and kernel == "linear":
+def check_kernel_options(kernel: Any, multi_class: str, alpha_unit: str) -> None:
+    """Refuse one class against one without a kernel, and units of columns with one."""
+    is_linear = isinstance(kernel, str) and kernel == "linear"
+    if is_linear and multi_class == "ovo":
         raise ValueError(
             "multi_class='ovo' needs a kernel other than 'linear'. Set kernel, or wrap the "
             "classifier in sklearn.multiclass.OneVsOneClassifier."
+        )
+    if not is_linear and alpha_unit in ("standardised", "inflated"):
+        raise ValueError(
+            f"alpha_unit={alpha_unit!r} needs kernel='linear', whose columns it refers to; got "
+            f"kernel={kernel!r}. Set alpha_unit to 'auto', 'row', 'common' or 'absolute'."
         )
 
 

@@ -34,11 +34,11 @@ from marginpursuit.classifiers._parameters import (
     ALPHA_UNITS,
     FLAG,
     Allowed,
+    check_kernel_options,
     check_parameters,
     dense_unit,
     numbers,
     one_of,
-    refuse_linear_pairs,
 )
 from marginpursuit.classifiers._penalty_path import PathFit, penalty_path
 from marginpursuit.classifiers._progress import CallbackSupportMixin, Reporter, with_callbacks
@@ -64,6 +64,7 @@ __all__ = [
     "TrainingData",
     "balanced_factors",
     "bounded_weights",
+    "check_kernel_options",
     "check_parameters",
     "check_weights",
     "class_scores",
@@ -77,7 +78,6 @@ __all__ = [
     "one_of",
     "pair_scores",
     "penalty_path",
-    "refuse_linear_pairs",
     "rescaled",
     "row_distances",
     "systematic_sample",

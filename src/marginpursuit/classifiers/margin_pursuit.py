@@ -40,6 +40,7 @@ from marginpursuit.classifiers._parameters import (
     SCALE_RULES,
     Allowed,
     ScaleIteration,
+    check_kernel_options,
     check_parameters,
     convergence_message,
     first_scale,
@@ -47,7 +48,6 @@ from marginpursuit.classifiers._parameters import (
     one_of,
     penalty,
     penalty_unit,
-    refuse_linear_pairs,
     training_margins,
     whole,
 )
@@ -731,13 +731,7 @@ class MarginPursuitClassifier(
                 f"scale must be at least {min_ratio:g} times the margin, {self.margin!r}; got "
                 f"{self.scale!r}"
             )
-        if self.kernel != "linear" and self.alpha_unit in ("standardised", "inflated"):
-            raise ValueError(
-                f"alpha_unit={self.alpha_unit!r} needs kernel='linear', whose columns it refers "
-                f"to; got kernel={self.kernel!r}. Set alpha_unit to 'auto', 'row', 'common' or "
-                "'absolute'."
-            )
-        refuse_linear_pairs(self.multi_class, self.kernel)
+        check_kernel_options(self.kernel, self.multi_class, self.alpha_unit)
         if self.multi_class == "joint" and self.overconfidence > 0:
             raise ValueError(
                 "multi_class='joint' needs overconfidence=0, where it is convex; got "

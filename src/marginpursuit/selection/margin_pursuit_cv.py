@@ -24,13 +24,13 @@ from marginpursuit.classifiers._shared import (
     RowScores,
     TrainingData,
     bounded_weights,
+    check_kernel_options,
     check_parameters,
     dense_unit,
     fit_with_kernel,
     fits_pairs,
     numbers,
     one_of,
-    refuse_linear_pairs,
     rescaled,
     with_callbacks,
 )
@@ -427,13 +427,7 @@ class MarginPursuitClassifierCV(
 
     def _check_parameters(self) -> None:
         check_parameters(self, self._allowed)
-        refuse_linear_pairs(self.multi_class, self.kernel)
-        if self.kernel != "linear" and self.alpha_unit in ("standardised", "inflated"):
-            raise ValueError(
-                f"alpha_unit={self.alpha_unit!r} needs kernel='linear', whose columns it refers "
-                f"to; got kernel={self.kernel!r}. Set alpha_unit to 'auto', 'row', 'common' or "
-                "'absolute'."
-            )
+        check_kernel_options(self.kernel, self.multi_class, self.alpha_unit)
 
     def _fit_kernel(
         self,
