@@ -44,13 +44,17 @@ FILES = {
         "kernel_newton.c": "kernel_newton",
         "cholesky.h": "newton kernel_newton",
         "coupling.c": "coupling",
+        "intervals.c": "intervals",
         "lbfgs.c": "lbfgs",
         "link.c": "link",
         "small_table.c": "small_table",
         "csr.c": "csr",
     },
 }
-OBJECTS = ("sweep", "newton", "kernel_newton", "lbfgs", "link", "small_table", "coupling", "csr")
+OBJECTS = (
+    *("sweep", "newton", "kernel_newton", "lbfgs", "link", "small_table", "coupling"),
+    *("csr", "intervals"),
+)
 
 SWAPS = {
     **{"+": "-", "-": "+", "*": "/", "/": "*", "+=": "-=", "-=": "+=", "*=": "/=", "/=": "*="},

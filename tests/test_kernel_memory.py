@@ -147,6 +147,7 @@ def kernel_newton(a):
 CALLS = {
     "small_table": small_table,
     "kernel_newton": kernel_newton,
+    "interval_sums": lambda a: compiled.interval_sums(a.X, a.weight, 0.5, -2, 5),
     "coupled": lambda a: compiled.coupled(a.X[:, :3].copy(), 3, 10.0),
     "rows": lambda a: compiled.rows(a.X),
     "dense dual_pass": dense_dual_pass,

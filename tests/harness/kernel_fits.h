@@ -1,4 +1,5 @@
-/* Newton's method with a kernel, and pairwise coupling, against the conditions of a minimum. */
+/* Newton's method with a kernel, and pairwise coupling, against the conditions of a minimum; sums over
+ * intervals of scores. */
 
 static int always(void)
 {
@@ -105,4 +106,30 @@ static void check_coupling(ptrdiff_t n_rows, ptrdiff_t n, double size)
     }
     expect(is_right, "coupling", 0, 0, 0, n_rows, n);
     free(logits), free(r), free(p), free(t.work), free(t.out);
+}
+
+/* Each weight is in the sum of the interval that contains its score, or of the first or last one. */
+static void check_intervals(ptrdiff_t n_rows, ptrdiff_t n_columns, ptrdiff_t n, ptrdiff_t first)
+{
+    double *scores = doubles(n_rows * n_columns), *weights = doubles(n_rows), *sums = doubles(n_columns * n);
+    intervals_t t = {scores, weights, n_rows, n_columns, n, first, 0.25, sums};
+    static const double special[] = {0.0, 0.25, -0.25, INFINITY, -INFINITY, NAN, 1e300, -1e-300};
+    for (ptrdiff_t i = 0; i < n_rows * n_columns; i++)
+        scores[i] = i % 2 ? special[i / 2 % 8] : 4.0 * (uniform() - 0.5);
+    for (ptrdiff_t i = 0; i < n_rows; i++) weights[i] = uniform() - 0.5;
+    for (ptrdiff_t i = 0; i < n_columns * n; i++) sums[i] = 0.0;
+    add_to_intervals(&t);
+    int is_right = 1;
+    for (ptrdiff_t j = 0; j < n_columns; j++)
+        for (ptrdiff_t k = 0; k < n; k++) {
+            double sum = 0.0;
+            for (ptrdiff_t row = 0; row < n_rows; row++) {
+                const double score = scores[row * n_columns + j], high = 0.25 * (double)(first + k);
+                const int is_above = k == 0 || score > high - 0.25, is_below = k == n - 1 || score <= high;
+                if (isnan(score) ? k == 0 : is_above && is_below) sum += weights[row];
+            }
+            is_right &= sum == sums[j * n + k];
+        }
+    expect(is_right, "intervals", 0, 0, 0, n_rows, n);
+    free(scores), free(weights), free(sums);
 }

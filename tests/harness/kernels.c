@@ -10,6 +10,7 @@
  */
 #include "coupling.h"
 #include "csr.h"
+#include "intervals.h"
 #include "link.h"
 #include "small_table.h"
 #include "sweep.h"
@@ -821,6 +822,7 @@ int main(int count, char **arguments)
         check_link(k / 4 % n_levels, 5 + 40 * (k % 3), k % 4 == 1 ? 1 : k % 4 + 2, 0.5 + k % 5,
                    k % 2 ? 1e-2 : 0.0);
     for (int k = 0; n_threads < 2 && k < 12; k++) check_coupling(1 + 5 * (k % 3), 2 + k, k % 4 * 8.0);
+    for (int k = 0; n_threads < 2 && k < 12; k++) check_intervals(1 + 7 * (k % 4), 1 + k % 3, 1 + k, k - 6);
     for (ptrdiff_t n_tasks = 1; n_threads < 2 && n_tasks <= TASK_LANES; n_tasks++)
         for (int k = 0; k < 4; k++) check_tables(k ? 63 + k : 130, n_tasks, k % 2);
     for (int level = 0; level < n_levels; level++) {

@@ -20,10 +20,10 @@ flags=(-std=c11 -D_GNU_SOURCE -DPy_LIMITED_API=0x030B0000 -DCYTHON_LIMITED_API=1
   -fsanitize=address,undefined -fno-sanitize-recover=all)
 "$python" -m cython -3 "$kernels/_compiled.pyx" -o "$out/_compiled.c"
 "${CC:-gcc}" "${flags[@]}" -c "$out/_compiled.c" -o "$out/_compiled.o"
-for file in sweep newton kernel_newton lbfgs coordinates coupling csr levels link small_table; do
+for file in sweep newton kernel_newton lbfgs coordinates coupling csr intervals levels link small_table; do
   "${CC:-gcc}" "${flags[@]}" -DLEVEL=baseline -c "$kernels/$file.c" -o "$out/$file.o"
 done
-"${CC:-gcc}" "${flags[@]}" -shared "$out"/{_compiled,sweep,newton,kernel_newton,lbfgs,coordinates,coupling,csr,levels,link,small_table}.o -lm -o "$kernels/_compiled.abi3.so"
+"${CC:-gcc}" "${flags[@]}" -shared "$out"/{_compiled,sweep,newton,kernel_newton,lbfgs,coordinates,coupling,csr,intervals,levels,link,small_table}.o -lm -o "$kernels/_compiled.abi3.so"
 
 tests=(kernels kernel_inputs kernel_memory kernel_losses joint_kernel task_kernels vector_kernels
   coordinates descent newton dual_ascent label_links compiled_lbfgs small_table one_vs_one)

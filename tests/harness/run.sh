@@ -51,7 +51,7 @@ for level in "${levels[@]}"; do
     objects+=("$object")
   done
 done
-"${compiler[@]}" "${flags[@]}" tests/harness/kernels.c "$kernels"/{coupling,csr,levels,small_table}.c "${objects[@]}" \
+"${compiler[@]}" "${flags[@]}" tests/harness/kernels.c "$kernels"/{coupling,csr,intervals,levels,small_table}.c "${objects[@]}" \
   "${libraries[@]}" $([[ $target == windows* ]] || echo -lpthread) -o "$out/kernels.exe"
 
 echo "$target: $version"

@@ -42,6 +42,9 @@ kernel_newton: Any = None if _compiled is None else _compiled.kernel_newton
 #: Probabilities of classes from those of pairs of classes.
 coupled = _link.coupled if _compiled is None else _compiled.coupled
 
+#: Weights summed over intervals of scores.
+interval_sums = _fastest.interval_sums
+
 #: A fit to a small dense table in one call; None for NumPy.
 small_table: Any = None if _compiled is None else _compiled.small_table
 
@@ -86,6 +89,7 @@ __all__ = [
     "csr_gram",
     "csr_largest",
     "csr_moments",
+    "interval_sums",
     "is_positive",
     "joint_losses",
     "kernel_newton",

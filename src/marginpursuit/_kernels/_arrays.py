@@ -244,6 +244,37 @@ def lbfgs_loop(
         points += factors[p][:, np.newaxis] * write
 
 
+def interval_sums(
+    scores: FloatArray, weights: FloatArray, width: float, first: int, n_intervals: int
+) -> FloatArray:
+    """Return weights of rows, summed over intervals of their scores, for each column of scores.
+
+    Parameters
+    ----------
+    scores : ndarray of shape (n_rows, n_columns)
+        A score that is NaN belongs to the first interval.
+    weights : ndarray of shape (n_rows,)
+        Weights of the rows, of either sign.
+    width : float
+        The intervals are (k - 1, k] times this width; the first and the last are unbounded.
+    first, n_intervals : int
+        The least k, and the number of intervals.
+
+    Returns
+    -------
+    ndarray of shape (n_columns, n_intervals)
+        The sums, in the order of the rows.
+    """
+    n_columns = scores.shape[1]
+    place = np.ceil(scores / width)
+    np.clip(place, first, first + n_intervals - 1, out=place)
+    place[np.isnan(place)] = first
+    places = place.astype(np.intp) + (n_intervals * np.arange(n_columns) - first)
+    repeated = np.repeat(weights, n_columns)
+    sums = np.bincount(places.ravel(), repeated, n_intervals * n_columns)
+    return np.asarray(sums.reshape(n_columns, n_intervals))
+
+
 def _despite_nan(function: Callable[[FloatArray], FloatArray], margins: FloatArray) -> FloatArray:
     """Apply a method of the loss, which refuses NaN; the result at NaN is NaN."""
     is_nan = np.isnan(margins)

@@ -74,6 +74,13 @@ def kernel_newton(
     results: NDArray[np.float64],
     level: str = ...,
 ) -> None: ...
+def interval_sums(
+    scores: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    width: float,
+    first: int,
+    n_intervals: int,
+) -> NDArray[np.float64]: ...
 def coupled(logits: NDArray[np.float64], n_classes: int, limit: float) -> NDArray[np.float64]: ...
 def small_table(
     matrix: NDArray[np.float64],

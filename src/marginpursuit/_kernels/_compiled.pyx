@@ -15,7 +15,7 @@ from libc.math cimport fabs, pow, sqrt
 from libc.stdint cimport int32_t, int64_t, uint64_t, uintptr_t
 from libc.string cimport memcpy
 
-from numpy import asarray, empty
+from numpy import asarray, empty, zeros
 from scipy.sparse import issparse
 
 from marginpursuit._kernels._arrays import ArrayRows
@@ -271,6 +271,16 @@ cdef extern from "coupling.h" nogil:
         double *out
     Py_ssize_t coupling_doubles(Py_ssize_t)
     void couple(coupling_t *)
+
+
+cdef extern from "intervals.h" nogil:
+    ctypedef struct intervals_t:
+        const double *scores
+        const double *weights
+        Py_ssize_t n_rows, n_columns, n_intervals, first
+        double width
+        double *sums
+    void add_to_intervals(const intervals_t *)
 
 
 cdef extern from "small_table.h" nogil:
@@ -1029,6 +1039,26 @@ def coupled(const double[:, ::1] logits not None, Py_ssize_t n_classes, double l
     t.logits, t.work, t.out = &logits[0, 0], &work[0], &out[0, 0]
     with nogil:
         couple(&t)
+    return found
+
+
+def interval_sums(
+    const double[:, ::1] scores not None, const double[::1] weights not None, double width,
+    Py_ssize_t first, Py_ssize_t n_intervals,
+):
+    """Return weights summed over intervals of scores; `_arrays.py` documents the arguments."""
+    cdef intervals_t t
+    t.n_rows, t.n_columns = scores.shape[0], scores.shape[1]
+    t.first, t.n_intervals, t.width = first, n_intervals, width
+    check_length("weights", weights.shape[0], t.n_rows)
+    if n_intervals < 1 or not width > 0:
+        raise ValueError("sums need at least one interval and a positive width")
+    found = zeros((t.n_columns, n_intervals))
+    cdef double[:, ::1] sums = found
+    if t.n_rows > 0 and t.n_columns > 0:
+        t.scores, t.weights, t.sums = &scores[0, 0], &weights[0], &sums[0, 0]
+        with nogil:
+            add_to_intervals(&t)
     return found
 
 

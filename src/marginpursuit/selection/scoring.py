@@ -19,6 +19,7 @@ from numpy.lib.stride_tricks import sliding_window_view
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin
 
+from marginpursuit import _kernels
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import take_rows
 from marginpursuit.selection.metrics import fast_metric
@@ -184,11 +185,11 @@ class HeldOutScorer:
 
     def _accuracy(self, scores: FloatArray, codes: NDArray[np.intp], weights: Any) -> FloatArray:
         """Return accuracies of shape (n_candidates, n_thresholds), few candidates at a time."""
-        step = max(1, self.max_elements // max(1, scores[:, 0].size))
-        parts = [scores[:, k : k + step] for k in range(0, scores.shape[1], step)]
         if len(self.thresholds) > 1:
             given = codes, weights, self.thresholds, self.smoothing
-            return np.concatenate([_smoothed_accuracy(part[:, :, 0], *given) for part in parts])
+            return _smoothed_accuracy(scores[:, :, 0], *given)
+        step = max(1, self.max_elements // max(1, scores[:, 0].size))
+        parts = [scores[:, k : k + step] for k in range(0, scores.shape[1], step)]
         correct = [_predicted(part) == codes[:, np.newaxis] for part in parts]
         return np.concatenate([np.average(x, axis=0, weights=weights) for x in correct])[
             :, np.newaxis
@@ -249,19 +250,14 @@ def _smoothed_accuracy(
     second class is correct at the thresholds below its score, a row of the first at the others.
     """
     kernel = np.convolve(np.ones(smoothing), np.ones(smoothing)) / smoothing**2
-    n_thresholds, n_candidates = len(thresholds) + len(kernel) - 1, scores.shape[1]
+    n_thresholds = len(thresholds) + len(kernel) - 1
     step = (thresholds[-1] - thresholds[0]) / (len(thresholds) - 1)
     first = round(thresholds[0] / step) - len(kernel) // 2
-    # Rounding precedes the shift by `first`, which would make scores close to zero equal to zero.
     # A score that is NaN exceeds no threshold.
-    index = np.ceil(scores / step)
-    np.clip(index, first, first + n_thresholds, out=index)
-    index[np.isnan(index)] = first
-    n_bins = n_thresholds + 1
-    bins = index.astype(np.intp) + (n_bins * np.arange(n_candidates) - first)
     signed = (2.0 * codes - 1.0) * (1.0 if weights is None else weights)
-    sums = np.bincount(bins.ravel(), np.repeat(signed, n_candidates), n_bins * n_candidates)
-    lost = np.cumsum(sums.reshape(n_candidates, n_bins)[:, :-1], axis=1)
+    own = np.ascontiguousarray(scores)
+    sums = _kernels.interval_sums(own, signed, step, first, n_thresholds + 1)
+    lost = np.cumsum(sums[:, :-1], axis=1)
     total = len(codes) if weights is None else weights.sum()
     n_second = codes.sum() if weights is None else codes @ weights
     accuracy = (n_second - lost) / total
