@@ -16,7 +16,11 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
-from marginpursuit import MarginPursuitClassifier, PegasosClassifier
+from marginpursuit import (
+    MarginPursuitClassifier,
+    MarginPursuitClassifierCV,
+    PegasosClassifier,
+)
 from marginpursuit.classifiers._margins import Margins, MarginStatisticsMixin
 
 # --- starts, stops and state ---------------------------------------------------------------------
@@ -91,7 +95,11 @@ import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 import joblib
 import numpy as np
-from marginpursuit import MarginPursuitClassifier, PegasosClassifier
+from marginpursuit import (
+    MarginPursuitClassifier,
+    MarginPursuitClassifierCV,
+    PegasosClassifier,
+)
 
 def fit(_=None):
     X = np.random.default_rng(0).normal(size=(20_000, 30))  # enough for several threads
@@ -123,7 +131,11 @@ INTERRUPTED = """
 import signal
 import numpy as np
 from sklearn.exceptions import NotFittedError
-from marginpursuit import MarginPursuitClassifier, PegasosClassifier
+from marginpursuit import (
+    MarginPursuitClassifier,
+    MarginPursuitClassifierCV,
+    PegasosClassifier,
+)
 
 X = np.random.default_rng(0).normal(size=(200_000, 30))
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background shell ignores it
@@ -206,6 +218,23 @@ def test_statistics_of_the_margins_are_computed_when_they_are_read():
     location = other.margin_location_
     assert not np.allclose(other.fit(X[:50], y[:50]).margin_location_, location)
     assert not hasattr(MarginPursuitClassifier(), "margin_statistics_")
+
+
+def test_a_search_shares_the_margins_of_its_fit():
+    """They are described when first read, in a copy by pickle at once, and anew after a refit."""
+    X, y = CANCER
+    model = MarginPursuitClassifierCV(scales=[1.0], alphas=[1e-2, 1e-3])
+    assert not hasattr(model, "margin_statistics_")
+    for rows in (slice(None), slice(0, 300)):
+        model.fit(X[rows], y[rows])
+        assert "margin_statistics_" not in vars(model)
+        other, best = pickle.loads(pickle.dumps(model)), model.best_estimator_
+        assert "_margins" not in vars(other)
+        for found in (model, other):
+            expected = best.margin_statistics_
+            np.testing.assert_array_equal(found.margin_statistics_.quantiles, expected.quantiles)
+            np.testing.assert_array_equal(found.margin_location_, best.margin_location_)
+    assert not np.array_equal(model.margin_location_, model.fit(X, y).margin_location_)
 
 
 def test_margins_that_take_much_memory_are_not_kept():

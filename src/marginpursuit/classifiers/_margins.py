@@ -363,6 +363,13 @@ class MarginStatisticsMixin:
         elif not np.isfinite(margins.values).all():
             raise FloatingPointError("the margins are not finite")
 
+    def _take_margins_of(self, model: "MarginStatisticsMixin") -> None:
+        """Take the margins of another classifier, or their statistics if it has no margins."""
+        for name in ("_margins", "margin_location_", "margin_statistics_"):
+            self.__dict__.pop(name, None)
+            if name in vars(model):
+                setattr(self, name, getattr(model, name))
+
     def _describe_margins(self) -> None:
         """Replace the margins of a fit, if there are any, by their statistics."""
         if "_margins" in vars(self):

@@ -27,7 +27,7 @@ from marginpursuit.classifiers._link import (
     Link,
     exact_probabilities,
 )
-from marginpursuit.classifiers._margins import MarginStatistics
+from marginpursuit.classifiers._margins import MarginStatistics, MarginStatisticsMixin
 from marginpursuit.classifiers._one_vs_one import fits_pairs
 from marginpursuit.classifiers._pairs import Pairs, class_scores, pair_scores
 from marginpursuit.classifiers._parameters import (
@@ -56,6 +56,7 @@ __all__ = [
     "LinearClassifier",
     "Link",
     "MarginStatistics",
+    "MarginStatisticsMixin",
     "Pairs",
     "PathFit",
     "ProbabilityMixin",

@@ -19,6 +19,7 @@ from marginpursuit.classifiers._shared import (
     CallbackSupportMixin,
     KernelExpansion,
     Link,
+    MarginStatisticsMixin,
     ProbabilityMixin,
     Reporter,
     RowScores,
@@ -52,6 +53,7 @@ class MarginPursuitClassifierCV(
     CallbackSupportMixin,  # type: ignore[misc]
     ProbabilityMixin,
     KernelExpansion,
+    MarginStatisticsMixin,
     CrossValidatedClassifier,
 ):
     """Margin pursuit with scale, overconfidence and penalty chosen by cross-validation.
@@ -670,8 +672,8 @@ class MarginPursuitClassifierCV(
         self.refit_time_ = perf_counter() - begin
         self.n_passes_ += model.n_passes_
         kernel = ("dual_coef_", "support_", "support_vectors_", "n_support_", "gamma_")
-        fitted = ("coef_", "scale_", "n_iter_", "objective_")
-        for name in (*kernel, *fitted, "margin_location_", "margin_statistics_"):
+        for name in (*kernel, "coef_", "scale_", "n_iter_", "objective_"):
             if hasattr(model, name):
                 setattr(self, name, getattr(model, name))
+        self._take_margins_of(model)
         self.intercept_ = model.intercept_ - self.threshold_
