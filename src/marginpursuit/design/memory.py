@@ -219,26 +219,33 @@ class MemoryDesign(MatrixDesign):
     ) -> list[FloatArray]:
         if np.bincount(fold).max() <= self.policy.max_single_tasks:
             return self._scores_of_few(coef, intercept, held_out, fold)
-        return [
-            self._scores_of_rows(np.flatnonzero(flags), coef[:, fold == k], intercept[fold == k])
-            for k, flags in enumerate(held_out)
-        ]
+        return self._scores_of_many(coef, intercept, held_out, fold)
 
-    def _scores_of_rows(
-        self, rows: NDArray[np.intp], coef: FloatArray, intercept: FloatArray
-    ) -> FloatArray:
-        """Return the scores of some rows; the product type is that of several tasks."""
-        scores = np.empty((len(rows), len(intercept)))
-        coef = np.ascontiguousarray(coef, dtype=self.product_type)
-        step = self.chunk_rows(max(2, len(intercept)))
+    def _scores_of_many(
+        self, coef: FloatArray, intercept: FloatArray, held_out: Flags, fold: NDArray[np.intp]
+    ) -> list[FloatArray]:
+        """Return the scores of held-out rows; the product type is that of several tasks."""
+        tasks = [fold == k for k in range(len(held_out))]
+        coefs = [np.ascontiguousarray(coef[:, own], dtype=self.product_type) for own in tasks]
+        rows = [np.flatnonzero(flags) for flags in held_out]
+        sizes = zip(rows, tasks, strict=True)
+        scores = [np.empty((len(own), np.count_nonzero(some))) for own, some in sizes]
+        step = self.chunk_rows(max(2, int(np.bincount(fold).max())))
 
-        def run(start: int) -> None:
+        def run(chunk: tuple[int, int]) -> None:
+            k, start = chunk
             span = slice(start, start + step)
-            chunk = self.matrix[rows[span]].astype(self.product_type, copy=False)
-            scores[span] = chunk @ coef + intercept
+            some = self.matrix[rows[k][span]].astype(self.product_type, copy=False)
+            scores[k][span] = some @ coefs[k]
+            scores[k][span] += intercept[tasks[k]]
 
-        if len(intercept):
-            list(self.threads.map(run, range(0, len(rows), step)))
+        chunks = [
+            (k, start)
+            for k, own in enumerate(scores)
+            if own.shape[1]
+            for start in range(0, len(own), step)
+        ]
+        list(self.threads.map(run, chunks))
         return scores
 
 
