@@ -12,7 +12,8 @@ from sklearn.preprocessing import StandardScaler
 
 from marginpursuit import MarginPursuitClassifier, load_model, save_model
 from marginpursuit.blocks import Blocks
-from marginpursuit.classifiers._half_fits import HalfFitPolicy, HalfFits, Halves, chosen_fits
+from marginpursuit.classifiers._half_fits import HalfFitPolicy, HalfFits, chosen_fits
+from marginpursuit.classifiers._halves import Halves
 from marginpursuit.classifiers._link import FittedLink
 from marginpursuit.model_files import ModelFileError
 

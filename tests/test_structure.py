@@ -59,8 +59,8 @@ def test_upper_layers_use_public_modules_and_helpers(package):
 @pytest.mark.parametrize(
     ("model", "max_frames", "max_files"),
     [
-        (MarginPursuitClassifier(n_threads=2), 10, 18),
-        (MarginPursuitClassifier(n_threads=2, solver="gram"), 10, 24),
+        (MarginPursuitClassifier(n_threads=2), 10, 11),
+        (MarginPursuitClassifier(n_threads=2, solver="gram"), 10, 25),
         (MarginPursuitClassifierCV(n_threads=2), 14, 31),
         (MarginPursuitClassifierCV(n_threads=2, solver="gram"), 14, 40),
     ],

@@ -8,26 +8,17 @@ is to be chosen, both halves are fitted at several, from the largest to the smal
 all rows starts at the mean of the half fits at the chosen one (`chosen_fits`). Otherwise the half
 fits start at the fit to all rows; those of a solver without warm starts are solved next to it, in
 the same threads.
-
-**The split.** The rows of a class are ordered by their norm and, where norms are equal, by a random
-projection with a fixed seed, both rounded to float32. Of four distinct rows in this order, the
-first and the last are in one half. The split depends on the content of the rows alone: equal rows
-are in the same half, so that a row of weight 2 is split like two copies of it, and neither the
-order of rows and columns nor the names of classes matter, nor do units, signs and origins of dense
-columns, unless different rows have equal norms. A class with fewer than four distinct rows belongs
-to both halves, with half its weight, and is not scored. Without two classes that are scored, the
-slopes of the link are the mean of the prior.
 """
 
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from marginpursuit._namespaces import to_numpy
 from marginpursuit._validation import FloatArray
+from marginpursuit.classifiers._halves import Halves, split_keys
 from marginpursuit.classifiers._input import TrainingData
 from marginpursuit.classifiers._label_links import LabelLinks
 from marginpursuit.classifiers._link import FittedLink, link_rows, thinning
@@ -127,68 +118,6 @@ class HalfFitPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Halves:
-    """Which rows are fitted and held out by each of the two half fits."""
-
-    weights: FloatArray  # (2, n_rows), of the fits; each row sums to one
-    held_out: NDArray[np.bool_]  # (2, n_rows)
-
-    @classmethod
-    def of(
-        cls,
-        keys: tuple[FloatArray, ...],
-        codes: NDArray[np.intp],
-        weights: FloatArray,
-        min_distinct_rows: int = 4,
-        min_classes: int = 2,
-    ) -> "Halves | None":
-        """Split the rows; None unless `min_classes` have enough distinct rows to be scored.
-
-        `keys` are one or two numbers for each row by which the rows of a class are ordered, in
-        float32; the second decides where the first are equal.
-        """
-        key = _ordered_bits(keys[0])
-        if len(keys) > 1:
-            key = key << np.uint64(32) | _ordered_bits(keys[1])
-        order = np.argsort(key)  # two sorts of integers are faster than one by several columns
-        if not weights.all():
-            order = order[weights[order] > 0]
-        n_classes = int(codes.max()) + 1
-        narrow = codes.astype(np.min_scalar_type(n_classes - 1))
-        order = order[np.argsort(narrow[order], kind="stable")]
-        key, code = key[order], narrow[order]
-        is_new = np.ones(len(order), dtype=bool)
-        is_new[1:] = (key[1:] != key[:-1]) | (code[1:] != code[:-1])
-        n_distinct = np.bincount(code[is_new], minlength=n_classes)
-        is_split = n_distinct >= min_distinct_rows
-        if np.count_nonzero(is_split) < min_classes:
-            return None
-        # The number of a distinct row among those of its class, from one on. Halves 0, 1, 1, 0 and
-        # so on have about the same mean of the first key.
-        number = np.cumsum(is_new) - np.repeat(
-            np.cumsum(n_distinct) - n_distinct, np.bincount(code, minlength=n_classes)
-        )
-        is_own = np.zeros((2, len(weights)), dtype=bool)
-        is_own[1, order] = number & 2
-        np.not_equal(is_own[1], weights > 0, out=is_own[0])
-        held_out, fitted = is_own[::-1].copy(), is_own * weights
-        if not is_split.all():
-            whole = np.flatnonzero(~is_split[codes])
-            held_out[:, whole], fitted[:, whole] = False, 0.5 * weights[whole]
-        fitted /= fitted.sum(axis=1, keepdims=True)
-        return cls(fitted, held_out)
-
-    def thinned(self, step: int) -> "Halves":
-        """Return the same fits, with one of `step` held-out rows, in the order of the rows."""
-        if step == 1:
-            return self
-        rows = np.flatnonzero(self.held_out.any(axis=0))
-        kept = np.zeros_like(self.held_out)
-        kept[:, rows[::step]] = self.held_out[:, rows[::step]]
-        return Halves(self.weights, kept)
-
-
-@dataclass(frozen=True, slots=True)
 class _HalfProblem:
     """The half fits of a problem at multiples of its penalty, as folds of one problem."""
 
@@ -217,7 +146,8 @@ class _HalfProblem:
         max_rows = link_rows(policy.max_link_rows, len(data.labels.positive_classes))
         rows = design if data.rows is None else design_for(data.rows, design.threads)
         has_kernel, min_rows = data.rows is not None, policy.min_distinct_rows
-        keys = _split_keys(rows, problem, data.weights, has_kernel=has_kernel)
+        standardisation = _key_standardisation(rows, problem, data.weights, has_kernel=has_kernel)
+        keys = split_keys(rows, standardisation)
         halves = Halves.of(keys, codes, weights, min_rows, min_classes)
         if halves is None:
             return None
@@ -490,40 +420,23 @@ def few_labels(
     return replace(data, labels=labels.only(which)), problem.take(which)
 
 
-def _split_keys(
+def _key_standardisation(
     design: Design, problem: Problem, weights: Any, *, has_kernel: bool
-) -> tuple[FloatArray, FloatArray]:
-    """Return norms and a random projection of the rows as they came, equal for equal rows.
+) -> Standardisation:
+    """Return the standardisation of the rows as they came, by which they are split.
 
     The columns of dense rows are standardised. Solvers of sparse or wide rows may have replaced the
     columns, so these are not used. With a kernel the columns of the problem are its features.
     """
     prepared = problem.prepared
-    standardisation = prepared.standardisation
-    if prepared.design is not design:
-        standardisation = Standardisation.identity(design.n_columns)
-        transform = None if design.is_sparse or has_kernel else prepared.transform
-        if isinstance(transform, Standardisation):
-            standardisation = transform
-        elif not design.is_sparse:
-            standardisation = design.standardisation(weights, centred=prepared.fit_intercept)
-    normal = random_direction(design.n_columns)[:, np.newaxis]
-    projection: Any = design.scores(normal, np.zeros(1), standardisation)
-    norms = np.asarray(to_numpy(design.row_norms(standardisation)), dtype=np.float64)
-    return norms, np.asarray(to_numpy(projection), dtype=np.float64)[:, 0]
-
-
-@lru_cache(maxsize=2)
-def random_direction(n_columns: int) -> FloatArray:
-    """Return the direction of the projections, which is the same in every fit."""
-    return np.random.default_rng(0).standard_normal(n_columns)
-
-
-def _ordered_bits(values: FloatArray) -> NDArray[np.uint64]:
-    """Return integers of 32 bits in the order of the values as float32; those of ±0 are equal."""
-    bits = (values.astype(np.float32) + np.float32(0.0)).view(np.uint32)
-    sign = np.uint32(1 << 31)
-    return np.where(bits & sign, ~bits, bits | sign).astype(np.uint64)
+    if prepared.design is design:
+        return prepared.standardisation
+    transform = None if design.is_sparse or has_kernel else prepared.transform
+    if isinstance(transform, Standardisation):
+        return transform
+    if design.is_sparse:
+        return Standardisation.identity(design.n_columns)
+    return design.standardisation(weights, centred=prepared.fit_intercept)
 
 
 def _half_problem(

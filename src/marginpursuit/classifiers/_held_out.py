@@ -1,6 +1,6 @@
 """Probabilities of classifiers that fit no folds in shared passes: two more fits, one to each half.
 
-The rows are split as for :class:`~marginpursuit.MarginPursuitClassifier` (`_link.py`). An estimator
+The rows are split as for :class:`~marginpursuit.MarginPursuitClassifier` (`_halves`). An estimator
 with the same parameters is fitted to each half and scores the other; a link is fitted to these
 held-out scores.
 """
@@ -11,7 +11,8 @@ import numpy as np
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import ProbabilityMixin
-from marginpursuit.classifiers._half_fits import HalfFitPolicy, Halves
+from marginpursuit.classifiers._half_fits import HalfFitPolicy
+from marginpursuit.classifiers._halves import Halves, random_direction
 from marginpursuit.classifiers._input import TrainingData
 from marginpursuit.classifiers._link import FittedLink
 from marginpursuit.classifiers._margins import Margins
@@ -74,6 +75,6 @@ class HeldOutProbabilityMixin(ProbabilityMixin):
 
 def row_projections(data: TrainingData) -> FloatArray:
     """Return a random projection of each row, with a fixed seed: equal for equal rows."""
-    normal = np.random.default_rng(0).standard_normal((data.matrix.shape[1], 1))
     with design_for(data.matrix) as design:
+        normal = random_direction(design.n_columns)[:, np.newaxis]
         return np.asarray(design.scores(normal, np.zeros(1)), dtype=np.float64)[:, 0]

@@ -12,13 +12,8 @@ from marginpursuit import _kernels
 from marginpursuit._validation import FloatArray
 from marginpursuit.blocks import Blocks
 from marginpursuit.classifiers._base import TrainingData
-from marginpursuit.classifiers._half_fits import (
-    HalfFitPolicy,
-    HalfFits,
-    Halves,
-    chosen_fits,
-    random_direction,
-)
+from marginpursuit.classifiers._half_fits import HalfFitPolicy, HalfFits, chosen_fits
+from marginpursuit.classifiers._halves import Halves, split_keys
 from marginpursuit.classifiers._kernel_expansion import gram_of, refuse_unusable
 from marginpursuit.classifiers._link import FittedLink
 from marginpursuit.classifiers._margins import Margins
@@ -184,6 +179,4 @@ def _split_keys(data: TrainingData, *, centred: bool) -> tuple[FloatArray, Float
         standardisation = Standardisation.identity(design.n_columns)
         if not design.is_sparse:
             standardisation = design.standardisation(data.weights, centred=centred)
-        normal = random_direction(design.n_columns)[:, np.newaxis]
-        projection = np.asarray(design.scores(normal, np.zeros(1), standardisation))[:, 0]
-        return np.asarray(design.row_norms(standardisation), dtype=np.float64), projection
+        return split_keys(design, standardisation)

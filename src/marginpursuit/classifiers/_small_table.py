@@ -18,7 +18,8 @@ import numpy as np
 
 from marginpursuit import _kernels
 from marginpursuit._validation import FloatArray
-from marginpursuit.classifiers._half_fits import HalfFitPolicy, random_direction
+from marginpursuit.classifiers._half_fits import HalfFitPolicy
+from marginpursuit.classifiers._halves import random_direction
 from marginpursuit.classifiers._input import TrainingData
 from marginpursuit.classifiers._leverage import FAR_DISTANCE
 from marginpursuit.classifiers._link import FittedLink, SlopePrior, smoothing_of
