@@ -7,7 +7,12 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.datasets import load_breast_cancer, load_digits, make_classification
-from sklearn.model_selection import GridSearchCV, StratifiedKFold, train_test_split
+from sklearn.model_selection import (
+    GridSearchCV,
+    PredefinedSplit,
+    StratifiedKFold,
+    train_test_split,
+)
 from sklearn.preprocessing import StandardScaler
 
 from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
@@ -21,6 +26,7 @@ from marginpursuit.classifiers._leverage import (
 )
 from marginpursuit.datasets import contaminate
 from marginpursuit.design import design_for
+from marginpursuit.inspection import row_leverage
 from marginpursuit.tasks import Labels
 
 
@@ -376,12 +382,20 @@ def training_data(X, y):
 
 class TestRedescendingFactors:
     def test_factors_by_hand(self):
-        distances = np.r_[np.ones(20), 0.0, 4.0, 10.0, 20.0, 1e60]
-        data = training_data(distances[:, np.newaxis], np.arange(25) % 2)  # all medians are 1
-        expected = np.r_[np.ones(22), 0.5**32, 0.25**32, 1e-96]
-        assert_allclose(redescending_factors(data, distances, 1.0), expected)
-        expected = np.r_[np.ones(23), 0.5**32, 1e-96]  # the limit is twice as far
+        distances = np.r_[np.ones(35), 0.0, 4.0, 10.0, 20.0, 1e60]
+        data = training_data(distances[:, np.newaxis], np.arange(40) % 2)  # all medians are 1
+        expected = np.r_[np.ones(37), 0.5**32, 0.25**32, 1e-96]
+        for bound in (1.0, 0.1):
+            assert_allclose(redescending_factors(data, distances, bound), expected)
+        expected = np.r_[np.ones(38), 0.5**32, 1e-96]  # the limit is twice as far
         assert_allclose(redescending_factors(data, distances, 2.0), expected)
+
+    def test_the_bulk_of_the_rows_counts(self):
+        """Where most rows are nearly equal, the median of the distances is small."""
+        distances = np.r_[np.full(80, 1e-3), np.full(15, 1.0), np.full(5, 2.5)]
+        data = training_data(distances[:, np.newaxis], np.arange(100) % 2)
+        expected = np.r_[np.ones(95), np.full(5, (2.0 / 2.5) ** 32)]
+        assert_allclose(redescending_factors(data, distances, 1.0), expected)
 
     def test_a_class_that_is_far_away_as_a_whole_counts(self):
         distances = np.r_[np.ones(30), np.full(10, 50.0), 1000.0]
@@ -396,7 +410,8 @@ class TestRedescendingFactors:
         distances, y = np.exp(rng.normal(scale=3.0, size=40)), rng.integers(0, 2, 40)
         factors = redescending_factors(training_data(distances[:, np.newaxis], y), distances, bound)
         assert np.all((factors > 0) & (factors <= 1))
-        near = 5 * bound * np.median(distances)
+        near = 5 * max(1.0, bound) * np.median(distances)
+        near = max(near, 2 * max(1.0, bound) * np.sort(distances)[35])
         assert_allclose(factors[distances <= near], 1.0)
         for k in (0, 1):
             order = np.argsort(distances[y == k])
@@ -424,6 +439,39 @@ def test_a_search_with_rbf_ignores_rows_far_away():
     clean, bounded, unbounded = np.mean(errors, axis=0)
     assert bounded < clean + 0.005
     assert unbounded > clean + 0.01
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_far_rows_count_less_in_the_accuracy_of_a_search(weighted):
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(300, 4)), rng.integers(0, 3, 300)
+    X[np.arange(300), y] += 2.0
+    X[::20] *= 30.0
+    weights = rng.random(300) if weighted else np.ones(300)
+    folds = np.arange(300) % 3
+    search = MarginPursuitClassifierCV(
+        kernel="rbf", gammas=[0.2], alphas=[0.01], cv=PredefinedSplit(folds), multi_class="joint"
+    ).fit(X, y, weights)
+    found = row_leverage(search, X, y, weights)
+    limit = min(1.0, search.leverage_bound) / found.distance
+    factors = found.weight / np.where(found.distance > 1.0, limit, 1.0)  # redescending ones alone
+    assert np.sum(factors < 1e-3) == 15
+    is_right = search.out_of_fold_scores_.argmax(axis=1) == y
+    parts = [
+        np.average(is_right[folds == k], weights=(weights * factors)[folds == k]) for k in range(3)
+    ]
+    assert_allclose(search.best_score_, np.mean(parts), rtol=1e-10)
+    assert abs(search.best_score_ - np.average(is_right, weights=weights)) > 0.01
+
+
+@pytest.mark.parametrize(("fraction", "bound"), [(0.4, 1.0), (0.9, 1.0), (1.0, 0.1)])
+def test_rows_with_rbf_that_are_no_outliers_count(fraction, bound):
+    """Most rows are equal, and the others tell the classes apart; or the bound is small."""
+    rng = np.random.default_rng(0)
+    x = np.where(rng.random(400) < fraction, rng.choice([-1.0, 1.0], 400), 0.0)
+    y = np.where(x != 0, x > 0, rng.integers(0, 2, 400)).astype(int)
+    model = MarginPursuitClassifier(kernel="rbf", leverage_bound=bound).fit(x[:, np.newaxis], y)
+    assert np.all(model.predict([[-1.0], [1.0]]) == [0, 1])
 
 
 def test_scorers_have_the_weights_as_given():

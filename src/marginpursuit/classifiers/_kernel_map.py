@@ -285,8 +285,9 @@ class MappedKernelClassifier(KernelExpansion):
         if self.leverage_bound is not None:
             bound, distances = float(self.leverage_bound), self._leverage_distances(data)
             weights = within_limit(data, distances, bound * median_distance(distances, data))
-            if self._is_rbf:
-                weights = weights * redescending_factors(data, distances, bound)
+            factors = self._redescending_factors(data, distances)
+            if factors is not None:
+                weights = weights * factors
             data = replace(data, weights=weights / weights.sum())
         is_relative = self.alpha_unit in ("auto", "row") and np.isfinite(median)
         return data, median**2 if is_relative else 1.0
@@ -377,11 +378,16 @@ class MappedKernelClassifier(KernelExpansion):
         """Return the distance of each row that `leverage_bound` refers to."""
         return _distances_from_mean(data) if self._is_rbf else self._norms(data.matrix)
 
-    def _redescending_factors(self, data: TrainingData) -> FloatArray | None:
-        """Return the factors by which rows far away count; None where all rows count alike."""
+    def _redescending_factors(
+        self, data: TrainingData, distances: FloatArray | None = None
+    ) -> FloatArray | None:
+        """Return the factors by which rows far away count; None where all rows count alike.
+
+        `distances` are those of `_leverage_distances`, if they are known.
+        """
         if self.leverage_bound is None or not self._is_rbf:
             return None
-        distances = self._leverage_distances(data)
+        distances = self._leverage_distances(data) if distances is None else distances
         return redescending_factors(data, distances, float(self.leverage_bound))
 
     def _norms(self, matrix: Any) -> FloatArray:

@@ -34,7 +34,8 @@ class RowLeverage:
         The norm of the standardised row (sparse data: of the row; with a kernel √K(x, x), or the
         distance from the mean for "rbf"), divided by its median.
     weight : ndarray of shape (n_samples,)
-        The factor of the weight of the row: 1 within the bound, bound/distance beyond.
+        The factor of the weight of the row: 1 within the bound, bound/distance beyond. With the
+        kernel "rbf" rows far away have redescending weights, which are much smaller.
     bound : float or None
         The bound, in medians; None where the classifier has none.
 
@@ -66,7 +67,8 @@ def row_leverage(model: Any, X: Any, y: Any, sample_weight: ArrayLike | None = N
 
     Distances and weights are computed from the rows, in three passes, by the functions that the fit
     uses: a fitted classifier does not keep arrays with an entry for each row. The fit multiplies
-    the weights of each class by a factor, which keeps their total.
+    the weights of each class by a factor, which keeps their total before the redescending weights
+    of "rbf".
 
     Parameters
     ----------
@@ -126,8 +128,9 @@ def _distances(model: Any, data: TrainingData) -> tuple[FloatArray, FloatArray |
         kernel = {name: getattr(model, name) for name in names}
         expansion = MarginPursuitClassifier(gamma=getattr(model, "gamma_", "scale"), **kernel)
         expansion._set_kernel(data)
-        factors = expansion._redescending_factors(data)
-        return expansion._leverage_distances(data), 1.0 if factors is None else factors
+        distances = expansion._leverage_distances(data)
+        factors = expansion._redescending_factors(data, distances)
+        return distances, 1.0 if factors is None else factors
     threads = Threads(usable_threads(model.n_threads))
     with threads, design_for(data.matrix, threads) as design:
         placed = replace(data, weights=design.place(data.weights))

@@ -111,9 +111,9 @@ class MarginPursuitClassifierCV(
     leverage_bound : float or None, default=1.0
         The bound on the influence of rows with a large norm, in medians of the norm, as in
         :class:`MarginPursuitClassifier`; None sets no bound. The norms are compared over the rows
-        of all folds. The scores of the search are not weighted by it, except the accuracy of
-        ``scoring=None`` with the kernel "rbf": held-out rows beyond five times the bound, whose
-        prediction is that of the intercept alone, count less, as they do in the fits.
+        of all folds. The scores of the search are not weighted by it, except those of
+        ``scoring=None`` with the kernel "rbf": held-out rows far away, whose prediction is that of
+        the intercept alone, count less, as they do in the fits.
     margin : float, default=1.0
         The margin level γ.
     rho : {"catoni", "pseudo_huber", "log_cosh", "huber", "square"}, default="catoni"
@@ -126,10 +126,11 @@ class MarginPursuitClassifierCV(
         The scorer; by default accuracy. None and "accuracy" differ for two classes: None evaluates
         each candidate at a fitted `threshold`, with an accuracy that is smoothed over thresholds,
         and shifts the intercept; "accuracy" is the fraction of correct predictions at threshold
-        zero, as in GridSearchCV. They are the same for several classes. A callable that uses X gets
-        the held-out rows in the container that holds them: :class:`~marginpursuit.blocks.Blocks`,
-        which are loaded only if the callable loads them, or an array of the same library. With
-        several labels None is the negative of the log-loss, the mean over labels; scorers that use
+        zero, as in GridSearchCV. They are the same for several classes, unless the kernel "rbf"
+        and `leverage_bound` reduce the weight of rows far away. A callable that uses X gets the
+        held-out rows in the container that holds them: :class:`~marginpursuit.blocks.Blocks`, which
+        are loaded only if the callable loads them, or an array of the same library. With several
+        labels None is the negative of the log-loss, the mean over labels; scorers that use
         predictions, such as "f1_micro", get those at the thresholds of the candidate.
     rule : {"auto", "best", "one-standard-error"}, default="auto"
         Which candidate to choose. "best": the one with the best mean score. "one-standard-error":
@@ -455,8 +456,9 @@ class MarginPursuitClassifierCV(
         gammas: list[float] = []
         with np.errstate(all="ignore"):  # the kernel values are checked instead
             model._set_kernel(data)
-            factors = model._redescending_factors(data)
-            if self.scoring is None and factors is not None:  # scorers have the weights as given
+            # Scorers have the weights as given.
+            factors = model._redescending_factors(data) if self.scoring is None else None
+            if factors is not None:
                 factors = factors * to_scorer.get("sample_weight", 1.0)
                 to_scorer = {**to_scorer, "sample_weight": factors}
             if isinstance(self.kernel, str) and self.kernel != "precomputed":
