@@ -5,6 +5,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -218,6 +219,34 @@ def test_statistics_of_the_margins_are_computed_when_they_are_read():
     location = other.margin_location_
     assert not np.allclose(other.fit(X[:50], y[:50]).margin_location_, location)
     assert not hasattr(MarginPursuitClassifier(), "margin_statistics_")
+
+
+def test_threads_that_read_and_copy_a_model_find_its_statistics(monkeypatch):
+    """One thread replaces the margins by their statistics while another one waits."""
+    X, y = noisy()
+    model = MarginPursuitClassifier().fit(X, y)
+    both, slow = threading.Barrier(2, timeout=10), Margins.statistics
+
+    def wait(margins, scale):
+        both.wait()
+        return slow(margins, scale)
+
+    monkeypatch.setattr(Margins, "statistics", wait)
+    with ThreadPoolExecutor(2) as pool:
+        copies = list(pool.map(lambda _: pickle.loads(pickle.dumps(model)), range(2)))
+    assert "_margins" not in vars(model)
+    for other in copies:
+        np.testing.assert_array_equal(other.margin_location_, model.margin_location_)
+
+
+def test_margins_are_not_kept_after_their_statistics_were_read():
+    X, y = noisy()
+    model = MarginPursuitClassifier().fit(X, y)
+    assert "_margins" in vars(model)
+    assert model.margin_location_ is model.margin_statistics_.location
+    assert "_margins" not in vars(model)
+    with pytest.raises(AttributeError, match="no attribute 'margin_statistics_'"):
+        MarginPursuitClassifier().margin_location_  # noqa: B018
 
 
 def test_a_search_shares_the_margins_of_its_fit():
