@@ -265,14 +265,12 @@ def interval_sums(
     ndarray of shape (n_columns, n_intervals)
         The sums, in the order of the rows.
     """
-    n_columns = scores.shape[1]
-    place = np.ceil(scores / width)
-    np.clip(place, first, first + n_intervals - 1, out=place)
-    place[np.isnan(place)] = first
-    places = place.astype(np.intp) + (n_intervals * np.arange(n_columns) - first)
-    repeated = np.repeat(weights, n_columns)
-    sums = np.bincount(places.ravel(), repeated, n_intervals * n_columns)
-    return np.asarray(sums.reshape(n_columns, n_intervals))
+    sums = np.zeros((scores.shape[1], n_intervals))
+    for own, column in zip(sums, scores.T, strict=True):
+        place = np.clip(np.ceil(column / width), first, first + n_intervals - 1)
+        place[np.isnan(place)] = first
+        own[:] = np.bincount(place.astype(np.intp) - first, weights, n_intervals)
+    return sums
 
 
 def _despite_nan(function: Callable[[FloatArray], FloatArray], margins: FloatArray) -> FloatArray:

@@ -4,7 +4,7 @@ Each function `sweep_...` sums the losses and gradients of several tasks in one 
 they differ in how the products are made. `sweep_for` chooses.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -219,15 +219,26 @@ class MemoryDesign(MatrixDesign):
     ) -> list[FloatArray]:
         if np.bincount(fold).max() <= self.policy.max_single_tasks:
             return self._scores_of_few(coef, intercept, held_out, fold)
-        return self._scores_of_many(coef, intercept, held_out, fold)
+        given = coef, intercept, held_out, fold
+        if coef.size <= self.policy.chunk_elements:
+            return self._scores_of_many(*given, range(len(held_out)))
+        return [self._scores_of_many(*given, [k])[0] for k in range(len(held_out))]
 
     def _scores_of_many(
-        self, coef: FloatArray, intercept: FloatArray, held_out: Flags, fold: NDArray[np.intp]
+        self,
+        coef: FloatArray,
+        intercept: FloatArray,
+        held_out: Flags,
+        fold: NDArray[np.intp],
+        which: Sequence[int],
     ) -> list[FloatArray]:
-        """Return the scores of held-out rows; the product type is that of several tasks."""
-        tasks = [fold == k for k in range(len(held_out))]
+        """Return the scores of the rows that some folds hold out, by copies of the coefficients.
+
+        The product type is that of several tasks.
+        """
+        tasks = [fold == k for k in which]
         coefs = [np.ascontiguousarray(coef[:, own], dtype=self.product_type) for own in tasks]
-        rows = [np.flatnonzero(flags) for flags in held_out]
+        rows = [np.flatnonzero(held_out[k]) for k in which]
         sizes = zip(rows, tasks, strict=True)
         scores = [np.empty((len(own), np.count_nonzero(some))) for own, some in sizes]
         step = self.chunk_rows(max(2, int(np.bincount(fold).max())))
