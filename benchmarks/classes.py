@@ -3,13 +3,15 @@
 The defaults are compared with softmax regression on data sets as a whole; times are processor
 times.
 
-    python benchmarks/run.py classes       temperatures, then defaults
-    python benchmarks/classes.py           defaults only
+    python benchmarks/run.py classes                                    temperatures, defaults
+    python benchmarks/classes.py [--sets NAME ...] [--seeds 0 1 2 3 4]  defaults only
 """
 
+import argparse
+import sys
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,9 @@ from marginpursuit.tasks import JointTasks, Tasks
 
 #: Seeds on which the temperature was chosen, and seeds of the comparison.
 CHOICE_SEEDS, COMPARISON_SEEDS = (100, 101), (0, 1, 2, 3, 4)
+#: Data sets of the defaults: of news20_minilm both 400 rows and all.
+SMALL_SETS = ("iris", "wine", "digits", "ordered", "news20_minilm")
+SETS = (*SMALL_SETS, "cov", "news20")
 
 Split = tuple[Any, Any, Any, Any]
 
@@ -193,16 +198,21 @@ def default_measures(model: Any, split: Split) -> tuple[float, float, float, flo
     return error, float(log_loss(labels, proba, labels=classes)), float(top), seconds
 
 
-def run_defaults() -> Iterator[str]:
+def run_defaults(arguments: Sequence[str] = ()) -> Iterator[str]:
     """Yield a table of the defaults of both; rows are also printed as they come."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sets", nargs="+", choices=SETS, default=list(SETS), metavar="NAME")
+    parser.add_argument(
+        "--seeds", nargs="+", type=int, default=list(COMPARISON_SEEDS), help="of the small sets"
+    )
+    chosen = parser.parse_args(arguments)
     rows = []
     header = ("data", "training rows", "classes")
     header += ("ours: error %, log-loss, top-5", "LogisticRegression", "difference", "time ratio")
-    small = [case for seed in COMPARISON_SEEDS for case in small_sets(seed)]
-    names = ("iris", "wine", "digits", "ordered", "news20_minilm")
-    groups = [[case for case in small if case[0] == name] for name in names]
+    small = [case for seed in chosen.seeds for case in small_sets(seed)]
+    groups = [[case for case in small if case[0] == name] for name in SMALL_SETS]
     for group in (*groups, *([case] for case in whole_sets())):
-        if not group:
+        if not group or group[0][0] not in chosen.sets:
             continue
         found = []
         for _, scaling, split in group:
@@ -240,4 +250,4 @@ def run() -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    write_results("classes", run_defaults())
+    write_results("classes", run_defaults(sys.argv[1:]))

@@ -38,8 +38,10 @@ def draws(name: str, size: int, seeds: range) -> Iterator[tuple[Any, ...]]:
     for seed in seeds:
         order = np.random.default_rng(seed).permutation(len(y))
         # Each class in its proportion: some draws of 50 rows would have one row of digit 5.
-        shares = [np.mean(y == k) for k in np.unique(y)]
-        counts = [size if name == "news20_minilm" else round(size * share) for share in shares]
+        fractions = [np.mean(y == k) for k in np.unique(y)]
+        counts = [
+            size if name == "news20_minilm" else round(size * fraction) for fraction in fractions
+        ]
         pairs = zip(np.unique(y), counts, strict=True)
         train = np.concatenate([order[y[order] == k][:count] for k, count in pairs])
         test = np.setdiff1d(order, train, assume_unique=True)

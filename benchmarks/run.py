@@ -7,7 +7,8 @@ looked up in the folder MARGINPURSUIT_DATA; a benchmark without its data is skip
 
     python benchmarks/run.py [section ...]
 
-The sections `selection`, `text`, `table` and `contamination` are also programs with options.
+The sections `classes`, `selection`, `text`, `table` and `contamination` are also programs with
+options.
 """
 
 import argparse

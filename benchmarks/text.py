@@ -209,8 +209,8 @@ def _fits(name: str, work: Work, chosen: argparse.Namespace) -> str:
 
 
 RULE = (
-    "A target is met if ours is so many times as fast, in seconds, and its test error is at most "
-    "two standard errors of the paired difference larger (±: one standard error)."
+    "A target is met if ours is at least that factor faster, in seconds, and its test error is at "
+    "most two standard errors of the paired difference larger (±: one standard error)."
 )
 
 

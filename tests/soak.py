@@ -112,7 +112,7 @@ def interrupt(seed: int, folder: Path) -> None:
 
 
 def killed(seed: int, folder: Path) -> None:
-    """A fit that is killed goes on from its checkpoint to the same minimum."""
+    """A fit that is killed resumes from its checkpoint and reaches the same minimum."""
     rng = np.random.default_rng(seed)
     X, y, weights = drawn(rng, max_rows=20_000)
     options = {"solver": "lbfgs", "tol": 1e-9, "n_threads": 1, "probability": None}

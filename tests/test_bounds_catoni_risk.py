@@ -114,16 +114,16 @@ def test_linear_complexity_rejects_invalid_arguments(changes, message):
 
 def test_the_papers_summary_of_the_catoni_risk_bound_is_loose():
     """It has d B_X/√n for η₂/√n + η∞/n, which is of order √d B_X/√n once n is well above d."""
-    shares = []
+    ratios = []
     for dimension in (1, 10, 1000, 10**5):
         eta = linear_complexity(dimension, 2.0)
         n = dimension**2
         result = catoni_risk_bound(n, 0.05, eta.eta_2, eta.eta_inf)
         summary = math.log(2 / 0.05) * dimension * 2.0 / math.sqrt(n)
-        shares.append((result.complexity_2 + result.complexity_inf) / summary)
-    assert max(shares) < 6  # a bound, up to the constants
-    assert shares == sorted(shares, reverse=True)
-    assert shares[-1] < 0.01
+        ratios.append((result.complexity_2 + result.complexity_inf) / summary)
+    assert max(ratios) < 6  # a bound, up to the constants
+    assert ratios == sorted(ratios, reverse=True)
+    assert ratios[-1] < 0.01
 
 
 def test_defaults_of_the_catoni_risk_bound():

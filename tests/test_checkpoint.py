@@ -1,4 +1,4 @@
-"""A fit that is interrupted goes on from its checkpoint."""
+"""A fit that is interrupted resumes from its checkpoint."""
 
 import importlib.util
 import os
@@ -26,7 +26,7 @@ class InterruptedFitError(Exception):
 
 
 def failing_after(X, n_loads):
-    """Blocks of X that can be loaded so many times only."""
+    """Blocks of X that can be loaded a given number of times only."""
     loads = iter(range(n_loads))
 
     def load():

@@ -1,4 +1,4 @@
-"""The claims of the paper: which fits judge them, and the identities behind the verdicts."""
+"""The claims of the paper: which fits decide them, and the identities behind the verdicts."""
 
 from dataclasses import replace
 

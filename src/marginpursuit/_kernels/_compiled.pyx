@@ -1291,7 +1291,7 @@ def sweep_class_tiles(
 cdef class Lbfgs:
     """Preconditioned L-BFGS for one task.
 
-    `task` is an `LbfgsTask`, whose arrays are kept. A solve goes on until `status` is not zero: by
+    `task` is an `LbfgsTask`, whose arrays are kept. A solve continues until `status` is not zero: by
     `advance`, for a caller who evaluates the point `trial`, or by `run`, which sweeps the rows of a
     task with a joint loss, in float32 and padded as those of `sweep_tiles`.
     """
@@ -1380,7 +1380,7 @@ cdef class Lbfgs:
         return 0
 
     def run(self, Py_ssize_t n_sweeps):
-        """Evaluate up to `n_sweeps` points; return the status: 0 as long as the solve goes on."""
+        """Evaluate up to `n_sweeps` points; return the status: 0 while the solve continues."""
         if n_sweeps < 1 or self.t.rows == NULL:
             raise ValueError(f"there must be rows, and at least one sweep; got {n_sweeps}")
         self.make_room(n_sweeps)
@@ -1410,7 +1410,7 @@ cdef class Lbfgs:
 
     @property
     def status(self):
-        """0 as long as the solve goes on, then a number of `lbfgs_status_t`."""
+        """0 while the solve continues, then a number of `lbfgs_status_t`."""
         return self.t.status
 
     @property

@@ -134,8 +134,10 @@ class FittedLink:
         pieces = link_pieces(scaled, self.threshold / self.margin)
         logits = sum(float(slope) * piece for slope, piece in zip(slopes, pieces, strict=True))
         odds = xp.exp(logits - xp.max(logits, axis=1)[:, None])
-        shares = odds / xp.sum(odds, axis=1)[:, None]
-        return inside((1.0 - self.smoothing) * shares + self.smoothing / shares.shape[1])
+        probabilities = odds / xp.sum(odds, axis=1)[:, None]
+        return inside(
+            (1.0 - self.smoothing) * probabilities + self.smoothing / probabilities.shape[1]
+        )
 
 
 def smoothing_of(n_rows: float, prior_rows: float = 0.25) -> float:

@@ -1,4 +1,4 @@
-"""The classifier with a margin loss: a convex fit to convergence in a few passes over the data."""
+"""The classifier with a margin loss: a convex objective, minimised to a given tolerance."""
 
 import os
 from copy import copy
@@ -138,7 +138,7 @@ class MarginPursuitClassifier(
         - "quantile": s = q √(n/(2 log(2/δ))), q the 75 % quantile of \|m\|
           (as in :func:`~marginpursuit.location.consistent_quantile_scale`);
         - "auto": s = max(√2 γ, 2 v/γ), v = (interquartile range of m / 1.349)². This is the rule of
-          Algorithm 1 with a variance that outliers do not change, and at least √2 γ. From there on,
+          Algorithm 1 with a variance that outliers do not change, and at least √2 γ. For s ≥ √2 γ
           Catoni's ρ is truncated only at margins below -γ, and its probability link is strictly
           increasing between -γ and γ.
 
@@ -696,7 +696,7 @@ class MarginPursuitClassifier(
         *,
         is_stream: bool,
     ) -> tuple[Problem, list[HalfFits]]:
-        """Choose among the multiples of the default penalty, where that is worth its cost.
+        """Choose among the multiples of the default penalty, where there are few rows per column.
 
         Returns the problem at the penalty that `chosen_fits` selects by held-out log-loss, and a
         list of its half fits; otherwise the same problem and an empty list. A start of zero is

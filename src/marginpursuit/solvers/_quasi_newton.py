@@ -17,8 +17,8 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.design import Linear
 from marginpursuit.solvers._problem import Problem, Progress, Solution, Status
 
-#: Returns the inverse Hessian with which a solve goes on, from the number of steps and the point;
-#: None where it keeps that of the steps before.
+#: Returns the inverse Hessian with which a solve continues, from the number of steps and the
+#: point; None where it keeps that of the steps before.
 Renewal = Callable[[int, Linear], FloatArray | None]
 
 

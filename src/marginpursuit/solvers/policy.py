@@ -96,7 +96,7 @@ class WorkingSetPolicy:
     last_fraction: float = 0.8
     #: Passes after which Newton's method takes over.
     max_passes: int = 200
-    #: Columns from which the set is used although the problem has a start: to go on from there
+    #: Columns from which the set is used although the problem has a start: continuing from there
     #: takes the Gram matrix. The refit of a search on digit5 takes 0.24 s instead of 0.96 (seeds 0
     #: and 2); on synthetic data with 200 columns, 0.6 and 1.1 times as long.
     min_columns_from_start: int = 200
@@ -288,10 +288,10 @@ class Policy:
     #: Square of the constant feature that stands for the intercept in dual passes, in median
     #: squared row norms; ten times as much couples rows more than their columns do (news20).
     dual_intercept_square: float = 0.1
-    #: Tasks of one fold from which they share dual passes, as long as so many are above their
-    #: tolerance and this relative gap; then each goes on alone with its own active rows. On news20
-    #: a pass takes 12 ms for eight tasks and 6 ms for one; where one row in six is active, 1 ms.
-    #: A search on reuters takes 4.0 s of processor time; with passes shared to the end, 11 s.
+    #: Tasks of one fold from which they share dual passes, while this number of them are above
+    #: their tolerance and this relative gap; then each continues alone with its own active rows. On
+    #: news20 a pass takes 12 ms for eight tasks and 6 ms for one; where one row in six is active,
+    #: 1 ms. A search on reuters takes 4.0 s of processor time; with passes shared to the end, 11 s.
     min_shared_dual_tasks: int = 4
     shared_dual_gap: float = 1e-3
     #: Radius of shrinking, in units of (relative gap)^(1/4) times that of the ball that contains
