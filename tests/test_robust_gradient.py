@@ -1,5 +1,7 @@
 """Robust estimates of the gradient: the estimates, the root, and the classifier."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -12,6 +14,7 @@ from marginpursuit.losses import LogisticLoss, MarginLoss
 from marginpursuit.solvers.robust_gradient import (
     GradientProblem,
     RobustGradientPolicy,
+    _newton_solver,
     block_gradient,
     catoni_gradient,
     geometric_median,
@@ -142,7 +145,7 @@ def test_few_outliers_do_not_determine_the_median_of_blocks():
 # The root -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("policy", [None, RobustGradientPolicy(max_hessian_columns=1)])
+@pytest.mark.parametrize("policy", [None, RobustGradientPolicy(max_hessian_size=1)])
 @pytest.mark.parametrize("loss", [LogisticLoss(), MarginLoss(1.0, 0.5)])
 def test_the_result_is_a_root_of_the_estimated_gradient(loss, policy):
     X, y = drawn()
@@ -160,6 +163,52 @@ def test_the_result_is_a_root_of_the_estimated_gradient(loss, policy):
         assert np.linalg.norm(rest + problem.shrinkage(point)) < 1e-5
         assert solution.gap[0] <= 1e-12
         assert solution.value[0] == pytest.approx(problem.value(point, problem.margins(point)))
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize("fit_intercept", [True, False])
+def test_the_step_in_the_space_of_the_rows_is_that_of_the_columns(kind, fit_intercept):
+    rng = np.random.default_rng(0)
+    X, weights = rng.normal(size=(12, 40)), rng.random(12)
+    weights[3] = 0.0
+    given = problem_of(X, np.where(rng.random(12) < 0.5, -1.0, 1.0))
+    problem = replace(
+        given,
+        rows=kind(X),
+        weights=weights / weights.sum(),
+        penalty=rng.uniform(0.5, 1.0, 40),
+        fit_intercept=fit_intercept,
+    )
+    point, vector = (rng.normal(size=problem.n_coordinates) for _ in range(2))
+    margins = problem.margins(point)
+    wide = _newton_solver(problem, margins, RobustGradientPolicy())(vector)
+    added = replace(
+        problem, rows=kind(np.vstack([X, np.zeros((40, 40))]))
+    )  # more rows than columns
+    added = replace(
+        added,
+        sign=np.append(problem.sign, np.ones(40)),
+        weights=np.append(problem.weights, np.zeros(40)),
+        limits=np.append(problem.limits, np.ones(40)),
+    )
+    margins = np.append(margins, np.zeros(40))
+    expected = _newton_solver(added, margins, RobustGradientPolicy())(vector)
+    assert np.linalg.norm(wide - expected) < 1e-5 * np.linalg.norm(expected)
+
+
+def test_wide_rows_take_few_iterations():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(50, 2000)), rng.integers(0, 2, 50)
+    assert RobustGradientClassifier().fit(X, y).n_iter_ <= 20  # 116 with the diagonal
+
+
+@pytest.mark.parametrize("unit", [1e-200, 1e-300])
+def test_columns_whose_squares_underflow_are_rescaled(unit):
+    X, y = drawn()
+    model = RobustGradientClassifier()
+    assert_array_equal(
+        model.fit(X * unit, y).predict(X * unit), RobustGradientClassifier().fit(X, y).predict(X)
+    )
 
 
 def test_one_block_is_plain_risk_minimisation():

@@ -46,7 +46,7 @@ class RobustRiskClassifier(SeparateClassifier):
     def _fit_risks(self, data: TrainingData) -> list[Any]:
         """Fit all binary problems; return the scale or the number of blocks of each."""
         loss, automatic = RISK_LOSSES[self.loss], isinstance(self.alpha, str)
-        alpha = 1.0 / data.count if automatic else float(self.alpha)
+        alpha = 1.0 / data.n_samples if automatic else float(self.alpha)
         with Threads(usable_threads(self.n_threads)) as threads:
             request = Request(
                 MemoryDesign(data.matrix, threads),

@@ -172,7 +172,7 @@ class CatoniRiskClassifier(RobustRiskClassifier):
         def by_confidence(losses: FloatArray) -> float:
             variance = float(data.weights @ (losses - data.weights @ losses) ** 2)
             # Equal losses have variance 0; the estimate is then the same for every scale.
-            return float(confidence_scale(max(variance, 1e-4), data.count))
+            return float(confidence_scale(max(variance, 1e-4), data.n_samples))
 
         scale = by_confidence if isinstance(self.scale, str) else float(self.scale)
         return minimise_catoni_risk(

@@ -182,7 +182,7 @@ def _blocks_for_outliers(scores: FloatArray, data: TrainingData) -> int:
     values = Margins(scores[counted, np.newaxis], data.weights[counted], data.count, 1.0)
     low, median, high = values.quantiles((0.25, 0.5, 0.75))[:, 0]
     outlying = np.abs(scores - median) > 4.0 * (high - low) / 1.349
-    outliers = round(data.count * float(data.weights @ outlying))
+    outliers = round(data.n_samples * float(data.weights @ outlying))
     most = (int(np.count_nonzero(counted)) // 2 - 1) // 2
     return 2 * min(outliers, max(most, 0)) + 1
 

@@ -195,7 +195,7 @@ class RobustGradientClassifier(SeparateClassifier):
         varies = deviation > 0
         unit = np.where(varies, deviation, 1.0)
         penalty = (
-            np.full(len(unit), 1.0 / data.count)
+            np.full(len(unit), 1.0 / data.n_samples)
             if isinstance(self.alpha, str)
             else self.alpha / unit**2
         )
@@ -205,7 +205,7 @@ class RobustGradientClassifier(SeparateClassifier):
         solutions, linears = [], []
         for name in data.labels.positive_classes:
             problem = GradientProblem(
-                *(rows, data.labels.sign(int(name)), data.weights, data.count),
+                *(rows, data.labels.sign(int(name)), data.weights, data.n_samples),
                 *(loss, penalty, self.fit_intercept, limits),
             )
             estimate = (
@@ -271,7 +271,10 @@ def _deviation(rows: Any, weights: FloatArray, centre: FloatArray) -> FloatArray
     """Return root mean squares of centred columns; 0 for a column that is constant to rounding."""
     squares = rows.multiply(rows).T @ weights if is_sparse(rows) else weights @ rows**2
     squares = np.asarray(squares).ravel()
-    if not np.all(np.isfinite(squares)) or np.any((squares > 0) & (squares < 1e-290)):
+    is_small = squares < 1e-290
+    if is_small.any():  # zero for a column that is not zero, where its squares underflow
+        is_small &= np.asarray(abs(rows).sum(axis=0)).ravel() > 0
+    if not np.all(np.isfinite(squares)) or is_small.any():
         raise FloatingPointError("squares of the columns over- or underflow")
     deviation: FloatArray = np.sqrt(squares)
     deviation[deviation <= 1e-12 * np.abs(centre)] = 0.0

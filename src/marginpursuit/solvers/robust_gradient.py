@@ -45,7 +45,8 @@ def is_sparse(rows: Any) -> bool:
 class RobustGradientPolicy:
     """Constants of the iterations (`benchmarks/robust_gradients.py`)."""
 
-    max_hessian_columns: int = 1000  # above, the Hessian is replaced by its diagonal
+    #: Columns, or rows where these are fewer, above which the Hessian is replaced by its diagonal.
+    max_hessian_size: int = 1000
     max_norm: float = 2.0  # in medians of the norms: longer rows have the curvature of this norm
     least_curvature: float = 1e-2  # of a row, as a fraction of the bound on the curvature
     max_halvings: int = 8  # of a step
@@ -277,7 +278,9 @@ def _newton_solver(
     curvature = np.asarray(problem.loss.curvature(margins)) + policy.least_curvature * bound
     weights = problem.weights * problem.limits * curvature
     rows, d = problem.rows, problem.rows.shape[1]
-    if d > policy.max_hessian_columns:
+    if rows.shape[0] < d and rows.shape[0] <= policy.max_hessian_size:
+        return _row_space_solver(problem, weights)
+    if d > policy.max_hessian_size:
         squares = rows.multiply(rows) if is_sparse(rows) else rows**2
         diagonal = np.asarray(squares.T @ weights).ravel() + problem.penalty
         diagonal = np.append(diagonal, weights.sum()) if problem.fit_intercept else diagonal
@@ -299,3 +302,32 @@ def _newton_solver(
     hessian[np.arange(len(hessian)), np.arange(len(hessian))] += jitter
     factor = linalg.cho_factor(hessian)
     return lambda vector: np.asarray(linalg.cho_solve(factor, vector))
+
+
+def _row_space_solver(
+    problem: GradientProblem, weights: FloatArray, least: float = 1e-6
+) -> Callable[[FloatArray], FloatArray]:
+    """Return the function that applies the inverse of AᵀA + D, with fewer rows than columns.
+
+    A has the rows, with an entry one for the intercept, times the roots of the weights. D has the
+    penalties; entries below `least` times the mean diagonal of AᵀA, as that of the intercept, are
+    raised to it. By Woodbury's identity the inverse is D⁻¹ - D⁻¹Aᵀ(I + AD⁻¹Aᵀ)⁻¹AD⁻¹.
+    """
+    roots, penalty = np.sqrt(weights)[:, np.newaxis], problem.penalty
+    rows: Any = problem.rows
+    scaled = sparse.csr_array(rows.multiply(roots)) if is_sparse(rows) else rows * roots
+    if problem.fit_intercept:
+        stack: Any = sparse.hstack if is_sparse(rows) else np.hstack
+        scaled, penalty = stack([scaled, roots]), np.append(penalty, 0.0)
+    squares = scaled.data**2 if is_sparse(scaled) else scaled**2
+    diagonal = np.maximum(penalty, least * float(squares.sum()) / len(penalty))
+    product = scaled @ sparse.diags_array(1.0 / diagonal) @ scaled.T
+    matrix = product.toarray() if is_sparse(product) else product
+    matrix[np.diag_indices(len(matrix))] += 1.0
+    factor = linalg.cho_factor(matrix)
+
+    def solve(vector: FloatArray) -> FloatArray:
+        inner = linalg.cho_solve(factor, scaled @ (vector / diagonal))
+        return np.asarray((vector - scaled.T @ inner) / diagonal)
+
+    return solve
