@@ -9,7 +9,7 @@ from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 from test_convergence import OPTIONS, rows
 
-from marginpursuit import MarginPursuitClassifier, classifiers
+from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV, classifiers
 from marginpursuit.design import design_for
 
 ESTIMATORS = [
@@ -44,6 +44,39 @@ def test_weights_of_all_magnitudes(estimator):
         return
     model = estimator().fit(X, y, sample_weight=weights)
     assert np.all(np.isfinite(model.decision_function(X)))
+
+
+@pytest.mark.parametrize("total", [1.0, 1e-10, 1e-310])
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_equal_weights_of_any_sum_are_no_weights(estimator, total):
+    if estimator is classifiers.PegasosClassifier:
+        pytest.skip("its weights are probabilities by which rows are drawn")
+    X, y = rows(60, 4)
+    weighted = estimator().fit(X, y, sample_weight=np.full(60, total / 60))
+    expected = estimator().fit(X, y).decision_function(X)
+    scale = np.abs(expected).max()
+    np.testing.assert_allclose(weighted.decision_function(X), expected, atol=1e-3 * scale)
+
+
+@pytest.mark.parametrize("unit", [1e-60, 1e-150, 1e150])
+def test_a_search_with_rbf_in_any_unit(unit):
+    X, y = rows(60, 4)
+    options = {"kernel": "rbf", "alphas": [1e-2], "scales": [1.0], "cv": 3}
+    expected = MarginPursuitClassifierCV(**options).fit(X, y)
+    model = MarginPursuitClassifierCV(**options).fit(X * unit, y)
+    np.testing.assert_array_equal(model.predict(X * unit), expected.predict(X))
+    with pytest.raises(OverflowError, match="distances between rows underflow"):
+        MarginPursuitClassifierCV(**options).fit(X * 1e-200, y)
+
+
+@pytest.mark.parametrize("unit", [1e-150, 1e150])
+def test_a_search_on_sparse_rows_in_any_unit(unit):
+    X, y = rows(60, 4)
+    X = sparse.csr_array(X)
+    options = {"alphas": [1e-2], "scales": [1.0], "cv": 3}
+    expected = MarginPursuitClassifierCV(**options).fit(X, y)
+    model = MarginPursuitClassifierCV(**options).fit(X * unit, y)
+    np.testing.assert_array_equal(model.predict(X * unit), expected.predict(X))
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS)

@@ -10,6 +10,7 @@ from scipy import sparse
 from searches import rungs, with_policy
 from sklearn.base import clone
 from sklearn.datasets import make_classification
+from sklearn.exceptions import NotFittedError
 from sklearn.model_selection import GroupKFold, ShuffleSplit
 
 from marginpursuit import MarginPursuitClassifierCV
@@ -259,3 +260,40 @@ def test_wrong_lengths_are_refused():
     for kind in (blocks, elsewhere):
         with pytest.raises(ValueError, match="inconsistent numbers of samples"):
             MarginPursuitClassifierCV().fit(kind(X), y[1:])
+
+
+@pytest.mark.filterwarnings("ignore:a single sample:UserWarning")
+@pytest.mark.parametrize(("sizes", "words"), [((3, 3), "3 and 3"), ((60, 1), "60 and 1")])
+def test_classes_with_few_samples_are_refused_by_the_name_of_the_parameter(sizes, words):
+    X, y = np.random.default_rng(0).normal(size=(sum(sizes), 3)), np.repeat(["a", "b"], sizes)
+    with pytest.raises(ValueError, match=rf"^cv=5 needs .*a and b, have {words}\. Set cv"):
+        MarginPursuitClassifierCV().fit(X, y)
+    if min(sizes) > 1:
+        MarginPursuitClassifierCV(cv=min(sizes)).fit(X, y)
+
+
+def test_iterators_are_refused_as_candidates():
+    X, y = narrow()
+    for name in ("scales", "alphas", "overconfidences"):
+        with pytest.raises(ValueError, match=f"{name} must be a sequence"):
+            MarginPursuitClassifierCV(**{name: iter([1.0])}).fit(X, y)
+
+
+@pytest.mark.parametrize(
+    ("scoring", "words"),
+    [(lambda *_: np.nan, "all candidates are NaN"), (["accuracy", "f1"], "one scorer")],
+)
+def test_scorers_without_a_number_are_refused(scoring, words):
+    X, y = narrow()
+    with pytest.raises(ValueError, match=words):
+        MarginPursuitClassifierCV(scoring=scoring).fit(X, y)
+
+
+def test_a_search_without_refit_says_so():
+    X, y = narrow()
+    model = MarginPursuitClassifierCV(**GRID).fit(X, y)
+    model.set_params(refit=False).fit(X, y)
+    assert not hasattr(model, "margin_statistics_")  # those of the fit before
+    for method in (model.predict, model.predict_proba, model.decision_function):
+        with pytest.raises(NotFittedError, match="set refit=True"):
+            method(X)

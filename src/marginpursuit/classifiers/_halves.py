@@ -98,8 +98,14 @@ def random_direction(n_columns: int) -> FloatArray:
     return np.random.default_rng(0).standard_normal(n_columns)
 
 
+def rounded(values: FloatArray) -> NDArray[np.float32]:
+    """Return values over a power of two, that of the largest, as float32: none overflows."""
+    _, exponent = np.frexp(np.abs(values).max(initial=0.0))
+    return np.asarray(np.ldexp(values, -exponent), dtype=np.float32)
+
+
 def _ordered_bits(values: FloatArray) -> NDArray[np.uint64]:
     """Return integers of 32 bits in the order of the values as float32; those of ±0 are equal."""
-    bits = (values.astype(np.float32) + np.float32(0.0)).view(np.uint32)
+    bits = (rounded(values) + np.float32(0.0)).view(np.uint32)
     sign = np.uint32(1 << 31)
     return np.where(bits & sign, ~bits, bits | sign).astype(np.uint64)

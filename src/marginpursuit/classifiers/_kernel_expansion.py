@@ -52,7 +52,7 @@ class KernelExpansion(LinearClassifier):
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "coef_") or hasattr(self, "dual_coef_")
+        return hasattr(self, "dual_coef_") or super().__sklearn_is_fitted__()
 
     def decision_function(self, X: Any) -> Any:
         """Return the scores h(x), positive for the second class or for the class of the column.

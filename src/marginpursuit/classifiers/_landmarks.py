@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from marginpursuit.blocks import Blocks
 from marginpursuit.classifiers._base import TrainingData
+from marginpursuit.classifiers._halves import rounded
 from marginpursuit.classifiers._held_out import row_projections
 from marginpursuit.solvers import Policy
 
@@ -84,7 +85,7 @@ def systematic_sample(data: TrainingData, size: int) -> NDArray[np.intp]:
     alone: neither their order nor repetitions change it.
     """
     used = np.flatnonzero(data.weights > 0)
-    keys = row_projections(data)[used].astype(np.float32)
+    keys = rounded(row_projections(data)[used])
     order = np.argsort(keys, kind="stable")
     is_new = np.append(True, np.diff(keys[order]) != 0)
     distinct = used[order[is_new]]

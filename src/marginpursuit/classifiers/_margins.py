@@ -366,6 +366,11 @@ class MarginStatisticsMixin:
         elif not np.isfinite(margins.values).all():
             raise FloatingPointError("the margins are not finite")
 
+    def _reset(self) -> None:
+        """Remove the fitted attributes, the margins included."""
+        super()._reset()  # type: ignore[misc]
+        self.__dict__.pop("_margins", None)
+
     def _take_margins_of(self, model: "MarginStatisticsMixin") -> None:
         """Take the margins of another classifier, or their statistics if it has no margins."""
         for name in ("_margins", "margin_location_", "margin_statistics_"):

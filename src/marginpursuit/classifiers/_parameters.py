@@ -11,7 +11,7 @@ above. With few rows per column a multiple of 0.3/n is chosen by half fits (`_li
 scale that the rule returns unchanged, by a fit at each trial scale.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import exp, log
 from numbers import Integral, Real
 from reprlib import repr as short
@@ -64,7 +64,8 @@ def numbers(words: str, low: float, high: float) -> Allowed:
     """Allow sequences of real numbers in [low, high]."""
 
     def is_allowed(values: Any) -> bool:
-        if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
+        # An iterator could be read once only: a second fit, or this check, would leave none.
+        if isinstance(values, str | Mapping | Iterator) or not isinstance(values, Iterable):
             return False
         given = list(values)
         return bool(given) and all(

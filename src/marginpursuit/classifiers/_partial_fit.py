@@ -54,7 +54,7 @@ class StreamingClassifier(LinearClassifier):
     n_iter_: int
     n_passes_: int
 
-    _private_state = ("_held", "_stream", "_margins")
+    _private_state = ("_held", "_stream")
     _stream_policy = StreamPolicy()
 
     @available_if(_can_stream)  # type: ignore[untyped-decorator]

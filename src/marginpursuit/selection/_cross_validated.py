@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn import get_config
+from sklearn.exceptions import NotFittedError
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import PredefinedSplit, StratifiedKFold, check_cv
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
@@ -21,12 +22,12 @@ from marginpursuit.selection.candidates import Fold
 from marginpursuit.selection.scoring import PrecomputedScores, takes_weights
 from marginpursuit.tasks import Labels, LabelSets
 
+_NO_REFIT = "refit=False was given, so there is no fit to all rows; set refit=True and fit again"
+
 
 def _was_refitted(estimator: Any) -> bool:
     if not estimator.refit:
-        raise AttributeError(
-            "refit=False was given, so there is no fit to all rows; set refit=True and fit again"
-        )
+        raise AttributeError(_NO_REFIT)
     return True
 
 
@@ -39,6 +40,12 @@ class CrossValidatedClassifier(LinearClassifier):
     scorer_: Any
     n_splits_: int
     multilabel_: bool
+
+    def __sklearn_is_fitted__(self) -> bool:
+        is_fitted = super().__sklearn_is_fitted__()
+        if not (is_fitted or self.refit) and hasattr(self, "cv_results_"):
+            raise NotFittedError(_NO_REFIT)
+        return is_fitted
 
     @available_if(_was_refitted)  # type: ignore[untyped-decorator]
     def score(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> float:
@@ -93,7 +100,14 @@ class CrossValidatedClassifier(LinearClassifier):
 
     @property
     def _scorer(self) -> Any:
-        return None if self.scoring is None else check_scoring(PrecomputedScores(), self.scoring)
+        if self.scoring is None:
+            return None
+        if isinstance(self.scoring, list | tuple | set | dict):
+            raise ValueError(
+                f"scoring must be one scorer, its name or None; got {self.scoring!r}. Several "
+                "metrics of one fit are computed from out_of_fold_scores_ and out_of_fold_proba_."
+            )
+        return check_scoring(PrecomputedScores(), self.scoring)
 
     def _route(
         self, sample_weight: ArrayLike | None, params: dict[str, Any], n_rows: int
@@ -137,6 +151,8 @@ class CrossValidatedClassifier(LinearClassifier):
         )
         in_memory = isinstance(data.matrix, np.ndarray) or sparse.issparse(data.matrix)
         rows = data.matrix if in_memory else np.broadcast_to(0.0, tuple(data.matrix.shape))
+        if isinstance(self.cv, Integral) and not isinstance(data.labels, LabelSets):
+            self._check_class_sizes(data.labels)
         splits = splitter.split(rows, y, **params)
         folds = [
             Fold(*(increasing_rows(k, own, len(y)) for own in split))
@@ -162,6 +178,23 @@ class CrossValidatedClassifier(LinearClassifier):
                 )
         self.n_splits_ = len(folds)
         return folds
+
+    def _check_class_sizes(self, labels: Labels) -> None:
+        """Raise a ValueError where stratified folds are not possible.
+
+        The largest class needs a row for each fold, and the second largest two rows: a fold that
+        holds out the only one trains on a single class.
+        """
+        counts = np.bincount(labels.strata, minlength=labels.n_classes)
+        second, largest = np.sort(counts)[-2:]
+        if largest >= self.cv and second >= 2:
+            return
+        names = [str(name) for name in self.classes_[np.argsort(-counts)[:2]]]
+        raise ValueError(
+            f"cv={self.cv} needs a class with at least {self.cv} samples and another one with at "
+            f"least 2; the largest classes, {names[0]} and {names[1]}, have {largest} and {second}."
+            f" Set cv to a smaller number, or use MarginPursuitClassifier, which needs no folds."
+        )
 
 
 def label_splitter(labels: Labels, n_folds: int) -> PredefinedSplit:

@@ -185,5 +185,10 @@ def default_gammas(
     else:
         squares = np.asarray(euclidean_distances(rows, rows[:1] * 0, squared=True)).ravel()
     positive = squares[squares > 0]
+    if len(some) > 1 and len(positive) == 0:
+        raise OverflowError(
+            "the columns of X need another unit: the squares of the distances between rows "
+            "underflow"
+        )
     unit = (2.0 if is_rbf else 1.0) / float(np.median(positive)) if len(positive) else 1.0
     return [factor * unit for factor in policy.gamma_factors]

@@ -416,10 +416,11 @@ class MarginPursuitClassifierCV(
                 search = self._search(bounded, folds, to_scorer, candidates, report, prior=prior)
                 result = search.run(candidates)
             except FloatingPointError as error:
-                if self.alpha_unit_ not in ("standardised", "inflated"):
+                if self.alpha_unit_ == "absolute":
                     raise OverflowError(f"the columns of X need another unit: {error}") from error
                 # The scores do not depend on the unit of the columns, but the coefficients do.
-                matrix, _ = rescaled(data.matrix)
+                one_factor = self.alpha_unit_ in ("common", "row")
+                matrix, _ = rescaled(data.matrix, by_one_factor=one_factor)
                 bounded, n_passes = self._bounded(replace(data, matrix=matrix))
                 prior = self._prior(bounded, candidates, len(folds))
                 search = self._search(bounded, folds, to_scorer, candidates, report, prior=prior)

@@ -154,6 +154,10 @@ class Search:
             kept = remaining(scores[left], rung.n_held_out, self._policy)
             left = left[with_smaller_penalties(current, kept)]
             size = self._next_size(size)
+        if np.isnan(scores[left]).all():
+            raise ValueError(
+                "the scores of all candidates are NaN; expected numbers. Check scoring and cv."
+            )
         chosen = self._choose(current, scores[left])
         best, fits = int(left[chosen]), result.kept[chosen]
         if candidates[best] == self._options.prior:
