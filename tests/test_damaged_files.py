@@ -60,7 +60,8 @@ def peak_of(function, *args):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("part", range(10))
 def test_damaged_files_are_read_or_refused(part):
-    for number in range(part, 20_000, 10):
+    """`make fuzz` runs a million cases."""
+    for number in range(part, 10_000, 10):
         fuzz.run_case(20261116, number)
 
 
