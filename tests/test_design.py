@@ -1,8 +1,9 @@
 """The design against plain float64 arithmetic, whatever holds the data."""
 
+import time
 import tracemalloc
 from dataclasses import replace
-from threading import get_ident
+from threading import Semaphore, get_ident
 
 import numpy as np
 import pytest
@@ -290,15 +291,37 @@ def test_threads_may_ask_for_threads():
         assert list(outer) == [[10 * k + j for j in range(3)] for k in range(4)]
 
 
-def test_the_calling_thread_takes_every_second_item():
-    def items(_):
-        return get_ident(), list(threads.map(lambda _: get_ident(), range(2)))
+def test_each_thread_takes_the_next_item_when_it_is_free():
+    """One thread is in the first item until the other has done the rest, in the same thread."""
 
+    def run(k):
+        assert set(threads.map(lambda _: get_ident(), range(2))) == {get_ident()}
+        if k > 0:
+            is_done.release()
+        elif not all(is_done.acquire(timeout=10) for _ in range(4)):
+            raise TimeoutError
+        return get_ident()
+
+    is_done = Semaphore(0)
     with Threads(2) as threads:
         for _ in range(2):  # what one map sets for its items is reset for the next
-            found = list(threads.map(items, range(4)))
-            assert [own == get_ident() for own, _ in found] == [True, False, True, False]
-            assert all(inner == [own, own] for own, inner in found)
+            first, *others = threads.map(run, range(5))
+            assert len({first, get_ident(), *others}) == len({first, *others}) == 2
+            assert first not in others
+
+
+def test_an_error_ends_the_items_of_all_threads():
+    def run(k):
+        if k == 1:
+            raise ZeroDivisionError
+        if k == 0:
+            time.sleep(0.05)
+        done.append(k)
+
+    done = []
+    with Threads(2) as threads, pytest.raises(ZeroDivisionError):
+        threads.map(run, range(1000))
+    assert len(done) < 1000
 
 
 @pytest.mark.parametrize(("n", "is_elsewhere"), [(1, False), (2, True)])

@@ -201,7 +201,7 @@ def _run(problem: Problem, solves: list[Any], n_products: int) -> None:
             before = solve.point
 
     if problem.report is None and problem.keep is None:
-        list(threads.map(run, penalty_chains(problem), dynamic=True))
+        list(threads.map(run, penalty_chains(problem)))
         return
     running, iteration = solves, 0
     while running:

@@ -136,7 +136,7 @@ def joint_hessian(
             weighted = (factors * rows[span, np.newaxis, :]).reshape(-1, (k + 1) * width)
             total[k, :, : k + 1] += (rows[span].T @ weighted).reshape(width, k + 1, width)
 
-    list(design.threads.map(add, range(n_classes - 1), dynamic=True))
+    list(design.threads.map(add, range(n_classes - 1)))
     for k in range(n_classes - 1):
         total[:k, :, k] = total[k, :, :k].transpose(1, 0, 2)
     # Equal changes of all scores do not change the loss: the blocks of a class have the sum zero.

@@ -189,7 +189,7 @@ def _solved(problems: list[_Passes]) -> list[Solution]:
     ]
     design = problems[0].problem.prepared.design
     design.row_squares()  # which the design keeps: threads that need it would each compute it
-    list(design.threads.map(_run_group, *zip(*items, strict=True), dynamic=True))
+    list(design.threads.map(_run_group, *zip(*items, strict=True)))
     return [_solution(each, results) for each, results in zip(problems, found, strict=True)]
 
 
@@ -422,7 +422,7 @@ class DualAscent:
         )
 
     def alone(self, lane: int) -> "DualAscent":
-        """Return the task of one lane, to go on by itself; all rows are active again."""
+        """Return the task of one lane, which continues alone; all rows are active again."""
         own = [lane]
         return replace(
             self,

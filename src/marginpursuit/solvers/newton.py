@@ -285,7 +285,7 @@ def _run(
         for first in range(0, len(chunk), size):
             _kernels.newton(rows, tasks, points, results, chunk[first : first + size])
 
-    list(threads.map(run, chunks, dynamic=True))
+    list(threads.map(run, chunks))
     return results
 
 
