@@ -130,8 +130,8 @@ class Calls:
 def caller_of(frame):
     """Return the frame that called one; None for an item of `Threads.map`, in any thread."""
     caller = frame.f_back
-    is_map = caller is not None and is_ours(caller) and name_of(caller) == "_threads.py:map"
-    return None if is_map else caller
+    is_item = caller is not None and is_ours(caller) and name_of(caller) == "_threads.py:run"
+    return None if is_item else caller
 
 
 def is_ours(frame):

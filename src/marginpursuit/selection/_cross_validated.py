@@ -137,7 +137,7 @@ class CrossValidatedClassifier(LinearClassifier):
         self, data: TrainingData, params: dict[str, Any], to_scorer: dict[str, Any]
     ) -> list[Fold]:
         """Return the folds; raise a ValueError for one that cannot be fitted or scored."""
-        y = strata = data.labels.strata
+        y = data.labels.strata
         cv, fewest = checked_pairs(self.cv), 2  # classes in the training rows of a fold
         if isinstance(data.labels, LabelSets):
             fewest = 1
@@ -162,20 +162,7 @@ class CrossValidatedClassifier(LinearClassifier):
             raise ValueError(
                 f"cv has 0 folds: {self.cv!r}. Expected at least 1 pair of training and test rows."
             )
-        weights = to_scorer.get("sample_weight")
-        for k, fold in enumerate(folds):
-            counts = np.bincount(strata[fold.train], data.weights[fold.train] > 0)
-            n_classes = np.count_nonzero(counts)
-            if n_classes < fewest or len(fold.test) == 0:
-                raise ValueError(
-                    f"fold {k} has training samples of {n_classes} classes and {len(fold.test)} "
-                    f"test samples; expected at least {fewest} and 1 test sample. Change cv."
-                )
-            if weights is not None and not np.any(np.asarray(weights)[fold.test]):
-                raise ValueError(
-                    f"fold {k} has no test sample with a positive weight; expected at least one. "
-                    "Change cv or sample_weight."
-                )
+        _check_folds(folds, data, to_scorer.get("sample_weight"), fewest)
         self.n_splits_ = len(folds)
         return folds
 
@@ -195,6 +182,27 @@ class CrossValidatedClassifier(LinearClassifier):
             f"least 2; the largest classes, {names[0]} and {names[1]}, have {largest} and {second}."
             f" Set cv to a smaller number, or use MarginPursuitClassifier, which needs no folds."
         )
+
+
+def _check_folds(folds: list[Fold], data: TrainingData, weights: Any, fewest: int) -> None:
+    """Raise a ValueError for a fold that cannot be fitted or scored.
+
+    `weights` are those of the scorer, or None; `fewest` is the number of classes to be fitted.
+    """
+    strata = data.labels.strata
+    for k, fold in enumerate(folds):
+        counts = np.bincount(strata[fold.train], data.weights[fold.train] > 0)
+        n_classes = np.count_nonzero(counts)
+        if n_classes < fewest or len(fold.test) == 0:
+            raise ValueError(
+                f"fold {k} has training samples of {n_classes} classes and {len(fold.test)} "
+                f"test samples; expected at least {fewest} and 1 test sample. Change cv."
+            )
+        if weights is not None and not np.any(np.asarray(weights)[fold.test]):
+            raise ValueError(
+                f"fold {k} has no test sample with a positive weight; expected at least one. "
+                "Change cv or sample_weight."
+            )
 
 
 def label_splitter(labels: Labels, n_folds: int) -> PredefinedSplit:
