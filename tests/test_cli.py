@@ -310,7 +310,7 @@ def test_reproduce_all_compares_and_reports_failures(run, monkeypatch):
     monkeypatch.setattr(experiments, "reproduce", few)
     monkeypatch.setattr("marginpursuit.experiments.overview.compare_bundled", lambda **options: [])
     done = run("reproduce", "--quick", "-o", "out", code=1)
-    assert "1 fits failed" in done.stderr
+    assert "1 fit failed" in done.stderr
     assert "Failed: a fit: it broke" in Run.load("out").listings[0].caption
 
 
@@ -336,12 +336,12 @@ def test_reproduce(run):
         (
             ["compare", "bad.csv", "-t", "y"],
             3,
-            "bad.csv: line 3: found 1 cells, expected 2 as in the first line",
+            "bad.csv: line 3: found 1 cell, expected 2 as in the first line",
         ),
         (["compare", "good.csv", "-t", "z"], 3, "no column 'z'"),
         (["compare", "good.csv"], 2, "--target"),
         (["compare", "good.csv", "-t", "y", "--method", "Nothing"], 2, "must be among"),
-        (["compare", "good.csv", "-t", "y"], 3, "has 1"),
+        (["compare", "good.csv", "-t", "y"], 3, "Classes with a single row: 1 (line 3)"),
         (["compare", "one.csv", "-t", "y"], 3, "at least 2 classes"),
         (["compare", "breast_cancer", "-t", "y"], 2, "named data set"),
         (["fit", "one.csv", "-t", "y", "-o", "m"], 3, "has the same value in all"),

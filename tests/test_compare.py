@@ -222,7 +222,7 @@ def test_calibration_error_is_the_mean_distance_from_the_diagonal():
     ("y", "folds", "message"),
     [
         (np.zeros(6), 2, "at least 2 classes"),
-        (np.array([0, 0, 0, 0, 0, 1]), 2, "class 1 has 1 samples"),
+        (np.array([0, 0, 0, 0, 0, 1]), 2, "class 1 has 1 sample;"),
         (np.array([0, 0, 0, 1, 1, 1]), 1, "n_folds must be a whole number of at least 2"),
     ],
 )

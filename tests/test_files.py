@@ -37,6 +37,13 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, error):
     assert os.listdir(tmp_path) == ["a"]
 
 
+def test_an_error_names_the_file_that_was_asked_for(tmp_path):
+    path = tmp_path / "absent" / "a"
+    with pytest.raises(FileNotFoundError) as caught:
+        write_atomically(path, b"content")
+    assert caught.value.filename == str(path)
+
+
 @posix
 def test_a_fifo_is_written_to_directly(tmp_path):
     path = tmp_path / "fifo"

@@ -96,6 +96,17 @@ def test_ambiguous_numbers_follow_the_other_columns():
     assert (column.decimal, column.thousands) == (".", ",")
 
 
+def test_a_decimal_part_is_not_a_group_of_thousands():
+    """A comma before other than three digits: 45,3 and 1,5 are not 453 and 15."""
+    known = pd.DataFrame({"a": [f"{k},250.5" for k in range(1, 40)]})
+    vectoriser = TableVectoriser().fit(known)
+    assert vectoriser.columns_[0].thousands == ","
+    new = pd.DataFrame({"a": ["45,3", "1,5", "1,2345", "2,500", "2500", "1,234,567.5"]})
+    assert vectoriser.unknown_rows(new)["a"].tolist() == [0, 1, 2]
+    matrix = vectoriser.transform(new)
+    assert matrix[3, 0] == matrix[4, 0]
+
+
 def test_a_few_cells_that_are_no_numbers_are_missing():
     column = column_of([*map(str, np.arange(98) * 1.5), "n/a", "unknown"])
     assert (column.kind, column.n_missing) == ("number", 2)
@@ -369,7 +380,7 @@ def test_names_are_made_different(tmp_path):
     ("name", "content", "message"),
     [
         ("a.csv", b"", "the file is empty"),
-        ("a.csv", b"a,b\n1\n", "line 2: found 1 cells, expected 2 as in the first line"),
+        ("a.csv", b"a,b\n1\n", "line 2: found 1 cell, expected 2 as in the first line"),
         ("a.csv", b"a,b\n", "found 0 rows and 2 columns; expected at least one of each"),
         ("a.csv.gz", b"not gzip", "expected a gzip file"),
         ("a.csv.gz", gzip.compress(b"a,b\n1,2\n", mtime=0)[:-9], "expected a gzip file"),

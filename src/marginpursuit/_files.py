@@ -52,7 +52,11 @@ def atomic_stream(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     mode = 0o666 if existing is None else 0o600
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
     try:
-        with os.fdopen(os.open(partial, flags, mode), "wb") as stream:
+        descriptor = os.open(partial, flags, mode)
+    except OSError as error:  # names the file that was asked for
+        raise OSError(error.errno, error.strerror, os.fspath(path)) from error
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
             yield stream
             stream.flush()
             if existing is not None:

@@ -1,12 +1,16 @@
 """The command line; it needs the extra `cli`."""
 
+import os
 import sys
+import tempfile
 
 __all__ = ["main"]
 
 
 def main() -> None:
     """Run the command line; without its extra, print how to install it."""
+    # skrub creates a folder at import, by default in the home folder, which may not be writable.
+    os.environ.setdefault("SKB_DATA_DIRECTORY", os.path.join(tempfile.gettempdir(), "skrub_data"))
     try:
         from marginpursuit.cli.app import app
     except ModuleNotFoundError as error:

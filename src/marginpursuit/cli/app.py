@@ -13,6 +13,7 @@ from marginpursuit.cli.data import ColumnOptions, read_labelled
 from marginpursuit.cli.explaining import explain, issues
 from marginpursuit.cli.exporting import export
 from marginpursuit.cli.fit_summary import FitSummary, evaluate, fit_labelled
+from marginpursuit.cli.folds import note_search_folds, with_folds
 from marginpursuit.cli.inputs import (
     Add,
     AsJson,
@@ -29,9 +30,10 @@ from marginpursuit.cli.inputs import (
     Scoring,
     Target,
     Text,
-    check_folder,
+    check_output,
     completion,
     parse_parameter,
+    refuse_input,
     select_contamination,
     select_methods,
     select_scoring,
@@ -41,6 +43,7 @@ from marginpursuit.cli.output import (
     Exit,
     activity,
     data_errors,
+    named_options,
     note,
     progress,
     say,
@@ -55,7 +58,7 @@ from marginpursuit.experiments.method_results import SetResult
 from marginpursuit.experiments.runs import Run
 from marginpursuit.experiments.timing import time_fits
 from marginpursuit.model_files import CLASSES
-from marginpursuit.tables import MAX_BYTES
+from marginpursuit.tables import MAX_BYTES, counted
 
 __all__ = ["app"]
 
@@ -132,7 +135,7 @@ def compare_command(
     chosen = select_methods(method, add, baseline)
     contamination = select_contamination(contaminate, rate)
     options = ColumnOptions(drop, numeric, categorical, text, identifier)
-    known = read_labelled(data, target, options, max_gigabytes)
+    known, folds = with_folds(read_labelled(data, target, options, max_gigabytes), folds)
     total = folds * repeats * (len(chosen) + (known.vectoriser is not None))
     if contamination is None and "MarginPursuitClassifierCV" in chosen:
         total += 25 + 5 * (known.vectoriser is not None)
@@ -212,7 +215,7 @@ def reproduce(
             sets = overview.compare_bundled(quick=quick, progress=report_progress)
     finish_comparison(overview.gather(found, sets), output, as_json)
     if found.results.failures:
-        note(f"{len(found.results.failures)} fits failed; see the report")
+        note(f"{counted(len(found.results.failures), 'fit')} failed; see the report")
         raise typer.Exit(Exit.FAILED)
 
 
@@ -257,7 +260,7 @@ def fit(
     The printed error is cross-validated: the method, including its choice of hyper-parameters, is
     fitted once more without each fold. The saved model is fitted to all rows.
     """
-    check_folder(output)
+    check_output(output, data)
     if method not in CLASSES:
         raise typer.BadParameter(f"method must be one of {sorted(CLASSES)}; got {method!r}")
     parameters = dict(parse_parameter(text) for text in set_ or [])
@@ -272,8 +275,9 @@ def fit(
         raise typer.BadParameter("--bootstrap must be 0, or at least 2; got 1")
     n_steps = 1 + bootstrap + folds * (1 + (known.vectoriser is not None))
     with progress(f"fit of {method}", n_steps) as report_progress:
-        with data_errors(method):
+        with data_errors(method, named_options):
             fitted = fit_labelled(model.set_params(**parameters), known, bootstrap, report_progress)
+        note_search_folds(model, known.y)
         evaluation = evaluate(model, known, folds, report_progress)
     path = save_model(fitted, output)
     summary = FitSummary.of(model, known, evaluation, path)
@@ -300,7 +304,7 @@ def predict(
 
     Columns are found by name. Further columns are ignored, with a note; missing ones are an error.
     """
-    check_folder(output)
+    check_output(output, model, data)
     fitted = load_model(model)
     if probabilities and not hasattr(fitted, "predict_proba"):
         raise typer.BadParameter(f"{type(fitted).__name__} has no probabilities")
@@ -315,7 +319,7 @@ def predict(
         say(content.rstrip("\n"), as_json=False)
     else:
         path = write_atomically(output, content.encode())
-        note(f"{len(columns['prediction'])} predictions in {path}")
+        note(f"{counted(len(columns['prediction']), 'prediction')} in {path}")
 
 
 app.command(
@@ -348,7 +352,9 @@ def report(
 ) -> None:
     """Write the report of a run as one self-contained HTML page."""
     folder = run if run.is_dir() else run.parent
-    path = write_report(Run.load(run), output or folder / "report.html")
+    output = output or folder / "report.html"
+    refuse_input(output, folder / "run.json" if run.is_dir() else run)
+    path = write_report(Run.load(run), output)
     say({"report": str(path)} if as_json else str(path), as_json=as_json)
 
 
@@ -393,7 +399,11 @@ def bench(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", "-o", metavar="FOLDER", help="With --scale: write a run and its report."
+            "--output",
+            "-o",
+            metavar="FOLDER",
+            file_okay=False,
+            help="With --scale: write a run and its report.",
         ),
     ] = None,
     as_json: AsJson = False,

@@ -12,6 +12,7 @@ from marginpursuit.cli.output import activity, note
 from marginpursuit.experiments.explanation import TrainingRows
 from marginpursuit.tables import (
     MAX_BYTES,
+    Column,
     MixedTableError,
     RawTable,
     Table,
@@ -19,11 +20,15 @@ from marginpursuit.tables import (
     TableVectoriser,
     check_classes,
     column_counts,
+    copies_of,
+    counted,
     guess_target,
     is_identifier,
     labels_of,
+    missing_words,
     read_frame,
     read_table,
+    unreadable_rows,
 )
 
 __all__ = [
@@ -31,6 +36,7 @@ __all__ = [
     "Labelled",
     "is_data_set",
     "line_names",
+    "note_cells",
     "read_labelled",
     "read_mixed",
     "read_numbers",
@@ -98,19 +104,33 @@ def read_labelled(
     suffix = Path(data.removesuffix(".gz")).suffix.lower()
     if target is None and suffix != ".npz":
         raise typer.BadParameter(_missing_target(data, max_gigabytes))
+    _check_target(target, options)
     is_mixed = options.categorical or options.text or options.ids
     if not is_mixed and suffix not in (".xlsx", ".txt"):
         try:
             return _numeric_table(data, target, options, max_gigabytes)
         except MixedTableError as error:
-            reason = str(error)
+            reason = str(error).rstrip(".")
         try:
             raw = read_mixed(data, max_gigabytes)
         except TableError as error:
+            if not isinstance(error.__cause__, ImportError):
+                raise
             raise TableError(f"{reason}. For mixed tables, {error}") from error
     else:
         raw = read_mixed(data, max_gigabytes)
     return _mixed_table(raw, str(target), options)
+
+
+def _check_target(target: str | None, options: ColumnOptions) -> None:
+    """Raise an error if another option names the target."""
+    names = ("--drop", "--numeric", "--categorical", "--text", "--id")
+    for option, columns in zip(names, options, strict=True):
+        if target in (columns or ()):
+            raise typer.BadParameter(
+                f"--target and {option} both name the column {target!r}; expected different "
+                f"columns. Leave out {option} {target!r}, or choose another target."
+            )
 
 
 def is_data_set(data: str) -> bool:
@@ -165,6 +185,8 @@ def _numeric_table(
             note(f"dropped, as a different integer in each row: {', '.join(dropped)}. "
                  "Keep a column with --numeric.")  # fmt: skip
             X, columns = X[:, kept], tuple(name for name in columns if name not in dropped)
+    if isinstance(X, np.ndarray):
+        _note_copies(target or "y", table.y, zip(columns, X.T, strict=True), X.shape[1])
     names = columns if table.has_names else None
     return Labelled(table.name, X, table.y, table.sha256, names, rows=line_names(table))
 
@@ -175,7 +197,8 @@ def _mixed_table(raw: RawTable, target: str, options: ColumnOptions) -> Labelled
         if name not in names:
             raise TableError(f"there is no column {name!r}; there are {', '.join(names[:40])}")
     y, present = labels_of(raw.frame[target])
-    check_classes(target, len(np.unique(y)), len(y))
+    words = missing_words(raw.frame[target])
+    check_classes(target, len(np.unique(y)), len(y), missing=words)
     vectoriser = TableVectoriser(
         numeric=tuple(options.numeric or ()),
         categorical=tuple(options.categorical or ()),
@@ -186,12 +209,16 @@ def _mixed_table(raw: RawTable, target: str, options: ColumnOptions) -> Labelled
     )
     frame = raw.frame[present].reset_index(drop=True)
     if not present.all():
-        note(f"{(~present).sum()} rows without a value of {target!r} are left out")
+        left_out = counted(int((~present).sum()), "row")
+        note(f"left out: {left_out} without a value of {target!r}. {words}".rstrip(" ."))
     X = frame.drop(columns=target)
     with activity("kinds of the columns"):
         columns = vectoriser.describe(X)
     for column in columns:
         note(f"column {column}")
+        note_cells(raw, column, unreadable_rows(raw.frame[column.name], column))
+    used = [column.name for column in columns if column.kind in ("number", "category")]
+    _note_copies(target, y, ((name, X[name]) for name in used), len(used))
     return Labelled(
         raw.name,
         X,
@@ -201,6 +228,30 @@ def _mixed_table(raw: RawTable, target: str, options: ColumnOptions) -> Labelled
         vectoriser=vectoriser,
         rows=row_names(raw, frame, present, options.ids or ()),
     )
+
+
+def _note_copies(target: str, y: NDArray[Any], columns: Any, n_columns: int) -> None:
+    """Say which columns determine the class; wide tables are not examined."""
+    copies = copies_of(y, columns) if n_columns <= 1000 else []
+    if copies:
+        note(f"each of these columns alone determines {target!r}: {', '.join(map(repr, copies))}. "
+             "Leave out with --drop what is not known before the prediction.")  # fmt: skip
+
+
+def note_cells(raw: RawTable, column: Column, rows: NDArray[np.intp]) -> None:
+    """Say how many cells of a column the table step cannot use, and show the first."""
+    if not len(rows):
+        return
+    count = f"{len(rows)} of {counted(len(raw.frame), 'cell')}"
+    cell = str(raw.frame[column.name].iloc[rows[0]])[:40]
+    first = f"{cell!r} in {raw.row_word} {raw.rows[rows[0]]}"
+    if column.kind == "category":
+        note(f"column {column.name!r}: the fit did not have the value of {count}, such as {first}")
+        return
+    form = f" of the format {column.date_format}" if column.date_format else ""
+    expected = f"date{form}" if column.kind == "date" else f"number with decimal {column.decimal!r}"
+    note(f"column {column.name!r}: {count} cannot be read as a {expected} and count as missing, "
+         f"such as {first}")  # fmt: skip
 
 
 def line_names(table: Table) -> tuple[str, ...] | None:

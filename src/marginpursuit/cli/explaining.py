@@ -19,6 +19,7 @@ from marginpursuit.cli.data import (
     read_numbers,
     row_names,
 )
+from marginpursuit.cli.folds import with_folds
 from marginpursuit.cli.inputs import (
     AsJson,
     Categorical,
@@ -29,7 +30,7 @@ from marginpursuit.cli.inputs import (
     Numeric,
     Target,
     Text,
-    check_folder,
+    check_output,
 )
 from marginpursuit.cli.output import data_errors, note, progress, say, show_table
 from marginpursuit.cli.predictions import as_csv, table_step
@@ -38,7 +39,7 @@ from marginpursuit.experiments.explanation import TrainingRows, find_label_issue
 from marginpursuit.experiments.explanation import explain as explain_fit
 from marginpursuit.experiments.method_results import Coefficient, SuspiciousRow
 from marginpursuit.inspection import LabelIssues
-from marginpursuit.tables import MAX_BYTES, TableError, labels_of
+from marginpursuit.tables import MAX_BYTES, TableError, counted, labels_of
 
 __all__ = ["explain", "issues"]
 
@@ -127,9 +128,9 @@ def issues(
     it is on average in the rows of that class (confident learning), and at least 3.3 times as
     probable as the given label. A suspicious label may be right: check the row.
     """
-    check_folder(output)
+    check_output(output, data)
     options = ColumnOptions(drop, numeric, categorical, text, identifier)
-    known = read_labelled(data, target, options, max_gigabytes)
+    known, folds = with_folds(read_labelled(data, target, options, max_gigabytes), folds)
     rows = known.training_rows
     n_steps = folds * (1 + (known.vectoriser is not None))
     with data_errors(known.name), progress("held-out probabilities", n_steps) as report_progress:
@@ -140,7 +141,7 @@ def issues(
         return
     n_issues = int(found.is_label_issue.sum())
     found_by = ": a fit without the row finds another class at least 3.3 times as probable"
-    counts = f"{known.name}: {n_issues} of {len(known.y)} labels are suspicious"
+    counts = f"{known.name}: {n_issues} of {counted(len(known.y), 'label')} are suspicious"
     say(counts + (found_by if n_issues else ""), as_json=False)
     shown = list(zip(*columns.values(), strict=True))[: min(top, n_issues)]
     header = ("row", "given label", "predicted label", "probability of the given label")
@@ -149,7 +150,7 @@ def issues(
         show_table(header, cells, n_texts=3)
     if output is not None:
         path = write_atomically(output, as_csv(columns).encode())
-        note(f"{len(known.y)} rows, most suspicious first, in {path}")
+        note(f"{counted(len(known.y), 'row')}, most suspicious first, in {path}")
 
 
 def _issue_columns(rows: TrainingRows, found: LabelIssues) -> dict[str, list[Any]]:

@@ -8,7 +8,7 @@ import typer
 
 from marginpursuit import load_model
 from marginpursuit._files import write_atomically
-from marginpursuit.cli.inputs import AsJson, completion
+from marginpursuit.cli.inputs import AsJson, check_output, completion
 from marginpursuit.cli.output import say
 from marginpursuit.export import to_c, to_dict, to_sql
 
@@ -45,6 +45,7 @@ def export(
     chosen = format_ or output.suffix.removeprefix(".").lower()
     if chosen not in _FORMATS:
         raise typer.BadParameter(f"--format must be one of {', '.join(_FORMATS)}; got {chosen!r}")
+    check_output(output, model)
     fitted = load_model(model)
     try:
         content = _content(fitted, chosen, table, keep or [], dialect, name)

@@ -10,6 +10,7 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 from marginpursuit.cli.data import Labelled
+from marginpursuit.cli.output import named_options
 from marginpursuit.experiments.coefficients import bootstrap
 from marginpursuit.experiments.compare import standardised
 from marginpursuit.experiments.cross_validation import (
@@ -19,6 +20,7 @@ from marginpursuit.experiments.cross_validation import (
     vectorised_splits,
 )
 from marginpursuit.experiments.method_results import MethodResult
+from marginpursuit.tables import counted
 
 __all__ = ["FitSummary", "evaluate", "fit_labelled"]
 
@@ -115,7 +117,8 @@ class FitSummary:
         """The reason for which there is no cross-validated error; None if there is one."""
         if self.evaluation is None:
             return "a class has a single row; cross-validation needs at least two"
-        return self.evaluation.failure
+        failure = self.evaluation.failure
+        return None if failure is None else named_options(failure)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the summary for JSON."""
@@ -145,10 +148,12 @@ class FitSummary:
         """Return the summary in words."""
         frequent = max(self.class_sizes, key=lambda label: self.class_sizes[label])
         numbers = ", ".join(f"{name} {float(value):.4g}" for name, value in self.chosen.items())
-        encoded = f"{self.n_features:,} features, " if self.n_features != self.n_columns else ""
+        is_encoded = self.n_features != self.n_columns
+        encoded = f"{counted(self.n_features, 'feature')}, " if is_encoded else ""
         lines = [
-            f"{self.method} on {self.data}: {self.n_rows:,} rows, {self.n_columns:,} columns, "
-            f"{encoded}{len(self.class_sizes)} classes",
+            f"{self.method} on {self.data}: {counted(self.n_rows, 'row')}, "
+            f"{counted(self.n_columns, 'column')}, {encoded}"
+            f"{counted(len(self.class_sizes), 'class')}",
             *self._evaluation_lines(),
             f"  baseline          {100 * self.majority_error:.2f} % error, if always predicting "
             f"the most frequent class, {frequent}",

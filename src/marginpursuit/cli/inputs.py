@@ -30,22 +30,36 @@ __all__ = [
     "Scoring",
     "Target",
     "Text",
-    "check_folder",
+    "check_output",
     "completion",
     "load_estimator",
     "parse_parameter",
+    "refuse_input",
     "select_contamination",
     "select_methods",
     "select_scoring",
 ]
 
 
-def check_folder(output: Path | None) -> None:
-    """Raise an error if the folder of an output file does not exist: before the work."""
-    if output is not None and not output.parent.is_dir():
+def check_output(output: Path | None, *inputs: str | Path) -> None:
+    """Raise an error if an output file has no folder, or is one of the inputs: before the work."""
+    if output is None:
+        return
+    if not output.parent.is_dir():
         raise typer.BadParameter(
             f"--output {output}: there is no folder {output.parent}. Create it, or choose another."
         )
+    refuse_input(output, *inputs)
+
+
+def refuse_input(output: Path, *inputs: str | Path) -> None:
+    """Raise an error if an output file is one of the inputs."""
+    for given in inputs:
+        if output.is_file() and Path(given).exists() and output.samefile(given):
+            raise typer.BadParameter(
+                f"--output {output} is the file {given}, which this command reads; expected "
+                "another file. Choose another name."
+            )
 
 
 def completion(names: Callable[[], Iterable[str]]) -> Any:
@@ -112,7 +126,10 @@ MaxGigabytes = Annotated[
     ),
 ]
 OutputFolder = Annotated[
-    Path, typer.Option("--output", "-o", metavar="FOLDER", help="Folder; created if missing.")
+    Path,
+    typer.Option(
+        "--output", "-o", metavar="FOLDER", file_okay=False, help="Folder; created if missing."
+    ),
 ]
 
 Add = Annotated[

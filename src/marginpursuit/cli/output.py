@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import unicodedata
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,6 +35,7 @@ __all__ = [
     "activity",
     "csv_cell",
     "data_errors",
+    "named_options",
     "note",
     "progress",
     "say",
@@ -71,6 +73,8 @@ class Commands(TyperGroup):
         try:
             with warnings.catch_warnings():
                 warnings.showwarning = _show_warning
+                # `note_search_folds` says it once, with the option that changes it.
+                warnings.filterwarnings("ignore", "The least populated class in y", UserWarning)
                 return super().invoke(ctx)
         except BrokenPipeError:  # the reader closed the pipe
             raise
@@ -113,13 +117,19 @@ class _DataError(ValueError):
 
 
 @contextmanager
-def data_errors(name: str) -> Iterator[None]:
-    """Convert errors of a method into errors of the data."""
+def data_errors(name: str, reword: Callable[[str], str] = str) -> Iterator[None]:
+    """Convert errors of a method into errors of the data; `reword` may change their text."""
     try:
         yield
     except (ValueError, OverflowError) as error:
-        text = str(error)
+        text = reword(str(error))
         raise _DataError(text if text.startswith(name) else f"{name}: {text}") from error
+
+
+def named_options(message: str) -> str:
+    """Return an error of `fit`; one about the parameter `cv` also names the option that sets it."""
+    is_about_cv = re.search(r"\bcv\b|\bn_splits\b", message) is not None
+    return f"{message} The option is --set cv=NUMBER." if is_about_cv else message
 
 
 def say(content: Any, *, as_json: bool) -> None:

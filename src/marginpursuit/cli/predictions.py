@@ -10,9 +10,9 @@ import numpy as np
 from scipy import sparse
 
 from marginpursuit import datasets
-from marginpursuit.cli.data import is_data_set, read_mixed, read_numbers
+from marginpursuit.cli.data import is_data_set, note_cells, read_mixed, read_numbers
 from marginpursuit.cli.output import csv_cell, note
-from marginpursuit.tables import TableVectoriser
+from marginpursuit.tables import RawTable, TableVectoriser
 
 __all__ = ["NewRows", "as_csv", "predicted_columns", "read_new", "table_step"]
 
@@ -46,14 +46,23 @@ def read_new(model: Any, data: str, max_gigabytes: float) -> NewRows:
     known = {vectoriser.target, *vectoriser.ids, *vectoriser.drop}
     _note_extra([name for name in differences.extra if name not in known])
     if not differences.missing:  # otherwise `transform` names them in its error
-        for column, count in vectoriser.unknown_values(raw.frame).items():
-            note(f"column {column}: {count} cells have a value that the fit did not have")
+        _note_unusable(vectoriser, raw)
     ids = {
         name: raw.frame[name].astype(str).tolist()
         for name in vectoriser.ids
         if name in raw.frame.columns
     }
     return NewRows(raw.frame, ids)
+
+
+def _note_unusable(vectoriser: TableVectoriser, raw: RawTable) -> None:
+    """Say which columns have cells that the model cannot use, and which have no cells."""
+    empty, unknown = vectoriser.empty_columns(raw.frame), vectoriser.unknown_rows(raw.frame)
+    for column in vectoriser.used_columns:
+        if column.name in unknown and column.name not in empty:
+            note_cells(raw, column, unknown[column.name])
+    if empty:
+        note(f"columns without any value, unlike in the fit: {', '.join(map(repr, empty))}")
 
 
 def _note_extra(names: Any) -> None:

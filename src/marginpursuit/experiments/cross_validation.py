@@ -19,6 +19,7 @@ from marginpursuit.datasets import contaminate
 from marginpursuit.experiments._margin_course import fit_standardised, margin_course
 from marginpursuit.experiments.method_results import Fold, MethodResult
 from marginpursuit.experiments.scoring import Predictions, all_scores
+from marginpursuit.tables import counted
 
 __all__ = [
     "Contamination",
@@ -168,8 +169,8 @@ def stratified_splits(
         raise ValueError(f"y must have at least 2 classes; got {classes.tolist()}")
     if sizes.min() < count("n_folds", n_folds, least=2):
         raise ValueError(
-            f"class {classes[sizes.argmin()].item()!r} has {sizes.min()} samples; each class needs "
-            f"at least n_folds = {n_folds}. Reduce n_folds or merge classes."
+            f"class {classes[sizes.argmin()].item()!r} has {counted(sizes.min(), 'sample')}; each "
+            f"class needs at least n_folds = {n_folds}. Reduce n_folds or merge classes."
         )
     splitter = StratifiedKFold if groups is None else StratifiedGroupKFold
     seeds = range(seed, seed + count("n_repeats", n_repeats, least=1))

@@ -6,13 +6,22 @@
 
 from marginpursuit._table_records import Column, Feature
 from marginpursuit.tables._content import MAX_BYTES as MAX_BYTES  # for other layers of the package
-from marginpursuit.tables.columns import is_identifier
+from marginpursuit.tables.columns import is_identifier, unreadable_rows
+from marginpursuit.tables.copies import copies_of
 from marginpursuit.tables.errors import MixedTableError, TableError
-from marginpursuit.tables.errors import optional as optional  # for other layers of the package
+from marginpursuit.tables.errors import counted as counted  # for other layers of the package
+from marginpursuit.tables.errors import optional as optional
 from marginpursuit.tables.files import RawTable, column_counts, read_frame
 from marginpursuit.tables.numeric import Table, read_table
-from marginpursuit.tables.target import check_classes, guess_target, labels_of, read_labels
-from marginpursuit.tables.vectoriser import TableVectoriser, vectorise
+from marginpursuit.tables.target import (
+    check_classes,
+    guess_target,
+    labels_of,
+    missing_words,
+    read_labels,
+)
+from marginpursuit.tables.vectorised import vectorise
+from marginpursuit.tables.vectoriser import TableVectoriser
 
 __all__ = [
     "Column",
@@ -24,11 +33,14 @@ __all__ = [
     "TableVectoriser",
     "check_classes",
     "column_counts",
+    "copies_of",
     "guess_target",
     "is_identifier",
     "labels_of",
+    "missing_words",
     "read_frame",
     "read_labels",
     "read_table",
+    "unreadable_rows",
     "vectorise",
 ]

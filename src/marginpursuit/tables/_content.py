@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from marginpursuit._progress_bar import Reached
-from marginpursuit.tables.errors import MixedTableError, TableError, optional
+from marginpursuit.tables.errors import MixedTableError, TableError, counted, optional
 
 __all__ = [
     "MAX_BYTES",
@@ -36,17 +36,21 @@ MAX_BYTES = 2 * 10**9
 
 
 def read_content(path: Path, max_bytes: int = MAX_BYTES) -> tuple[bytes, str, str]:
-    """Return the bytes of a file, its name without suffixes, and its suffix without ``.gz``."""
-    suffix, stem = path.suffix.lower(), path.stem
-    if suffix != ".gz":
-        with open(path, "rb") as file:
-            return _read_stream(file, path, max_bytes), stem, suffix
-    try:
-        with gzip.open(path) as stream:
-            content = _read_stream(stream, path, max_bytes)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise TableError(f"{path}: expected a gzip file: {error}") from error
-    return content, Path(stem).stem, Path(stem).suffix.lower()
+    """Return the bytes of a file, its name without suffixes, and its suffix without ``.gz``.
+
+    The content of a gzip file is decompressed, whatever its suffix.
+    """
+    has_gz = path.suffix.lower() == ".gz"
+    inner = Path(path.stem) if has_gz else path
+    with open(path, "rb") as file:
+        # A compressed file may lack the suffix: a download that was renamed.
+        is_packed = has_gz or file.peek(2)[:2] == b"\x1f\x8b"
+        try:
+            with gzip.open(file) if is_packed else contextlib.nullcontext(file) as stream:
+                content = _read_stream(stream, path, max_bytes)
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise TableError(f"{path}: expected a gzip file: {error}") from error
+    return content, inner.stem, inner.suffix.lower()
 
 
 def _read_stream(
@@ -144,7 +148,8 @@ def _checked(
     for line, row in lines:
         if len(row) != n_cells:
             raise TableError(
-                f"line {line}: found {len(row)} cells, expected {n_cells} as in the first line. "
+                f"line {line}: found {counted(len(row), 'cell')}, expected {n_cells} as in the "
+                "first line. "
                 "Quote cells that contain the separator."
             )
         yield line, row
@@ -157,14 +162,14 @@ def _decoded(content: bytes, may_be_windows: bool) -> tuple[str, list[str]]:
         return content.decode(encoding), []
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        byte = content[error.start]
-        if may_be_windows and b"\0" not in content:
+        found = f"line {line}: expected text in UTF-8, found byte {content[error.start]:#04x}"
+        if b"\0" in content:
+            raise TableError(f"{found} of a binary file. Save the table as .csv.") from error
+        if may_be_windows:
             with contextlib.suppress(UnicodeDecodeError):
                 text = content.decode("cp1252")
                 return text, [f"line {line} is not UTF-8; the file is read as Windows-1252"]
-        raise MixedTableError(
-            f"line {line}: expected text in UTF-8, found byte {byte:#04x}. Save the table as UTF-8."
-        ) from error
+        raise MixedTableError(f"{found}. Save the table as UTF-8.") from error
 
 
 def unknown_suffix(path: Path, suffix: str) -> TableError:

@@ -13,15 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginpursuit._table_records import NUMBER_FORMATS, Column, Kind
-from marginpursuit.tables.errors import TableError, optional
+from marginpursuit.tables.errors import TableError, counted, optional
 
 __all__ = [
     "ColumnPolicy",
     "TextCells",
     "infer_columns",
     "is_identifier",
+    "is_missing",
     "parse",
     "text_cells",
+    "unreadable_rows",
 ]
 
 
@@ -95,12 +97,13 @@ def text_cells(series: Any) -> TextCells:
         codes, found = pandas.factorize(given)
         texts = [text.strip() for text in found]
     clean = np.empty(len(texts) + 1, dtype=object)
-    clean[:] = [*("" if _is_missing(text) else text for text in texts), ""]
+    clean[:] = [*("" if is_missing(text) else text for text in texts), ""]
     places, values = pandas.factorize(clean)
     return TextCells(values, np.where(series.isna().to_numpy(), places[-1], places[codes]))
 
 
-def _is_missing(text: str) -> bool:
+def is_missing(text: str) -> bool:
+    """Whether the text of a cell stands for a missing value."""
     return len(text) <= 7 and text.lower() in _MISSING
 
 
@@ -189,10 +192,11 @@ def _infer_text(
     words = float(counts @ [len(value.split()) for value in values]) / max(n_present, 1)
     is_varied = n_values >= max(policy.text_values, policy.text_fraction * n_present)
     if is_varied and words >= policy.text_words:
-        return Column(name, "text", f"{n_values} values, {words:.1f} words each")
+        return Column(name, "text", f"{counted(n_values, 'value')}, {words:.1f} words each")
     if n_present >= policy.min_rows and n_values >= policy.id_fraction * n_present:
-        return Column(name, "dropped", f"{n_values} values in {n_present} cells: an identifier")
-    return Column(name, "category", f"{n_values} values")
+        reason = f"{counted(n_values, 'value')} in {counted(n_present, 'cell')}: an identifier"
+        return Column(name, "dropped", reason)
+    return Column(name, "category", counted(n_values, "value"))
 
 
 def _number_reason(decimal: str, thousands: str) -> str:
@@ -234,7 +238,7 @@ def _infer_typed(name: str, series: Any, kind: str | None) -> Column:
         return Column(name, "number", "")
     if types.is_timedelta64_dtype(series):
         return Column(name, "number", "durations in seconds")
-    return Column(name, "category", f"{len(text_cells(series).present[0])} values")
+    return Column(name, "category", counted(len(text_cells(series).present[0]), "value"))
 
 
 def _drop_uninformative(column: Column, cells: Any, n_values: int) -> Column:
@@ -305,6 +309,34 @@ def parse(series: Any, column: Column) -> Any:
     return _parse_text(text_cells(series), column)
 
 
+def unreadable_rows(series: Any, column: Column) -> NDArray[np.intp]:
+    """Return the rows whose cell has text, but not the number or date that the column expects.
+
+    Parameters
+    ----------
+    series : pandas.Series
+        The cells.
+    column : Column
+        How the cells are read.
+
+    Returns
+    -------
+    ndarray of int
+        The rows, counted from 0. Such cells are missing in the table step.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from marginpursuit.tables import Column, unreadable_rows
+    >>> unreadable_rows(pd.Series(["1.5", "1,5", "", "1e999"]), Column("age", "number", ""))
+    array([1, 3])
+    """
+    if column.kind not in ("number", "date"):
+        return np.empty(0, dtype=np.intp)
+    rows = np.flatnonzero(_missing(parse(series, column), column.kind))
+    return np.asarray(rows[text_cells(series.iloc[rows]).cells != ""])
+
+
 def _parse_text(text: TextCells, column: Column) -> Any:
     """Parse the different values, and return those of each row."""
     if column.kind == "number":
@@ -324,6 +356,9 @@ def _numbers(values: NDArray[Any], column: Column) -> NDArray[np.float64]:
     pandas = optional("pandas")
     cells = pandas.Series(values).str.replace(r"[$€£¥%\s]", "", regex=True)
     if column.thousands:
+        # A group of other than three digits is a decimal part: 45,3 is not 453.
+        mark = re.escape(column.thousands)
+        cells = cells.mask(cells.str.contains(rf"{mark}(?!\d{{3}}(?!\d))", regex=True))
         cells = cells.str.replace(column.thousands, "", regex=False)
     if column.decimal != ".":
         cells = cells.str.replace(column.decimal, ".", regex=False)

@@ -3,7 +3,13 @@
 from importlib import import_module
 from typing import Any
 
-__all__ = ["MixedTableError", "TableError", "optional"]
+__all__ = ["MixedTableError", "TableError", "counted", "optional"]
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun: 1 row, 2 rows, 2 classes."""
+    plural = noun + ("es" if noun.endswith("s") else "s")
+    return f"{count:,} {noun if count == 1 else plural}"
 
 
 class TableError(ValueError):

@@ -22,7 +22,7 @@ from marginpursuit.tables._content import (
     unknown_suffix,
 )
 from marginpursuit.tables._excel import excel_rows
-from marginpursuit.tables.errors import TableError, optional
+from marginpursuit.tables.errors import TableError, counted, optional
 
 __all__ = ["RawTable", "column_counts", "read_frame"]
 
@@ -129,8 +129,8 @@ def read_frame(
         raise TableError(f"{path}: {error}") from error.__cause__
     if 0 in frame.shape:
         raise TableError(
-            f"{path}: found {frame.shape[0]} rows and {frame.shape[1]} columns; expected at least "
-            "one of each"
+            f"{path}: found {counted(frame.shape[0], 'row')} and "
+            f"{counted(frame.shape[1], 'column')}; expected at least one of each"
         )
     names, notes = unique_names([str(name).strip() for name in frame.columns])
     notes = [*encoding_notes, *notes]

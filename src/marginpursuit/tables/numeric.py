@@ -31,7 +31,7 @@ from marginpursuit.tables._content import (
     read_content,
     unknown_suffix,
 )
-from marginpursuit.tables.errors import MixedTableError, TableError
+from marginpursuit.tables.errors import MixedTableError, TableError, counted
 from marginpursuit.tables.target import read_labels
 
 __all__ = ["Table", "read_table"]
@@ -153,8 +153,8 @@ def read_table(
         raise type(error)(f"{path}: {error}") from error.__cause__
     if 0 in X.shape:
         raise TableError(
-            f"{path}: found {X.shape[0]} rows and {X.shape[1]} columns besides the target; "
-            "expected at least one of each"
+            f"{path}: found {counted(X.shape[0], 'row')} and {counted(X.shape[1], 'column')} "
+            "besides the target; expected at least one of each"
         )
     further: tuple[str, ...] = ()
     if only is not None and suffix != ".npz":
@@ -294,7 +294,9 @@ def _read_npz(content: bytes, selection: _Selection) -> _Parts:
         raise TableError(f"there is no array {name!r}; there are {sorted(arrays)}")
     y = _archived_labels(name, arrays[name]) if name in arrays else None
     if y is not None and y.shape != (X.shape[0],):
-        raise TableError(f"{name} must have a label for each of {X.shape[0]} rows; got {y.shape}")
+        raise TableError(
+            f"{name} must have a label for each of {counted(X.shape[0], 'row')}; got {y.shape}"
+        )
     return X, y, columns, None
 
 

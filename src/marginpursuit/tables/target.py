@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from marginpursuit.tables.columns import text_cells
-from marginpursuit.tables.errors import TableError
+from marginpursuit.tables.columns import is_missing, text_cells
+from marginpursuit.tables.errors import TableError, counted
 
-__all__ = ["check_classes", "guess_target", "labels_of", "read_labels"]
+__all__ = ["check_classes", "guess_target", "labels_of", "missing_words", "read_labels"]
 
 
 def read_labels(cells: Sequence[str]) -> NDArray[Any]:
@@ -80,14 +80,46 @@ def labels_of(series: Any, max_classes: int = 50) -> tuple[NDArray[Any], NDArray
     cells = text.cells
     present = np.asarray(cells != "")
     if not present.any():
-        raise TableError(f"column {series.name!r}: expected classes, found no values")
+        reason = f"column {series.name!r}: expected classes, found no values"
+        raise TableError(f"{reason}. {missing_words(series)}".removesuffix(". "))
     n_classes = len(text.present[0])
     if n_classes > 1:
         check_classes(series.name, n_classes, int(present.sum()), max_classes)
     return read_labels(cells[present].tolist()), present
 
 
-def check_classes(name: Any, n_classes: int, n_rows: int, max_classes: int = 50) -> None:
+def missing_words(series: Any) -> str:
+    """Say which words of a target are read as missing labels; empty if there are none.
+
+    Parameters
+    ----------
+    series : pandas.Series
+        The target.
+
+    Returns
+    -------
+    str
+        The number of the cells, the most frequent word, and how to keep it.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from marginpursuit.tables import missing_words
+    >>> missing_words(pd.Series(["yes", "NA", "", "NA"]))
+    "2 cells such as 'NA' count as missing. Replace them by another word to keep them as a class."
+    """
+    words = series[series.notna()].astype(str).str.strip().value_counts()
+    counts = [(word, int(count)) for word, count in words.items() if word and is_missing(word)]
+    if not counts:
+        return ""
+    total = counted(sum(count for _, count in counts), "cell")
+    advice = "Replace them by another word to keep them as a class."
+    return f"{total} such as {counts[0][0]!r} count as missing. {advice}"
+
+
+def check_classes(
+    name: Any, n_classes: int, n_rows: int, max_classes: int = 50, missing: str = ""
+) -> None:
     """Raise an error if the values of a column are not classes.
 
     Parameters
@@ -98,6 +130,8 @@ def check_classes(name: Any, n_classes: int, n_rows: int, max_classes: int = 50)
         The number of its different values, and of its rows.
     max_classes : int, default=50
         The most classes that may have fewer than ten rows each.
+    missing : str, default=""
+        What `missing_words` says of the column.
 
     Examples
     --------
@@ -111,8 +145,9 @@ expected classes. Choose another target, or group its values into classes.
     """
     if n_classes == 1:
         raise TableError(
-            f"column {name!r} has the same value in all {n_rows} rows; expected at least 2 "
-            "classes. Choose another target."
+            f"column {name!r} has the same value in all {n_rows} rows"
+            f"{' with a label' if missing else ''}; expected at least 2 classes. "
+            f"{missing or 'Choose another target.'}"
         )
     if n_classes > max(max_classes, n_rows / 10):
         raise TableError(

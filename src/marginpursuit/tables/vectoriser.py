@@ -1,6 +1,5 @@
 """Mixed tables as matrices, by transformers of scikit-learn and skrub (extra `tables`)."""
 
-import os
 import warnings
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -17,13 +16,11 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from marginpursuit._table_records import Column
-from marginpursuit.tables.columns import infer_columns, parse, text_cells
+from marginpursuit.tables.columns import infer_columns, parse, text_cells, unreadable_rows
 from marginpursuit.tables.errors import TableError, optional
 from marginpursuit.tables.features import describe_features
-from marginpursuit.tables.files import read_frame
-from marginpursuit.tables.target import labels_of
 
-__all__ = ["ColumnDifferences", "TableVectoriser", "Vectorised", "vectorise"]
+__all__ = ["ColumnDifferences", "TableVectoriser", "as_frame", "listed"]
 
 
 class ColumnDifferences(NamedTuple):
@@ -152,7 +149,7 @@ class TableVectoriser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         ndarray or sparse matrix of shape (n_samples, n_features)
             The matrix.
         """
-        frame = _as_frame(X)
+        frame = as_frame(X)
         self.columns_ = self.describe(frame)
         self.feature_names_in_ = np.array(frame.columns, dtype=object)
         self.n_features_in_ = frame.shape[1]
@@ -182,12 +179,12 @@ class TableVectoriser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             The matrix.
         """
         check_is_fitted(self, "encoder_")
-        frame = _as_frame(X)
+        frame = as_frame(X)
         missing = self.differences(frame).missing
         if missing:
             raise TableError(
                 f"the table lacks {len(missing)} of {len(self.used_columns)} columns: "
-                f"{', '.join(map(repr, missing))}; it has {_listed(frame.columns.tolist())}"
+                f"{', '.join(map(repr, missing))}; it has {listed(frame.columns.tolist())}"
             )
         with warnings.catch_warnings():
             # New values are counted by `unknown_values`.
@@ -223,7 +220,7 @@ class TableVectoriser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         list of Column
             The columns.
         """
-        frame = _as_frame(X)
+        frame = as_frame(X)
         return infer_columns(frame, self._named_kinds(frame.columns.tolist()))
 
     @property
@@ -244,7 +241,7 @@ class TableVectoriser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         ColumnDifferences
             Missing columns, further columns, and whether the order is another one.
         """
-        names = _as_frame(X).columns.tolist()
+        names = as_frame(X).columns.tolist()
         used = [column.name for column in self.used_columns]
         fitted = set(self.feature_names_in_.tolist())
         return ColumnDifferences(
@@ -266,7 +263,41 @@ class TableVectoriser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         dict
             From columns to numbers of cells, without columns that have none.
         """
-        frame = _as_frame(X)
+        return {name: len(rows) for name, rows in self.unknown_rows(X).items()}
+
+    def empty_columns(self, X: Any) -> list[str]:
+        """Return the used columns of a table that have no value in any row.
+
+        Parameters
+        ----------
+        X : pandas.DataFrame, polars.DataFrame or array-like of shape (n_samples, n_columns)
+            The table.
+
+        Returns
+        -------
+        list of str
+            The names of the columns.
+        """
+        frame = as_frame(X)
+        columns = [frame[column.name] for column in self.used_columns]
+        for n_rows in (100, len(frame)):  # most columns have a value in the first rows
+            columns = [cells for cells in columns if not text_cells(cells[:n_rows]).present[0]]
+        return [str(cells.name) for cells in columns]
+
+    def unknown_rows(self, X: Any) -> dict[str, NDArray[np.intp]]:
+        """Return the rows in which a cell is not readable or has a new value, by column.
+
+        Parameters
+        ----------
+        X : pandas.DataFrame, polars.DataFrame or array-like of shape (n_samples, n_columns)
+            The table.
+
+        Returns
+        -------
+        dict
+            From columns to rows, counted from 0, without columns that have none.
+        """
+        frame = as_frame(X)
         known = {
             name: set(map(str, categories))
             for kind, encoder, names in self.encoder_.transformers_
@@ -275,16 +306,13 @@ class TableVectoriser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         }
         found = {}
         for column in self.used_columns:
-            text = text_cells(frame[column.name])
-            is_new = np.zeros(len(text.values), dtype=bool)
+            rows = unreadable_rows(frame[column.name], column)
             if column.kind == "category":
-                is_new[:] = [value not in known[column.name] for value in text.values]
-            elif column.kind != "text":
-                cells = parse(optional("pandas").Series(text.values), column)
-                is_new[:] = (text.values != "") & np.asarray(cells != cells)
-            count = int(is_new[text.codes].sum())
-            if count:
-                found[column.name] = count
+                text = text_cells(frame[column.name])
+                is_new = np.array([value not in known[column.name] for value in text.values], bool)
+                rows = np.flatnonzero(is_new[text.codes])
+            if len(rows):
+                found[column.name] = rows
         return found
 
     def _named_kinds(self, names: list[str]) -> dict[str, str]:
@@ -294,7 +322,7 @@ class TableVectoriser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         for kind, group in groups.items():
             for name in group:
                 if name not in names:
-                    raise TableError(f"there is no column {name!r}; there are {_listed(names)}")
+                    raise TableError(f"there is no column {name!r}; there are {listed(names)}")
                 if chosen.setdefault(name, kind) != kind:
                     raise TableError(f"column {name!r} is chosen as {chosen[name]} and as {kind}")
         target = () if self.target is None else (self.target,)
@@ -367,7 +395,7 @@ def _standardised() -> Pipeline:
     return make_pipeline(imputer, StandardScaler())
 
 
-def _as_frame(X: Any) -> Any:
+def as_frame(X: Any) -> Any:
     """Return a table as a pandas frame whose names are text."""
     pandas = optional("pandas")
     if not isinstance(X, pandas.DataFrame):
@@ -379,68 +407,6 @@ def _as_frame(X: Any) -> Any:
     return X.set_axis(names, axis=1)
 
 
-def _listed(names: list[str], most: int = 20) -> str:
+def listed(names: list[str], most: int = 20) -> str:
+    """Return the first names of columns, in quotes."""
     return ", ".join(map(repr, names[:most])) + (", ..." if len(names) > most else "")
-
-
-class Vectorised(NamedTuple):
-    """A table as a matrix.
-
-    Attributes
-    ----------
-    X : ndarray or sparse array of shape (n_samples, n_features)
-        The matrix.
-    y : ndarray of shape (n_samples,) or None
-        The labels.
-    vectoriser : TableVectoriser
-        The fitted transformer.
-    """
-
-    X: Any
-    y: NDArray[Any] | None
-    vectoriser: TableVectoriser
-
-
-def vectorise(
-    table: str | os.PathLike[str] | Any, target: str | None = None, **options: Any
-) -> Vectorised:
-    """Turn a mixed table into a matrix and labels.
-
-    For an estimate of an error, use `TableVectoriser` in a pipeline, so that it is fitted to the
-    training rows only.
-
-    Parameters
-    ----------
-    table : path-like or pandas.DataFrame
-        A file that `read_frame` reads, or a table.
-    target : str, optional
-        The column to predict.
-    **options : dict
-        Parameters of `TableVectoriser`.
-
-    Returns
-    -------
-    Vectorised
-        The matrix, the labels and the fitted transformer.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from marginpursuit.tables import vectorise
-    >>> frame = pd.DataFrame({"size": [1.5, None, 2.0], "kind": ["a", "b", "a"]})
-    >>> found = vectorise(frame, target="kind")
-    >>> found.X.shape, found.y.tolist()
-    ((3, 2), ['a', 'b', 'a'])
-    """
-    is_path = isinstance(table, str | os.PathLike)
-    frame = read_frame(table).frame if is_path else _as_frame(table)
-    y = None
-    if target is not None:
-        if target not in frame.columns:
-            raise TableError(
-                f"there is no column {target!r}; there are {_listed(frame.columns.tolist())}"
-            )
-        y, present = labels_of(frame[target])
-        frame = frame[present]
-    vectoriser = TableVectoriser(target=target, **options)
-    return Vectorised(vectoriser.fit_transform(frame), y, vectoriser)

@@ -1,0 +1,239 @@
+"""Mistakes in the use of the command line: files that stay, and messages that name the cause."""
+
+import gzip
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from marginpursuit.cli.app import app
+from marginpursuit.experiments.runs import Run
+
+pd = pytest.importorskip("pandas")
+pytest.importorskip("skrub")
+
+from mixed_table import mixed_table  # noqa: E402
+
+ONE = ("--method", "MarginPursuitClassifier")
+QUICK = (*ONE, "--folds", "2", "--bootstrap", "0")
+
+
+def squeezed(text):
+    """Remove the frame and the line breaks of usage errors."""
+    return " ".join(text.replace("│", " ").split())
+
+
+def numbers(n=60):
+    """Return a table of numbers with two classes."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=n), "b": rng.normal(size=n)})
+    return frame.assign(y=np.where(frame.a > 0, "yes", "no"))
+
+
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    """Call a command in a folder with a table of numbers, n.csv; the exit code is checked."""
+    monkeypatch.chdir(tmp_path)
+    numbers().to_csv("n.csv", index=False)
+
+    def call(*arguments, code=0):
+        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+        assert result.exit_code == code, result.output
+        return result
+
+    return call
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("fit", "n.csv", "-t", "y", "-o", "n.csv"),
+        ("fit", "n.csv", "-t", "y", "-o", "link.csv"),
+        ("fit", "link.csv", "-t", "y", "-o", "./n.csv"),
+        ("predict", "m", "n.csv", "-o", "n.csv"),
+        ("predict", "m", "n.csv", "-o", "m"),
+        ("issues", "n.csv", "-t", "y", "-o", "n.csv"),
+        ("export", "m", "-f", "json", "-o", "m"),
+        ("report", "out", "-o", "out/run.json"),
+        ("report", "out/run.json", "-o", "out/run.json"),
+    ],
+)
+def test_an_input_is_not_replaced_by_the_output(command, run, tmp_path):
+    Path("link.csv").symlink_to("n.csv")
+    Path("m").write_text("not read before the check")
+    Path("out").mkdir()
+    Run.now("empty").save("out/run.json")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    message = squeezed(run(*command, code=2).stderr)
+    assert "which this command reads; expected another file. Choose another name." in message
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+
+
+@pytest.mark.parametrize("command", [("compare", "n.csv", "-t", "y"), ("demo",), ("reproduce",)])
+def test_a_file_is_not_a_folder_for_the_results(command, run):
+    assert "'n.csv' is a file" in squeezed(run(*command, "-o", "n.csv", code=2).stderr)
+
+
+def with_rare(frame, n_rare):
+    frame = frame.copy()
+    frame.loc[frame.index[5 : 5 + n_rare], frame.columns[-1]] = "rare"
+    return frame
+
+
+@pytest.mark.parametrize("table", [numbers, mixed_table])
+def test_compare_and_issues_leave_out_the_only_row_of_a_class(table, run):
+    frame = with_rare(table(), 1)
+    frame.to_csv("rare.csv", index=False)
+    target = frame.columns[-1]
+    done = run("compare", "rare.csv", "-t", target, *ONE, "--folds", "3")
+    assert "cannot be both fitted and held out: rare (line 7)\n" in done.stderr
+    (result,) = Run.load("out").sets
+    assert (result.n_rows, len(result.classes)) == (len(frame) - 1, 2)
+    assert not any(method.failure for method in result.methods)
+    done = run("issues", "rare.csv", "-t", target, "--folds", "2")
+    assert "rare (line 7)" in done.stderr
+    assert f"of {len(frame) - 1} labels are suspicious" in done.stdout
+
+
+def test_compare_has_the_folds_of_the_smallest_class(run):
+    with_rare(numbers(), 3).to_csv("rare.csv", index=False)
+    done = run("compare", "rare.csv", "-t", "y", *ONE)
+    assert "3 folds instead of --folds 5: the smallest class has 3 rows\n" in done.stderr
+    assert len(Run.load("out").sets[0].methods[0].folds) == 3
+
+
+def test_labels_that_are_words_for_missing_values(run):
+    frame = mixed_table().assign(status=["yes", "NA"] * 100)
+    frame.to_csv("a.csv", index=False)
+    fit = ("fit", "a.csv", "-t", "status", "-o", "m", *QUICK)
+    words = "100 cells such as 'NA' count as missing. Replace them by another word to keep them"
+    refused = run(*fit, code=3).stderr
+    assert "the same value in all 100 rows with a label; expected at least 2 classes" in refused
+    assert words in refused
+    frame.assign(status="None").to_csv("a.csv", index=False)
+    assert "found no values. 200 cells such as 'None' count" in run(*fit, code=3).stderr
+    frame.assign(status=["yes", "NA", "no", "no"] * 50).to_csv("a.csv", index=False)
+    assert "left out: 50 rows without a value of 'status'. 50 cells such as" in run(*fit).stderr
+
+
+def test_a_ragged_table_has_one_error(run):
+    lines = mixed_table().to_csv(index=False).splitlines()
+    Path("a.csv").write_text("\n".join([*lines[:5], lines[5] + ",more", *lines[6:]]))
+    refused = run("fit", "a.csv", "-t", "status", "-o", "m", code=3).stderr
+    assert refused == (
+        "error: a.csv: line 6: found 12 cells, expected 11 as in the first line. Quote cells that "
+        "contain the separator.\n"
+    )
+
+
+def test_a_binary_file_has_one_error(run):
+    Path("a.csv").write_bytes(b"\x89PNG\0\xff")
+    assert run("fit", "a.csv", "-t", "y", "-o", "m", code=3).stderr == (
+        "error: a.csv: line 1: expected text in UTF-8, found byte 0x89 of a binary file. Save the "
+        "table as .csv.\n"
+    )
+
+
+def test_gzip_files_need_no_suffix(run):
+    Path("packed.csv").write_bytes(gzip.compress(Path("n.csv").read_bytes()))
+    done = run("fit", "packed.csv", "-t", "y", "-o", "m", *QUICK)
+    assert "MarginPursuitClassifier on packed: 60 rows" in done.stdout
+
+
+def test_predict_notes_cells_that_it_cannot_use(run):
+    frame = mixed_table().assign(age=[f"{20 + k % 50}.5" for k in range(200)])
+    frame.to_csv("a.csv", index=False)
+    run("fit", "a.csv", "-t", "status", "-o", "m", *QUICK)
+    frame.assign(age=frame.age.str.replace(".", ",")).to_csv("new.csv", index=False)
+    assert run("predict", "m", "new.csv", "-o", "p.csv").stderr == (
+        "column 'age': 200 of 200 cells cannot be read as a number with decimal '.' and count as "
+        "missing, such as '20,5' in line 2\n"
+        "200 predictions in p.csv\n"
+    )
+    frame.loc[3, "signup"] = "soon"
+    frame.assign(age="", plan="NA").to_csv("new.csv", index=False)
+    assert run("predict", "m", "new.csv", "-o", "p.csv").stderr == (
+        "column 'signup': 1 of 200 cells cannot be read as a date of the format %d.%m.%Y and count "
+        "as missing, such as 'soon' in line 5\n"
+        "columns without any value, unlike in the fit: 'age', 'plan'\n"
+        "200 predictions in p.csv\n"
+    )
+
+
+@pytest.mark.parametrize("cell", ["1e999", "inf", "1,5", "unknown"])
+def test_fit_notes_cells_that_are_not_numbers(cell, run):
+    frame = mixed_table().assign(age=[f"{20 + k % 50}.5" for k in range(200)])
+    frame.loc[7, "age"] = cell
+    frame.to_csv("a.csv", index=False)
+    assert (
+        "column 'age': 1 of 200 cells cannot be read as a number with decimal '.' and count as "
+        f"missing, such as {cell!r} in line 9\n"
+    ) in run("fit", "a.csv", "-t", "status", "-o", "m", *QUICK).stderr
+
+
+@pytest.mark.parametrize("is_number", [True, False])
+def test_a_copy_of_the_target_is_noted(is_number, run):
+    frame = numbers()
+    copy = (frame.y == "yes").astype(int) if is_number else frame.y
+    frame.insert(0, "paid", copy)
+    frame.to_csv("a.csv", index=False)
+    done = run("fit", "a.csv", "-t", "y", "-o", "m", *QUICK)
+    assert (
+        "each of these columns alone determines 'y': 'paid'. Leave out with --drop" in done.stderr
+    )
+    assert "determines" not in run("fit", "n.csv", "-t", "y", "-o", "m", *QUICK).stderr
+
+
+@pytest.mark.parametrize("option", ["--drop", "--numeric", "--categorical", "--text", "--id"])
+def test_the_target_is_named_once(option, run):
+    refused = run("fit", "n.csv", "-t", "y", option, "y", "-o", "m", code=2).stderr
+    assert f"--target and {option} both name the column 'y'" in squeezed(refused)
+
+
+def test_errors_about_the_folds_of_the_search_name_the_option(run):
+    few = numbers().groupby("y").head(3)
+    few.to_csv("few.csv", index=False)
+    fit = ("fit", "few.csv", "-t", "y", "-o", "m", "--folds", "2", "--bootstrap", "0")
+    assert "--set cv=NUMBER" in run(*fit, code=3).stderr
+    run(*fit, "--set", "cv=2")
+    with_rare(numbers(), 3).to_csv("rare.csv", index=False)
+    done = run("fit", "rare.csv", "-t", "y", "-o", "m", "--folds", "2", "--bootstrap", "0")
+    assert "the search has 5 folds, and the smallest class 3 rows" in done.stderr
+    assert "Choose fewer folds with --set cv=NUMBER." in done.stderr
+    assert "n_splits" not in done.stderr
+
+
+def test_one_column_is_singular(run):
+    numbers()[["a", "y"]].to_csv("a.csv", index=False)
+    assert (
+        "60 rows, 1 column, 2 classes" in run("fit", "a.csv", "-t", "y", "-o", "m", *QUICK).stdout
+    )
+    Path("a.csv").write_text("a\n0.5\n")
+    assert run("predict", "m", "a.csv", "-o", "p.csv").stderr == "1 prediction in p.csv\n"
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
+def test_files_that_cannot_be_written_are_named(run):
+    done = run("fit", "n.csv", "-t", "y", "-o", "/proc/x.model", *QUICK, code=3)
+    assert done.stderr == "error: /proc/x.model: No such file or directory\n"
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="needs /proc")
+def test_the_home_folder_need_not_be_writable(run):
+    mixed_table().to_csv("a.csv", index=False)
+    run("fit", "a.csv", "-t", "status", "-o", "m", *QUICK)
+    environment = {name: os.environ[name] for name in ("PATH", "PYTHONPATH") if name in os.environ}
+    done = subprocess.run(
+        [sys.executable, "-m", "marginpursuit", "predict", "m", "a.csv"],
+        env={**environment, "HOME": "/proc"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 201
