@@ -130,7 +130,8 @@ class Calls:
 def caller_of(frame):
     """Return the frame that called one; None for an item of `Threads.map`, in any thread."""
     caller = frame.f_back
-    is_item = caller is not None and is_ours(caller) and name_of(caller) == "_threads.py:run"
+    loops = "_threads.py:map", "_threads.py:run"  # the second is defined in the first
+    is_item = caller is not None and is_ours(caller) and name_of(caller) in loops
     return None if is_item else caller
 
 

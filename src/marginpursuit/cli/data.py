@@ -174,21 +174,28 @@ def _numeric_table(
     if table.y is None:
         raise typer.BadParameter("name the array to predict with --target")
     check_classes(target or "y", len(np.unique(table.y)), len(table.y))
-    X, columns = table.X, table.columns
-    if isinstance(X, np.ndarray) and table.has_names:
-        kept = [
-            name in (options.numeric or ()) or not is_identifier(name, values)
-            for name, values in zip(columns, X.T, strict=True)
-        ]
-        if any(kept) and not all(kept):
-            dropped = [name for name, is_kept in zip(columns, kept, strict=True) if not is_kept]
-            note(f"dropped, as a different integer in each row: {', '.join(dropped)}. "
-                 "Keep a column with --numeric.")  # fmt: skip
-            X, columns = X[:, kept], tuple(name for name in columns if name not in dropped)
+    X, columns = _without_identifiers(table, options)
     if isinstance(X, np.ndarray):
         _note_copies(target or "y", table.y, zip(columns, X.T, strict=True), X.shape[1])
     names = columns if table.has_names else None
     return Labelled(table.name, X, table.y, table.sha256, names, rows=line_names(table))
+
+
+def _without_identifiers(table: Table, options: ColumnOptions) -> tuple[Any, tuple[str, ...]]:
+    """Return the rows and the names of their columns, without those that number the rows."""
+    X, columns = table.X, table.columns
+    if not (isinstance(X, np.ndarray) and table.has_names):
+        return X, columns
+    kept = [
+        name in (options.numeric or ()) or not is_identifier(name, values)
+        for name, values in zip(columns, X.T, strict=True)
+    ]
+    if all(kept) or not any(kept):
+        return X, columns
+    dropped = [name for name, is_kept in zip(columns, kept, strict=True) if not is_kept]
+    note(f"dropped, as a different integer in each row: {', '.join(dropped)}. "
+         "Keep a column with --numeric.")  # fmt: skip
+    return X[:, kept], tuple(name for name in columns if name not in dropped)
 
 
 def _mixed_table(raw: RawTable, target: str, options: ColumnOptions) -> Labelled:
