@@ -11,13 +11,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from cli_calls import call, squeezed
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.metrics import log_loss
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from typer.testing import CliRunner
 
 import marginpursuit
 from marginpursuit import (
@@ -26,7 +26,6 @@ from marginpursuit import (
     experiments,
     load_model,
 )
-from marginpursuit.cli.app import app
 from marginpursuit.experiments.compare import standardised
 from marginpursuit.experiments.demonstration import count_fits
 from marginpursuit.experiments.runs import Run
@@ -40,12 +39,6 @@ KINDS = np.array(["setosa", "versicolor", "virginica"])[Y]
 def run(tmp_path, monkeypatch):
     """Call a command in an empty folder; the exit code is checked."""
     monkeypatch.chdir(tmp_path)
-
-    def call(*arguments, code=0):
-        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-        assert result.exit_code == code, result.output
-        return result
-
     return call
 
 
@@ -164,11 +157,6 @@ def test_fit_takes_parameters(run, iris):
     refused = run(*arguments, "--set", "margin=-1", code=3)
     assert "margin must be a number" in refused.stderr
     assert "one of" in squeezed(run(*arguments, "--method", "LinearSVC", code=2).stderr)
-
-
-def squeezed(text):
-    """Remove the frame and the line breaks of usage errors."""
-    return " ".join(text.replace("│", " ").split())
 
 
 def test_compare_writes_a_report(run, iris):

@@ -8,23 +8,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from marginpursuit.cli.app import app
 from marginpursuit.experiments.runs import Run
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("skrub")
 
+from cli_calls import call, squeezed  # noqa: E402
 from mixed_table import mixed_table  # noqa: E402
 
 ONE = ("--method", "MarginPursuitClassifier")
 QUICK = (*ONE, "--folds", "2", "--bootstrap", "0")
-
-
-def squeezed(text):
-    """Remove the frame and the line breaks of usage errors."""
-    return " ".join(text.replace("│", " ").split())
 
 
 def numbers(n=60):
@@ -39,12 +33,6 @@ def run(tmp_path, monkeypatch):
     """Call a command in a folder with a table of numbers, n.csv; the exit code is checked."""
     monkeypatch.chdir(tmp_path)
     numbers().to_csv("n.csv", index=False)
-
-    def call(*arguments, code=0):
-        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-        assert result.exit_code == code, result.output
-        return result
-
     return call
 
 

@@ -5,15 +5,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("skrub")
 
+from cli_calls import call, squeezed  # noqa: E402
 from mixed_table import mixed_table  # noqa: E402
 
 from marginpursuit import load_model  # noqa: E402
-from marginpursuit.cli.app import app  # noqa: E402
 from marginpursuit.experiments.runs import Run  # noqa: E402
 
 
@@ -22,18 +21,7 @@ def run(tmp_path, monkeypatch):
     """Call a command in an empty folder; the exit code is checked."""
     monkeypatch.chdir(tmp_path)
     mixed_table().to_csv("customers.csv", index=False)
-
-    def call(*arguments, code=0):
-        result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-        assert result.exit_code == code, result.output
-        return result
-
     return call
-
-
-def squeezed(text):
-    """Remove the frame and the line breaks of usage errors."""
-    return " ".join(text.replace("│", " ").split())
 
 
 def test_compare_takes_a_mixed_table(run):
