@@ -13,18 +13,13 @@
 
 enum { JOINT_ROWS = 64 }; /* of a block, a multiple of LANES */
 
-/* Adds the intercept of a class to its scores in a block, and raises `top` to them. Those of the rows
- * of this class are kept in `own` and replaced by -infinity. */
-static void begin_class(ptrdiff_t class, double intercept, const ptrdiff_t *codes, ptrdiff_t n,
-                        double *f, double *own, double *top)
+/* Adds the intercept of a class to its scores in a block, and raises `top` to them. */
+static void begin_class(double intercept, ptrdiff_t n, double *f, double *top)
 {
-    for (ptrdiff_t i = 0; i < n; i++) f[i] += intercept;
-    for (ptrdiff_t i = 0; i < n; i++)
-        if (codes[i] == class) {
-            own[i] = f[i];
-            f[i] = -INFINITY;
-        }
-    for (ptrdiff_t i = 0; i < n; i++) top[i] = top[i] > f[i] ? top[i] : f[i];
+    for (ptrdiff_t i = 0; i < n; i++) {
+        f[i] += intercept;
+        top[i] = top[i] > f[i] ? top[i] : f[i];
+    }
 }
 
 /* Replaces scores by exp((f - top)/T), and adds them to the totals. */
@@ -65,6 +60,7 @@ static void joint_losses(const joint_t *joint, ptrdiff_t n, double *scores, doub
     sweep_t s = {.sign = sign, .loss = joint->loss};
     loss_state_t state = start_loss(&s);
     const ptrdiff_t stride = joint->stride;
+    const vec temperature = splat(joint->temperature);
     for (ptrdiff_t first = 0; first < n; first += JOINT_ROWS) {
         const ptrdiff_t here = n - first < JOINT_ROWS ? n - first : JOINT_ROWS;
         const ptrdiff_t *codes = joint->codes + first;
@@ -73,8 +69,13 @@ static void joint_losses(const joint_t *joint, ptrdiff_t n, double *scores, doub
             own[i] = total[i] = factor[i] = 0.0;
             top[i] = i < here ? -INFINITY : 0.0;
         }
+        for (ptrdiff_t i = 0; i < here; i++) { /* -infinity: the class of a row is not among k != y */
+            double *f = scores + codes[i] * stride + first + i;
+            own[i] = *f + joint->intercept[codes[i]];
+            *f = -INFINITY;
+        }
         for (ptrdiff_t k = 0; k < joint->n_classes; k++)
-            begin_class(k, joint->intercept[k], codes, here, scores + k * stride + first, own, top);
+            begin_class(joint->intercept[k], here, scores + k * stride + first, top);
         for (ptrdiff_t k = 0; k < joint->n_classes; k++) {
             double *f = scores + k * stride + first;
             if (here == JOINT_ROWS) raise_class(1.0 / joint->temperature, top, f, total);
@@ -84,8 +85,10 @@ static void joint_losses(const joint_t *joint, ptrdiff_t n, double *scores, doub
                 memcpy(f, padded, size);
             }
         }
-        for (ptrdiff_t i = 0; i < here; i++)
-            margin[i] = own[i] - top[i] - joint->temperature * log(total[i]);
+        for (int i = 0; i < JOINT_ROWS; i += LANES) {
+            const vec others = load_f8(top + i) + temperature * log_from_one(load_f8(total + i));
+            store(margin + i, load_f8(own + i) - others);
+        }
         if (joint->margins) memcpy(joint->margins + first, margin, size);
         s.weight = joint->weight + first;
         apply_loss(&state, &s, 0, here, margin); /* now the derivatives in the margins */

@@ -26,7 +26,7 @@ ALWAYS_INLINE vec halved(floats v)
     return load_f4(lanes) + load_f4(lanes + LANES);
 }
 
-/* scores[t][i] = x_i.coef[t], for all tasks and n rows of a tile. */
+/* scores[t][i] = x_i.coef[t], for all tasks and n rows of a tile; the last ROW_GROUP is filled up. */
 static void tile_scores(const float *x, ptrdiff_t n, ptrdiff_t d, const float *coef,
                         ptrdiff_t n_tasks, double (*scores)[TILE_ROWS])
 {
@@ -56,8 +56,7 @@ static void tile_scores(const float *x, ptrdiff_t n, ptrdiff_t d, const float *c
                 store(sums + s, lane_sums(wide));
             }
             for (int k = 0; k < TASKS_HELD; k++)
-                for (int r = 0; r < ROW_GROUP && i + r < n; r++)
-                    scores[t + k][i + r] = sums[k * ROW_GROUP + r];
+                memcpy(scores[t + k] + i, sums + k * ROW_GROUP, ROW_GROUP * sizeof(double));
         }
     }
 }

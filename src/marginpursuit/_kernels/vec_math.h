@@ -16,21 +16,31 @@
 #define LOG2_HIGH 0x1.62e42fefa2p-1
 #define LOG2_LOW 0x1.9ef35793c7673p-41
 
+/* The bits of each lane as an unsigned integer. */
+#if defined(__GNUC__)
+typedef uint64_t bits_t __attribute__((vector_size(sizeof(vec))));
+ALWAYS_INLINE bits_t bits_of(vec v) { return (bits_t)v; }
+ALWAYS_INLINE vec vec_of(bits_t bits) { return (vec)bits; }
+#else
+typedef uint64_t bits_t;
+ALWAYS_INLINE bits_t bits_of(vec v)
+{
+    bits_t bits;
+    memcpy(&bits, &v, sizeof bits);
+    return bits;
+}
+ALWAYS_INLINE vec vec_of(bits_t bits)
+{
+    vec v;
+    memcpy(&v, &bits, sizeof v);
+    return v;
+}
+#endif
+
 /* 2^k, for the integer k >= -1022 in the low bits of `shifted` = k + ROUNDING_SHIFT. */
 ALWAYS_INLINE vec power_of_two(vec shifted)
 {
-#if defined(__GNUC__)
-    typedef int64_t bits_t __attribute__((vector_size(LANES * sizeof(double))));
-    const bits_t bits = (bits_t)shifted;
-    return (vec)((bits << 52) + ((int64_t)1023 << 52));
-#else
-    uint64_t bits;
-    double power;
-    memcpy(&bits, &shifted, sizeof bits);
-    bits = (bits << 52) + ((uint64_t)1023 << 52);
-    memcpy(&power, &bits, sizeof power);
-    return power;
-#endif
+    return vec_of((bits_of(shifted) << 52) + ((uint64_t)1023 << 52));
 }
 
 /* e^x = power (1 + p) for x in [-708, 0], with |p| < 0.42: returns p.
@@ -79,6 +89,24 @@ ALWAYS_INLINE vec log1p_of_unit(vec t)
     UNROLL
     for (int j = 33; j > 1; j -= 2) sum = sum * square + splat(1.0 / j);
     return splat(2.0) * z + splat(2.0) * z * (square * sum);
+}
+
+/* log x for x >= 1.
+ *
+ * With x = 2^k m and m in [3/4, 3/2) it is k log 2 + 2 artanh z, with z = (m - 1)/(m + 1) and
+ * |z| <= 1/5, by the odd power series up to z^21, whose next term is less than 2e-17 z. */
+ALWAYS_INLINE vec log_from_one(vec x)
+{
+    const bits_t exponent = (bits_of(x) - bits_of(splat(0.75))) >> 52;
+    const vec k = vec_of(exponent + bits_of(splat(ROUNDING_SHIFT))) - splat(ROUNDING_SHIFT);
+    const vec m = vec_of(bits_of(x) - (exponent << 52));
+    const vec z = (m - splat(1.0)) / (m + splat(1.0)), square = z * z;
+    vec sum = splat(1.0 / 21.0);
+    UNROLL
+    for (int j = 19; j > 1; j -= 2) sum = sum * square + splat(1.0 / j);
+    const vec low = splat(2.0) * z * (square * sum) + k * splat(LOG2_LOW);
+    const vec not_a_number = x - x; /* zero unless x is NaN */
+    return k * splat(LOG2_HIGH) + (splat(2.0) * z + low) + not_a_number;
 }
 
 #endif
