@@ -55,6 +55,8 @@ def test_a_fit_reaches_its_tolerance_or_warns(group):
         (6371, "dual"),  # the only row that is not zero has no weight
         (14780, "steepest"),  # a column whose mean is 50,000 times its deviation
         (7602, "gram"),  # steps of the interior-point method with a nearly singular matrix
+        (12948, "gram"),  # the minimiser is far: scores of 280 where the level is one
+        (17674, "newton"),  # a row of large weight at the level, beyond which it has no curvature
         (8511, "auto"),  # two columns are constant in the rows with weight, and only there
     ],
 )

@@ -16,7 +16,9 @@
  * stops where both meet the tolerance, or the first alone meets `certain` times the tolerance. The
  * step of the last decrement is taken nevertheless: its Hessian, the expensive part, is known. With
  * `is_strict` the first alone counts only if it is that of the second derivative itself, since the
- * divided difference may be larger: once it is met, the next iteration has no widths.
+ * divided difference may be larger: once it is met, the next iteration has no widths. Of a task with one score
+ * it does not count either where it has fallen by less than `fast_ratio`: a row of large weight at the level,
+ * beyond which its curvature is zero, then shortens every step. The task ends unfinished.
  *
  * Before a Hessian is computed, three times the decrement by the factor of the last one is an
  * estimate by which the method may stop: most solves end without a last Hessian. With `is_strict`
@@ -554,8 +556,15 @@ void JOIN(newton, LEVEL)(newton_t *t)
             break;
         }
         has_factor = 1;
+        const int is_slow = t->n_scores == 1 && t->is_strict && is_exact
+                            && decrement > fast_ratio * before
+                            && decrement > DBL_EPSILON * t->value;
         before = decrement;
         const int is_met = meets_tolerance(t, decrement, bound, 1);
+        if (is_met && is_slow && !meets_tolerance(t, decrement, bound, 0)) {
+            t->status = NEWTON_ROUNDING;
+            break;
+        }
         const int is_finished = is_met && is_exact, is_next_exact = is_met || !t->is_strict;
         if (is_finished) t->status = NEWTON_CONVERGED;
         if (t->n_iter >= t->max_iter) break;

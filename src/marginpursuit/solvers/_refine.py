@@ -163,7 +163,7 @@ def _steps(
             estimate = max(estimate, gap_factor * method.gap / unit)
         estimate = min(estimate, value / unit)  # the minimum is not negative
         gap = _checked_gap(task, method, estimate if is_new else max(gap, estimate), unit)
-        has_converged = gap <= problem.tol
+        has_converged = gap <= min(problem.tol, problem.policy.max_refinement_tol)
         if enough > 0 and not has_converged:
             has_converged = method.gap <= enough * (start_value - value)
         yield _Step(iteration, point, value, gap, is_new, has_converged)

@@ -114,6 +114,10 @@ class Policy:
     #: about n_columns/20 sweeps, and saves more than 100 where columns are correlated.
     max_gram_columns: int = 2048
     max_gram_rows: int = 4096
+    #: Relative gap to which tasks are refined where `tol` is larger. The bound on the gap estimates
+    #: the distance to the minimiser, which a point with a large gap does not show: one of 20,000
+    #: random problems ended 10.7 times a `tol` of 1e-2 above the minimum.
+    max_refinement_tol: float = 1e-3
     #: Coefficients of a task, and elements of the rows, up to which "auto" takes the compiled
     #: Newton method (`benchmarks/tables.py`).
     max_newton_coefficients: int = 128
