@@ -19,7 +19,7 @@ from marginpursuit.datasets import DatasetError, load
 from marginpursuit.design import MemoryDesign
 from marginpursuit.solvers.intercept_search import best_intercept
 from marginpursuit.solvers.kernel_descent import KernelStorage
-from marginpursuit.solvers.sampling import RowSampler, canonical_order
+from marginpursuit.solvers.stochastic_steps import RowSampler, canonical_order
 
 CANCER = scale(load_breast_cancer().data), load_breast_cancer().target
 IRIS = scale(load_iris().data), load_iris().target

@@ -17,7 +17,7 @@ from sklearn.svm import SVC, LinearSVC
 from marginpursuit import PegasosClassifier, _kernels
 from marginpursuit.design import MemoryDesign
 from marginpursuit.solvers.kernel_descent import KernelStorage
-from marginpursuit.solvers.sampling import RowSampler, StoppingCriterion, canonical_order
+from marginpursuit.solvers.stochastic_steps import RowSampler, StoppingCriterion, canonical_order
 
 CANCER = scale(load_breast_cancer().data), load_breast_cancer().target
 IRIS = scale(load_iris().data), load_iris().target
@@ -361,9 +361,11 @@ class TestInput:
         for changes, words in (
             ({"class_weight": "balanced"}, "needs all labels at once"),
             ({"kernel": "rbf"}, "needs kernel='linear'; got 'rbf'"),
+            ({"probability": "held_out"}, "'held_out' needs all samples at once"),
         ):
+            assert not hasattr(PegasosClassifier(**changes), "partial_fit")
             with pytest.raises(AttributeError) as error:
-                PegasosClassifier(**changes).partial_fit(X, y)
+                PegasosClassifier(**changes).partial_fit(X, y, classes=[0, 1, 2])
             assert words in str(error.value.__cause__)
 
     def test_values_beyond_all_floats(self):

@@ -18,7 +18,7 @@ from marginpursuit import MarginPursuitClassifier, PegasosClassifier, _kernels
 from marginpursuit.design import MemoryDesign
 from marginpursuit.losses import MarginLoss, influence
 from marginpursuit.solvers import stochastic_margin_pursuit
-from marginpursuit.solvers.sampling import RowSampler, canonical_order
+from marginpursuit.solvers.stochastic_steps import RowSampler, canonical_order
 
 needs_compiled = pytest.mark.skipif(
     _kernels._compiled is None, reason="slow without the compiled kernels"

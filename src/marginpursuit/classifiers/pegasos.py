@@ -31,13 +31,13 @@ from marginpursuit.losses import HingeLoss
 from marginpursuit.solvers import Status
 from marginpursuit.solvers.intercept_search import InterceptSearch
 from marginpursuit.solvers.kernel_descent import KernelRows, KernelStorage, take_steps
-from marginpursuit.solvers.sampling import (
+from marginpursuit.solvers.sampling import random_generator
+from marginpursuit.solvers.stochastic_steps import (
     RowSampler,
     StoppingCriterion,
     ascending_counts,
     canonical_order,
     doubling_stages,
-    random_generator,
 )
 
 __all__ = ["PegasosClassifier"]

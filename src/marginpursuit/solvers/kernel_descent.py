@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from marginpursuit._kernels import Descent
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import MemoryDesign
-from marginpursuit.solvers.sampling import RowSampler, descend
+from marginpursuit.solvers.stochastic_steps import RowSampler, descend
 
 __all__ = ["KernelRows", "KernelStorage", "take_steps"]
 

@@ -36,16 +36,16 @@ from marginpursuit.solvers._problem import (
     Solution,
     Status,
 )
-from marginpursuit.solvers.sampling import (
+from marginpursuit.solvers.sampling import random_generator
+from marginpursuit.solvers.steepest import checked_rows, checked_start, prepare_raw
+from marginpursuit.solvers.stochastic_steps import (
     RowSampler,
     StoppingCriterion,
     ascending_counts,
     canonical_order,
     descend,
     doubling_stages,
-    random_generator,
 )
-from marginpursuit.solvers.steepest import checked_rows, checked_start, prepare_raw
 
 __all__ = ["StochasticPath", "StochasticSolver", "stochastic_margin_pursuit"]
 
