@@ -69,7 +69,7 @@ def csr(a):
 
 
 def sweep(handle, a):
-    return handle(a).sweep(0, N, a.loss, a.sign, a.weight, a.coef, 0.0, np.zeros(D), a.out)
+    return handle(a).sweep(0, N, a.loss, a.sign, a.weight, a.coef, 0.0, np.zeros(D))
 
 
 def sweep_tasks(a):

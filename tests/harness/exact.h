@@ -1,16 +1,5 @@
 /* Kernels against their computations written out, with all their results; included by kernels.c. */
 
-/* Weighted second derivatives lie between the one-sided differences of the influence. */
-static int is_curvature(const loss_t *loss, double residual, double curvature)
-{
-    const double h = 1e-6;
-    double left, here, right;
-    loss_of(loss, residual - h, &left), loss_of(loss, residual, &here);
-    loss_of(loss, residual + h, &right);
-    const double before = (here - left) / h, after = (right - here) / h;
-    return curvature >= fmin(before, after) - 1e-3 && curvature <= fmax(before, after) + 1e-3;
-}
-
 /* Scores of one task become derivatives. */
 static void check_task_losses(int level, loss_kind_t kind, ptrdiff_t n)
 {

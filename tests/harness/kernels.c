@@ -224,11 +224,10 @@ static loss_t loss_of_kind(loss_kind_t kind)
 static void check_sweep(const problem_t *p, loss_kind_t kind, ptrdiff_t first, ptrdiff_t last)
 {
     double *gradient = doubles(p->d), *truth = doubles(p->d), *size = doubles(p->d);
-    double *margins = doubles(p->n), *curvature = doubles(p->n), value = 0.0, slope = 0.0;
+    double value = 0.0, slope = 0.0;
     sweep_t s = {.sign = p->sign, .weight = p->weight, .coef = p->coef, .intercept = 0.3,
                  .loss = loss_of_kind(kind), .gradient = gradient};
     int is_right = 1;
-    if (p->n % 2) s.margins = margins, s.curvature = curvature;
     p->kernels->sweep(p->layout, p->type, &p->m, first, last, &s);
     for (ptrdiff_t i = first; i < last; i++) {
         const double margin = p->sign[i] * score_of(p, p->coef, s.intercept, i);
@@ -236,9 +235,6 @@ static void check_sweep(const problem_t *p, loss_kind_t kind, ptrdiff_t first, p
         value += p->weight[i] * loss_of(&s.loss, s.loss.margin - margin, &influence);
         const double factor = -p->sign[i] * p->weight[i] * influence;
         slope += factor;
-        if (s.margins) is_right &= is_near(margins[i], margin, 10.0);
-        if (s.curvature && kind != HINGE)
-            is_right &= is_curvature(&s.loss, s.loss.margin - margin, curvature[i] / p->weight[i]);
         for (ptrdiff_t j = 0; j < p->d; j++) {
             truth[j] += factor * p->plain[i * p->d + j];
             size[j] += fabs(factor * p->plain[i * p->d + j]);
@@ -247,7 +243,7 @@ static void check_sweep(const problem_t *p, loss_kind_t kind, ptrdiff_t first, p
     for (ptrdiff_t j = 0; j < p->d; j++) is_right &= is_near(gradient[j], truth[j], size[j]);
     expect_of(p, is_right && is_near(s.value, value, value), "sweep");
     expect_of(p, is_near(s.slope, slope, value), "slope of a sweep");
-    free(gradient), free(truth), free(size), free(margins), free(curvature);
+    free(gradient), free(truth), free(size);
 }
 
 static void check_products(const problem_t *p, ptrdiff_t first, ptrdiff_t last)
@@ -750,11 +746,11 @@ static void check_level(int level)
 }
 
 #ifndef _WIN32
-/* A span of rows; margins and curvature are arrays that all threads write to. */
+/* A span of rows; all threads write to one array of scores. */
 typedef struct {
     const problem_t *p;
     ptrdiff_t first, last;
-    double *margins, *curvature, *scores, *gradient;
+    double *scores, *gradient;
 } span_t;
 
 static void *run_span(void *argument)
@@ -763,8 +759,7 @@ static void *run_span(void *argument)
     const problem_t *p = span->p;
     for (int kind = 0; kind < N_LOSS_KINDS; kind++) {
         sweep_t s = {.sign = p->sign, .weight = p->weight, .coef = p->coef,
-                     .loss = loss_of_kind(kind), .gradient = span->gradient,
-                     .margins = span->margins, .curvature = span->curvature};
+                     .loss = loss_of_kind(kind), .gradient = span->gradient};
         p->kernels->sweep(p->layout, p->type, &p->m, span->first, span->last, &s);
     }
     p->kernels->scores(p->layout, p->type, &p->m, span->first, span->last, p->coef, 0.0, span->scores);
@@ -794,13 +789,12 @@ static void *run_span(void *argument)
 static void check_threads(int level, layout_t layout, int type, ptrdiff_t d, int n_threads)
 {
     problem_t p = problem_of(level, layout, type, 259, d);
-    double *margins = doubles(p.n), *curvature = doubles(p.n), *scores = doubles(p.n);
+    double *scores = doubles(p.n);
     pthread_t threads[MOST_THREADS];
     span_t spans[MOST_THREADS];
     int is_right = 1;
     for (int t = 0; t < n_threads; t++) {
-        spans[t] = (span_t){&p, p.n * t / n_threads, p.n * (t + 1) / n_threads, margins, curvature,
-                            scores, doubles(d)};
+        spans[t] = (span_t){&p, p.n * t / n_threads, p.n * (t + 1) / n_threads, scores, doubles(d)};
         is_right &= pthread_create(&threads[t], NULL, run_span, &spans[t]) == 0;
     }
     for (int t = 0; t < n_threads; t++) {
@@ -810,7 +804,7 @@ static void check_threads(int level, layout_t layout, int type, ptrdiff_t d, int
     for (ptrdiff_t i = 0; i < p.n; i++)
         is_right &= is_near(scores[i], score_of(&p, p.coef, 0.0, i), 8.0 * (double)d);
     expect_of(&p, is_right, "threads");
-    free(margins), free(curvature), free(scores);
+    free(scores);
     release(&p);
 }
 #endif

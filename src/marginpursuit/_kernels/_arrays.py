@@ -5,7 +5,7 @@ so that no float64 copy of the whole matrix is made.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,8 +43,6 @@ class ArrayRows:
         coef: FloatArray,
         intercept: float,
         gradient: FloatArray,
-        margins: FloatArray | None = None,
-        curvature: FloatArray | None = None,
     ) -> tuple[float, float]:
         """Add the gradient of rows [first, last) to `gradient`; return value and slope."""
         value = slope = 0.0
@@ -54,10 +52,6 @@ class ArrayRows:
             value += float(weight[span] @ _despite_nan(loss.value, m))
             slope += float(factors.sum())
             gradient += factors @ rows
-            if margins is not None:
-                margins[span] = m
-            if curvature is not None:
-                curvature[span] = weight[span] * _despite_nan(cast(Any, loss).curvature, m)
         return value, slope
 
     @_quiet

@@ -171,8 +171,6 @@ class _Rows:
         coef: NDArray[np.float64],
         intercept: float,
         gradient: NDArray[np.float64],
-        margins: NDArray[np.float64] | None = None,
-        curvature: NDArray[np.float64] | None = None,
     ) -> tuple[float, float]: ...
     def scores(
         self,

@@ -63,8 +63,6 @@ cdef extern from "sweep.h" nogil:
         double value
         double slope
         double *gradient
-        double *margins
-        double *curvature
     ctypedef struct descent_t:
         const Py_ssize_t *draws
         Py_ssize_t n_steps, batch
@@ -450,11 +448,10 @@ cdef class _Rows:
         self, Py_ssize_t first, Py_ssize_t last, loss,
         const double[::1] sign not None, const double[::1] weight not None,
         const double[::1] coef not None, double intercept, double[::1] gradient not None,
-        double[::1] margins=None, double[::1] curvature=None,
     ):
         """Add the gradient of rows [first, last) to `gradient`; return value and slope.
 
-        `sign`, `weight`, `margins` and `curvature` span all rows of the matrix.
+        `sign` and `weight` have an entry for each row of the matrix.
         """
         cdef sweep_t s
         self.check_span(first, last)
@@ -469,13 +466,6 @@ cdef class _Rows:
         s.loss = loss_of(loss)
         s.value = s.slope = 0.0
         s.gradient = &gradient[0]
-        s.margins = s.curvature = NULL
-        if margins is not None:
-            check_length("margins", margins.shape[0], self.n_rows)
-            s.margins = &margins[0]
-        if curvature is not None:
-            check_length("curvature", curvature.shape[0], self.n_rows)
-            s.curvature = &curvature[0]
         with nogil:
             self.kernels.sweep(self.layout, self.type, &self.matrix, first, last, &s)
         return s.value, s.slope

@@ -229,37 +229,4 @@ ALWAYS_INLINE void apply_loss(loss_state_t *state, const sweep_t *s, ptrdiff_t f
     else apply_other_loss(state, s, first, n, f);
 }
 
-/* The second derivative at a residual, for margins below the level. */
-ALWAYS_INLINE double curvature_at(const loss_t *loss, double residual)
-{
-    const double ratio = fabs(residual) / loss->scale;
-    double factor;
-    switch (loss->kind) {
-    case CATONI: factor = 1.0 - 0.5 * ratio * ratio; return factor < 0.0 ? 0.0 : factor;
-    case PSEUDO_HUBER: factor = 1.0 / sqrt(1.0 + ratio * ratio); return factor * factor * factor;
-    case LOG_COSH: factor = 1.0 / cosh(ratio); return factor * factor;
-    case HUBER: return ratio <= 1.0 ? 1.0 : 0.0;
-    case LOGISTIC: factor = exp(-ratio); return factor / ((1.0 + factor) * (1.0 + factor));
-    case HINGE: return 0.0;
-    default: return 1.0;
-    }
-}
-
-/* Writes margins and curvatures of the rows [first, first + n), where wanted, from their scores. */
-ALWAYS_INLINE void write_rows_inline(const sweep_t *s, ptrdiff_t first, ptrdiff_t n,
-                                     const double *scores)
-{
-    for (ptrdiff_t i = 0; i < n; i++) {
-        const double margin = s->sign[first + i] * (scores[i] + s->intercept);
-        const double residual = s->loss.margin - margin;
-        const double above = residual < 0.0 ? s->loss.overconfidence : 1.0;
-        if (s->margins) s->margins[first + i] = margin;
-        if (s->curvature)
-            s->curvature[first + i] =
-                s->weight[first + i] * above * curvature_at(&s->loss, residual);
-    }
-}
-
-ALWAYS_INLINE int wants_rows(const sweep_t *s) { return s->margins || s->curvature; }
-
 #endif

@@ -21,7 +21,6 @@ ALWAYS_INLINE void NAMED(sweep_by_row)(const int n, const matrix_t *m, ptrdiff_t
         vec row[SHORT];
         NAMED(load_row)(n, x, m->n_columns, row);
         const double score = lane_sum(short_dot(n, row, w));
-        if (wants_rows(s)) write_rows_inline(s, i, 1, &score);
         const vec sign = splat(s->sign[i]), weight = splat(s->weight[i]);
         const vec slope = derivative_of(1, state, splat(score), sign, weight, &state->singles);
         short_add(n, row, slope, gradient);
@@ -51,7 +50,6 @@ ALWAYS_INLINE void NAMED(sweep_by_group)(const int n, const matrix_t *m, ptrdiff
         if (i == last) break;
         UNROLL
         for (int k = 0; k < GROUP; k += LANES) store(f + k, lane_sums(part + k));
-        if (wants_rows(s)) write_rows(s, i, GROUP, f);
         apply_loss_of(1, state, s, i, GROUP, f);
     }
 }

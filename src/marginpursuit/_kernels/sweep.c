@@ -72,11 +72,6 @@ static void prefetch_csr_row(const int wide, const matrix_t *m, ptrdiff_t row)
     prefetch_span((const char *)m->indices + first * index, stored * index);
 }
 
-OUT_OF_LINE void write_rows(const sweep_t *s, ptrdiff_t first, ptrdiff_t n, const double *scores)
-{
-    write_rows_inline(s, first, n, scores);
-}
-
 ALWAYS_INLINE vec short_dot(const int n, const vec *row, const double *w)
 {
     vec even = splat(0.0), odd = splat(0.0);
@@ -279,7 +274,6 @@ static void sweep(layout_t layout, int type, const matrix_t *m, ptrdiff_t first,
     for (ptrdiff_t i = first; i < last; i += tile) {
         const ptrdiff_t n = last - i < tile ? last - i : tile;
         products->scores(m, i, n, coef, f);
-        if (wants_rows(s)) write_rows(s, i, n, f);
         apply_loss(&state, s, i, n, f);
         products->adjoint(m, i, n, f, gradient);
     }

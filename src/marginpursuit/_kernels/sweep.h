@@ -49,8 +49,6 @@ typedef struct {
     double value;         /* in-out: the sum of weighted losses is added */
     double slope;         /* in-out: likewise of derivatives in the score (and intercept) */
     double *gradient;     /* in-out: likewise of derivative times row */
-    double *margins;      /* out, one per row; may be NULL */
-    double *curvature;    /* out, weighted second derivatives, one per row; may be NULL */
 } sweep_t;
 
 /* Stochastic (sub)gradient steps. Step t = 0, 1, ... has length rate/(1 + t), shrinks w by the
