@@ -109,5 +109,23 @@ def test_kernels(kind):
 
 def test_too_few_rows():
     X, y = np.eye(4), [0, 0, 1, 1]
-    with pytest.raises(ValueError, match="4 distinct rows"):
-        make(LDMClassifier).fit(X, y)
+    for kind in CLASSIFIERS:
+        model = make(kind)
+        with pytest.raises(ValueError, match="4 distinct rows"):
+            model.fit(X, y)
+        assert not [name for name in vars(model) if name.endswith("_")]
+
+
+@pytest.mark.parametrize("kind", [MedianOfMeansClassifier, RobustGradientClassifier])
+def test_a_half_fit_that_fails_leaves_nothing_fitted(kind):
+    X, y = two_classes()
+    model = make(kind, n_blocks=61)
+    if kind is RobustGradientClassifier:
+        model.set_params(estimate="geometric_median")
+    words = (
+        r"in a half fit of probability='held_out', which has 50 of the 100 rows: "
+        "n_blocks must be at most 50"
+    )
+    with pytest.raises(ValueError, match=words):
+        model.fit(X[:100], y[:100])
+    assert not [name for name in vars(model) if name.endswith("_")]

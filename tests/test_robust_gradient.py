@@ -1,5 +1,6 @@
 """Robust estimates of the gradient: the estimates, the root, and the classifier."""
 
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -7,6 +8,7 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import optimize, sparse
 from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.exceptions import ConvergenceWarning
 
 from marginpursuit import MarginPursuitClassifier, RobustGradientClassifier, load_model, save_model
 from marginpursuit.location import catoni_location, confidence_scale
@@ -288,6 +290,25 @@ def test_blocks_follow_the_seed_and_rows_without_weight_are_in_none():
         expected = method.fit(X[:150], y[:150]).coef_
         found = method.fit(spoilt, y, sample_weight=weights).coef_
         assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_a_fit_that_no_step_improves_is_not_said_to_need_more_iterations():
+    random = np.random.default_rng(0)
+    X = random.standard_t(1.2, size=(30, 2))
+    y = X[:, 0] + random.normal(size=30) > 0
+    model = RobustGradientClassifier(estimate="geometric_median", scale=0.3, random_state=0)
+    words = (
+        r"RobustGradientClassifier stopped where no step size gives a decrease: the convergence "
+        r"measure that tol bounds is 8\.0e-03, above tol=1e-08\. More iterations do not lower it\. "
+        r"Set a larger tol\."
+    )
+    with pytest.warns(ConvergenceWarning, match=words):
+        model.fit(X, y)
+    assert model.status_ == "stopped where no step size gives a decrease"
+    assert model.n_iter_ < 10
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.set_params(tol=0.01).fit(X, y)
 
 
 def test_model_files(tmp_path):

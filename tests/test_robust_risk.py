@@ -380,10 +380,14 @@ def test_too_few_steps_are_warned_of():
         CatoniRiskClassifier(max_iter=1, scale=0.1),
         MedianOfMeansClassifier(max_iter=2, n_blocks=5, random_state=0),
     ):
-        with pytest.warns(ConvergenceWarning, match=r"reached max_iter .* Set max_iter above"):
+        words = rf"convergence measure that tol bounds is .*, above tol={model.tol:g}\. Set max"
+        with pytest.warns(ConvergenceWarning, match=words):
             model.fit(X, y)
         assert "max_iter" in model.status_
         assert model.score(X, y) > 0.6
+    few = MedianOfMeansClassifier(max_iter=2, n_blocks=5, random_state=0, tol=0.5)
+    with pytest.warns(ConvergenceWarning, match=r"tol=0.5 is applied after more iterations only"):
+        few.fit(X, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert CatoniRiskClassifier().fit(X, y).status_ == "converged"

@@ -110,6 +110,7 @@ class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: i
         self._reset()
         data = self._check_training(X, y, sample_weight)
         self._refuse_missing(data.matrix)
+        halves = self._halves_of(data)
         report = Reporter.for_callbacks(
             self,
             X=data.matrix,
@@ -123,7 +124,7 @@ class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: i
         self.n_iter_ = max(fit.n_iter for fit in fits)
         self._keep(fits)
         self._warn(fits)
-        self._fit_link(data)
+        self._fit_link(data, halves)
         report.finish()
         return self
 

@@ -29,31 +29,50 @@ class HeldOutProbabilityMixin(ProbabilityMixin):
     probability: str | None
     classes_: Any
 
-    def _fit_link(self, data: TrainingData, policy: HalfFitPolicy | None = None) -> None:
-        """Set `link_` if probabilities are asked for; `data` is the checked input of the fit.
+    def _halves_of(self, data: TrainingData) -> Halves | None:
+        """Split the rows of the fit, or refuse them; None where no probabilities are asked for.
+
+        It is called before the fit, which too few rows then do not begin.
+        """
+        if self.probability is None:
+            return None
+        n_distinct = HalfFitPolicy().min_distinct_rows
+        keys = (row_projections(data),)
+        halves = Halves.of(keys, data.labels.codes, data.weights, n_distinct)
+        if halves is None:
+            self._reset()  # type: ignore[attr-defined]
+            raise ValueError(
+                f'probability="held_out" needs at least {n_distinct} distinct rows of each of two '
+                "classes. Set probability=None."
+            )
+        return halves
+
+    def _fit_link(self, data: TrainingData, halves: Halves | None) -> None:
+        """Set `link_` if there are halves; a failure leaves no fitted attributes."""
+        if halves is None:
+            return
+        try:
+            self.link_ = self._held_out_link(data, halves)
+        except BaseException:
+            self._reset()  # type: ignore[attr-defined]
+            raise
+
+    def _held_out_link(self, data: TrainingData, halves: Halves) -> FittedLink:
+        """Return the link of half fits; `data` is the checked input of the fit.
 
         The knots of the link are at ± the median of the absolute held-out scores, or the mean of
         the medians of several classes.
         """
-        if self.probability is None:
-            return
-        policy = HalfFitPolicy() if policy is None else policy
-        codes, weights = data.labels.codes, data.weights
-        halves = Halves.of((row_projections(data),), codes, weights, policy.min_distinct_rows)
-        if halves is None:
-            raise ValueError(
-                f'probability="held_out" needs at least {policy.min_distinct_rows} distinct rows '
-                "of each of two classes. Set probability=None."
-            )
+        codes, weights, max_rows = data.labels.codes, data.weights, HalfFitPolicy().max_link_rows
         pairs = zip(halves.weights, halves.held_out, strict=True)
         scores = [self._half_scores(data, own, held_out) for own, held_out in pairs]
         rows = np.concatenate([np.flatnonzero(held_out) for held_out in halves.held_out])
         order = np.argsort(rows)
         rows, joined = rows[order], np.concatenate(scores)[order]
-        counts, max_rows = data.n_samples * weights[rows], policy.max_link_rows
+        counts = data.n_samples * weights[rows]
         absolute = Margins(np.abs(joined), counts, data.count, 1.0)
         level = float(absolute.quantiles((0.5,)).mean()) or 1.0
-        self.link_, _ = FittedLink.fit(joined, codes[rows], counts, level, max_rows=max_rows)
+        return FittedLink.fit(joined, codes[rows], counts, level, max_rows=max_rows)[0]
 
     def _half_scores(self, data: TrainingData, weights: Any, held_out: Any) -> Any:
         """Fit the rows of positive weight; return the scores, (n_rows, n_problems), of others."""
@@ -66,7 +85,13 @@ class HeldOutProbabilityMixin(ProbabilityMixin):
         changes = {name: value for name, value in known.items() if name in parameters}
         half: Any = type(self)(**(parameters | changes))
         counts = 0.5 * data.n_samples * weights[train]
-        half.fit(rows, self.classes_[data.labels.codes[train]], sample_weight=counts)
+        try:
+            half.fit(rows, self.classes_[data.labels.codes[train]], sample_weight=counts)
+        except ValueError as error:
+            raise ValueError(
+                f"in a half fit of probability='held_out', which has {len(train)} of the "
+                f"{np.count_nonzero(data.weights)} rows: {error}"
+            ) from error
         return half.decision_function(others).reshape(len(test), -1)
 
     def _fitted_link(self) -> FittedLink:

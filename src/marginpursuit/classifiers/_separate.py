@@ -41,13 +41,14 @@ class SeparateClassifier(HeldOutProbabilityMixin, LinearClassifier):
         check_parameters(self, self._allowed)
         self._reset()
         data = self._check_training(X, y, sample_weight)
+        halves = self._halves_of(data)
         with np.errstate(all="ignore"):  # the results are checked instead
             try:
                 self._fit(data)
             except FloatingPointError:
                 with self._rescaled(data) as rescaled:
                     self._fit(rescaled)
-        self._fit_link(data)
+        self._fit_link(data, halves)
         return self
 
     @abstractmethod
@@ -56,18 +57,22 @@ class SeparateClassifier(HeldOutProbabilityMixin, LinearClassifier):
 
     def _keep(self, solutions: Sequence[Solution], linears: Sequence[Linear]) -> None:
         """Set the fitted attributes, and warn if a problem did not converge."""
-        best_to_worst = (Status.CONVERGED, Status.ROUNDING, Status.MAX_ITER)
+        best_to_worst = list(Status)
         status = max((solution.status for solution in solutions), key=best_to_worst.index)
         self.status_ = status.value
         self.n_iter_ = max(1, *(solution.n_iter for solution in solutions))
         self.objective_ = float(sum(solution.value.sum() for solution in solutions))
         self.coef_ = np.vstack([coef.T for coef, _ in linears])
         self.intercept_ = np.concatenate([intercept for _, intercept in linears])
-        if status is Status.MAX_ITER:
-            gap = max(float(solution.gap.max()) for solution in solutions)
-            warn(
-                f"{type(self).__name__} {status.value}: the last change of the objective was "
-                f"{gap:.1e} of its value, above tol={self.tol:g}. Set max_iter above "
-                f"{self.max_iter}, or tol to a larger value.",
-                ConvergenceWarning,
-            )
+        gap = max(float(solution.gap.max()) for solution in solutions)
+        is_above, is_cut = not gap <= self.tol, status is Status.MAX_ITER
+        if status is Status.CONVERGED or not (is_above or is_cut):
+            return
+        reason = f"the convergence measure that tol bounds is {gap:.1e}, above tol={self.tol:g}"
+        advice = f"Set max_iter above {self.max_iter}, or a larger tol."
+        if not is_cut:
+            advice = "More iterations do not lower it. Set a larger tol."
+        elif not is_above:
+            reason = f"tol={self.tol:g} is applied after more iterations only"
+            advice = f"Set max_iter above {self.max_iter}."
+        warn(f"{type(self).__name__} {status.value}: {reason}. {advice}", ConvergenceWarning)

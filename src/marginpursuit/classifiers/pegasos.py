@@ -50,6 +50,11 @@ def _can_stream(estimator: Any) -> bool:
             f"class_weight={estimator.class_weight!r} needs all labels at once, and partial_fit "
             "gets them in batches. Pass a dict from class to weight, or None."
         )
+    if estimator.probability is not None:
+        raise AttributeError(
+            f"probability={estimator.probability!r} needs all samples at once, and partial_fit "
+            "gets them in batches. Set probability=None."
+        )
     if estimator.search_intercept:
         raise AttributeError(
             f"search_intercept={estimator.search_intercept!r} needs all samples at once, and "
@@ -131,7 +136,7 @@ class PegasosClassifier(KernelClassifier):
         rows, and a monotone link to the scores that they give the other half, as in
         :class:`MarginPursuitClassifier`; the fit then takes about twice as long. None: there is no
         `predict_proba`. No exact link is offered: the minimiser of this objective over all
-        functions does not determine P(y | x).
+        functions does not determine P(y | x). `partial_fit` needs None.
     checkpoints : array-like of int or None, default=None
         Increasing numbers of steps, up to `max_iter`, after which the current result is kept. For
         ``kernel="linear"`` only. Checkpoints after the step at which `tol` stops the fit hold the
@@ -281,6 +286,7 @@ class PegasosClassifier(KernelClassifier):
         data = self._check_training(X, y, sample_weight)
         self._random = random_generator(self.random_state)
         self._refuse_missing(data.matrix)
+        halves = self._halves_of(data)
         n_rows, n_columns = data.matrix.shape
         with np.errstate(all="ignore"):  # _descend checks that the result is finite
             if self._is_linear:
@@ -296,7 +302,7 @@ class PegasosClassifier(KernelClassifier):
             del self._descents  # partial_fit is for linear kernels
         if checkpoints is not None:
             self._keep_path(checkpoints)
-        self._fit_link(data)
+        self._fit_link(data, halves)
         return self
 
     def _warn_if_above_zero(self, data: TrainingData, max_rows: int = 10_000) -> None:

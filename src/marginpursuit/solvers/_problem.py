@@ -72,6 +72,7 @@ class Status(Enum):
 
     CONVERGED = "converged"
     ROUNDING = "stopped where rounding hides any further decrease"
+    STALLED = "stopped where no step size gives a decrease"
     MAX_ITER = "reached max_iter before the tolerance"
     ALL_STEPS = "took all steps that were asked for"
 

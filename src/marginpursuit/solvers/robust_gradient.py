@@ -245,6 +245,7 @@ def minimise_by_robust_gradient(
                 break
             step *= 0.5
         if found is None:
+            status = Status.STALLED
             break
         point, margins, gradient = found
     d = problem.rows.shape[1]

@@ -96,7 +96,7 @@ def minimise_on_sphere(
         size = _search(problem, point, direction, margins, change, values[-1], slope, step)
         if size == 0.0:
             if np.array_equal(direction, -gradient):  # at a kink of the loss
-                status = Status.ROUNDING
+                status, gap = Status.ROUNDING, min(gap, tol)
                 break
             direction = -gradient
             values.append(values[-1])
