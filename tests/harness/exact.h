@@ -122,7 +122,7 @@ static int are_shrunk(const problem_t *p, const dual_pass_t *pass)
 
 /* The results of steps written out. */
 typedef struct {
-    double *coef, *total, *path, path_intercept[4], intercept, total_intercept, total_slope;
+    double *coef, *total, *path, path_intercept[4], intercept, total_intercept;
 } plain_t;
 
 /* Steps written out: all coefficients are shrunk, changed and projected in every step. */
@@ -138,7 +138,6 @@ static void plain_descent(const problem_t *p, const descent_t *s, plain_t *plain
             const double y = s->sign[rows[i]], score = score_of(p, coef, plain->intercept, rows[i]);
             loss_of(&s->loss, s->loss.margin - y * score, &influence);
             factors[i] = length * y * influence;
-            plain->total_slope -= y * influence / (double)s->batch;
         }
         for (ptrdiff_t j = 0; j < p->d; j++) coef[j] *= shrink;
         if (s->penalise_intercept) plain->intercept *= shrink;

@@ -144,8 +144,7 @@ class ArrayRows:
         x, sign, when = self._matrix[rows].astype(np.float64), descent.sign[rows], 1.0 + descent.t
         margins = sign * (x @ descent.coef + descent.intercept)
         length = descent.rate / (when * descent.batch)
-        slopes = sign * _despite_nan(descent.loss.derivative, margins)
-        factors = -length * slopes
+        factors = -length * sign * _despite_nan(descent.loss.derivative, margins)
         shrink = 1.0 - descent.decay / when
         coef, penalised = shrink * descent.coef, descent.penalise_intercept
         before = descent.intercept * (shrink if penalised else 1.0)
@@ -164,7 +163,6 @@ class ArrayRows:
             square *= factor**2
             intercept *= factor if penalised else 1.0
         descent.coef[:], descent.intercept, descent.square = coef, intercept, square
-        descent.total_slope += float(slopes.mean())
         descent.t += 1
 
     def _chunks(self, first: int, last: int) -> Iterator[tuple[slice, Any]]:

@@ -77,7 +77,6 @@ cdef extern from "sweep.h" nogil:
         double square
         double *total
         double total_intercept
-        double total_slope
         const Py_ssize_t *marks
         Py_ssize_t n_marks
         double *path
@@ -654,7 +653,7 @@ cdef class _Rows:
         with nogil:
             self.kernels.descend(self.layout, self.type, &self.matrix, &s)
         descent.t, descent.intercept, descent.total_intercept = s.t, s.intercept, s.total_intercept
-        descent.square, descent.total_slope = s.square, s.total_slope
+        descent.square = s.square
 
 
 cdef int check_inside(str name, const Py_ssize_t[::1] places, Py_ssize_t length) except -1:
@@ -719,7 +718,7 @@ cdef int set_rules(descent_t *s, descent) except -1:
     s.rate, s.decay, s.radius = descent.rate, descent.decay, descent.radius
     s.fit_intercept, s.penalise_intercept = descent.fit_intercept, descent.penalise_intercept
     s.intercept, s.total_intercept = descent.intercept, descent.total_intercept
-    s.square, s.total_slope = descent.square, descent.total_slope
+    s.square = descent.square
     return 0
 
 

@@ -41,7 +41,6 @@ class Descent:
     t: int = 0  # steps taken so far
     total: FloatArray | None = None  # the sum of all w so far, if their mean is wanted
     total_intercept: float = 0.0
-    total_slope: float = 0.0  # the sum over all steps of the mean of y φ'(m), the derivative in b
     own: NDArray[np.intp] | None = None  # the column that equals each row
     square: float = 0.0  # with `own`, ‖w‖²
     # Increasing numbers of steps, and w and b after each of them; with a total, their means.

@@ -42,13 +42,6 @@ class Terms:
     gain_up: float
     gain_down: float
 
-    def take(self, rows: NDArray[np.intp]) -> "Terms":
-        """Return the terms of some rows."""
-        lower, upper, up, down = (
-            part[rows] for part in (self.lower, self.upper, self.up, self.down)
-        )
-        return Terms(lower, upper, up, down, self.gain_up, self.gain_down)
-
     def value(self, a: FloatArray) -> FloatArray:
         """Return each h_i(a_i), for a within the bounds."""
         rising = a * (0.5 * self.up * a - self.gain_up)

@@ -116,17 +116,14 @@ static void step(const products_t *products, const matrix_t *m, descent_t *s,
 {
     const double when = 1.0 + (double)s->t, shrink = 1.0 - s->decay / when;
     const double length = s->rate / (when * (double)s->batch);
-    double score = 0.0, first = 0.0, slopes = 0.0;
+    double score = 0.0, first = 0.0;
     for (ptrdiff_t i = 0; i < s->batch; i++) {
         const double sign = s->sign[rows[i]];
         products->scores(m, rows[i], 1, s->coef, &score);
         score *= state->scale;
         if (i == 0) first = score;
-        const double slope = slope_of_row(loss, score + s->intercept, sign);
-        s->factors[i] = -length * slope;
-        slopes += slope;
+        s->factors[i] = -length * slope_of_row(loss, score + s->intercept, sign);
     }
-    s->total_slope += slopes / (double)s->batch;
     state->scale *= shrink;
     state->square *= shrink * shrink;
     if (s->penalise_intercept) s->intercept *= shrink;

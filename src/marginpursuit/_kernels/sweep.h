@@ -72,7 +72,6 @@ typedef struct {
     double square;          /* in-out: with `own`, of the norm of w */
     double *total;          /* in-out: the sum of all w so far; NULL where no mean is wanted */
     double total_intercept; /* in-out: likewise of b */
-    double total_slope;     /* in-out: likewise of the mean derivative in b of the rows of a step */
     const ptrdiff_t *marks; /* numbers of steps, rising, all in (t, t + n_steps] */
     ptrdiff_t n_marks;
     double *path;           /* out: w, or the mean, after each of these numbers of steps */
