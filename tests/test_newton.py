@@ -305,6 +305,29 @@ def test_a_singular_task_continues_in_gram():
     assert_allclose(found.value, expected.value, rtol=1e-5)
 
 
+def test_the_iterations_in_gram_are_counted_on_and_their_iterates_not_kept():
+    X, codes = rows(50, 3, seed=1)
+    loss = MarginLoss(scale=0.01, overconfidence=0.0)
+    one = make("newton", X, codes, loss, alpha=0.0, tol=1e-6)
+    told, kept = [], []
+    problem = replace(
+        one,
+        tasks=one.tasks.take(np.zeros(2, dtype=np.intp)),
+        alphas=np.array([1e-2, 0.0]),  # the second task continues in "gram"
+        start=one.prepared.zeros(2),
+        report=lambda progress: told.append(progress.iteration),
+        keep=lambda _, linear: kept.append(linear[0].shape[1]),
+    )
+    found = SOLVERS["newton"].solve(problem)
+    assert told == [progress.iteration for progress in found.history] == sorted(told)
+    assert found.n_iter == told[-1] > len(kept)
+    assert set(kept) == {2}
+    limited = SOLVERS["newton"].solve(replace(problem, max_iter=found.n_iter - 1))
+    assert limited.n_iter == found.n_iter - 1
+    folds = SOLVERS["newton"].solve_folds(replace(problem, max_iter=5), np.full(2, 1e-6))
+    assert folds.n_iter == 5
+
+
 def test_each_iteration_is_reported_and_max_iter_stops_it():
     X, codes = rows(100, 5)
     model = MarginPursuitClassifier(solver="newton", probability=None)

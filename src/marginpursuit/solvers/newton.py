@@ -25,6 +25,7 @@ from marginpursuit import _kernels
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Design, MemoryDesign, Standardisation
 from marginpursuit.losses import JointLoss
+from marginpursuit.solvers._continuation import continued, joined
 from marginpursuit.solvers._problem import (
     Prepared,
     Problem,
@@ -122,7 +123,7 @@ class NewtonSolver:
         certain = problem.policy.certain_fold_decrement
         first, is_finished = _newton(problem, tol, certain=certain, is_strict=False)
         unfinished = np.flatnonzero(~is_finished)
-        if not len(unfinished):
+        if not len(unfinished) or first.n_iter >= problem.max_iter:
             return first
         rest = minimise(_part(problem, first, unfinished), n_confirmations=2, tol=tol[unfinished])
         return _merged(problem, first, rest, unfinished)
@@ -290,9 +291,13 @@ def _run(
 
 
 def _part(problem: Problem, first: Solution, tasks: NDArray[np.intp]) -> Problem:
-    """Return the problem of some tasks, started at a first solution."""
-    points = problem.join(*first.linear)[tasks]
-    part = replace(problem, tasks=problem.tasks.take(tasks), alphas=problem.alphas[tasks])
+    """Return the problem of some tasks, from the end of a first solution.
+
+    Iterates of some tasks are not kept: those that `keep` is given have all tasks.
+    """
+    points, rest = problem.join(*first.linear)[tasks], continued(problem, first)
+    own = problem.tasks.take(tasks)
+    part = replace(rest, tasks=own, alphas=problem.alphas[tasks], keep=None)
     return replace(part, start=part.split(points))
 
 
@@ -301,5 +306,5 @@ def _merged(problem: Problem, first: Solution, rest: Solution, tasks: NDArray[np
     points, value, gap = problem.join(*first.linear), first.value.copy(), first.gap.copy()
     points[tasks] = problem.join(*rest.linear)
     value[tasks], gap[tasks] = rest.value, rest.gap
-    n_iter, history = first.n_iter + rest.n_iter, first.history + rest.history
-    return Solution(problem.split(points), value, gap, rest.status, n_iter, history)
+    whole, linear = joined(first, rest), problem.split(points)
+    return replace(whole, linear=linear, value=value, gap=gap, is_proven=False)
