@@ -47,7 +47,7 @@ ALWAYS_INLINE ptrdiff_t index_at(int wide, const void *indices, ptrdiff_t k)
     return wide ? (ptrdiff_t)((const int64_t *)indices)[k] : ((const int32_t *)indices)[k];
 }
 
-/* CSR rows take AVX2 at most (see _compiled.pyx). */
+/* CSR rows take AVX2 at most (see rows.pxi). */
 #ifndef __AVX512F__
 #define WITH_CSR
 ALWAYS_INLINE vec gather(int wide, const double *from, const void *indices, ptrdiff_t k)
