@@ -6,6 +6,7 @@ Jobs run in parallel, one thread each. Results are stored as JSON lines, and an 
 resumes. Seconds are of processor time.
 """
 
+import argparse
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -26,7 +27,7 @@ Measured = dict[str, list[jobs.Row]]  # the rows of each method, by seed
 
 
 def run(arguments: Sequence[str] = ()) -> Iterator[str]:
-    """Run the jobs that are not in the store; yield a table per data set, and the summary."""
+    """Run the jobs that are not in the store; yield a table per data set, and the summary of all methods."""
     store = RESULTS / "table.jsonl"
     parser = jobs.options(__doc__, sets=SETS, contamination=CONTAMINATIONS, seeds=5, store=store)
     parser.add_argument(
@@ -34,9 +35,10 @@ def run(arguments: Sequence[str] = ()) -> Iterator[str]:
         action="store_true",
         help="on clean data too, tune one solver per objective only",
     )
+    _add_part(parser)
     chosen = parser.parse_args(arguments)
     brief = {name: how for name, how in PEERS.items() if name in ESSENTIAL}
-    contaminated = {OURS_CV: OWN[OURS_CV], **VARIANTS, **brief}
+    contaminated = OWN | VARIANTS | brief
     untuned = {name: how for name, how in PEERS.items() if "tuned" not in name}
     clean = OWN | VARIANTS | (brief | untuned if chosen.essential else PEERS)
     methods = {name: clean if name == "clean" else contaminated for name in problems.CONTAMINATIONS}
@@ -46,7 +48,7 @@ def run(arguments: Sequence[str] = ()) -> Iterator[str]:
         cases[row["set"], row["contamination"]][row["method"]].append(row)
     for (name, kind), measured in cases.items():
         yield _one_set(name, kind, measured)
-    for kind in chosen.contamination:
+    for kind in [] if chosen.methods else chosen.contamination:
         of_kind = {name: measured for (name, k), measured in cases.items() if k == kind}
         yield _summary(kind, of_kind)
     for name, why in missing.items():
@@ -54,6 +56,12 @@ def run(arguments: Sequence[str] = ()) -> Iterator[str]:
     absent = [name for name in OPTIONAL if not any(name in peer.lower() for peer in PEERS)]
     if absent:
         yield f"Not installed, not compared: {', '.join(absent)}."
+
+
+def _add_part(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--part", help="name of a part of the table, whose result file is one of its own"
+    )
 
 
 def _one_set(name: str, contamination: str, measured: Measured) -> str:
@@ -207,4 +215,7 @@ def _by_error(item: tuple[str, list[jobs.Row]]) -> float:
 
 
 if __name__ == "__main__":
-    write_results("table", run(sys.argv[1:]))
+    names = argparse.ArgumentParser(add_help=False)
+    _add_part(names)
+    part = names.parse_known_args()[0].part
+    write_results(f"table-{part}" if part else "table", run(sys.argv[1:]))

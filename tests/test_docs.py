@@ -74,29 +74,44 @@ def test_the_glossary_is_sorted():
     assert keys == sorted(keys)
 
 
-def test_the_table_of_the_readme_is_that_of_the_results():
+README_FILES = {
+    "`MarginPursuitClassifierCV()`": "search",
+    "`MarginPursuitClassifier()`": "single fit",
+    "best tuned peer": "peers",
+}
+README_KINDS = {"clean": "clean", "outliers": "leverage", "flipped labels": "flips"}
+
+
+def readme_table():
+    """Return the names of the data sets, and the rows of the table of the README."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = re.search(r"^\| training rows \| method .*?\n\n", readme, re.MULTILINE | re.DOTALL)
+    header, _, *rows = [line.strip("| ").split(" | ") for line in table.group(0).split("\n")[:-2]]
+    return header[2:], rows
+
+
+@pytest.mark.parametrize(
+    ("kind", "method", "shown"), [(r[0], r[1], r[2:]) for r in readme_table()[1]]
+)
+def test_the_table_of_the_readme_is_that_of_the_results(kind, method, shown):
     """The errors are those of the result files, and the best peer is the best of the tuned ones."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    results = {
-        name: (ROOT / re.search(rf"\[{name}\]\(([^)]+)\)", readme).group(1)).read_text("utf-8")
-        for name in ("ours", "peers")
-    }
-    sets = re.search(r"^\| training rows \| method \| (.+) \|$", readme, re.MULTILINE).group(1)
-    lines = re.findall(
-        r"^\| \w* ?\| (?:`\w+\(\)`|best tuned peer) \| (.+) \|$", readme, re.MULTILINE
-    )
-    shown = [[float(cell.strip("* ")) for cell in line.split("|")] for line in lines]
-    assert len(shown) == 4
-    for column, name in enumerate(sets.split(" | ")):
-        for kind, ours, peer in (("clean", *shown[:2]), ("leverage", *shown[2:])):
-            here = errors_of(results["ours"], name, kind)["MarginPursuitClassifierCV"]
-            tuned = [
-                error
-                for method, error in errors_of(results["peers"], name, kind).items()
-                if method.endswith(", tuned")
-            ]
-            assert ours[column] == pytest.approx(here, abs=0.051)
-            assert peer[column] == pytest.approx(min(tuned), abs=0.051)
+    path = re.search(rf"\[{README_FILES[method]}\]\(([^)]+)\)", readme).group(1)
+    results = (ROOT / path).read_text(encoding="utf-8")
+    sets = readme_table()[0]
+    assert len(sets) == len(shown) == 5
+    for name, cell in zip(sets, shown, strict=True):
+        errors = errors_of(results, name, README_KINDS[kind])
+        if method == "best tuned peer":
+            expected = min(error for peer, error in errors.items() if peer.endswith(", tuned"))
+        else:
+            expected = errors[method.strip("`()")]
+        assert float(cell.strip("*")) == pytest.approx(expected, abs=0.051)
+
+
+def test_the_table_of_the_readme_has_every_method_for_all_training_rows():
+    rows = {(kind, method) for kind, method, *_ in readme_table()[1]}
+    assert rows == {(kind, method) for kind in README_KINDS for method in README_FILES}
 
 
 def errors_of(results, name, kind):
