@@ -41,6 +41,18 @@ class Checkpoint:
         self.standing = self._read() if self._path.exists() else None
         self._n_iter = 0 if self.standing is None else self.standing.n_iter
 
+    def state(
+        self, start: Linear | None, scale: float, n_columns: int
+    ) -> tuple[Linear | None, float, int]:
+        """Return start, scale and iteration of the interrupted fit, or the given ones and zero.
+
+        Coefficients of another number of columns, those of other landmarks, are not a start.
+        """
+        if self.standing is None:
+            return start, scale, 0
+        linear, scale, n_iter = self.standing
+        return (linear if len(linear[0]) == n_columns else start), scale, n_iter
+
     def keep(self, problem: Problem, linear: Linear) -> None:
         """Write the state after one more iteration; `linear` is a point of the problem."""
         self._n_iter += 1

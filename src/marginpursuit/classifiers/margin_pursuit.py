@@ -557,8 +557,8 @@ class MarginPursuitClassifier(
         if is_plain and fit_small_table(self, data, start):
             return
         scale, n_iter = first_scale(self.scale, self.margin), 0
-        if checkpoint is not None and checkpoint.standing is not None:
-            start, scale, n_iter = checkpoint.standing
+        if checkpoint is not None:
+            start, scale, n_iter = checkpoint.state(start, scale, data.matrix.shape[1])
         with Threads(self._threads) as threads, design_for(data.matrix, threads) as design:
             spread = data.variances
             if self.leverage_bound is not None and data.rows is None:
