@@ -27,7 +27,7 @@ Measured = dict[str, list[jobs.Row]]  # the rows of each method, by seed
 
 
 def run(arguments: Sequence[str] = ()) -> Iterator[str]:
-    """Run the jobs that are not in the store; yield a table per data set, and the summary of all methods."""
+    """Run the jobs that are not in the store; yield a table per data set, then a summary."""
     store = RESULTS / "table.jsonl"
     parser = jobs.options(__doc__, sets=SETS, contamination=CONTAMINATIONS, seeds=5, store=store)
     parser.add_argument(

@@ -105,7 +105,7 @@ def test_bounded_weights_stay_on_the_device(factor):
     )
     true = bounded_weights(design_for(rows), data, 1.0, centred=True)
     found = bounded_weights(design_for(own.matrix), own, 1.0, centred=True)
-    assert (true.variances is None) == (factor == 1)
+    assert (true.variance_weights is None) == (factor == 1)
     for ours, theirs in zip(found, true, strict=True):
         if theirs is not None:
             assert type(ours) is type(own.matrix)

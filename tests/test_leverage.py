@@ -22,7 +22,7 @@ from marginpursuit.classifiers._leverage import (
     bounded_weights,
     median_distance,
     redescending_factors,
-    spread_weights,
+    weights_for_variances,
 )
 from marginpursuit.datasets import contaminate
 from marginpursuit.design import design_for
@@ -322,16 +322,16 @@ class TestRowsFarAway:
     def test_ordinary_rows_take_no_second_measurement(self):
         X, y, weights = heavy_tailed()
         bounded = found(X, y, weights, 1.0)
-        assert spread_weights(weights, bounded, 1.0) is None
+        assert weights_for_variances(weights, bounded, 1.0) is None
 
     def test_the_weights_of_variances_decrease_with_the_square_of_the_distance(self):
         bounded = np.array([*[1.0] * 6, 1e-2, 1e-3])
-        found = spread_weights(np.full(8, 0.125), bounded / bounded.sum(), 1.0)
+        found = weights_for_variances(np.full(8, 0.125), bounded / bounded.sum(), 1.0)
         assert_allclose(found / found[0], [*[1.0] * 6, 1e-4, 1e-6])
         many = np.array([*[1.0] * 6, *[1e-3] * 3])  # a third of the rows are no outliers
-        assert spread_weights(np.full(9, 1 / 9), many / many.sum(), 1.0) is None
+        assert weights_for_variances(np.full(9, 1 / 9), many / many.sum(), 1.0) is None
         equal = np.array([0.5, 0.5, 0.0])
-        assert spread_weights(equal, equal, 1.0) is None
+        assert weights_for_variances(equal, equal, 1.0) is None
 
     @pytest.mark.parametrize("n_far", [0, 250])
     def test_the_rows_of_a_rare_category_are_measured_once(self, n_far):
@@ -344,7 +344,7 @@ class TestRowsFarAway:
         with design_for(X) as design:
             weights = bounded_weights(design, data, 1.0, centred=True)
             assert design.n_passes < 10  # ten repetitions take 35
-        assert weights.variances is None
+        assert weights.variance_weights is None
         expected = weights_by_hand(distances_by_hand(X, data.weights), y, data.weights, 1.0)
         assert_allclose(weights.loss, expected, rtol=1e-9)
 

@@ -63,17 +63,19 @@ def test_a_hinge_risk_is_solved_to_the_fraction_of_its_decrease():
         tasks = Tasks.of(Labels(y, 2), weights, hinge_loss.loss)
         penalty = np.array([1e-3 * hinge_loss.unit])
 
-        def solve(enough, report=lambda progress: None):
+        def solve(decrease_fraction, report=lambda progress: None):
             quiet = (1000, 1e-11, report)
-            problem = Problem(prepared, tasks, penalty, start, *quiet, enough=enough)
+            problem = Problem(
+                prepared, tasks, penalty, start, *quiet, decrease_fraction=decrease_fraction
+            )
             return solve_hinge(problem)
 
         least, told, left = solve(0.0).value[0], [], []
-        for enough in (1.0, 0.1, 0.01):
-            found = solve(enough, told.append)
+        for fraction in (1.0, 0.1, 0.01):
+            found = solve(fraction, told.append)
             assert found.status is Status.CONVERGED
             left.append((found.value[0] - least) / (told[0].value - found.value[0]))
-            assert left[-1] <= enough
+            assert left[-1] <= fraction
     assert left[0] > 1e-4  # no further than asked for
 
 

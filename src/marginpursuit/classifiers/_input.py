@@ -61,7 +61,7 @@ class TrainingData:
     count: float  # the sum of the weights before normalisation; the number of rows if none is given
     rows: Any = None  # the rows as they came, where the matrix holds their kernel features
     #: Weights of the variances in the unit of the penalty, a NumPy array; None: `weights`.
-    variances: FloatArray | None = None
+    variance_weights: FloatArray | None = None
 
     @property
     def n_samples(self) -> float:

@@ -9,9 +9,9 @@ Without row i, of weight c_i, its margin m_i is to first order
 
 with the Hessian H of the fit. The hat values h_i φ''(m_i) sum to the degrees of freedom, at most
 the number p of coefficients. As in generalised cross-validation (Golub, Heath and Wahba, 1979), one
-number replaces all h_i: p/Σ_i φ''(m_i), an upper bound of their mean, weighted by φ''. It needs no
-pass over the data, and rows of whole weights count as copies. Where it is small, its error is part
-of a small correction; otherwise there are half fits (`_half_fits`).
+number replaces all h_i, the *mean hat value* p/Σ_i φ''(m_i), an upper bound of their mean weighted
+by φ''. It needs no pass over the data, and rows of whole weights count as copies. Where it is
+small, its error is part of a small correction; otherwise there are half fits (`_half_fits`).
 """
 
 from dataclasses import dataclass
@@ -36,11 +36,11 @@ from marginpursuit.tasks import LabelSets
 class LeaveOneOutPolicy:
     """Thresholds of the approximate held-out scores."""
 
-    #: The largest number in place of h. Against half fits the mean test log-loss of 12 splits
-    #: (seeds 100 to 111) changes by -0.06 to +0.02 % on cov, higgs_small, a9a and synthetic data
-    #: with 3,000 to 36,000 rows, where the number is 0.005 to 0.02; by -0.1 to +0.08 % with 0.02 to
-    #: 0.06; and by +1.1 % on 2,000 rows of spambase, with 0.09.
-    max_step: float = 0.02
+    #: The largest mean hat value. Against half fits the mean test log-loss of 12 splits (seeds 100
+    #: to 111) changes by -0.06 to +0.02 % on cov, higgs_small, a9a and synthetic data with 3,000 to
+    #: 36,000 rows, where the mean hat value is 0.005 to 0.02; by -0.1 to +0.08 % with 0.02 to 0.06;
+    #: and by +1.1 % on 2,000 rows of spambase, with 0.09.
+    max_hat_value: float = 0.02
     #: The largest weight of a row in the loss, in units of the mean weight of a sample. The effect
     #: of a row of a larger weight is not that of a copy.
     max_relative_weight: float = 3.0
@@ -49,7 +49,7 @@ class LeaveOneOutPolicy:
 def leave_one_out_margins(
     margins: FloatArray, weights: FloatArray, loss: MarginLoss, n_coefficients: float, n_rows: float
 ) -> tuple[FloatArray, float]:
-    """Return the margins of rows that are left out one by one, and the number in place of h.
+    """Return the margins of rows that are left out one by one, and the mean hat value.
 
     Parameters
     ----------
@@ -64,16 +64,16 @@ def leave_one_out_margins(
     -------
     margins : ndarray of shape (n,)
         The margins of rows left out; the given ones where rows have too little curvature.
-    step : float
-        The number in place of h; infinite where rows have too little curvature.
+    hat_value : float
+        The mean hat value; infinite where rows have too little curvature.
     """
     curvature = np.asarray(loss.curvature(margins))
     total = n_rows * float(weights @ curvature) / float(weights.sum())
     if not total > n_coefficients:
         return margins, np.inf
-    step = n_coefficients / total
-    change = step * np.asarray(loss.derivative(margins))
-    return margins + change / (1.0 - step * curvature), step
+    hat_value = n_coefficients / total
+    change = hat_value * np.asarray(loss.derivative(margins))
+    return margins + change / (1.0 - hat_value * curvature), hat_value
 
 
 def without_half_fits(
@@ -97,7 +97,7 @@ def without_half_fits(
     n_coefficients = data.matrix.shape[1] + problem.prepared.fit_intercept
     largest = float(namespace(data.weights).max(data.weights))
     is_light = n_samples * largest <= policy.max_relative_weight
-    if not is_light or n_coefficients > policy.max_step * n_samples:
+    if not is_light or n_coefficients > policy.max_hat_value * n_samples:
         return []
     rows, every = _some_rows(data.weights, max_rows)
     weights, codes = (to_numpy(take_rows(x, rows)) for x in (data.weights, data.labels.codes))
@@ -106,11 +106,11 @@ def without_half_fits(
         own = margins.values[::every, 0]  # those of the rows of positive weight
     else:
         own = sign * _scores(problem, data, rows)
-    own, step = leave_one_out_margins(own, weights, loss, n_coefficients, n_samples)
-    if step > policy.max_step:
+    held_out, hat_value = leave_one_out_margins(own, weights, loss, n_coefficients, n_samples)
+    if hat_value > policy.max_hat_value:
         return []
     counts = every * n_samples * weights
-    scores = (sign * own)[:, np.newaxis]
+    scores = (sign * held_out)[:, np.newaxis]
     fitted = FittedLink.fit(scores, codes, counts, loss.margin, max_rows=max_rows)
     return [HalfFits(1.0, *fitted, problem.start)]
 

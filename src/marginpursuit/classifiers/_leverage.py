@@ -39,12 +39,12 @@ from marginpursuit.design import Design, Standardisation
 class RowWeights(NamedTuple):
     """Weights of rows with bounded leverage, each an array that sums to one.
 
-    `variances` are for the variances of columns in the unit of the penalty; None for those of the
-    loss. Both are in the library, and on the device, of the weights of the data.
+    `variance_weights` are for the variances of columns in the unit of the penalty; None for those
+    of the loss. Both are in the library, and on the device, of the weights of the data.
     """
 
     loss: Any
-    variances: Any
+    variance_weights: Any
 
 
 def bounded_weights(
@@ -60,29 +60,34 @@ def bounded_weights(
         distances = row_distances(design, data, centred=centred)
         limit = bound * median_distance(distances, data)
         return RowWeights(within_limit(data, distances, limit), None)
-    before, own = data.weights, design.standardisation(data.weights, centred=centred)
-    distances = row_distances(design, data, centred=centred, standardisation=own)
+    sample_weights = data.weights
+    standardisation = design.standardisation(sample_weights, centred=centred)
+    distances = row_distances(design, data, centred=centred, standardisation=standardisation)
     limit = bound * median_distance(distances, data)
     first = weights = within_limit(data, distances, limit)
     # Rows far away also shift the mean and the deviations by which distances are measured. Each
     # repetition, with weights that they hardly change, measures more of their distance.
     for repetition in range(max_repetitions):
-        spread = spread_weights(before, weights, bound)
-        if spread is None:
+        variance_weights = weights_for_variances(sample_weights, weights, bound)
+        if variance_weights is None:
             return RowWeights(weights, None)
         try:
             if repetition == 0 and _varies_far_away_only(
-                design, own, before, weights, bound, limit, centred=centred
+                design, standardisation, sample_weights, weights, bound, limit, centred=centred
             ):
                 break
-            nearer = design.standardisation(design.place(spread), centred=centred)
+            robust_standardisation = design.standardisation(
+                design.place(variance_weights), centred=centred
+            )
         except FloatingPointError:
             break
-        distances = row_distances(design, data, centred=centred, standardisation=nearer)
+        distances = row_distances(
+            design, data, centred=centred, standardisation=robust_standardisation
+        )
         limit = bound * median_distance(distances, data)
-        last, weights = weights, within_limit(data, distances, limit)
-        if bool(namespace(weights).all(abs(weights - last) <= 1e-2 * last)):
-            return RowWeights(weights, spread_weights(before, weights, bound))
+        previous, weights = weights, within_limit(data, distances, limit)
+        if bool(namespace(weights).all(abs(weights - previous) <= 1e-2 * previous)):
+            return RowWeights(weights, weights_for_variances(sample_weights, weights, bound))
     return RowWeights(first, None)  # where most rows are equal their deviation converges to zero
 
 
@@ -92,8 +97,8 @@ FAR_DISTANCE = 30.0
 
 def _varies_far_away_only(
     design: Design,
-    own: Standardisation,
-    before: Any,
+    standardisation: Standardisation,
+    sample_weights: Any,
     bounded: Any,
     bound: float,
     limit: float,
@@ -107,34 +112,44 @@ def _varies_far_away_only(
     distances, with the fraction p of the weight that is far away: below 1 it converges to zero. On
     cov, where this is so, ten repetitions take a third of the time of a fit.
     """
-    xp = namespace(before)
-    near = xp.where(far_rows(before, bounded, bound), xp.zeros_like(before), before)
-    total, remaining = float(xp.sum(before)), float(xp.sum(near))
+    xp = namespace(sample_weights)
+    near_weights = xp.where(
+        far_rows(sample_weights, bounded, bound), xp.zeros_like(sample_weights), sample_weights
+    )
+    total, remaining = float(xp.sum(sample_weights)), float(xp.sum(near_weights))
     if (total - remaining) * limit**2 >= total:
         return False
     if "row_access" in design.capabilities:  # columns that vary in a subsample need no pass
-        rows = np.flatnonzero(near)
-        some = design.subset(rows[:: 1 + len(rows) // max_sample])
-        equal = np.full(some.n_rows, 1.0 / some.n_rows)
-        if np.all(some.standardisation(equal, centred=centred).varies[own.varies]):
+        rows = np.flatnonzero(near_weights)
+        sample = design.subset(rows[:: 1 + len(rows) // max_sample])
+        equal = np.full(sample.n_rows, 1.0 / sample.n_rows)
+        if np.all(sample.standardisation(equal, centred=centred).varies[standardisation.varies]):
             return False
-    rest = design.standardisation(design.place(near / remaining), centred=centred)
-    return bool(np.any(own.varies & ~rest.varies))
+    near_standardisation = design.standardisation(
+        design.place(near_weights / remaining), centred=centred
+    )
+    return bool(np.any(standardisation.varies & ~near_standardisation.varies))
 
 
-def _factors(before: Any, bounded: Any) -> Any:
+def _factors(sample_weights: Any, bounded: Any) -> Any:
     """Return the factors by which the bound has multiplied weights; zero for a weight of zero."""
-    return bounded / (before + namespace(before).astype(before == 0, before.dtype))
+    return bounded / (
+        sample_weights + namespace(sample_weights).astype(sample_weights == 0, sample_weights.dtype)
+    )
 
 
-def far_rows(before: Any, bounded: Any, bound: float, min_distance: float = FAR_DISTANCE) -> Any:
-    """Return which rows have a distance of about `min_distance` medians, times the bound."""
-    factors = _factors(before, bounded)
+def far_rows(
+    sample_weights: Any, bounded: Any, bound: float, min_distance: float = FAR_DISTANCE
+) -> Any:
+    """Return which rows are at least `min_distance` times the bound times the median away."""
+    factors = _factors(sample_weights, bounded)
     largest = float(namespace(factors).max(factors))
-    return (before > 0) & (min_distance * factors <= min(1.0, bound) * largest)
+    return (sample_weights > 0) & (min_distance * factors <= min(1.0, bound) * largest)
 
 
-def spread_weights(before: Any, bounded: Any, bound: float, max_fraction: float = 0.25) -> Any:
+def weights_for_variances(
+    sample_weights: Any, bounded: Any, bound: float, max_fraction: float = 0.25
+) -> Any:
     """Return weights for the variances of columns that rows far away do not determine, or None.
 
     A bounded weight decreases with 1/r in the distance r of a row, so that its part of a variance
@@ -143,12 +158,12 @@ def spread_weights(before: Any, bounded: Any, bound: float, max_fraction: float 
     have more than `max_fraction` of the weight: a column whose values are zero in most rows, and
     about zero in the mean, has no outliers.
     """
-    xp, is_far = namespace(before), far_rows(before, bounded, bound)
-    far = float(xp.sum(xp.where(is_far, before, xp.zeros_like(before))))
-    if not 0 < far <= max_fraction * float(xp.sum(before)):
+    xp, is_far = namespace(sample_weights), far_rows(sample_weights, bounded, bound)
+    far = float(xp.sum(xp.where(is_far, sample_weights, xp.zeros_like(sample_weights))))
+    if not 0 < far <= max_fraction * float(xp.sum(sample_weights)):
         return None
-    spread = bounded * _factors(before, bounded)
-    return spread / xp.sum(spread)
+    weights = bounded * _factors(sample_weights, bounded)
+    return weights / xp.sum(weights)
 
 
 def row_distances(

@@ -122,7 +122,7 @@ def _has_small_table(data: TrainingData, policy: Policy) -> bool:
     matrix, labels, half_policy = data.matrix, data.labels, HalfFitPolicy()
     if labels.n_classes >= half_policy.min_rescaled_classes:  # the link needs the half fits
         return False
-    if type(matrix) is not np.ndarray or data.rows is not None or data.variances is not None:
+    if type(matrix) is not np.ndarray or data.rows is not None or data.variance_weights is not None:
         return False
     if _kernels.small_table is None or isinstance(labels, LabelSets):
         return False

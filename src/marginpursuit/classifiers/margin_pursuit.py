@@ -560,13 +560,16 @@ class MarginPursuitClassifier(
         if checkpoint is not None:
             start, scale, n_iter = checkpoint.state(start, scale, data.matrix.shape[1])
         with Threads(self._threads) as threads, design_for(data.matrix, threads) as design:
-            spread = data.variances
+            variance_weights = data.variance_weights
             if self.leverage_bound is not None and data.rows is None:
                 bound = float(self.leverage_bound)
-                weights, spread = bounded_weights(design, data, bound, centred=self.fit_intercept)
+                weights, variance_weights = bounded_weights(
+                    design, data, bound, centred=self.fit_intercept
+                )
                 data = replace(data, weights=design.place(weights))
             solver, request, problem = self._pose(
-                *(design, data, spread, start, scale, report, checkpoint), is_stream=is_stream
+                *(design, data, variance_weights, start, scale, report, checkpoint),
+                is_stream=is_stream,
             )
             max_steps = steps_before_hessian(request, solver.name)
             problem, fits = self._with_chosen_penalty(
@@ -610,7 +613,7 @@ class MarginPursuitClassifier(
         self,
         design: Design,
         data: TrainingData,
-        spread: FloatArray | None,
+        variance_weights: FloatArray | None,
         start: Linear | None,
         scale: float,
         report: Reporter | None,
@@ -622,7 +625,7 @@ class MarginPursuitClassifier(
 
         A start of another shape than the coefficients is ignored.
         """
-        request, tasks = self._request(design, data, scale, spread, is_stream=is_stream)
+        request, tasks = self._request(design, data, scale, variance_weights, is_stream=is_stream)
         chosen = plan(request, self.solver)
         if self.verbose:
             print(f"[{type(self).__name__}] {chosen}", flush=True)
@@ -649,7 +652,7 @@ class MarginPursuitClassifier(
         design: Design,
         data: TrainingData,
         scale: float,
-        spread: FloatArray | None = None,
+        variance_weights: FloatArray | None = None,
         *,
         is_stream: bool,
     ) -> tuple[Request, Tasks]:
@@ -664,7 +667,7 @@ class MarginPursuitClassifier(
         request = Request(
             *(design, weights, losses, unit, alpha, self.fit_intercept),
             n_problems=n_problems,
-            spread_weights=None if spread is None else design.place(spread),
+            variance_weights=None if variance_weights is None else design.place(variance_weights),
             n_samples=data.n_samples,
             tol=self.tol,
         )

@@ -46,7 +46,8 @@ class FoldData:
     labels: Labels  # of the rows to fit
     weights: FloatArray  # (n_folds, n_rows to fit), zero for the rows that a fold holds out
     folds: Sequence[Fold]
-    variances: FloatArray | None = None  # (n_rows to fit), weights of the unit; None: `weights`
+    #: (n_rows to fit), the weights in the variances of the unit; None stands for `weights`.
+    variance_weights: FloatArray | None = None
 
     def only(self, fold: int) -> "FoldData":
         """Return the data of one fold, without the rows that it holds out from the fit."""
@@ -57,15 +58,17 @@ class FoldData:
             labels=self.labels.take(train),
             weights=np.ascontiguousarray(self.weights[[fold]][:, train]),
             folds=[self.folds[fold]],
-            variances=None if self.variances is None else self.variances[train],
+            variance_weights=None
+            if self.variance_weights is None
+            else self.variance_weights[train],
         )
 
     @property
-    def fold_variances(self) -> FloatArray | None:
+    def fold_variance_weights(self) -> FloatArray | None:
         """The weights of the variances for each fold, zero for the rows that it holds out."""
-        if self.variances is None:
+        if self.variance_weights is None:
             return None
-        own = np.where(self.weights > 0, self.variances, 0.0)
+        own = np.where(self.weights > 0, self.variance_weights, 0.0)
         return np.asarray(own / own.sum(axis=1, keepdims=True))
 
     def in_memory(self) -> "FoldData":
@@ -220,7 +223,7 @@ def _request(
         *(float(options.are_penalised), options.fit_intercept),
         n_problems=len(data.labels.positive_classes),
         is_search=True,
-        spread_weights=data.fold_variances,
+        variance_weights=data.fold_variance_weights,
         n_samples=options.n_samples / options.alpha_factor,
         policy=policy.solvers,
     )

@@ -392,7 +392,7 @@ class MarginPursuitClassifierCV(
             bounded, start = self._search_linear(data, folds, to_scorer, report)
             if self.refit:
                 weights = to_device_of(checked.weights, bounded.weights)
-                own = replace(checked, weights=weights, variances=bounded.variances)
+                own = replace(checked, weights=weights, variance_weights=bounded.variance_weights)
                 self._refit(own, start)
         else:
             self._fit_kernel(data, folds, to_scorer, report)
@@ -646,8 +646,11 @@ class MarginPursuitClassifierCV(
             design_for(data.matrix, threads) as design,
         ):
             bound = float(self.leverage_bound)
-            own = bounded_weights(design, data, bound, centred=self.fit_intercept)
-            return replace(data, weights=own.loss, variances=own.variances), design.n_passes
+            bounded = bounded_weights(design, data, bound, centred=self.fit_intercept)
+            weighted = replace(
+                data, weights=bounded.loss, variance_weights=bounded.variance_weights
+            )
+            return weighted, design.n_passes
 
     def _refit(
         self, data: TrainingData, start: Linear | None, scores: RowScores | None = None

@@ -236,7 +236,7 @@ class Search:
             rung.fitted.labels,
             weights,
             rung.fits,
-            rung.fitted.variances,
+            rung.fitted.variance_weights,
         )
         plan = FitPlan.make(data, fits, options.stopping, self._policy, is_final=rung.is_full)
         return partial(FoldFits, data, plan)

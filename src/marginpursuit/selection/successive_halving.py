@@ -257,7 +257,7 @@ def _taken(data: TrainingData, rows: NDArray[np.intp]) -> TrainingData:
         matrix=loaded(take_rows(data.matrix, rows)),
         labels=data.labels.take(rows),
         weights=data.weights[rows],
-        variances=None if data.variances is None else data.variances[rows],
+        variance_weights=None if data.variance_weights is None else data.variance_weights[rows],
     )
 
 

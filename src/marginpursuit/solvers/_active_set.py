@@ -97,8 +97,12 @@ class ActiveSet(DampedNewton):
             target, fraction = self._accuracy()
             for step in range(selection.max_steps + 1):
                 inner.find_direction()
-                enough = max(target, fraction * (self.value - inner.value))
-                if inner.stalled or inner.decrement <= enough or step == selection.max_steps:
+                target_decrement = max(target, fraction * (self.value - inner.value))
+                if (
+                    inner.stalled
+                    or inner.decrement <= target_decrement
+                    or step == selection.max_steps
+                ):
                     break
                 inner.step()
             self._lower_bound = max(self._lower_bound, inner.value - inner.gap)
@@ -119,7 +123,7 @@ class ActiveSet(DampedNewton):
 
     def _is_solved(self) -> bool:
         """Whether the lower bound of earlier restricted problems proves that to stop is right."""
-        decrease = self._whole.problem.enough * (self._start_value - self.value)
+        decrease = self._whole.problem.decrease_fraction * (self._start_value - self.value)
         return self.value - self._lower_bound <= max(self._task.tolerance(self.value), decrease)
 
     def _accuracy(self) -> tuple[float, float]:
@@ -135,7 +139,7 @@ class ActiveSet(DampedNewton):
             coarse = selection.tolerance_fraction * selection.selection_tolerance * unit
             if self.value - self._lower_bound > 2.0 * coarse:
                 target = max(target, coarse)
-        return target, 0.5 * problem.enough
+        return target, 0.5 * problem.decrease_fraction
 
     def _step_towards(self, inner: InteriorPoint) -> None:
         """Set the direction to the solution of the restricted problem."""

@@ -88,16 +88,17 @@ class InteriorPoint:
 
     def step(self) -> None:
         """Do one predictor and one corrector step with the same factorisation."""
-        task, (dual, room, below, above) = self._task, self._state
-        natural = task.sides.conjugate_derivative(dual)
-        stiffness = 1.0 / (task.sides.conjugate_curvature(natural) + below / dual + above / room)
+        task, (dual, upper_distance, zero_slack, bound_slack) = self._task, self._state
+        conjugate_slope = task.sides.conjugate_derivative(dual)
+        slack_curvature = zero_slack / dual + bound_slack / upper_distance
+        curvature = 1.0 / (task.sides.conjugate_curvature(conjugate_slope) + slack_curvature)
         try:
-            factor = task.factorise(stiffness.sum(axis=0))
+            factor = task.factorise(curvature.sum(axis=0))
         except LinAlgError:  # singular to working precision
             self.stalled = True
             return
-        mismatch = self._residuals() - natural
-        system = _System(factor, stiffness, mismatch)
+        residual_error = self._residuals() - conjugate_slope
+        system = _System(factor, curvature, residual_error)
         product = self._mean_product(self._state)
         *_, predictor = self._direction(system, np.zeros_like(self._state[2:]))
         ahead = self._mean_product(self._state + self._step_size(predictor) * predictor)
@@ -142,12 +143,12 @@ class InteriorPoint:
         Returns the changes of the point, of its scores and of the stacked dual arrays.
         """
         task, (inner, slack) = self._task, (self._state[:2], self._state[2:])
-        shift = system.mismatch + targets[0] / inner[0] - targets[1] / inner[1]
-        dual = inner[0] + system.stiffness * shift
+        shift = system.residual_error + targets[0] / inner[0] - targets[1] / inner[1]
+        dual = inner[0] + system.curvature * shift
         right = task.dual_residual(dual, self._iterate)
         point = cho_solve(system.factor, right)
         scores = task.scores(point)
-        change = system.stiffness * (shift - task.sides.sign * task.sign * scores)
+        change = system.curvature * (shift - task.sides.sign * task.sign * scores)
         both = np.stack([change, -change])
         return point, scores, np.concatenate([both, (targets - slack * (inner + both)) / inner])
 
@@ -167,5 +168,5 @@ class _System:
     """The Newton system of one iteration."""
 
     factor: Any  # of Q + Σ c_i (k⁺ + k⁻)_i x_i x_iᵀ
-    stiffness: FloatArray  # k = 1 / (h''(a) + s/a + t/(B - a))
-    mismatch: FloatArray  # r - h'(a)
+    curvature: FloatArray  # k = 1 / (h''(a) + s/a + t/(B - a))
+    residual_error: FloatArray  # r - h'(a)

@@ -113,7 +113,7 @@ class Request:
     order: NDArray[np.intp] | None = None
     #: Weights of the variances in the unit of the penalty, (n_rows,) or (n_folds, n_rows); None:
     #: those of the folds.
-    spread_weights: Any = None
+    variance_weights: Any = None
     #: The number of rows n in the unit "inflated"; whole weights count as repetitions.
     n_samples: float = np.inf
     tol: float = 0.0  # the relative suboptimality that suffices
@@ -184,7 +184,7 @@ class Problem:
     random_state: Any = None  # seed or generator, for stochastic solvers
     keep: Callable[["Problem", Linear], None] | None = None  # is given each iterate
     #: A solver that bounds the gap may stop where that is at most this multiple of the decrease.
-    enough: float = 0.0
+    decrease_fraction: float = 0.0
     policy: Policy = field(default_factory=default_policy)
     #: The inverse of a Hessian of each task, which replaces the preconditioner.
     inverse_hessian: FloatArray | None = None
@@ -419,8 +419,8 @@ def penalty_unit(
 def request_unit(request: Request, standardisation: Standardisation) -> FloatArray:
     """Return the unit of each fold and column of a request, for this standardisation."""
     variance = standardisation.varies[np.newaxis].astype(np.float64)
-    if request.has_folds or request.spread_weights is not None:
-        weights = request.weights if request.spread_weights is None else request.spread_weights
+    if request.has_folds or request.variance_weights is not None:
+        weights = request.weights if request.variance_weights is None else request.variance_weights
         weights = weights if weights.ndim == 2 else weights[np.newaxis, :]
         centred = request.fit_intercept
         variance = request.design.fold_variances(weights, standardisation, centred=centred)
@@ -437,8 +437,8 @@ def _inflation(request: Request, standardisation: Standardisation) -> FloatArray
     kurtosis decrease with 1/r⁴, since its fourth moment grows with r⁴.
     """
     weights = mean_weights(request)[0]
-    if request.spread_weights is not None:
-        bounded, spread = to_numpy(weights), to_numpy(request.spread_weights)
+    if request.variance_weights is not None:
+        bounded, spread = to_numpy(weights), to_numpy(request.variance_weights)
         spread = spread if spread.ndim == 1 else spread.mean(axis=0)
         ratios = np.divide(spread, bounded, out=np.zeros_like(spread), where=bounded > 0)
         fourth = spread * (ratios / ratios.max()) ** 2

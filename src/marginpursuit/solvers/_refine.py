@@ -121,15 +121,15 @@ def _each_task(
         return
     views = [problem.with_rows(slice(None)) for _ in range(design.threads.n)]
     for begin in range(0, n_tasks, len(views)):
-        wave = range(begin, min(begin + len(views), n_tasks))
+        group = range(begin, min(begin + len(views), n_tasks))
         runs = [
-            partial(run, view, task, points[task]) for task, view in zip(wave, views, strict=False)
+            partial(run, view, task, points[task]) for task, view in zip(group, views, strict=False)
         ]
         found = list(design.threads.map(_all_steps, runs))
         for view in views:
             design.n_passes += view.prepared.design.n_passes
             view.prepared.design.n_passes = 0
-        yield from zip(wave, found, strict=True)
+        yield from zip(group, found, strict=True)
 
 
 def _all_steps(run: Callable[[], Iterable[_Step]]) -> list[_Step]:
@@ -148,7 +148,7 @@ def _steps(
     """Yield a task at its start and after each iteration, until it has converged."""
     task = ProblemTask(problem, index)
     has_gap = gap_factor > 0 and task.has_conjugate
-    enough = problem.enough if has_gap else 0.0
+    decrease_fraction = problem.decrease_fraction if has_gap else 0.0
     value, gap, start_value = float(first.value[index]), float(first.gap[index]), -np.inf
     methods, is_new = _Methods(task, point, active_set), not first.history
     for iteration in range(first.n_iter, problem.max_iter + 1):
@@ -164,8 +164,8 @@ def _steps(
         estimate = min(estimate, value / unit)  # the minimum is not negative
         gap = _checked_gap(task, method, estimate if is_new else max(gap, estimate), unit)
         has_converged = gap <= min(problem.tol, problem.policy.max_refinement_tol)
-        if enough > 0 and not has_converged:
-            has_converged = method.gap <= enough * (start_value - value)
+        if decrease_fraction > 0 and not has_converged:
+            has_converged = method.gap <= decrease_fraction * (start_value - value)
         yield _Step(iteration, point, value, gap, is_new, has_converged)
         if has_converged or iteration == problem.max_iter or not methods.choose_next():
             return

@@ -80,8 +80,8 @@ def minimise_catoni_risk(
     """
     tol = tolerance_fraction * risk.tol
     # A scale that depends on the losses needs the exact minimiser of the mean.
-    enough = 0.0 if callable(scale) else decrease_fraction
-    point = risk.minimise(risk.weights, risk.origin(), tol=tol, enough=enough)
+    first_fraction = 0.0 if callable(scale) else decrease_fraction
+    point = risk.minimise(risk.weights, risk.origin(), tol=tol, decrease_fraction=first_fraction)
     target = scale(point.losses) if callable(scale) else scale
     follow = partial(
         _follow,
@@ -98,7 +98,9 @@ def minimise_catoni_risk(
         assert random is not None
         halved = risk.weights * (random.random(len(risk.weights)) < 0.5)
         if np.any(halved):
-            start = risk.minimise(halved / halved.sum(), risk.origin(), tol=tol, enough=enough)
+            start = risk.minimise(
+                halved / halved.sum(), risk.origin(), tol=tol, decrease_fraction=first_fraction
+            )
             found.append(follow(start, target))
     return min(found, key=lambda solution: float(solution.value[0])), target
 
@@ -123,7 +125,7 @@ def _follow(
     while True:
         estimate, factors = catoni_estimate(point.losses, risk.weights, current, influence)
         weights, value = risk.weights * factors, estimate + point.penalty
-        ahead = risk.minimise(weights, point, tol=tol, enough=decrease_fraction)
+        ahead = risk.minimise(weights, point, tol=tol, decrease_fraction=decrease_fraction)
         decrease = risk.decrease(weights, point, ahead)
         gap = max(decrease, 0.0) / max(value, 1e-2) + ahead.gap
         passes = risk.prepared.design.n_passes

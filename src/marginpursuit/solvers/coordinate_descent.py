@@ -89,14 +89,14 @@ def _whiten(
     step = max(policy.min_block_rows, policy.product_terms // gram.size)
     for start in range(0, len(gram), step):
         span, rest = slice(start, start + step), slice(start + step, None)
-        done = factor[span, :start]
-        corner = cholesky(factor[span, span] - done @ done.T, lower=True)
-        below = factor[rest, span] - factor[rest, :start] @ done.T
-        factor[span, span] = corner
-        factor[rest, span] = solve_triangular(corner, below.T, lower=True).T
+        earlier = factor[span, :start]
+        diagonal_block = cholesky(factor[span, span] - earlier @ earlier.T, lower=True)
+        below = factor[rest, span] - factor[rest, :start] @ earlier.T
+        factor[span, span] = diagonal_block
+        factor[rest, span] = solve_triangular(diagonal_block, below.T, lower=True).T
         factor[span, rest] = 0.0
         whitened[span] = solve_triangular(
-            corner, whitened[span] - done @ whitened[:start], lower=True
+            diagonal_block, whitened[span] - earlier @ whitened[:start], lower=True
         )
     for start in range(0, len(gram), step):
         span = slice(start, start + step)
@@ -110,14 +110,21 @@ def solve_rows(machine: Machine, rows: AugmentedRows, rng: Any) -> MachineFit:
     A variance term needs an n_columns x n_columns matrix. The coefficient of the constant column,
     if any, is last.
     """
-    metric, start = None, machine.mean * rows.adjoint(machine.weights * machine.sign)
+    inverse_hessian, start = None, machine.mean * rows.adjoint(machine.weights * machine.sign)
     if machine.variance > 0:
         _, factor, offset = quadratic_form(machine, rows)
-        metric = np.ascontiguousarray(cho_solve(factor, np.eye(rows.n_columns)))
-        metric, start = 0.5 * (metric + metric.T), cho_solve(factor, offset)
-    curvature = rows.quadratic(metric)
+        inverse_hessian = np.ascontiguousarray(cho_solve(factor, np.eye(rows.n_columns)))
+        inverse_hessian = 0.5 * (inverse_hessian + inverse_hessian.T)
+        start = cho_solve(factor, offset)
+    curvature = rows.quadratic(inverse_hessian)
     descent = RowCoordinates(
-        rows.matrix, machine.sign, machine.terms, start, curvature, metric, rows.constant
+        rows.matrix,
+        machine.sign,
+        machine.terms,
+        start,
+        curvature,
+        inverse_hessian,
+        rows.constant,
     )
     value, gap, status, n_iter = _descend(machine, descent, descent.refresh(), rng)
     return MachineFit(descent.coef, value, gap, status, n_iter, _dual_point(descent))

@@ -287,9 +287,9 @@ def _has_dual(problem: Problem) -> bool:
 def can_subsample(source: Problem | Request, policy: Policy) -> bool:
     """Whether a subsample of the rows, dense and in memory, is informative about all of them."""
     design = source.prepared.design if isinstance(source, Problem) else source.design
-    enough = policy.start_sampling * policy.min_start_rows_per_column * design.n_columns
+    min_rows = policy.start_sampling * policy.min_start_rows_per_column * design.n_columns
     is_dense = "row_access" in design.capabilities and not design.is_sparse
-    return is_dense and design.n_rows >= enough
+    return is_dense and design.n_rows >= min_rows
 
 
 def has_sampled_hessian(source: Problem | Request) -> bool:

@@ -104,7 +104,7 @@ class Risk:
         *,
         penalty: float = 0.0,
         tol: float = EXACT,
-        enough: float = 0.0,
+        decrease_fraction: float = 0.0,
         max_iter: int = 1000,
         max_copied_fraction: float = 0.5,
     ) -> Point:
@@ -112,8 +112,8 @@ class Risk:
 
         A positive `penalty` is one of the coefficients of standardised columns, in place of that of
         the risk. The minimisation stops at a relative gap of `tol`, or of `EXACT` by a solver that
-        does not bound the gap; also where the gap is at most `enough` times the decrease. The rows
-        with weight are copied if they are less than `max_copied_fraction` of all rows.
+        does not bound the gap; also where the gap is at most `decrease_fraction` of the decrease.
+        The rows with weight are copied if they are less than `max_copied_fraction` of all rows.
         """
         prepared, alpha = self.prepared, self.alpha
         if penalty > 0:
@@ -126,7 +126,7 @@ class Risk:
             start.linear,
             max_iter,
             tol if self.bounds_gap else EXACT,
-            enough=enough,
+            decrease_fraction=decrease_fraction,
         )
         weighted = np.flatnonzero(weights)
         if len(weighted) < max_copied_fraction * len(weights):
