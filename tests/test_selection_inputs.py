@@ -1,5 +1,6 @@
 """The search on blocks, Dask and device arrays: the choice of data in memory, in bounded memory."""
 
+import itertools
 import tracemalloc
 from functools import partial
 
@@ -7,11 +8,11 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
-from searches import rungs, with_policy
+from searches import rungs, two_classes, with_policy
 from sklearn.base import clone
 from sklearn.datasets import make_classification
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GroupKFold, ShuffleSplit
+from sklearn.model_selection import GroupKFold, KFold, ShuffleSplit
 
 from marginpursuit import MarginPursuitClassifierCV
 from marginpursuit._namespaces import to_numpy
@@ -281,12 +282,46 @@ def test_iterators_are_refused_as_candidates():
 
 @pytest.mark.parametrize(
     ("scoring", "words"),
-    [(lambda *_: np.nan, "all candidates are NaN"), (["accuracy", "f1"], "one scorer")],
+    [(lambda *_: np.nan, "is NaN for all candidates"), (["accuracy", "f1"], "one scorer")],
 )
 def test_scorers_without_a_number_are_refused(scoring, words):
     X, y = narrow()
     with pytest.raises(ValueError, match=words):
         MarginPursuitClassifierCV(scoring=scoring).fit(X, y)
+
+
+@pytest.mark.filterwarnings("ignore:Only one class is present in y_true")
+@pytest.mark.parametrize("rule", ["best", "one-standard-error"])
+def test_folds_of_one_class_are_named_where_a_scorer_is_undefined(rule):
+    X, y = two_classes()
+    order = np.argsort(y, kind="stable")
+    model = MarginPursuitClassifierCV(**GRID | {"cv": KFold(5)}, scoring="roc_auc", rule=rule)
+    words = (
+        r"the score roc_auc_score is NaN for all candidates in the mean over the folds: it is NaN "
+        r"in \d of 5 folds, \[0, .*\]; expected a number in each\. .* StratifiedKFold"
+    )
+    with pytest.raises(ValueError, match=words):
+        model.fit(X[order], y[order])
+
+
+@pytest.mark.parametrize("rule", ["best", "one-standard-error"])
+def test_candidates_without_a_score_rank_last(rule):
+    X, y = narrow()
+    calls = itertools.count()
+
+    def scorer(estimator, X, y):
+        call = next(calls)
+        return np.nan if call % 5 == 0 and call < 20 else np.mean(estimator.predict(X) == y)
+
+    model = MarginPursuitClassifierCV(**GRID, scoring=scorer, rule=rule).fit(X, y)
+    means, ranks = (model.cv_results_[f"{name}_test_score"] for name in ("mean", "rank"))
+    is_missing = np.isnan(means)
+    assert 0 < np.count_nonzero(is_missing) < len(means)
+    assert ranks[is_missing].min() > ranks[~is_missing].max()
+    assert model.best_score_ == means[model.best_index_]
+    if rule == "best":
+        assert model.best_score_ == np.nanmax(means)
+        assert ranks[model.best_index_] == 1
 
 
 def test_a_search_without_refit_says_so():

@@ -48,6 +48,23 @@ def test_metrics_equal_those_of_scikit_learn(name, n_classes, weighted):
     assert_allclose(ours(scores[:, None], rows, [link.probabilities]), expected, rtol=1e-12)
 
 
+@pytest.mark.filterwarnings("ignore:y_pred contains classes not in y_true")
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_a_class_without_weight_has_no_part_in_the_balanced_accuracy(n_classes):
+    codes, scores, link = held_out(n_classes)
+    weights, classes = 1.0 * (codes != 1), np.arange(n_classes)
+    scorer = get_scorer("balanced_accuracy")
+    ours = HeldOutScorer(
+        *(scorer, None, Labels(codes, n_classes), classes, {"sample_weight": weights}),
+        *(np.zeros(1), 7),
+    )
+    estimator = PrecomputedScores(classes, scores, link.probabilities)
+    expected = scorer(estimator, codes[:, None], codes, sample_weight=weights)
+    found = ours(scores[:, None], np.arange(80), [link.probabilities])
+    assert_allclose(found, expected, rtol=1e-12)
+    assert 0 < expected < 1
+
+
 def test_other_options_are_left_to_scikit_learn():
     assert fast_metric(make_scorer(log_loss, normalize=False), 2) is None
     assert fast_metric(lambda estimator, X, y: 0.0, 2) is None

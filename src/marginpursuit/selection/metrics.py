@@ -41,8 +41,11 @@ def _accuracy(codes: NDArray[np.intp], found: NDArray[Any], weights: FloatArray 
 def _balanced_accuracy(
     codes: NDArray[np.intp], found: NDArray[Any], weights: FloatArray | None
 ) -> float:
+    """Return the mean of the recalls of the classes with positive weight."""
     weights = np.ones(len(codes)) if weights is None else weights
-    return float(np.mean(np.bincount(codes, weights * (found == codes)) / _totals(codes, weights)))
+    totals = np.bincount(codes, weights)
+    correct = np.bincount(codes, weights * (found == codes))
+    return float(np.mean(correct[totals > 0] / totals[totals > 0]))
 
 
 def _log_loss(codes: NDArray[np.intp], proba: FloatArray, weights: FloatArray | None) -> float:
@@ -75,10 +78,6 @@ def _roc_auc(codes: NDArray[np.intp], scores: FloatArray, weights: FloatArray | 
 def _roc_auc_ovr(codes: NDArray[np.intp], proba: FloatArray, weights: FloatArray | None) -> float:
     columns = enumerate(proba.T)
     return float(np.mean([_roc_auc(1 * (codes == k), p, weights) for k, p in columns]))
-
-
-def _totals(codes: NDArray[np.intp], weights: FloatArray) -> FloatArray:
-    return np.asarray(np.bincount(codes, weights), dtype=np.float64)
 
 
 # Function of scikit-learn, its options, the numbers of classes, the response method, own function.

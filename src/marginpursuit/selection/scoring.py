@@ -149,6 +149,14 @@ class HeldOutScorer:
         return -float(np.average(losses.mean(axis=1), weights=metadata.get("sample_weight")))
 
     @property
+    def name(self) -> str:
+        """The name of the scorer, for messages."""
+        if self.scorer is None:
+            return "the log-loss" if isinstance(self.labels, LabelSets) else "the accuracy"
+        function = getattr(self.scorer, "_score_func", self.scorer)
+        return f"the score {getattr(function, '__name__', repr(self.scorer))}"
+
+    @property
     def uses_link(self) -> bool:
         """Whether scoring needs a fitted link.
 
@@ -196,6 +204,15 @@ class HeldOutScorer:
         ]
 
 
+def best_candidate(scores: FloatArray) -> int:
+    """Return the candidate with the largest mean over the folds, the first of equal ones.
+
+    `scores` has shape (n_candidates, n_folds). A mean that is NaN is less than all others.
+    """
+    means = scores.mean(axis=1)
+    return 0 if np.isnan(means).all() else int(np.nanargmax(means))
+
+
 def search_results(
     params: list[dict[str, Any]],
     scores: FloatArray,
@@ -218,11 +235,13 @@ def search_results(
     for fold, column in enumerate(scores.T):
         results[f"split{fold}_test_score"] = column
     # Candidates that were eliminated earlier rank behind all that were evaluated on more rows, or
-    # with more landmarks.
+    # with more landmarks; those without a mean score rank last, as in scikit-learn.
     sizes = np.zeros_like(resources)
     if n_components is not None:
         results["n_components"] = sizes = n_components
-    keys = list(zip(-sizes, -resources, -means, strict=True))
+    is_missing = np.isnan(means)
+    order = np.where(is_missing, 0.0, -means)
+    keys = list(zip(is_missing, -sizes, -resources, order, strict=True))
     ordered = sorted(keys)
     return results | {
         "mean_test_score": means,

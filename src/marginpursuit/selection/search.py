@@ -28,7 +28,7 @@ from marginpursuit.selection.fold_fits import FoldFits
 from marginpursuit.selection.fold_groups import FitPlan, FoldData, merged_columns
 from marginpursuit.selection.pair_fits import PairFoldFits, PairKernels
 from marginpursuit.selection.policy import SelectionPolicy
-from marginpursuit.selection.scoring import HeldOutScorer
+from marginpursuit.selection.scoring import HeldOutScorer, best_candidate
 from marginpursuit.selection.successive_halving import (
     Rung,
     full_rung,
@@ -154,10 +154,7 @@ class Search:
             kept = remaining(scores[left], rung.n_held_out, self._policy)
             left = left[with_smaller_penalties(current, kept)]
             size = self._next_size(size)
-        if np.isnan(scores[left]).all():
-            raise ValueError(
-                "the scores of all candidates are NaN; expected numbers. Check scoring and cv."
-            )
+        self._refuse_missing(scores[left])
         chosen = self._choose(current, scores[left])
         best, fits = int(left[chosen]), result.kept[chosen]
         if candidates[best] == self._options.prior:
@@ -318,7 +315,7 @@ class Search:
                 del kept[k]
         elif self._options.rule != "one-standard-error" and len(complete) > 2:
             scores, _ = self._scorer.at_best_thresholds(result.scores[complete])
-            needed = {complete[int(np.argmax(scores.mean(axis=1)))], prior}
+            needed = {complete[best_candidate(scores)], prior}
             for k in complete:
                 if k not in needed:
                     del kept[k]
@@ -412,9 +409,21 @@ class Search:
         mean = np.mean(coefs, axis=0), np.mean(intercepts, axis=0)
         return mean if self._rotation is None else self._rotation.to_data(mean)
 
+    def _refuse_missing(self, scores: FloatArray) -> None:
+        """Raise a ValueError if no candidate has a mean score, as without a class in a fold."""
+        if not np.isnan(scores.mean(axis=1)).all():
+            return
+        folds = np.flatnonzero(np.isnan(scores).any(axis=0)).tolist()
+        raise ValueError(
+            f"{self._scorer.name} is NaN for all candidates in the mean over the folds: it is NaN "
+            f"in {len(folds)} of {len(self._folds)} folds, {folds}; expected a number in each. "
+            "Scorers may be undefined for a fold without rows of some class: set cv to a "
+            "StratifiedKFold, or another scoring."
+        )
+
     def _choose(self, candidates: list[Candidate], scores: FloatArray) -> int:
         means, root = scores.mean(axis=1), np.sqrt(scores.shape[1])
-        best = int(np.argmax(means))
+        best = best_candidate(scores)
         if self._options.prior in candidates:
             prior = candidates.index(self._options.prior)
             gain = scores[best] - scores[prior]
