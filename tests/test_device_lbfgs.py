@@ -10,7 +10,7 @@ from marginpursuit.design import ArrayDesign, Standardisation
 from marginpursuit.losses import JointLoss, MarginLoss
 from marginpursuit.solvers import Problem, Request, Status
 from marginpursuit.solvers._device_lbfgs import minimise_on_device
-from marginpursuit.solvers._quasi_newton import minimise
+from marginpursuit.solvers._quasi_newton import minimise, remaining_decrease
 from marginpursuit.solvers.gram import GramSolver
 from marginpursuit.solvers.policy import Policy
 from marginpursuit.tasks import JointTasks, Labels
@@ -77,6 +77,17 @@ def test_a_warm_start_at_the_minimum_takes_few_passes():
         n_confirmations=2,
     )
     assert again.n_iter <= 3 < first.n_iter
+
+
+def test_a_decrease_by_rounding_is_not_extrapolated():
+    geometric = (1.0 + 0.5 ** np.arange(21.0)).tolist()
+    assert_allclose(remaining_decrease(geometric, 5), 0.5**20, rtol=1e-9)
+    assert remaining_decrease(geometric[:10], 5) == 0
+    assert remaining_decrease([1.0] * 11, 5) == 0
+    assert remaining_decrease([1.0] * 10 + [1.0 - 2.0**-53], 5) == 0
+    assert remaining_decrease([1.0] * 10 + [0.5], 5) == np.inf
+    both = np.column_stack([geometric, np.ones(21)])
+    assert_allclose(remaining_decrease(list(both), 5), [0.5**20, 0.0], rtol=1e-9)
 
 
 def test_too_few_iterations_are_reported():

@@ -15,6 +15,7 @@ from marginpursuit._namespaces import namespace, to_numpy
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Linear, Standardisation
 from marginpursuit.solvers._problem import Problem, Progress, Solution, Status
+from marginpursuit.solvers._quasi_newton import remaining_decrease
 from marginpursuit.tasks import JointTasks
 
 __all__ = ["minimise_on_device"]
@@ -172,7 +173,8 @@ def _minimise(
         slope = float(xp.sum(gradient * direction))
         unit = max(value, objective.unit)
         bound = objective.bound(gradient) / unit
-        gap = min(max(-0.5 * slope, _remaining(values, policy.rate_span)) / unit, bound)
+        remaining = float(remaining_decrease(values, policy.rate_span))
+        gap = min(max(-0.5 * slope, remaining) / unit, bound)
         n_passes = problem.prepared.design.n_passes
         history.append(Progress(len(history), n_passes, value, gap))
         problem.tell(history[-1])
@@ -222,17 +224,3 @@ def _step(
         best = -0.5 * slope * size**2 / excess if excess > 0 else 0.0
         size = min(max(best, 0.1 * size), 0.5 * size)
     return None
-
-
-def _remaining(values: list[float], span: int) -> float:
-    """Extrapolate the decrease of the last 5, 10, 20, ... steps geometrically (Aitken).
-
-    Returns the largest estimate of what is left; 0 where there are fewer than ten steps.
-    """
-    largest = 0.0
-    while 2 * span < len(values):
-        start, middle, end = values[-1 - 2 * span :: span]
-        before, after = start - middle, middle - end
-        largest = max(largest, after**2 / (before - after) if after < before else np.inf)
-        span *= 2
-    return largest

@@ -5,7 +5,7 @@ Each pass evaluates the trial points of all running tasks. The preconditioner is
 Hessian, so its quality decides the number of passes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -99,6 +99,25 @@ def minimise(
     return Solution(found, values, gaps, status, n_iter, tuple(history), is_proven=is_proven)
 
 
+def remaining_decrease(values: Sequence[FloatArray | float], span: int) -> FloatArray:
+    """Extrapolate the decrease of the last `span`, 2 span, ... steps geometrically (Aitken).
+
+    `values` has the values after each step, of one task or of several. Returns the largest estimate
+    of what is left of each; it is 0 where there are fewer than 2 span steps, or where the decrease
+    is that of rounding.
+    """
+    last = np.asarray(values[-1], dtype=np.float64)
+    rounding, largest = 4 * np.finfo(np.float64).eps * last, np.zeros_like(last)
+    while 2 * span < len(values):
+        start, middle, end = values[-1 - 2 * span :: span]
+        before, after = np.subtract(start, middle), np.subtract(middle, end)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            remaining = np.where(after < before, after**2 / (before - after), np.inf)
+        largest = np.where(after > rounding, np.maximum(largest, remaining), largest)
+        span *= 2
+    return largest
+
+
 def _dot(a: FloatArray, b: FloatArray) -> FloatArray:
     """Return the inner product of each row of a with that of b."""
     return np.asarray(np.einsum("kj,kj->k", a, b))
@@ -167,15 +186,8 @@ class _State:
             missing = np.where(self._unexplored > 0, self._unexplored * missing, 0.0)
             missing = np.maximum(missing, 0.0)
         estimates = 0.5 * (missing - _dot(self.gradients, self._directions))
-        span = self._policy.rate_span
-        while 2 * span < len(self._past_values):
-            start, middle, end = self._past_values[-1 - 2 * span :: span]
-            before, after = start - middle, middle - end
-            with np.errstate(divide="ignore", invalid="ignore"):
-                remaining = np.where(after < before, after**2 / (before - after), np.inf)
-            is_falling = after > 4 * self._eps * self.values
-            estimates = np.where(is_falling, np.maximum(estimates, remaining), estimates)
-            span *= 2
+        remaining = remaining_decrease(self._past_values, self._policy.rate_span)
+        estimates = np.maximum(estimates, remaining)
         bounds = self._problem.strong_convexity_bounds(self.gradients, self.tasks)
         bounds = np.minimum(bounds, self.values)
         return np.minimum(estimates, bounds), bounds
