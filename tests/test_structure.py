@@ -60,9 +60,9 @@ def test_upper_layers_use_public_modules_and_helpers(package):
     ("model", "max_frames", "max_files"),
     [
         (MarginPursuitClassifier(n_threads=2), 10, 11),
-        (MarginPursuitClassifier(n_threads=2, solver="gram"), 10, 25),
+        (MarginPursuitClassifier(n_threads=2, solver="gram"), 10, 27),
         (MarginPursuitClassifierCV(n_threads=2), 14, 31),
-        (MarginPursuitClassifierCV(n_threads=2, solver="gram"), 14, 40),
+        (MarginPursuitClassifierCV(n_threads=2, solver="gram"), 14, 41),
     ],
     ids=["fit", "larger fit", "search", "larger search"],
 )

@@ -9,7 +9,7 @@ from solver_problems import make, single
 from marginpursuit.losses import MarginLoss
 from marginpursuit.solvers import SOLVERS, Policy, Status
 from marginpursuit.solvers._working_set import solve_on_working_set
-from marginpursuit.solvers.plan import plan_gram
+from marginpursuit.solvers.gram_plan import plan_gram
 from marginpursuit.solvers.policy import WorkingSetPolicy
 
 pytest.importorskip("marginpursuit._kernels._compiled")

@@ -42,6 +42,7 @@ from marginpursuit.losses.logistic import LogisticLoss
 from marginpursuit.losses.margin import MarginLoss
 from marginpursuit.losses.projection import ProjectionLoss
 from marginpursuit.losses.protocol import Loss, require
+from marginpursuit.losses.protocol import has as has
 from marginpursuit.losses.rhos import INFLUENCE_BOUND, RHOS, TRUNCATION, Rho
 
 __all__ = [

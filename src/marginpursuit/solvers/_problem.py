@@ -58,7 +58,7 @@ from marginpursuit._namespaces import to_numpy
 from marginpursuit._threads import Threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Design, Linear, Standardisation
-from marginpursuit.losses import JointLoss
+from marginpursuit.losses import JointLoss, has
 from marginpursuit.solvers.policy import Policy, default_policy
 from marginpursuit.solvers.preconditioners import Preconditioner
 from marginpursuit.tasks import Tasks
@@ -133,7 +133,7 @@ class Request:
     def lacks(self, capability: str) -> str | None:
         """Return None if all losses have a capability, or the words that refuse one without it."""
         for loss in self.losses:
-            if getattr(loss, capability, None) is None:
+            if not has(loss, capability):
                 words = capability.replace("_", " ")
                 return f"it needs a {words}; {type(loss).__name__} has none"
         return None

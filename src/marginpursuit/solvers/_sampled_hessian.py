@@ -16,7 +16,7 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.design import Linear
 from marginpursuit.solvers._compiled_lbfgs import lbfgs_for
 from marginpursuit.solvers._problem import Problem, Solution
-from marginpursuit.solvers.plan import GramPlan
+from marginpursuit.solvers.gram_plan import GramPlan
 from marginpursuit.solvers.sampling import better_start, subsample
 
 

@@ -26,7 +26,7 @@ from scipy.linalg import cho_factor
 from marginpursuit._namespaces import to_numpy
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Design, MemoryDesign
-from marginpursuit.losses import require
+from marginpursuit.losses import has, require
 from marginpursuit.solvers._problem import Problem, Rows
 from marginpursuit.solvers._row_losses import RowLosses
 
@@ -158,7 +158,7 @@ class SingleTask(ABC):
     @property
     def has_conjugate(self) -> bool:
         """Whether the loss has a conjugate, so that the duality gap can be bounded."""
-        return hasattr(self.loss, "conjugate")
+        return has(self.loss, "conjugate")
 
     @cached_property
     def sides(self) -> TwoSides:
@@ -201,7 +201,7 @@ class ProblemTask(SingleTask):
         weights = tasks.weights[tasks.fold[task]]
         self.problem, self.task = problem, task
         self.loss = tasks.losses[task]
-        self.averages_curvature = hasattr(self.loss, "scale")
+        self.averages_curvature = has(self.loss, "scale")
         self.scale = float(getattr(self.loss, "scale", 1.0))
         self.rows = np.flatnonzero(weights)
         self.weights = weights[self.rows]

@@ -45,7 +45,7 @@ from marginpursuit.solvers._refine import at_start, refine, refine_some
 from marginpursuit.solvers._row_space import RowSpace, with_truncation
 from marginpursuit.solvers._sampled_hessian import minimise_by_sampled_hessian
 from marginpursuit.solvers._working_set import solve_on_working_set
-from marginpursuit.solvers.plan import can_subsample, has_sampled_hessian, plan_gram
+from marginpursuit.solvers.gram_plan import can_subsample, has_sampled_hessian, plan_gram
 from marginpursuit.solvers.preconditioners import GramPreconditioner
 from marginpursuit.solvers.sampling import better_start, stratified_rows, subsample, with_variances
 from marginpursuit.tasks import JointTasks

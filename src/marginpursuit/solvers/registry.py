@@ -1,0 +1,82 @@
+"""What a solver offers, and the solvers by name."""
+
+from typing import Protocol, runtime_checkable
+
+from marginpursuit._validation import FloatArray
+from marginpursuit.solvers._problem import Prepared, Problem, Request, Solution
+from marginpursuit.solvers.dual_ascent import DualSolver
+from marginpursuit.solvers.gram import GramSolver
+from marginpursuit.solvers.lbfgs import LbfgsSolver
+from marginpursuit.solvers.newton import NewtonSolver
+from marginpursuit.solvers.steepest import SteepestDescentSolver
+from marginpursuit.solvers.stochastic import StochasticSolver
+
+__all__ = ["FOLD_SOLVERS", "SOLVERS", "ConcurrentSolver", "FoldSolver", "Solver"]
+
+
+class Solver(Protocol):
+    """What every solver offers."""
+
+    @property
+    def name(self) -> str:
+        """The name by which users choose it."""
+
+    def supports(self, request: Request) -> str | None:
+        """Return None, or the reason why the request is not supported."""
+
+    def prepare(self, request: Request) -> Prepared:
+        """Prepare the data, once for every loss and penalty of the request."""
+
+    def solve(self, problem: Problem) -> Solution:
+        """Minimise the objective of every task."""
+
+
+class FoldSolver(Solver, Protocol):
+    """A solver that fits many candidates to folds in shared passes, for a search."""
+
+    @property
+    def warm_starts(self) -> bool:
+        """Whether a solve begins at the start of the problem, and not at zero."""
+
+    @property
+    def solves_paths(self) -> bool:
+        """Whether tasks that differ in their scale are solved together, each as a warm start."""
+
+    @property
+    def loose_stopping(self) -> tuple[int, float]:
+        """Iterations and relative gap that suffice to compare candidates on a subsample."""
+
+    def separates_folds(self, request: Request) -> bool:
+        """Whether each fold is prepared alone."""
+
+    def solve_folds(self, problem: Problem, tol: FloatArray) -> Solution:
+        """Minimise the objective of every task, to a tolerance of its own."""
+
+
+@runtime_checkable
+class ConcurrentSolver(FoldSolver, Protocol):
+    """A solver without warm starts, which solves two problems in the same threads."""
+
+    def solve_both(
+        self, problem: Problem, other: Problem, other_tol: FloatArray
+    ) -> tuple[Solution, Solution]:
+        """Solve two problems over the same data, the second to a tolerance for each task."""
+
+
+_FOLD_SOLVERS: tuple[FoldSolver, ...] = (
+    NewtonSolver(),
+    GramSolver(),
+    LbfgsSolver(),
+    DualSolver(),
+)
+_OTHER_SOLVERS: tuple[Solver, ...] = (SteepestDescentSolver(), StochasticSolver())
+
+#: The solvers that a search may use, by name.
+FOLD_SOLVERS: dict[str, FoldSolver] = {solver.name: solver for solver in _FOLD_SOLVERS}
+
+#: All solvers, by the name that the parameter `solver` of an estimator takes.
+#:
+#: >>> from marginpursuit.solvers import SOLVERS
+#: >>> sorted(SOLVERS)
+#: ['dual', 'gram', 'lbfgs', 'newton', 'steepest', 'stochastic']
+SOLVERS: dict[str, Solver] = {s.name: s for s in (*_FOLD_SOLVERS, *_OTHER_SOLVERS)}
