@@ -183,6 +183,17 @@ class TestRungs:
         rung = subsampled_rung(data, folds, 600, np.random.RandomState(0), policy)
         assert_allclose([len(fit.test) for fit in rung.fits], [600] * 4, rtol=0.1)
 
+    def test_a_generator_draws_the_subsamples(self):
+        X, y = make_classification(9000, 6, random_state=0)
+        grid = {"scales": [1.0], "overconfidences": [0.0], "alphas": [10.0, 1e-3], "cv": 3}
+        scores = []
+        for seed in (0, 0, 1):
+            model = MarginPursuitClassifierCV(**grid, random_state=np.random.default_rng(seed))
+            results = model.fit(X, y).cv_results_
+            assert results["n_resources"][0] < 9000
+            scores.append(results["mean_test_score"][0])
+        assert scores[0] == scores[1] != scores[2]
+
     @pytest.mark.parametrize(("n_folds", "n_fits"), [(4, 2), (2, 4)])
     def test_folds_share_no_fit_that_lacks_a_class(self, n_folds, n_fits):
         X, y = rows(9600, 5)

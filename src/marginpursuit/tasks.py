@@ -289,7 +289,7 @@ class Tasks:
         return replace(self, codes=to_numpy(self.codes), weights=to_numpy(self.weights))
 
     def sign(self, task: int) -> FloatArray:
-        """Return y in {-1, +1} for one task, as a read-only array."""
+        """Return y in {-1, +1} for one task; of few tasks, an array that later calls return too."""
         positive = int(self.positive[task])
         if len(self.losses) > self.max_cached_signs:
             return np.where(self.codes == positive, 1.0, -1.0)

@@ -233,7 +233,8 @@ class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: i
             design.n_rows <= self._limits.max_kernel_rows
         ):
             return solve_rows(machine, rows, self._generator)
-        # Above `max_columns` the problem is solved with the n_rows x n_rows linear kernel.
+        # With more columns than `max_columns` or than rows, the n_rows x n_rows linear kernel is
+        # solved.
         identity = Standardisation.identity(design.n_columns)
         products = design.row_products(np.ones(design.n_columns), identity)
         gram = products + float(self.fit_intercept)

@@ -97,8 +97,12 @@ class KernelMap:
 
         Raises
         ------
+        FloatingPointError
+            If the kernel matrix is not positive semidefinite.
+        OverflowError
+            If a kernel value is not finite.
         ValueError
-            If the kernel matrix is not symmetric or not positive semidefinite.
+            If the kernel matrix is not symmetric.
         """
         threads = Threads() if threads is None else threads
         gram = gram_of(kernel, candidates)

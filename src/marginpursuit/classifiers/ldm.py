@@ -83,7 +83,7 @@ class LDMClassifier(DistributionClassifier):
         functions does not determine P(y | x).
     n_threads : int or None, default=None
         The number of threads in the linear case; by default one for each processor.
-    random_state : int, RandomState instance or None, default=None
+    random_state : int, RandomState instance, Generator or None, default=None
         Seed or generator of the order in which "dual" updates its variables.
     verbose : int, default=0
         Whether to print a line for each computation of the gap.

@@ -273,7 +273,7 @@ class MarginPursuitClassifier(
         Fits of one class against one do not use it.
     n_threads : int or None, default=None
         The number of threads; None uses one for each processor. Results do not depend on it.
-    random_state : int, RandomState instance or None, default=None
+    random_state : int, RandomState instance, Generator or None, default=None
         Seed or generator of ``solver="stochastic"``; other solvers do not use it.
     checkpoint : path-like or None, default=None
         A file to which `fit` writes coefficients, scale and iteration after each iteration. An
@@ -601,7 +601,9 @@ class MarginPursuitClassifier(
             self._keep_margins(margins, iteration.scale)
             self.alpha_ = float(problem.alphas[0])
             self.n_passes_, transform = design.n_passes, problem.prepared.transform
-        del design, problem  # a copy of the rows ends here, before the coefficients of all columns
+        # A copy of the rows in other coordinates ends here, before the coefficients of all columns.
+        # The request keeps the design of X with its float32 copy, which does not raise the peak.
+        del design, problem
         coef, intercept = transform.to_data(solution.linear)
         self.n_iter_ = n_iter
         self.scale_ = iteration.scale

@@ -59,7 +59,7 @@ class MedianOfMeansClassifier(RobustRiskClassifier):
         functions does not determine P(y | x).
     n_threads : int or None, default=None
         The number of threads; by default one for each processor. Results do not depend on it.
-    random_state : int, RandomState instance or None, default=None
+    random_state : int, RandomState instance, Generator or None, default=None
         Seed or generator of the partitions.
     verbose : int, default=0
         Whether to print a line for each iteration.

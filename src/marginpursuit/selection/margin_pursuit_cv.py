@@ -179,7 +179,7 @@ class MarginPursuitClassifierCV(
         Weights of the classes.
     n_threads : int or None, default=None
         The number of threads; by default one per processor.
-    random_state : int, RandomState instance or None, default=0
+    random_state : int, RandomState instance, Generator or None, default=0
         The random numbers that draw subsamples.
     verbose : int, default=0
         Whether to show a progress bar.

@@ -195,7 +195,10 @@ class Search:
 
     @cached_property
     def _random(self) -> Any:
-        return check_random_state(self._options.random_state)
+        given = self._options.random_state
+        if isinstance(given, np.random.Generator):
+            given = int(given.integers(2**31))
+        return check_random_state(given)
 
     def _evaluate(
         self, rung: Rung, candidates: list[Candidate], scales: Sequence[float]

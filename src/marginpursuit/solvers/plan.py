@@ -35,7 +35,8 @@ def plan(request: Request, solver: str = "auto") -> Plan:
         a single fit of sparse rows, at most 2**17 elements    newton
         of a dense copy, and the limits of newton below
         sparse rows, wide or many, with a rotation-invariant   dual
-        penalty; in a single fit, of at least 0.01/n_rows
+        penalty; in a single fit, of at least 0.01/n_rows in
+        the unit "common" or "row"
         folds of other sparse wide rows, few binary problems   lbfgs
         dense rows in memory, at most 2**21 elements and       newton
         128 coefficients of a task, fewer than 32 binary
