@@ -36,8 +36,8 @@ class Policy:
 
     # Margins are in units of the scale, but of at most this multiple of the level, such that their
     # squares fit float32; and the scale is at most this multiple of the unit.
-    largest_unit: float = 1e6
-    largest_scale: float = 1e15
+    max_unit: float = 1e6
+    max_scale: float = 1e15
     # Registers of a thread that allow 20, 16 or 12 warps per multiprocessor; all registers of a
     # multiprocessor; registers of a thread besides values, coefficients and sums.
     registers: tuple[int, ...] = (96, 128, 168)
@@ -47,11 +47,11 @@ class Policy:
     # flight than 5 TB/s deliver in a microsecond, the latency of the memory.
     tile_bytes: int = 8192
     tile_values: int = 4096
-    most_depth: int = 8
+    max_depth: int = 8
     # Bytes of a load, and padded columns relative to the columns of the data.
-    least_load: int = 4
-    largest_load: int = 16
-    most_padding: float = 1.2
+    min_load_bytes: int = 4
+    max_load_bytes: int = 16
+    max_padding: float = 1.2
     # Columns per lane, for values of one byte and for wider ones: narrower values cost more
     # instructions per byte, which leaves fewer for each row.
     columns_per_lane: tuple[int, int] = (32, 16)
@@ -84,29 +84,31 @@ class Tiling:
         warps = 1 if n_columns <= 1024 else 4
         per_lane = policy.columns_per_lane[0 if itemsize == 1 else 1]
         lanes = min(max(triton.next_power_of_2(triton.cdiv(n_columns, per_lane)), 4), 32)
-        load = min(policy.largest_load // itemsize, stride & -stride or policy.largest_load)
+        load = min(policy.max_load_bytes // itemsize, stride & -stride or policy.max_load_bytes)
         while True:
             width = lanes * load * warps
             chunks = triton.cdiv(n_columns, width)
-            is_close = chunks * width <= policy.most_padding * n_columns
-            if is_close or load * itemsize <= policy.least_load or load == 1:
+            is_padding_small = chunks * width <= policy.max_padding * n_columns
+            if is_padding_small or load * itemsize <= policy.min_load_bytes or load == 1:
                 break
             load //= 2
-        rows, seen = 32 // lanes, chunks * load
+        rows, lane_columns = 32 // lanes, chunks * load
         # A lane holds coefficients and sums of its columns and, unless the data are float32, the
         # converted values of one row. The other registers hold rows in the dtype of the data.
-        fixed = policy.overhead_registers + seen * (2 if itemsize == 4 else 3)
-        held = chunks * max(load * itemsize // 4, 1)  # for a row
-        tile = min(policy.tile_bytes, policy.tile_values * itemsize) // (
-            rows * n_columns * itemsize
-        )
+        fixed_registers = policy.overhead_registers + lane_columns * (2 if itemsize == 4 else 3)
+        row_registers = chunks * max(load * itemsize // 4, 1)  # for a row
+        group_bytes = rows * n_columns * itemsize
+        tile_depth = min(policy.tile_bytes, policy.tile_values * itemsize) // group_bytes
         # With few lanes per row, more programs are faster than larger ones: 40M x 54 in float32
         # took an H200 1.98 ms with 96 registers each, and 2.2 ms with 128.
-        most = policy.registers[0] if lanes < 8 else policy.registers[-1]
-        depth = max(min((most - fixed) // held, tile, policy.most_depth), 1)
+        max_registers = policy.registers[0] if lanes < 8 else policy.registers[-1]
+        register_depth = (max_registers - fixed_registers) // row_registers
+        depth = max(min(register_depth, tile_depth, policy.max_depth), 1)
         depth = 1 << depth.bit_length() - 1
-        enough = [x for x in policy.registers[:-1] if x >= fixed + held * depth]
-        return cls(width, chunks, rows, depth, warps, (*enough, policy.registers[-1])[0])
+        sufficient = [
+            x for x in policy.registers[:-1] if x >= fixed_registers + row_registers * depth
+        ]
+        return cls(width, chunks, rows, depth, warps, (*sufficient, policy.registers[-1])[0])
 
 
 def sweep(
@@ -139,7 +141,7 @@ def _unit(loss: Any) -> float:
     """Return the unit of margins in which the kernel evaluates a loss."""
     if not isinstance(loss, MarginLoss):
         return 1.0
-    return min(loss.scale, _POLICY.largest_unit * loss.margin)
+    return min(loss.scale, _POLICY.max_unit * loss.margin)
 
 
 def launch(
@@ -155,7 +157,7 @@ def launch(
     """Start the kernel; return a tensor with the sums of each program, with margins in `unit`."""
     code, margin, scale, overconfidence = cast(Any, loss).kernel_parameters
     n_rows, n_columns = matrix.shape
-    tiling, programs = _shares(matrix)
+    tiling, programs = _launch_size(matrix)
     sums = torch.empty((programs, n_columns + 2), dtype=torch.float64, device=matrix.device)
     with torch.cuda.device_of(matrix):
         _sweep[(programs,)](
@@ -168,7 +170,7 @@ def launch(
             positive,
             intercept / unit,
             margin / unit,
-            min(scale / unit, _POLICY.largest_scale),
+            min(scale / unit, _POLICY.max_scale),
             overconfidence,
             codes.stride(0),
             weights.stride(0),
@@ -192,7 +194,7 @@ def moments(matrix: Any, weights: Any, centre: FloatArray) -> tuple[FloatArray, 
     Matrix and weights are as in `sweep`; `centre` is subtracted from each row, in float32.
     """
     n_rows, n_columns = matrix.shape
-    tiling, programs = _shares(matrix)
+    tiling, programs = _launch_size(matrix)
     sums = torch.empty((programs, 2, n_columns), dtype=torch.float64, device=matrix.device)
     origin = torch.from_numpy(centre.astype(np.float32)).to(matrix.device, non_blocking=True)
     with torch.cuda.device_of(matrix):
@@ -216,7 +218,7 @@ def moments(matrix: Any, weights: Any, centre: FloatArray) -> tuple[FloatArray, 
     return first, second
 
 
-def _shares(matrix: Any) -> tuple[Tiling, int]:
+def _launch_size(matrix: Any) -> tuple[Tiling, int]:
     """Return the tiling for a matrix, and the number of programs."""
     tiling = Tiling.of(matrix.shape[1], matrix.stride(0), matrix.element_size())
     processors = 1  # of Triton's interpreter
@@ -227,10 +229,10 @@ def _shares(matrix: Any) -> tuple[Tiling, int]:
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _ask(  # type: ignore[no-untyped-def]  # pragma: no cover - runs on the device
+def _load_tile(  # type: ignore[no-untyped-def]  # pragma: no cover - runs on the device
     matrix,
     first,
-    left,
+    n_left,
     STRIDE: tl.constexpr,
     N_COLUMNS: tl.constexpr,
     WIDTH: tl.constexpr,
@@ -242,12 +244,12 @@ def _ask(  # type: ignore[no-untyped-def]  # pragma: no cover - runs on the devi
     column, line = tl.arange(0, WIDTH), tl.arange(0, ROWS)
     x = ()
     for part in tl.static_range(DEPTH * CHUNKS):
-        there = line < left - part // CHUNKS * ROWS
-        inside = column < N_COLUMNS - part % CHUNKS * WIDTH
-        place = (line + part // CHUNKS * ROWS)[:, None] * STRIDE + column[None, :]
-        place = matrix + first * STRIDE + place + part % CHUNKS * WIDTH
-        mask = there[:, None] & inside[None, :]
-        x += (tl.load(place, mask=mask, other=0),)  # type: ignore[assignment]
+        is_row = line < n_left - part // CHUNKS * ROWS
+        is_column = column < N_COLUMNS - part % CHUNKS * WIDTH
+        address = (line + part // CHUNKS * ROWS)[:, None] * STRIDE + column[None, :]
+        address = matrix + first * STRIDE + address + part % CHUNKS * WIDTH
+        mask = is_row[:, None] & is_column[None, :]
+        x += (tl.load(address, mask=mask, other=0),)  # type: ignore[assignment]
     return x
 
 
@@ -350,48 +352,48 @@ def _sweep(  # type: ignore[no-untyped-def]  # pragma: no cover - runs on the de
     column, line = tl.arange(0, WIDTH), tl.arange(0, ROWS)
     direction, gradient = (), ()  # tuples, as chunks need not be a power of two
     for chunk in tl.static_range(CHUNKS):
-        inside = column < N_COLUMNS - chunk * WIDTH
-        factors = tl.load(coef + chunk * WIDTH + column, mask=inside, other=0.0)
+        is_column = column < N_COLUMNS - chunk * WIDTH
+        factors = tl.load(coef + chunk * WIDTH + column, mask=is_column, other=0.0)
         direction += (factors[None, :],)  # type: ignore[assignment]
         gradient += (tl.zeros((ROWS, WIDTH), tl.float32),)  # type: ignore[assignment]
     value = tl.zeros((ROWS,), tl.float32)
     slope = tl.zeros((ROWS,), tl.float32)
-    shared = (tl.load(weights) * n_rows).to(tl.float32)
+    common_weight = (tl.load(weights) * n_rows).to(tl.float32)
     for tile in range(tl.program_id(0), tl.cdiv(n_rows, TILE), tl.num_programs(0)):
         first = tl.full((), TILE, tl.int64) * tile  # the interpreter counts tiles in Python
-        left = tl.minimum(n_rows - first, TILE).to(tl.int32)
-        x = _ask(matrix, first, left, STRIDE, N_COLUMNS, WIDTH, CHUNKS, ROWS, DEPTH)
+        n_left = tl.minimum(n_rows - first, TILE).to(tl.int32)
+        x = _load_tile(matrix, first, n_left, STRIDE, N_COLUMNS, WIDTH, CHUNKS, ROWS, DEPTH)
         for depth in tl.static_range(DEPTH):
-            there, row = line < left - depth * ROWS, first + depth * ROWS + line
-            code = tl.load(codes + row * code_stride, mask=there, other=0)
+            is_row, row = line < n_left - depth * ROWS, first + depth * ROWS + line
+            code = tl.load(codes + row * code_stride, mask=is_row, other=0)
             if IS_EQUAL:
-                weight = shared
+                weight = common_weight
             else:
-                own = tl.load(weights + row * weight_stride, mask=there, other=0.0)
-                weight = (own * n_rows).to(tl.float32)
+                row_weight = tl.load(weights + row * weight_stride, mask=is_row, other=0.0)
+                weight = (row_weight * n_rows).to(tl.float32)
             sign = tl.where(code == positive, 1.0, -1.0)
             products = tl.zeros((ROWS, WIDTH), tl.float32)
             for chunk in tl.static_range(CHUNKS):
                 products += x[depth * CHUNKS + chunk].to(tl.float32) * direction[chunk]
             residual = level - sign * (tl.sum(products, axis=1) + intercept)
-            sided = tl.where(residual < 0, weight * overconfidence, weight)
-            sided = tl.where(there, sided, 0.0)
+            side_weight = tl.where(residual < 0, weight * overconfidence, weight)
+            side_weight = tl.where(is_row, side_weight, 0.0)
             loss, influence = _loss(residual, scale, KIND)
-            value += sided * loss
-            factor = -sign * sided * influence
+            value += side_weight * loss
+            factor = -sign * side_weight * influence
             slope += factor
             total = ()
             for chunk in tl.static_range(CHUNKS):
                 row_sums = x[depth * CHUNKS + chunk].to(tl.float32) * factor[:, None]
                 total += (gradient[chunk] + row_sums,)  # type: ignore[assignment]
             gradient = total
-    here = sums + tl.program_id(0).to(tl.int64) * (N_COLUMNS + 2)
+    out = sums + tl.program_id(0).to(tl.int64) * (N_COLUMNS + 2)
     for chunk in tl.static_range(CHUNKS):
-        inside = column < N_COLUMNS - chunk * WIDTH
+        is_column = column < N_COLUMNS - chunk * WIDTH
         total = tl.sum(gradient[chunk].to(tl.float64), axis=0)
-        tl.store(here + chunk * WIDTH + column, total, mask=inside)
-    tl.store(here + N_COLUMNS, tl.sum(value.to(tl.float64), axis=0))
-    tl.store(here + N_COLUMNS + 1, tl.sum(slope.to(tl.float64), axis=0))
+        tl.store(out + chunk * WIDTH + column, total, mask=is_column)
+    tl.store(out + N_COLUMNS, tl.sum(value.to(tl.float64), axis=0))
+    tl.store(out + N_COLUMNS + 1, tl.sum(slope.to(tl.float64), axis=0))
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -412,36 +414,40 @@ def _moments(  # type: ignore[no-untyped-def]  # pragma: no cover - runs on the 
 ):
     TILE: tl.constexpr = DEPTH * ROWS
     column, line = tl.arange(0, WIDTH), tl.arange(0, ROWS)
-    origin, once, twice = (), (), ()
+    origin, first_moments, second_moments = (), (), ()
     for chunk in tl.static_range(CHUNKS):
-        inside = column < N_COLUMNS - chunk * WIDTH
-        shift = tl.load(centre + chunk * WIDTH + column, mask=inside, other=0.0)
+        is_column = column < N_COLUMNS - chunk * WIDTH
+        shift = tl.load(centre + chunk * WIDTH + column, mask=is_column, other=0.0)
         origin += (shift[None, :],)  # type: ignore[assignment]
-        once += (tl.zeros((ROWS, WIDTH), tl.float64),)  # type: ignore[assignment]
-        twice += (tl.zeros((ROWS, WIDTH), tl.float64),)  # type: ignore[assignment]
+        first_moments += (tl.zeros((ROWS, WIDTH), tl.float64),)  # type: ignore[assignment]
+        second_moments += (tl.zeros((ROWS, WIDTH), tl.float64),)  # type: ignore[assignment]
     for tile in range(tl.program_id(0), tl.cdiv(n_rows, TILE), tl.num_programs(0)):
         first = tl.full((), TILE, tl.int64) * tile  # the interpreter counts tiles in Python
-        left = tl.minimum(n_rows - first, TILE).to(tl.int32)
-        x = _ask(matrix, first, left, STRIDE, N_COLUMNS, WIDTH, CHUNKS, ROWS, DEPTH)
+        n_left = tl.minimum(n_rows - first, TILE).to(tl.int32)
+        x = _load_tile(matrix, first, n_left, STRIDE, N_COLUMNS, WIDTH, CHUNKS, ROWS, DEPTH)
         for depth in tl.static_range(DEPTH):
-            there, row = line < left - depth * ROWS, first + depth * ROWS + line
+            is_row, row = line < n_left - depth * ROWS, first + depth * ROWS + line
             if IS_EQUAL:
-                weight = tl.where(there, 1.0, 0.0).to(tl.float64)
+                weight = tl.where(is_row, 1.0, 0.0).to(tl.float64)
             else:
-                weight = tl.load(weights + row * weight_stride, mask=there, other=0.0)
-            new_once, new_twice = (), ()
+                weight = tl.load(weights + row * weight_stride, mask=is_row, other=0.0)
+            new_first, new_second = (), ()
             for chunk in tl.static_range(CHUNKS):
-                away = x[depth * CHUNKS + chunk].to(tl.float32) - origin[chunk]
-                away = away.to(tl.float64)
-                weighted = away * weight[:, None]
-                new_once += (once[chunk] + weighted,)  # type: ignore[assignment]
-                new_twice += (twice[chunk] + weighted * away,)  # type: ignore[assignment]
-            once, twice = new_once, new_twice
-    shared = 1.0
+                centred = x[depth * CHUNKS + chunk].to(tl.float32) - origin[chunk]
+                centred = centred.to(tl.float64)
+                weighted = centred * weight[:, None]
+                new_first += (first_moments[chunk] + weighted,)  # type: ignore[assignment]
+                new_second += (second_moments[chunk] + weighted * centred,)  # type: ignore[assignment]
+            first_moments, second_moments = new_first, new_second
+    common_weight = 1.0
     if IS_EQUAL:
-        shared = tl.load(weights)
-    here = sums + tl.program_id(0).to(tl.int64) * (2 * N_COLUMNS)
+        common_weight = tl.load(weights)
+    out = sums + tl.program_id(0).to(tl.int64) * (2 * N_COLUMNS)
     for chunk in tl.static_range(CHUNKS):
-        inside, place = column < N_COLUMNS - chunk * WIDTH, here + chunk * WIDTH + column
-        tl.store(place, tl.sum(once[chunk], axis=0) * shared, mask=inside)
-        tl.store(place + N_COLUMNS, tl.sum(twice[chunk], axis=0) * shared, mask=inside)
+        is_column, address = column < N_COLUMNS - chunk * WIDTH, out + chunk * WIDTH + column
+        tl.store(address, tl.sum(first_moments[chunk], axis=0) * common_weight, mask=is_column)
+        tl.store(
+            address + N_COLUMNS,
+            tl.sum(second_moments[chunk], axis=0) * common_weight,
+            mask=is_column,
+        )

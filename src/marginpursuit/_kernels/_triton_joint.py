@@ -14,9 +14,9 @@ from marginpursuit._kernels._triton import _POLICY, _loss, _unit
 from marginpursuit.losses import RHOS, JointLoss
 
 
-def supports(joint: JointLoss, n_classes: int, most_classes: int = 16384) -> bool:
+def supports(joint: JointLoss, n_classes: int, max_classes: int = 16384) -> bool:
     """Whether the kernel has the loss, and a program has registers for all scores of a row."""
-    return joint.loss.kernel_parameters is not None and n_classes <= most_classes
+    return joint.loss.kernel_parameters is not None and n_classes <= max_classes
 
 
 def joint_losses(scores: Any, codes: Any, weights: Any, joint: JointLoss) -> Any:
@@ -43,7 +43,7 @@ def joint_losses(scores: Any, codes: Any, weights: Any, joint: JointLoss) -> Any
         _joint[(n_rows,)](
             *(scores, codes, weights, values, n_classes, scores.stride(0)),
             *(codes.stride(0), weights.stride(0), joint.temperature),
-            *(margin, min(scale / unit, _POLICY.largest_scale), unit),
+            *(margin, min(scale / unit, _POLICY.max_scale), unit),
             KIND=tuple(RHOS)[code],
             BLOCK=block,
             num_warps=min(max(block // 256, 1), 16),
@@ -70,20 +70,20 @@ def _joint(  # type: ignore[no-untyped-def]  # pragma: no cover - runs on the de
 ):
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, BLOCK)
-    inside = column < n_classes
-    place = scores + row * score_stride + column
-    score = tl.load(place, mask=inside, other=float("-inf"))
-    is_own = column == tl.load(codes + row * code_stride).to(tl.int32)
-    own = tl.sum(tl.where(is_own, score, 0.0), axis=0)
-    others = tl.where(is_own, float("-inf"), score)
-    top = tl.max(others, axis=0)
-    odds = tl.exp((others - top) / temperature)
-    total = tl.sum(odds, axis=0)
+    is_column = column < n_classes
+    address = scores + row * score_stride + column
+    score = tl.load(address, mask=is_column, other=float("-inf"))
+    is_own_class = column == tl.load(codes + row * code_stride).to(tl.int32)
+    own_score = tl.sum(tl.where(is_own_class, score, 0.0), axis=0)
+    other_scores = tl.where(is_own_class, float("-inf"), score)
+    largest = tl.max(other_scores, axis=0)
+    powers = tl.exp((other_scores - largest) / temperature)
+    total = tl.sum(powers, axis=0)
     # Residuals are in units of `unit`, such that their squares fit float32.
-    residual = (level - (own - top - temperature * tl.log(total))) / unit
+    residual = (level - (own_score - largest - temperature * tl.log(total))) / unit
     loss, influence = _loss(residual, scale, KIND)
     weight = tl.where(residual > 0, tl.load(weights + row * weight_stride), 0.0)
     factor = weight * influence * unit
-    derivative = tl.where(is_own, -factor, factor * (odds / total))
-    tl.store(place, derivative, mask=inside)
+    derivative = tl.where(is_own_class, -factor, factor * (powers / total))
+    tl.store(address, derivative, mask=is_column)
     tl.store(values + row, weight * loss * unit * unit)
