@@ -59,7 +59,7 @@ def test_too_few_iterations_are_warned_of_at_the_line_of_the_user():
     text = str(warning.message)
     assert "reached max_iter" in text
     assert "e-0" in text or "e+0" in text  # the gap, as a number
-    assert "tol=1e-08 was asked for. Set max_iter above 1." in text
+    assert "above tol=1e-08. Set max_iter above 1." in text
     assert warning.filename == __file__
     assert model.score(X, y) > 0.8
 

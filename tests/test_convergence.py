@@ -95,7 +95,7 @@ def test_a_stop_by_rounding_above_the_tolerance_is_a_message():
     given = {"shape": (10, 2), "is_negligible": False}
     message = convergence_message(found, 1e-12, 100, **given)
     assert message is not None
-    assert "1.0e-09 of its value above the minimum, where tol=1e-12 was asked for" in message
+    assert "the estimated relative suboptimality is 1.0e-09, above tol=1e-12." in message
     assert "Set tol above 1e-09" in message
     assert convergence_message(found, 1e-8, 100, **given) is None
 

@@ -40,6 +40,7 @@ class _ThisThread(local):
     stop = never = _Stop()
 
 
+#: Each worker starts by storing the stop flag of its pool in `this_thread`.
 _pool_of = partial(ThreadPoolExecutor, initializer=setattr)
 
 #: Long loops that may run in a worker and call no `map` raise a `StoppedError` if `stop.is_set`.

@@ -126,7 +126,7 @@ def _minimised(
         is_fixed = ((slopes <= low) & (gradient > 0)) | ((slopes >= high) & (gradient < 0))
         free = np.flatnonzero(~is_fixed)
         step = np.zeros(4)
-        # A singular Hessian, of scores that all but a few weights leave out, has many solutions.
+        # With few rows of positive weight the Hessian may be singular: the shortest solution.
         step[free] = np.linalg.lstsq(hessian[np.ix_(free, free)], -gradient[free], rcond=None)[0]
         # Where all probabilities are zero or one the Hessian is small, and the step too long.
         step *= min(1.0, high / max(1e-100, np.abs(step).max()))

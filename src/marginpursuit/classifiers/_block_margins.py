@@ -108,7 +108,8 @@ def _resolved_cells(
             partial(_cells, within=within, bits=64 if n_values <= max_values else bits)
         )
         found = [
-            cells.but(which) + refined for (cells, which), refined in zip(pairs, finer, strict=True)
+            cells.without(which) + refined
+            for (cells, which), refined in zip(pairs, finer, strict=True)
         ]
 
 
@@ -139,7 +140,7 @@ class _Cells:
         pairs = ((getattr(self, f.name), getattr(other, f.name)) for f in fields(self))
         return _combined(*(np.concatenate(pair) for pair in pairs))
 
-    def but(self, which: NDArray[np.bool_]) -> "_Cells":
+    def without(self, which: NDArray[np.bool_]) -> "_Cells":
         """Return the other cells."""
         return _Cells(*(getattr(self, f.name)[~which] for f in fields(self)))
 

@@ -3,11 +3,11 @@
 The scores of a fit to its own rows are too far from zero: the link is fitted to
 *held-out* scores. The rows are split into two halves by their content, and each half scores the
 other. Both halves are folds of one problem over the data as they are prepared for the fit to all
-rows, in shared passes. Their penalty is twice its own: each half has half the rows. Where a penalty
-is to be chosen, both halves are fitted at several, from the largest to the smallest, and the fit to
-all rows starts at the mean of the half fits at the chosen one (`chosen_fits`). Otherwise the half
-fits start at the fit to all rows; those of a solver without warm starts are solved next to it, in
-the same threads.
+rows, in shared passes. Each half has half the rows, so its penalty is twice that of the fit to all
+rows. Where a penalty is to be chosen, both halves are fitted at several, from the largest to the
+smallest, and the fit to all rows starts at the mean of the half fits at the chosen one
+(`chosen_fits`). Otherwise the half fits start at the fit to all rows; those of a solver without
+warm starts are solved next to it, in the same threads.
 """
 
 from dataclasses import dataclass, replace
@@ -246,7 +246,7 @@ def half_fits(
     Parameters
     ----------
     design : Design
-        The rows as they came.
+        The rows as given.
     data : TrainingData
         Labels, and the weights of the fit.
     problem : Problem
@@ -411,7 +411,7 @@ def penalty_factors(
 def few_labels(
     data: TrainingData, problem: Problem, policy: HalfFitPolicy | None = None
 ) -> tuple[TrainingData, Problem]:
-    """Return labels and tasks of the labels by which a penalty is chosen; mostly these are all."""
+    """Return data and problem of at most `max_choice_labels` labels, by which to choose."""
     policy = HalfFitPolicy() if policy is None else policy
     labels, n_labels = data.labels, len(problem.tasks)
     if not isinstance(labels, LabelSets) or n_labels <= policy.max_choice_labels:
@@ -423,7 +423,7 @@ def few_labels(
 def _key_standardisation(
     design: Design, problem: Problem, weights: Any, *, has_kernel: bool
 ) -> Standardisation:
-    """Return the standardisation of the rows as they came, by which they are split.
+    """Return the standardisation of the rows as given, by which they are split.
 
     The columns of dense rows are standardised. Solvers of sparse or wide rows may have replaced the
     columns, so these are not used. With a kernel the columns of the problem are its features.

@@ -258,7 +258,7 @@ def _refuse_indefinite(
     error = float(np.abs(lower @ (lower.T @ probe) - product).max())
     rounding = 1e-10 * float(np.abs(product).max())
     if not error <= 10.0 * tol * float(np.abs(probe).sum()) + rounding:
-        raise FloatingPointError(f"its matrix differs from that of any features by {error:.1e}")
+        raise FloatingPointError(f"it differs from its Cholesky product L Lᵀ by {error:.1e}")
 
 
 class MappedKernelClassifier(KernelExpansion):

@@ -129,9 +129,9 @@ def fit_pairs_of_classes(model: Any, data: TrainingData) -> None:
     gap = float(solved.gaps.max())
     if gap > model.tol:
         warn(
-            f"{type(model).__name__}: the objective of a pair of classes is estimated to be "
-            f"{gap:.1e} of its value above the minimum, where tol={model.tol:g} was asked for. Set "
-            f"max_iter above {model.max_iter}, or tol above {gap:.0e}.",
+            f"{type(model).__name__}: the estimated relative suboptimality of a pair of classes is "
+            f"{gap:.1e}, above tol={model.tol:g}. Set max_iter above {model.max_iter}, or tol "
+            f"above {gap:.0e}.",
             ConvergenceWarning,
         )
 

@@ -156,7 +156,7 @@ def penalty_unit(
 ) -> str:
     """Return the unit of the penalty: a name in `solvers.UNITS`.
 
-    The stochastic solver needs one penalty for all coefficients of the rows as they came. For
+    The stochastic solver needs one penalty for all coefficients of the rows as given. For
     sparse rows the unit is the lower quartile of their squared norms. The mean, as in "common", is
     that of the longest texts: on the word counts of news20 (14,134 rows, one class against the
     rest) the test error is 4.2 % with it, the rate of the class. With the median the errors of the
@@ -213,8 +213,8 @@ def convergence_message(
             "nearly undetermined: set alpha='auto' or to a larger number."
         )
     return (
-        f"{solution.status.value}: the objective is estimated to be {gap:.1e} of its value above "
-        f"the minimum, where tol={tol:g} was asked for. {advice}"
+        f"{solution.status.value}: the estimated relative suboptimality is {gap:.1e}, above "
+        f"tol={tol:g}. {advice}"
     )
 
 
@@ -285,7 +285,7 @@ class ScaleIteration:
     def __init__(
         self, parameter: float | str, scale: float, *, rtol: float = 0.02, max_fits: int = 10
     ) -> None:
-        """Begin at a scale; the fixed point where the parameter `scale` is a number."""
+        """Begin at a scale. If the parameter is a number, one fit is enough."""
         self._rule = SCALE_RULES[parameter] if isinstance(parameter, str) else None
         self._rtol = rtol
         self._fits_left = max_fits

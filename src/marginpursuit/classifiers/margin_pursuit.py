@@ -152,14 +152,17 @@ class MarginPursuitClassifier(
         of the paper, whose theory holds for others too. All but "square" have a bounded derivative,
         which makes the fit robust; "square" is weighted least squares.
     alpha : float, "auto" or "negligible", default="auto"
-        The penalty α >= 0 of the squared coefficients. "auto" is 0.3/n, with n the sum of the
-        sample weights, or the number of rows with positive weight if that is larger. With fewer
-        than 32 rows per column, the solver "newton" or "gram" (or "dual" for dense rows) and a
-        number as `scale`, it is the least of 0.3/n, 1/n and 3/n for which the held-out log-loss of
-        two half fits (see `probability`) is at most 0.5 % above the lowest of the three, or 0.1/n
-        in place of 0.3/n where the held-out log-likelihood is larger by 1. With several classes,
-        joint or one against one, it is the largest of the three at most 1 % above the lowest. With
-        a kernel all these are a third as large.
+        The penalty α >= 0 of the squared coefficients. Let n be the sum of the sample weights, or
+        the number of rows with positive weight if that is larger.
+
+        "auto" is 0.3/n. With fewer than 32 rows per column it is chosen by the held-out log-loss
+        of two half fits (see `probability`), if `scale` is a number and the solver is "newton",
+        "gram" or, for dense rows, "dual". With two classes it is the smallest of 0.3/n, 1/n and
+        3/n whose log-loss is at most 0.5 % above the lowest; 0.1/n replaces 0.3/n if its held-out
+        log-likelihood is larger by 1. With several classes, joint or one against one, it is the
+        largest of the three whose log-loss is at most 1 % above the lowest. With a kernel all these
+        are a third as large.
+
         "negligible" is 1e-6 for the coefficients of standardised columns, whatever `alpha_unit` is;
         it determines only coefficients that the data leave undetermined.
     kernel : {"linear", "rbf", "poly", "sigmoid", "precomputed"} or callable, default="linear"
@@ -233,10 +236,10 @@ class MarginPursuitClassifier(
           effect of leaving it out, to first order and with the mean hat value. They cost no pass in
           memory, and one for rows in blocks or on a device. With ten classes or more of a joint
           loss, the link is rescaled to the coefficients of the fit. Probabilities are strictly
-          inside (0, 1), and the most probable class is the prediction. With fewer than two classes
-          of four distinct rows the logit of half fits is 3/γ times the score. The solvers
-          "steepest" and "stochastic" use the exact link. `partial_fit` keeps the link of its last
-          exact fit.
+          inside (0, 1), and the most probable class is the prediction. If fewer than two classes
+          have four distinct rows, there are no half fits, and the logit is 3/γ times the score.
+          The solvers "steepest" and "stochastic" use the exact link. `partial_fit` keeps the link
+          of its last exact fit.
         - "exact": the link of the loss. It returns P(y | x) if the score minimises the expected
           loss over all functions; no link follows from the loss for a linear score on few rows.
           Those of several labels are strictly inside (0, 1), those of classes may be 0 or 1. With
@@ -705,7 +708,8 @@ class MarginPursuitClassifier(
 
         Returns the problem at the penalty that `chosen_fits` selects by held-out log-loss, and a
         list of its half fits; otherwise the same problem and an empty list. A start of zero is
-        replaced by the mean of the half fits. Of many labels some choose, without either.
+        replaced by the mean of the half fits. With many labels a subset of them chooses the
+        penalty; neither its start nor its half fits are then used.
         """
         is_fixed = self.alpha != "auto" or isinstance(self.scale, str) or is_stream
         factors = () if is_fixed else penalty_factors(data, problem, solver)

@@ -83,7 +83,7 @@ class MDOClassifier(SeparateClassifier):
     classes_ : ndarray of shape (n_classes,)
         The classes.
     coef_ : ndarray of shape (1, n_features) or (n_classes, n_features)
-        Coefficients, for the data as it came, or its rows divided by their norms with `unit_rows`;
+        Coefficients, for the data as given, or its rows divided by their norms with `unit_rows`;
         scores are the m above without the sign.
     intercept_ : ndarray of shape (1,) or (n_classes,)
         Intercepts.

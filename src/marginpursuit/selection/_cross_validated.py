@@ -206,9 +206,9 @@ def _check_folds(folds: list[Fold], data: TrainingData, weights: Any, fewest: in
 
 
 def label_splitter(labels: Labels, n_folds: int) -> PredefinedSplit:
-    """Return a splitter that deals the rows to folds in the order of their label sets.
+    """Return a splitter that assigns the rows to folds in the order of their label sets.
 
-    Rows with the same labels are dealt to the folds in turn, whatever the order
+    Rows with the same labels are assigned to the folds in turn, whatever the order
     of the rows. scikit-learn's folds of several labels are ranges of rows.
     """
     if not 2 <= n_folds <= labels.n_rows:

@@ -106,7 +106,7 @@ class FoldFits:
             for each in sorted(candidates)
         ]
         n_coefficients = group.prepared.design.n_columns * self._n_problems
-        size = self._plan.n_that_fit(self._policy.dual_state_arrays * n_coefficients)
+        size = self._plan.max_tasks_in_memory(self._policy.dual_state_arrays * n_coefficients)
         for first in range(0, len(members), size):
             some = members[first : first + size]
             # No name keeps the coefficients during the next solve.
@@ -132,7 +132,7 @@ class FoldFits:
         paths = [FoldPath(*each) for each in product(sorted(own), range(len(group.folds)))]
         n_coefficients = group.prepared.design.n_columns * self._n_problems
         n_floats = self._policy.primal_state_arrays * n_coefficients * max(map(len, own.values()))
-        size = self._plan.n_that_fit(n_floats)
+        size = self._plan.max_tasks_in_memory(n_floats)
         for first in range(0, len(paths), size):
             some = paths[first : first + size]
             members = [FoldCandidate(each, path) for path in some for each in own[path.path]]
@@ -153,7 +153,7 @@ class FoldFits:
             smallest[candidate.path] = candidate.scale
         paths = [FoldPath(*each) for each in product(sorted(smallest), range(len(group.folds)))]
         n_coefficients = group.prepared.design.n_columns * self._n_problems
-        size = self._plan.n_that_fit(self._policy.primal_state_arrays * n_coefficients)
+        size = self._plan.max_tasks_in_memory(self._policy.primal_state_arrays * n_coefficients)
         for first in range(0, len(paths), size):
             fits: Fits = {}
             is_slow = False
@@ -288,7 +288,7 @@ class FoldFits:
             return solution
         coef, intercept = solution.linear
         unfinished = np.flatnonzero(solution.gap > allowed)
-        size = self._plan.n_that_fit(policy.primal_state_arrays * len(coef))
+        size = self._plan.max_tasks_in_memory(policy.primal_state_arrays * len(coef))
         for first in range(0, len(unfinished), size):
             some = unfinished[first : first + size]
             rest = replace(
@@ -321,16 +321,17 @@ class FoldFits:
         """Return the data prepared with the mean Hessian at the start, if that is cheap enough."""
         prepared, (coef, intercept) = problem.prepared, problem.start
         design, policy = prepared.design, self._policy
-        some = np.arange(0, len(problem.tasks), -(-len(problem.tasks) // policy.hessian_tasks))
-        tasks, curvature = problem.tasks.take(some), np.zeros(design.n_rows)
-        scores = design.scores(coef[:, some], intercept[some], prepared.standardisation)
+        sampled = np.arange(0, len(problem.tasks), -(-len(problem.tasks) // policy.hessian_tasks))
+        tasks, curvature = problem.tasks.take(sampled), np.zeros(design.n_rows)
+        scores = design.scores(coef[:, sampled], intercept[sampled], prepared.standardisation)
         self.n_passes += 1
         for k, loss in enumerate(tasks.losses):
-            own = loss.curvature(tasks.sign(k) * scores[:, k])
-            curvature += tasks.weights[tasks.fold[k]] * own / len(tasks)
-        n_products = np.count_nonzero(curvature) * design.n_columns
-        n_products_of_a_sweep = len(problem.tasks) * design.n_rows
-        is_cheap = n_products <= policy.max_hessian_sweeps * n_products_of_a_sweep
+            of_task = loss.curvature(tasks.sign(k) * scores[:, k])
+            curvature += tasks.weights[tasks.fold[k]] * of_task / len(tasks)
+        # Products divided by n_columns, of the Hessian and of a sweep.
+        hessian_products = np.count_nonzero(curvature) * design.n_columns
+        sweep_products = len(problem.tasks) * design.n_rows
+        is_cheap = hessian_products <= policy.max_hessian_sweeps * sweep_products
         if not is_cheap:
             return prepared
         self.n_passes += 2
@@ -345,7 +346,7 @@ class FoldFits:
         `linear` has the coefficients of all members, in their order.
         """
         max_rows = max(1, int(group.tests.sum(axis=1).max()))
-        size = self._plan.n_that_fit(self._n_problems * max_rows)
+        size = self._plan.max_tasks_in_memory(self._n_problems * max_rows)
         for first in range(0, len(members), size):
             some = members[first : first + size]
             tasks = slice(first * self._n_problems, (first + len(some)) * self._n_problems)

@@ -112,7 +112,7 @@ class FitPlan:
         low, high = self.policy.float32_margins
         return self.stopping.tol >= self.policy.float32_tol and low <= self.options.margin <= high
 
-    def n_that_fit(self, n_floats: int) -> int:
+    def max_tasks_in_memory(self, n_floats: int) -> int:
         """Return how many tasks with this many floats of state memory permits; at least one."""
         policy, is_primal = self.policy, self.solver.warm_starts
         n_bytes = policy.max_state_bytes if is_primal else policy.max_dual_state_bytes

@@ -46,7 +46,7 @@ class LbfgsTask:
     is_scaled: bool  # whether the last correction pair scales the preconditioner
     start: FloatArray
     tol: float
-    least: float  # the value below which suboptimality is not relative to the value
+    least: float  # the least value of the objective in a relative gap
     n_confirmations: int
     min_iter: int
     max_iter: int
@@ -186,7 +186,7 @@ def _preconditioners(problem: Problem) -> list[FloatArray]:
 def _run(problem: Problem, solves: list[Any], n_products: int) -> None:
     """Run every solve to its end, chain by chain, in as many threads as there are.
 
-    Where someone listens, the solves of all tasks advance by one sweep at a time.
+    If progress is reported, the solves of all tasks advance by one sweep at a time.
     """
     threads = problem.prepared.design.threads
     n_sweeps = max(1, problem.policy.lbfgs_call_products // n_products)
@@ -225,7 +225,7 @@ def _solution(problem: Problem, solves: list[Any], tols: FloatArray, n_passes: i
 
 
 def _tell(problem: Problem, solves: list[Any], iteration: int) -> None:
-    """Report an iteration, where someone listens."""
+    """Report an iteration, if progress is reported."""
     if problem.report is None and problem.keep is None:
         return
     value, gap = np.mean([x.value for x in solves]), max(x.gap for x in solves)

@@ -37,5 +37,5 @@ def _later(step: Progress, n_iter: int) -> Progress:
 def _later_report(
     report: Callable[[Progress], None] | None, n_iter: int
 ) -> Callable[[Progress], None] | None:
-    """Return a function that reports later steps; None where nobody listens."""
+    """Return a function that reports later steps; None if none is reported."""
     return None if report is None else lambda step: report(_later(step, n_iter))

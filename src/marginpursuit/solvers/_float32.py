@@ -1,7 +1,7 @@
 """Many tasks, and joint tasks, on dense rows: in float32, verified in float64 where needed.
 
 The products of a pass take half the time in float32. The rounding changes the gradient g by some δ,
-and the suboptimality, in the metric of the preconditioner P, by about δᵀP⁻¹δ/2: a square, which is
+and the suboptimality, measured by the preconditioner P, by about δᵀP⁻¹δ/2: a square, which is
 far below the tolerance unless the penalty is negligible.
 """
 

@@ -22,7 +22,7 @@ is the same as one row per task, (n_tasks, n_columns + 1), with the intercept as
 (n_tasks, n_columns) without intercept: `Problem.join` and `Problem.split` translate. A joint task
 has one column of a `Linear` for each class, and its point is the points of its classes, end to end.
 
-**The unit of the penalty.** With coefficients w for the data as they came, v_j the variance of
+**The unit of the penalty.** With coefficients w for the data as given, v_j the variance of
 column j (its mean square where there is no intercept) and d the number of columns that are not
 constant, the penalty is α/2 times
 
@@ -153,16 +153,16 @@ class Prepared:
     fit_intercept: bool
     unit: FloatArray  # (n_folds, n_columns), u; infinite for a column that is constant in a fold
     preconditioner: Preconditioner
-    transform: Transform  # to and from models for the data as they came
+    transform: Transform  # to and from models for the data as given
     order: NDArray[np.intp] | None = None  # of the rows in the design, if it is a reordered copy
     rows: Any = None  # standardised and padded, for the compiled Newton method
 
     def to_data(self, linear: Linear) -> Linear:
-        """Translate a model to one for the data as they came."""
+        """Translate a model for the prepared rows to one for the data as given."""
         return self.transform.to_data(linear)
 
     def from_data(self, linear: Linear) -> Linear:
-        """Translate a model for the data as they came."""
+        """Translate a model for the data as given to one for the prepared rows."""
         return self.transform.from_data(linear)
 
     def zeros(self, n_tasks: int) -> Linear:
@@ -339,7 +339,7 @@ class Problem:
         return np.array([float(getattr(loss, "margin", 1.0)) for loss in self.tasks.losses])
 
     def tell(self, progress: Progress, points: FloatArray | None = None) -> None:
-        """Report progress and hand over the iterate, where someone listens."""
+        """Report progress and hand over the iterate, to those that asked for them."""
         if self.report is not None:
             self.report(progress)
         if self.keep is not None and points is not None:

@@ -4,7 +4,7 @@ With rows x, one penalty p for all coefficients and dual variables a_i = -c_i φ
 the minimiser is w = Σ y_i a_i x_i / p. A pass visits the rows in random order and maximises the
 dual objective in the dual variable of each, with all others fixed (`_kernels/dual_pass.h`). It
 costs about one sweep, and text needs a dozen passes, where L-BFGS with a diagonal preconditioner
-needs ten times as many. Sparse rows are read as they came; dense rows are copied and standardised,
+needs ten times as many. Sparse rows are read as given; dense rows are copied and standardised,
 such that the unit "standardised" or "inflated" is one penalty for all coefficients.
 
 The intercept is the coefficient of a constant feature, whose penalty is on its distance to its
@@ -12,7 +12,9 @@ value after the last pass: the method of multipliers, for the constraint Σ y_i 
 where the duality gap, summed as rows are visited, meets the tolerance.
 
 Tasks of the same fold share a pass, as many as `tasks_per_pass`. Each group of tasks has its
-coefficients, and its order of rows, to itself.
+coefficients, and its order of rows, to itself. The *lane* of a task is its place in the vectors of
+the kernel. A row whose dual variable is zero, and whose margin is far above the level, is *shrunk*:
+later passes leave it out.
 """
 
 from collections.abc import Iterator
@@ -76,7 +78,7 @@ class DualSolver:
         return request.lacks("conjugate") or request.lacks("kernel_parameters")
 
     def prepare(self, request: Request) -> Prepared:
-        """Compute the unit of the penalty; sparse rows are read as they came.
+        """Compute the unit of the penalty; sparse rows are read as given.
 
         Columns are merged where several tasks share passes, whose coefficients exceed a cache.
         """
@@ -135,7 +137,7 @@ class DualSolver:
 
 
 class _Passes(NamedTuple):
-    """What passes are to reach for the tasks of a problem."""
+    """A problem, and the gaps at which its dual passes stop."""
 
     problem: Problem
     tol: FloatArray  # (n_tasks,)
@@ -451,11 +453,12 @@ class DualAscent:
         return float(self.value[0] - self.gap[0] * self._scale[0])
 
     def run(self, tols: FloatArray, evaluates: bool, min_tasks: int = 1) -> None:
-        """Pass over the active rows while the gaps of `min_tasks` tasks exceed their tolerances.
+        """Pass over the rows until all but `min_tasks` - 1 tasks meet their tolerances.
 
-        The gap of a pass has terms at coefficients that change during the pass, and none of rows
-        that are not active. With `evaluates`, the gap of all rows is evaluated before the end.
-        Where it is larger than the tolerance, rows that contribute to it are active again.
+        Shrunk rows are left out. The gap of a pass has terms at coefficients that change during the
+        pass, and none of shrunk rows. With `evaluates`, the gap of all rows is evaluated before the
+        end. Where it is larger than the tolerance, shrunk rows that contribute to it are visited
+        again.
         """
         n_active = len(self.rows)
         while True:

@@ -60,7 +60,7 @@ class NewtonTasks:
     follows: NDArray[np.intp]  # the task whose minimiser is another start, or -1
     starts: NDArray[np.intp]  # the task whose minimiser is the start, or -1 for the given one
     tol: FloatArray
-    least: FloatArray  # the value below which suboptimality is not relative to the value
+    least: FloatArray  # the least value of the objective in a relative gap
     codes: NDArray[np.intp]  # (n_codes, n_rows)
     weights: FloatArray  # (n_folds, n_rows)
     n_scores: int
@@ -163,8 +163,8 @@ def _newton(
 ) -> tuple[Solution, NDArray[np.bool_]]:
     """Run the kernel for every task; return the solution and which tasks it has finished.
 
-    Where someone listens, the kernel runs from the start to each iterate in turn: the iterates and
-    the solution are those of a single call.
+    If progress is reported, the kernel runs from the start to each iterate in turn: the iterates
+    and the solution are those of a single call.
     """
     paths = TaskPaths.of(problem)
     tasks = _kernel_tasks(problem, paths, tol, certain, is_strict)

@@ -348,7 +348,7 @@ def checked_start(start: ArrayLike, n_features: int) -> FloatArray:
 def checked_rows(
     X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None
 ) -> tuple[Any, FloatArray, FloatArray]:
-    """Return the matrix with rows in memory order, the signs, and weights with maximum 1."""
+    """Return the checked matrix, the signs, and weights with maximum 1."""
     is_sparse = sparse.issparse(X)
     matrix: Any = without_duplicates(checked_sparse(X).tocsr()) if is_sparse else np.asarray(X)
     if matrix.ndim != 2 or 0 in matrix.shape:
