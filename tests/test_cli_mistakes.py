@@ -195,6 +195,23 @@ def test_errors_about_the_folds_of_the_search_name_the_option(run):
     assert "n_splits" not in done.stderr
 
 
+@pytest.mark.filterwarnings("ignore:a single sample is not enough:UserWarning")
+def test_few_rows_have_suspicious_labels_or_an_error_that_names_the_option(run):
+    frame = with_rare(numbers(), 1)
+    frame.to_csv("rare.csv", index=False)
+    run("fit", "rare.csv", "-t", "y", "-o", "m", *QUICK)
+    line = 2 + int(np.flatnonzero(frame.y == "rare")[0])
+    single = f"m: class 'rare' has a single row, line {line}; expected at least two"
+    assert single in run("explain", "m", "rare.csv", "-t", "y", code=3).stderr
+    few = numbers().groupby("y").head(3)
+    few.to_csv("few.csv", index=False)
+    assert "of 6 labels are suspicious" in run("issues", "few.csv", "-t", "y").stdout
+    few.groupby("y").head(2).to_csv("few.csv", index=False)
+    message = run("issues", "few.csv", "-t", "y", code=3).stderr
+    words = "few: --folds=2 leaves 1 row of class 'yes' and 1 of class 'no' to fit; expected at "
+    assert words + "least 2 rows of each of two classes. Add rows.\n" in message
+
+
 def test_one_column_is_singular(run):
     numbers()[["a", "y"]].to_csv("a.csv", index=False)
     assert (

@@ -206,8 +206,8 @@ def test_explanation_finds_the_wrong_label_and_the_outlier(data):
     assert by_row["line 10"].distance > 5
     assert found.coefficients[0].feature == "column 1"
     assert found.coefficients[0].standard_error > 0
-    with pytest.raises(ValueError, match="has a single row"):
-        explain(model, TrainingRows(X[:2], np.array(["a", "b"])), n_resamples=2)
+    with pytest.raises(ValueError, match="class 'b' has a single row, line 4; expected at least"):
+        explain(model, TrainingRows(X[:4], np.array([*"aaba"]), names=names), n_resamples=2)
 
 
 def command(*arguments, code=0):

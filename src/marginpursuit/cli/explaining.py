@@ -133,7 +133,10 @@ def issues(
     known, folds = with_folds(read_labelled(data, target, options, max_gigabytes), folds)
     rows = known.training_rows
     n_steps = folds * (1 + (known.vectoriser is not None))
-    with data_errors(known.name), progress("held-out probabilities", n_steps) as report_progress:
+    with (
+        data_errors(known.name, lambda text: text.replace("n_folds", "--folds")),
+        progress("held-out probabilities", n_steps) as report_progress,
+    ):
         found = find_label_issues(rows, n_folds=folds, progress=report_progress)
     columns = _issue_columns(rows, found)
     if as_json:

@@ -22,6 +22,7 @@ from marginpursuit.inspection import (
     row_influence,
 )
 from marginpursuit.selection import MarginPursuitClassifierCV
+from marginpursuit.tables import counted
 
 __all__ = [
     "TrainingRows",
@@ -82,25 +83,54 @@ def find_label_issues(
     >>> int(find_label_issues(TrainingRows(X, y), n_folds=2).ranking[0])
     3
     """
-    classes, codes, sizes = np.unique(rows.y, return_inverse=True, return_counts=True)
+    classes, first, codes, sizes = np.unique(
+        rows.y, return_index=True, return_inverse=True, return_counts=True
+    )
     folds = min(n_folds, int(sizes.min()))
     if folds < 2:
+        rare = int(sizes.argmin())
         raise ValueError(
-            f"class {classes[sizes.argmin()]!r} has a single row; expected at least two, so that "
-            "one can be held out. Remove the class or merge it with another."
+            f"class {classes.tolist()[rare]!r} has a single row, {rows.row_name(first[rare])}; "
+            "expected at least two, so that one can be held out. Remove the row, or merge the "
+            "class with another."
         )
     splits = stratified_splits(codes, groups=rows.groups, n_folds=folds, seed=seed)
     if rows.vectoriser is not None:
         splits = vectorised_splits(splits, rows.vectoriser, rows.X, progress)
     proba = np.empty((len(codes), len(classes)))
+    given = classes, folds, int(sizes.min())
+    n_search = min(_search_folds(codes[split.train], *given) for split in splits)
     for split in splits:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # small folds may not converge fully
-            model = MarginPursuitClassifierCV().fit(*split.training_rows(rows.X, codes))
+            model = MarginPursuitClassifierCV(cv=n_search)
+            model.fit(*split.training_rows(rows.X, codes))
         proba[split.test] = model.predict_proba(split.test_rows(rows.X, codes)[0])
         if progress is not None:
             progress("held-out probabilities")
     return label_issues(rows.y, proba, classes)
+
+
+def _search_folds(
+    codes: NDArray[np.intp], classes: NDArray[Any], n_folds: int, n_fewest: int
+) -> int:
+    """Return the folds of the search in the rows that one of `n_folds` does not hold out.
+
+    `n_fewest` are the rows of the smallest class, held-out ones too. The folds are five, or the
+    rows of the largest class if these are fewer. The second largest class needs two rows: a fold
+    that holds out the only one would train on a single class.
+    """
+    counts = np.bincount(codes, minlength=len(classes))
+    *_, second, largest = np.argsort(counts, kind="stable").tolist()
+    if counts[second] < 2:
+        names = classes.tolist()
+        found = counted(int(counts[largest]), "row")
+        raise ValueError(
+            f"n_folds={n_folds} leaves {found} of class {names[largest]!r} and {counts[second]} of "
+            f"class {names[second]!r} to fit; expected at least 2 rows of each of two classes. "
+            f"Add rows{', or raise n_folds' if n_folds < n_fewest else ''}."
+        )
+    return min(5, int(counts[largest]))
 
 
 def suspicious_rows(
@@ -184,8 +214,8 @@ def explain(
     """
     matrix = rows.X if fitted_vectoriser is None else fitted_vectoriser.transform(rows.X)
     features = None if fitted_vectoriser is None else fitted_vectoriser.features_
-    found = bootstrap(model, matrix, rows.y, n_resamples, progress)
     issues = find_label_issues(rows, progress=progress)
+    found = bootstrap(model, matrix, rows.y, n_resamples, progress)
     coefficients = list_coefficients(model, features=features, bootstrap=found)
     return Explanation(
         type(model).__name__,
