@@ -220,7 +220,7 @@ static void check_link(int level, ptrdiff_t n, ptrdiff_t n_scores, double noise,
     ptrdiff_t *codes = take((size_t)n * sizeof *codes);
     link_t t = {.scores = scores, .codes = codes, .weights = weights, .n_rows = n,
                 .n_scores = n_scores, .low = -1.0, .high = 1.2, .mean = 2.0, .ridge = ridge,
-                .least = 1e-3, .most = 50.0, .work = doubles(link_doubles(n_scores))};
+                .min_slope = 1e-3, .max_slope = 50.0, .work = doubles(link_doubles(n_scores))};
     const ptrdiff_t n_classes = n_scores == 1 ? 2 : n_scores;
     int is_right = 1;
     for (ptrdiff_t i = 0; i < n; i++) {
@@ -236,10 +236,10 @@ static void check_link(int level, ptrdiff_t n, ptrdiff_t n_scores, double noise,
         double trial[LINK_SLOPES];
         memcpy(trial, t.slopes, sizeof trial);
         for (int side = -1; side <= 1; side += 2) {
-            trial[j] = fmin(fmax(t.slopes[j] + 1e-3 * side, t.least), t.most);
+            trial[j] = fmin(fmax(t.slopes[j] + 1e-3 * side, t.min_slope), t.max_slope);
             is_right &= link_objective(&t, trial) >= least - 1e-10;
         }
-        is_right &= t.slopes[j] >= t.least && t.slopes[j] <= t.most;
+        is_right &= t.slopes[j] >= t.min_slope && t.slopes[j] <= t.max_slope;
         ridge_part += 0.5 * ridge * (t.slopes[j] - t.mean) * (t.slopes[j] - t.mean);
     }
     is_right &= is_near(t.log_loss, least - ridge_part, 1.0);

@@ -568,7 +568,7 @@ static void check_small_table(int level, ptrdiff_t n, ptrdiff_t d, int has_inter
                        .tol = 1e-10, .certain = 1e-3, .half_tol = 1e-5, .half_certain = 0.1,
                        .least = 1e-4, .max_iter = 100, .half_max_iter = 100, .direction = direction,
                        .prior_variance = 4.0,
-                       .link = {.low = -1.0, .high = 1.0, .mean = 3.0, .least = 1e-3, .most = 1e3}};
+                       .link = {.low = -1.0, .high = 1.0, .mean = 3.0, .min_slope = 1e-3, .max_slope = 1e3}};
     t.coef = doubles(d), t.intercept = doubles(1), t.scores = doubles(n), t.weight = doubles(n);
     for (t.n_factors = 0; t.n_factors < 3; t.n_factors++) {
         t.work = doubles(small_table_doubles(&t));

@@ -141,11 +141,12 @@ class ArrayRows:
 
     def _step(self, descent: Descent, rows: NDArray[np.intp]) -> None:
         """Take one step, as `Descent` says."""
-        x, sign, when = self._matrix[rows].astype(np.float64), descent.sign[rows], 1.0 + descent.t
+        x, sign = self._matrix[rows].astype(np.float64), descent.sign[rows]
+        step_number = 1.0 + descent.t
         margins = sign * (x @ descent.coef + descent.intercept)
-        length = descent.rate / (when * descent.batch)
+        length = descent.rate / (step_number * descent.batch)
         factors = -length * sign * _despite_nan(descent.loss.derivative, margins)
-        shrink = 1.0 - descent.decay / when
+        shrink = 1.0 - descent.decay / step_number
         coef, penalised = shrink * descent.coef, descent.penalise_intercept
         before = descent.intercept * (shrink if penalised else 1.0)
         intercept = before + (float(factors.sum()) if descent.fit_intercept else 0.0)
@@ -258,10 +259,10 @@ def interval_sums(
         The sums, in the order of the rows.
     """
     sums = np.zeros((scores.shape[1], n_intervals))
-    for own, column in zip(sums, scores.T, strict=True):
-        place = np.clip(np.ceil(column / width), first, first + n_intervals - 1)
-        place[np.isnan(place)] = first
-        own[:] = np.bincount(place.astype(np.intp) - first, weights, n_intervals)
+    for row_sums, column in zip(sums, scores.T, strict=True):
+        interval = np.clip(np.ceil(column / width), first, first + n_intervals - 1)
+        interval[np.isnan(interval)] = first
+        row_sums[:] = np.bincount(interval.astype(np.intp) - first, weights, n_intervals)
     return sums
 
 
@@ -301,11 +302,11 @@ def csr_moments(
 
     Rows of weight zero are not read.
     """
-    own = np.repeat(weights, np.diff(indptr))
-    is_read = own != 0
-    at, terms = indices[is_read], own[is_read] * data[is_read]
+    entry_weights = np.repeat(weights, np.diff(indptr))
+    is_read = entry_weights != 0
+    columns, terms = indices[is_read], entry_weights[is_read] * data[is_read]
     for k, power in enumerate((terms, terms * data[is_read])):
-        total[:, k] += np.bincount(at, power, len(total))
+        total[:, k] += np.bincount(columns, power, len(total))
 
 
 def csr_largest(

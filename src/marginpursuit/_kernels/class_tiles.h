@@ -2,7 +2,7 @@
  *
  * The rows of a tile are the lanes of vectors: the scores of a class are TILE_ROWS contiguous floats,
  * and those of all classes fit a second-level cache. Scores and powers are float32; sums over classes,
- * margins, and sums over tiles are double. With e_k = exp((f_k - top)/T) for the classes k other than
+ * margins, and sums over tiles are double. With e_k = exp((f_k - largest)/T) for the classes k other than
  * y, S their sum, and phi' the derivative in the margin, the derivative in f_k is -phi'/S e_k, and that
  * in f_y is -phi'/S (-S). The rows are multiplied by -phi'/S, and the tile of powers, with -S for y, is
  * that of derivatives. Rows with phi' = 0 have no part in the products.
@@ -21,14 +21,14 @@ static void class_scores(const float *columns, ptrdiff_t n_columns, const float 
             for (int v = 0; v < STRIP; v++) sum[k][v] = (floats){0} + intercept[k];
         }
         for (ptrdiff_t j = 0; j < n_columns; j++) {
-            floats here[STRIP];
+            floats values[STRIP];
             UNROLL
-            for (int v = 0; v < STRIP; v++) here[v] = floats_at(columns + j * TILE_ROWS + i + v * WIDTH);
+            for (int v = 0; v < STRIP; v++) values[v] = floats_at(columns + j * TILE_ROWS + i + v * WIDTH);
             UNROLL
             for (int k = 0; k < TASK_GROUP; k++) {
                 const float w = coef[k * width + j];
                 UNROLL
-                for (int v = 0; v < STRIP; v++) sum[k][v] += here[v] * w;
+                for (int v = 0; v < STRIP; v++) sum[k][v] += values[v] * w;
             }
         }
         for (int k = 0; k < TASK_GROUP; k++)
@@ -55,30 +55,30 @@ ALWAYS_INLINE float short_exp(float x)
     return power + power * sum;
 }
 
-/* Replaces the scores of TASK_GROUP classes by exp((f - top)/T), and adds them to the totals. */
-static void class_powers(const float *top, float inverse, float *scores, double *total)
+/* Replaces the scores of TASK_GROUP classes by exp((f - largest)/T), and adds them to the totals. */
+static void class_powers(const float *largest, float inverse, float *scores, double *total)
 {
     ALIGNED float sum[TILE_ROWS] = {0.0f};
     for (int k = 0; k < TASK_GROUP; k++) {
         float *f = scores + k * TILE_ROWS;
         for (int i = 0; i < TILE_ROWS; i++) {
-            f[i] = short_exp((f[i] - top[i]) * inverse);
+            f[i] = short_exp((f[i] - largest[i]) * inverse);
             sum[i] += f[i];
         }
     }
     for (int i = 0; i < TILE_ROWS; i++) total[i] += sum[i];
 }
 
-/* Adds the sum of power[k][at[i]] row_i over n rows to the gradients of n_classes <= TASK_GROUP classes,
- * for WIDTH columns. */
-static void class_adjoint(const float *rows, ptrdiff_t stride, ptrdiff_t n, const int *at,
+/* Adds the sum of power[k][tile_row[i]] row_i over n rows to the gradients of n_classes <= TASK_GROUP
+ * classes, for WIDTH columns. */
+static void class_adjoint(const float *rows, ptrdiff_t stride, ptrdiff_t n, const int *tile_row,
                           const float *powers, ptrdiff_t n_classes, double *gradient, ptrdiff_t width)
 {
     floats sum[TASK_GROUP][2] = {{{0}}}; /* of rows with even and with odd numbers */
     ptrdiff_t i = 0;
     for (; i + 1 < n; i += 2) {
         const floats even = floats_at(rows + i * stride), odd = floats_at(rows + (i + 1) * stride);
-        const float *f = powers + at[i], *g = powers + at[i + 1];
+        const float *f = powers + tile_row[i], *g = powers + tile_row[i + 1];
         UNROLL
         for (int k = 0; k < TASK_GROUP; k++) {
             sum[k][0] += even * f[k * TILE_ROWS];
@@ -87,7 +87,7 @@ static void class_adjoint(const float *rows, ptrdiff_t stride, ptrdiff_t n, cons
     }
     if (i < n)
         for (int k = 0; k < TASK_GROUP; k++)
-            sum[k][0] += floats_at(rows + i * stride) * powers[at[i] + k * TILE_ROWS];
+            sum[k][0] += floats_at(rows + i * stride) * powers[tile_row[i] + k * TILE_ROWS];
     for (ptrdiff_t k = 0; k < n_classes; k++) {
         ALIGNED float lanes[WIDTH];
         const floats both = sum[k][0] + sum[k][1];
@@ -104,8 +104,8 @@ typedef struct {
     float *rows;      /* (TILE_ROWS, width): rows with phi' != 0, times -phi'/S */
     float *intercept; /* of the padded classes */
     ALIGNED double total[TILE_ROWS], margin[TILE_ROWS];
-    ALIGNED float top[TILE_ROWS], own[TILE_ROWS];
-    int at[TILE_ROWS]; /* the numbers in the tile of `rows` */
+    ALIGNED float largest[TILE_ROWS], class_score[TILE_ROWS];
+    int tile_row[TILE_ROWS]; /* the number in the tile of each of `rows` */
 } class_tile_t;
 
 /* The joint margins of n rows of x; the scores become powers. */
@@ -120,21 +120,21 @@ static void tile_margins(const class_tiles_t *s, const float *x, const ptrdiff_t
     for (ptrdiff_t k = 0; k < n_classes; k += TASK_GROUP)
         class_scores(t->columns, s->n_columns, s->coef + k * s->stride, s->stride, t->intercept + k,
                      t->scores + k * TILE_ROWS);
-    for (int i = 0; i < TILE_ROWS; i++) t->top[i] = -INFINITY, t->total[i] = 0.0;
+    for (int i = 0; i < TILE_ROWS; i++) t->largest[i] = -INFINITY, t->total[i] = 0.0;
     for (ptrdiff_t i = 0; i < n; i++) {
         float *f = t->scores + codes[i] * TILE_ROWS + i;
-        t->own[i] = *f;
+        t->class_score[i] = *f;
         *f = -INFINITY;
     }
     for (ptrdiff_t k = 0; k < n_classes; k++)
         for (int i = 0; i < TILE_ROWS; i++) {
             const float f = t->scores[k * TILE_ROWS + i];
-            t->top[i] = t->top[i] > f ? t->top[i] : f;
+            t->largest[i] = t->largest[i] > f ? t->largest[i] : f;
         }
     for (ptrdiff_t k = 0; k < n_classes; k += TASK_GROUP)
-        class_powers(t->top, (float)(1.0 / temperature), t->scores + k * TILE_ROWS, t->total);
+        class_powers(t->largest, (float)(1.0 / temperature), t->scores + k * TILE_ROWS, t->total);
     for (ptrdiff_t i = 0; i < n; i++)
-        t->margin[i] = (double)t->own[i] - t->top[i] - temperature * log(t->total[i]);
+        t->margin[i] = (double)t->class_score[i] - t->largest[i] - temperature * log(t->total[i]);
 }
 
 /* Writes the rows times -phi'/S, with a last column of ones for the slopes; returns their number. */
@@ -151,7 +151,7 @@ static ptrdiff_t scaled_rows(const class_tiles_t *s, const ptrdiff_t *codes, ptr
         row[d] = factor;
         for (ptrdiff_t j = d + 1; j < s->width; j++) row[j] = 0.0f;
         t->scores[codes[i] * TILE_ROWS + i] = (float)-t->total[i];
-        t->at[n_used++] = (int)i;
+        t->tile_row[n_used++] = (int)i;
     }
     return n_used;
 }
@@ -179,9 +179,9 @@ static void class_tiles(const float *x, ptrdiff_t first, ptrdiff_t last, class_t
         apply_loss(&state, &loss, 0, n, t.margin); /* now the derivatives in the margins */
         const ptrdiff_t n_used = scaled_rows(s, codes, n, &t);
         for (ptrdiff_t k = 0; n_used && k < n_classes; k += TASK_GROUP) {
-            const ptrdiff_t here = n_classes - k < TASK_GROUP ? n_classes - k : TASK_GROUP;
+            const ptrdiff_t n_group = n_classes - k < TASK_GROUP ? n_classes - k : TASK_GROUP;
             for (ptrdiff_t j = 0; j < width; j += WIDTH)
-                class_adjoint(t.rows + j, width, n_used, t.at, t.scores + k * TILE_ROWS, here,
+                class_adjoint(t.rows + j, width, n_used, t.tile_row, t.scores + k * TILE_ROWS, n_group,
                               s->gradient + k * width + j, width);
         }
     }

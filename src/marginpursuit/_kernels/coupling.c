@@ -5,10 +5,10 @@
  *
  *     sum_(i<j) (r_ji p_i - r_ij p_j)^2 = p'Qp / 2,   sum(p) = 1,
  *
- * with Q_ii = sum_(j != i) r_ji^2 and Q_ij = -r_ji r_ij, up to the factor two. At the minimum Qp = m e, with e
- * a vector of ones and m = p'Qp. Therefore (Q + ee')p = (m + 1) e: p is the solution of (Q + ee') x = e over
- * its sum. Q is positive semidefinite, and p is positive for r inside (0, 1). Bounded logits keep p far above
- * the rounding errors of the solution.
+ * with Q_ii = sum_(j != i) r_ji^2 and Q_ij = -r_ji r_ij, up to the factor two. At the minimum Qp = m e,
+ * with e a vector of ones and m = p'Qp. Therefore (Q + ee')p = (m + 1) e: p is the solution of
+ * (Q + ee') x = e over its sum. Q is positive semidefinite, and p is positive for r inside (0, 1). Bounded
+ * logits keep p far above the rounding errors of the solution.
  */
 #include "coupling.h"
 

@@ -10,8 +10,8 @@ enum { BLOCK = 64 }; /* columns of a table that a first-level cache holds */
     {                                                                                             \
         const int##bits##_t *indices = m->indices, *indptr = m->indptr;                           \
         const uint64_t d = m->n_columns > 0 ? (uint64_t)m->n_columns : 0;                         \
-        const uint64_t most = UINT64_C(1) << (bits - 1);                                          \
-        const uint##bits##_t limit = (uint##bits##_t)(d < most ? d : most);                       \
+        const uint64_t n_indices = UINT64_C(1) << (bits - 1); /* of this width */                 \
+        const uint##bits##_t limit = (uint##bits##_t)(d < n_indices ? d : n_indices);             \
         int inside = 1; /* a negative index is a large unsigned one */                            \
         if (indptr[0] != 0 || indptr[m->n_rows] != m->n_stored) return 0;                         \
         for (ptrdiff_t k = 0; k < m->n_rows; k++)                                                 \
@@ -29,15 +29,15 @@ enum { BLOCK = 64 }; /* columns of a table that a first-level cache holds */
             const ptrdiff_t begin = indptr[row], n = indptr[row + 1] - begin;                     \
             if (weights[row] == 0.0) continue;                                                    \
             if (begin < 0 || n < 0 || begin + n > m->n_stored) return 0;                          \
-            const int##bits##_t *at = (const int##bits##_t *)m->indices + begin;                  \
+            const int##bits##_t *columns = (const int##bits##_t *)m->indices + begin;             \
             const double *x = data + begin;                                                       \
             for (ptrdiff_t k = 0; k < n; k++)                                                     \
-                if (at[k] < 0 || at[k] >= m->n_columns) return 0;                                 \
+                if (columns[k] < 0 || columns[k] >= m->n_columns) return 0;                       \
             for (ptrdiff_t j = 0; j < n; j++) {                                                   \
                 const double factor = weights[row] * x[j];                                        \
-                double *line = total + at[j] * m->n_columns;                                      \
-                for (ptrdiff_t k = 0; k < j; k++) line[at[k]] += factor * x[k];                   \
-                line[at[j]] += 0.5 * factor * x[j];                                               \
+                double *line = total + columns[j] * m->n_columns;                                 \
+                for (ptrdiff_t k = 0; k < j; k++) line[columns[k]] += factor * x[k];              \
+                line[columns[j]] += 0.5 * factor * x[j];                                          \
             }                                                                                     \
         }                                                                                         \
         return 1;                                                                                 \
@@ -108,16 +108,16 @@ void fill_table(task_sweep_t *tasks, const scaling_t *scaling, const char *coef,
         const ptrdiff_t last = block_end(first, scaling->n_columns);
         for (int k = 0; k < TASK_LANES; k++) {
             const char *from = coef + k * task_stride;
-            double at_centre = 0.0;
+            double centre_score = 0.0;
             for (ptrdiff_t j = first; j < last; j++) {
-                double here = 0.0;
+                double scaled = 0.0;
                 if (k < n_tasks)
-                    here = *(const double *)(from + j * column_stride) * scaling->factors[j];
-                at_centre += scaling->centre[j] * here;
-                tasks->table[j * 2 * TASK_LANES + k] = here;
+                    scaled = *(const double *)(from + j * column_stride) * scaling->factors[j];
+                centre_score += scaling->centre[j] * scaled;
+                tasks->table[j * 2 * TASK_LANES + k] = scaled;
                 tasks->table[(j * 2 + 1) * TASK_LANES + k] = 0.0;
             }
-            tasks->intercept[k] -= at_centre;
+            tasks->intercept[k] -= centre_score;
         }
     }
 }

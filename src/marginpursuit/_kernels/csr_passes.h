@@ -5,8 +5,8 @@
  * whose values have been read before.
  *
  * float64, float32 and int64 (counts of words) are read where they are. Values of other types are
- * converted, up to COPIED of them at a time; a row that is no longer is converted once for its scores
- * and for its addition to the coefficients. This takes 0 to 8 % longer than functions for each of
+ * converted, up to CONVERTED_VALUES of them at a time; a row that is no longer is converted once for its
+ * scores and for its addition to the coefficients. This takes 0 to 8 % longer than functions for each of
  * these seven types, which would take as long to compile as all other kernels of CSR rows.
  *
  * `wide` says whether the indices are of 64 bits, and is a constant to the compiler.
@@ -15,7 +15,7 @@
 /* The scores of a row, one lane per task. The columns of the elements that follow, up to `end`, are
  * prefetched: hardware prefetchers cannot predict them. */
 ALWAYS_INLINE void NAMED(lane_scores)(const int wide, const matrix_t *m, csr_row_t row, double *copy,
-                                      const double *table, const ptrdiff_t apart, ptrdiff_t end,
+                                      const double *table, const ptrdiff_t stride, ptrdiff_t end,
                                       vec *scores)
 {
     vec odd[LANE_VECTORS];
@@ -27,13 +27,13 @@ ALWAYS_INLINE void NAMED(lane_scores)(const int wide, const matrix_t *m, csr_row
         for (; j + 2 <= n; j += 2) {
             const ptrdiff_t k = start + j;
             const ptrdiff_t ahead = k + COLUMNS_AHEAD + 1 < end ? k + COLUMNS_AHEAD : k;
-            PREFETCH(table + index_at(wide, m->indices, ahead) * apart);
-            PREFETCH(table + index_at(wide, m->indices, ahead + 1) * apart);
-            add_lanes(splat(x[j]), table + index_at(wide, m->indices, k) * apart, scores);
-            add_lanes(splat(x[j + 1]), table + index_at(wide, m->indices, k + 1) * apart, odd);
+            PREFETCH(table + index_at(wide, m->indices, ahead) * stride);
+            PREFETCH(table + index_at(wide, m->indices, ahead + 1) * stride);
+            add_lanes(splat(x[j]), table + index_at(wide, m->indices, k) * stride, scores);
+            add_lanes(splat(x[j + 1]), table + index_at(wide, m->indices, k + 1) * stride, odd);
         }
         if (j < n)
-            add_lanes(splat(x[j]), table + index_at(wide, m->indices, start + j) * apart, scores);
+            add_lanes(splat(x[j]), table + index_at(wide, m->indices, start + j) * stride, scores);
     }
     UNROLL
     for (int v = 0; v < LANE_VECTORS; v++) scores[v] += odd[v];
@@ -41,12 +41,12 @@ ALWAYS_INLINE void NAMED(lane_scores)(const int wide, const matrix_t *m, csr_row
 
 /* Adds factor times row, one lane per task, after its scores: a short row has been converted. */
 ALWAYS_INLINE void NAMED(lane_add)(const int wide, const matrix_t *m, csr_row_t row, double *copy,
-                                   double *table, const ptrdiff_t apart, const vec *factors)
+                                   double *table, const ptrdiff_t stride, const vec *factors)
 {
     for (ptrdiff_t k = row.first, n; k < row.last; k += n) {
         const T *x = STORED_AGAIN(m, k, row, copy, n);
         for (ptrdiff_t j = 0; j < n; j++) {
-            double *sum = table + index_at(wide, m->indices, k + j) * apart;
+            double *sum = table + index_at(wide, m->indices, k + j) * stride;
             const vec value = splat(x[j]);
             UNROLL
             for (int v = 0; v < LANE_VECTORS; v++)
@@ -59,16 +59,16 @@ ALWAYS_INLINE void NAMED(lane_add)(const int wide, const matrix_t *m, csr_row_t 
 ALWAYS_INLINE void NAMED(csr_sweep_tasks)(const int wide, const matrix_t *m, ptrdiff_t n_rows,
                                           task_sweep_t *tasks)
 {
-    const ptrdiff_t n_stored = index_at(wide, m->indptr, n_rows), apart = 2 * TASK_LANES;
-    ALIGNED double copy[COPIED];
+    const ptrdiff_t n_stored = index_at(wide, m->indptr, n_rows), stride = 2 * TASK_LANES;
+    ALIGNED double copy[CONVERTED_VALUES];
     loss_state_t state[LANE_VECTORS];
     start_lanes(tasks->loss, tasks->intercept, state);
     for (ptrdiff_t i = 0; i < n_rows; i++) {
         const csr_row_t row = csr_row(wide, m, i);
         vec scores[LANE_VECTORS];
-        NAMED(lane_scores)(wide, m, row, copy, tasks->table, apart, n_stored, scores);
+        NAMED(lane_scores)(wide, m, row, copy, tasks->table, stride, n_stored, scores);
         if (lane_derivatives(tasks, state, i, scores))
-            NAMED(lane_add)(wide, m, row, copy, tasks->table + TASK_LANES, apart, scores);
+            NAMED(lane_add)(wide, m, row, copy, tasks->table + TASK_LANES, stride, scores);
     }
     finish_lanes(state, tasks);
 }
@@ -101,19 +101,20 @@ ALWAYS_INLINE void NAMED(csr_add)(const int wide, const matrix_t *m, csr_row_t r
     }
 }
 
-/* The step of dual coordinate ascent for the first of some rows, of one task or one lane per task.
- * Of the last, the elements are prefetched; of the second, the coefficients of many lanes. */
+/* The step of dual coordinate ascent for rows[0], of one task or one lane per task; returns whether the
+ * row stays active. The elements of rows[ROWS_AHEAD] are prefetched and, for many lanes, the coefficients
+ * of rows[1]. */
 ALWAYS_INLINE int NAMED(csr_dual_row)(const int wide, const int is_single, const matrix_t *m,
                                       const dual_pass_t *pass, dual_state_t *state,
                                       const ptrdiff_t *rows)
 {
     const csr_row_t row = csr_row(wide, m, rows[0]);
-    ALIGNED double copy[COPIED];
-    int keeps;
+    ALIGNED double copy[CONVERTED_VALUES];
+    int is_active;
     prefetch_csr_row(wide, m, rows[ROWS_AHEAD]);
     if (is_single) {
         const double score = NAMED(csr_score)(wide, m, row, copy, pass->coef);
-        const double change = dual_single(pass, state, rows[0], score, &keeps);
+        const double change = dual_single(pass, state, rows[0], score, &is_active);
         if (change != 0.0) NAMED(csr_add)(wide, m, row, copy, change, pass->coef);
     } else {
         const csr_row_t next = csr_row(wide, m, rows[1]);
@@ -121,10 +122,10 @@ ALWAYS_INLINE int NAMED(csr_dual_row)(const int wide, const int is_single, const
         for (ptrdiff_t k = next.first; k < next.last && k < next.first + COLUMNS_AHEAD; k++)
             PREFETCH(pass->coef + index_at(wide, m->indices, k) * TASK_LANES);
         NAMED(lane_scores)(wide, m, row, copy, pass->coef, TASK_LANES, row.last, scores);
-        if (dual_lanes(pass, state, rows[0], scores, &keeps))
+        if (dual_lanes(pass, state, rows[0], scores, &is_active))
             NAMED(lane_add)(wide, m, row, copy, pass->coef, TASK_LANES, scores);
     }
-    return keeps;
+    return is_active;
 }
 
 /* The functions of one width of the indices, for the table in sweep.c. */

@@ -9,7 +9,7 @@ cdef extern from "link.h" nogil:
         const Py_ssize_t *codes
         const double *weights
         Py_ssize_t n_rows, n_scores
-        double low, high, mean, ridge, least, most
+        double low, high, mean, ridge, min_slope, max_slope
         double *work
         double slopes[LINK_SLOPES]
         double log_loss

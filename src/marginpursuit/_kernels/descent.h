@@ -14,8 +14,8 @@ enum {
 };
 
 /* Bounds of the scale and of its inverse. The sum of all w loses log10 of the bound in digits. */
-#define MOST_SCALE 1e9
-#define MOST_SCALE_OF_SUM 1e3
+#define MAX_SCALE 1e9
+#define MAX_SCALE_OF_SUM 1e3
 
 typedef struct {
     double scale;  /* w = scale v */
@@ -48,8 +48,8 @@ static double slope_of_row(const loss_state_t *loss, double score, double sign)
 
 static int is_unsafe(const descent_t *s, double scale)
 {
-    const double most = s->total ? MOST_SCALE_OF_SUM : MOST_SCALE, size = fabs(scale);
-    return !(size * most > 1.0 && size < most);
+    const double max_scale = s->total ? MAX_SCALE_OF_SUM : MAX_SCALE, size = fabs(scale);
+    return !(size * max_scale > 1.0 && size < max_scale);
 }
 
 /* Bring v and `total` up to date, so that the scale is 1 and the lag is 0. */
@@ -114,14 +114,14 @@ static void project(descent_t *s, state_t *state)
 static void step(const products_t *products, const matrix_t *m, descent_t *s,
                  const loss_state_t *loss, state_t *state, const ptrdiff_t *rows)
 {
-    const double when = 1.0 + (double)s->t, shrink = 1.0 - s->decay / when;
-    const double length = s->rate / (when * (double)s->batch);
-    double score = 0.0, first = 0.0;
+    const double step_number = 1.0 + (double)s->t, shrink = 1.0 - s->decay / step_number;
+    const double length = s->rate / (step_number * (double)s->batch);
+    double score = 0.0, first_score = 0.0;
     for (ptrdiff_t i = 0; i < s->batch; i++) {
         const double sign = s->sign[rows[i]];
         products->scores(m, rows[i], 1, s->coef, &score);
         score *= state->scale;
-        if (i == 0) first = score;
+        if (i == 0) first_score = score;
         s->factors[i] = -length * slope_of_row(loss, score + s->intercept, sign);
     }
     state->scale *= shrink;
@@ -130,7 +130,7 @@ static void step(const products_t *products, const matrix_t *m, descent_t *s,
     if (is_unsafe(s, state->scale)) settle(s, m->n_columns, state);
     for (ptrdiff_t i = 0; i < s->batch; i++) {
         if (s->factors[i] == 0.0) continue;
-        score = shrink * first;
+        score = shrink * first_score;
         if (i > 0 && s->radius < INFINITY) { /* the rows before have moved w */
             products->scores(m, rows[i], 1, s->coef, &score);
             score *= state->scale;

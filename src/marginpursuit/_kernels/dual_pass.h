@@ -60,12 +60,14 @@ static void shuffle(ptrdiff_t *rows, ptrdiff_t n, uint64_t state)
  *
  * Up to the truncation point psi(u) = u - u^3/6 is concave: the root is between those of the tangent
  * at 0 and of the chord to the truncation point, which is at most 1.5 times as large. The start is
- * moved there. All roots of the cubic are real, so that the iterates approach the root from one side.
+ * clipped to this interval. All roots of the cubic are real, so that the iterates approach the root from
+ * one side.
  * The equation is divided by 1 + q. */
 ALWAYS_INLINE vec catoni_root(vec q, vec t, vec start)
 {
-    const vec one = splat(1.0), most = splat(TRUNCATION) + q * splat(INFLUENCE_BOUND);
-    const vec inverse = one / (one + q), cubic = one - inverse, tangent = smaller(t, most) * inverse;
+    const vec one = splat(1.0), truncation_target = splat(TRUNCATION) + q * splat(INFLUENCE_BOUND);
+    const vec inverse = one / (one + q), cubic = one - inverse;
+    const vec tangent = smaller(t, truncation_target) * inverse;
     const vec chord = smaller(splat(TRUNCATION), splat(1.5) * tangent);
     vec u = larger(tangent, smaller(chord, start));
     for (int k = 1; k <= CUBIC_STEPS; k++) {
@@ -76,7 +78,7 @@ ALWAYS_INLINE vec catoni_root(vec q, vec t, vec start)
         u -= step;
         if (k >= 2 && !any_negative(splat(CUBIC_STEP) * u - absolute(step))) break;
     }
-    return where_negative(most - t, t - q * splat(INFLUENCE_BOUND), u);
+    return where_negative(truncation_target - t, t - q * splat(INFLUENCE_BOUND), u);
 }
 
 /* psi(u), and psi'(u) in `slope`, for u >= 0. */
@@ -137,7 +139,7 @@ ALWAYS_INLINE vec dual_step(const dual_pass_t *pass, dual_state_t *state, ptrdif
     vec new_dual = dual, change = splat(0.0);
     if (!pass->is_frozen) {
         const vec curvature = square * state->inverse_penalty, target = residual + curvature * dual;
-        const vec q = curvature * where_negative(target, weight * loss->above, weight);
+        const vec q = curvature * where_negative(target, weight * loss->overconfidence, weight);
         const vec size = absolute(target) * loss->inverse_scale;
         const vec start = absolute(before) * loss->inverse_scale;
         const vec u = loss->kind == CATONI ? catoni_root(q, size, start)
@@ -156,9 +158,9 @@ ALWAYS_INLINE vec dual_step(const dual_pass_t *pass, dual_state_t *state, ptrdif
 
 #ifdef WITH_CSR
 /* Turns the scores of a row, one lane per task, into changes of the coefficients; returns whether
- * any is non-zero, and whether the row stays active in `keeps`. */
+ * any is non-zero, and whether the row stays active in `is_active`. */
 OUT_OF_LINE int dual_lanes(const dual_pass_t *pass, dual_state_t *state, ptrdiff_t row,
-                           vec *scores, int *keeps)
+                           vec *scores, int *is_active)
 {
     const ptrdiff_t code = pass->codes[row];
     ALIGNED double sign[TASK_LANES], change[TASK_LANES], slack[TASK_LANES];
@@ -166,17 +168,17 @@ OUT_OF_LINE int dual_lanes(const dual_pass_t *pass, dual_state_t *state, ptrdiff
     for (int k = 0; k < TASK_LANES; k++) sign[k] = is_positive(code, pass->positive[k]) ? 1.0 : -1.0;
     for (int v = 0; v < LANE_VECTORS; v++) {
         double *residuals = pass->residual + row * TASK_LANES + v * LANES;
-        vec stored = load_f8(residuals), left = splat(1.0);
+        vec stored = load_f8(residuals), lane_slack = splat(1.0);
         const vec y = load_f8(sign + v * LANES);
-        scores[v] = dual_step(pass, &state[v], row, y, scores[v], &stored, &left);
+        scores[v] = dual_step(pass, &state[v], row, y, scores[v], &stored, &lane_slack);
         store(residuals, stored);
         store(change + v * LANES, scores[v]);
-        store(slack + v * LANES, left);
+        store(slack + v * LANES, lane_slack);
     }
-    *keeps = 0;
+    *is_active = 0;
     for (int k = 0; k < TASK_LANES; k++) {
         any |= change[k] != 0.0;
-        *keeps |= !(slack[k] < 0.0);
+        *is_active |= !(slack[k] < 0.0);
     }
     return any;
 }
@@ -185,15 +187,15 @@ OUT_OF_LINE int dual_lanes(const dual_pass_t *pass, dual_state_t *state, ptrdiff
 /* The same for a single task, whose state is the same in all lanes of the first vector. A row whose
  * dual variable is zero, and remains so, takes no step. */
 OUT_OF_LINE double dual_single(const dual_pass_t *pass, dual_state_t *state, ptrdiff_t row,
-                               double score, int *keeps)
+                               double score, int *is_active)
 {
     const loss_state_t *loss = &state->loss;
     const double y = is_positive(pass->codes[row], pass->positive[0]) ? 1.0 : -1.0;
     const double residual = first_lane(loss->level) - y * (score + first_lane(loss->intercept));
     double *stored = pass->residual + row;
-    *keeps = 1;
+    *is_active = 1;
     if (residual <= 0.0 && *stored <= 0.0 && pass->loss[0].overconfidence == 0.0) {
-        *keeps = !(residual + pass->radius[0] * sqrt(pass->square[row]) < 0.0);
+        *is_active = !(residual + pass->radius[0] * sqrt(pass->square[row]) < 0.0);
         return 0.0;
     }
     vec lane = splat(*stored), slack;
@@ -274,12 +276,12 @@ static inline double mixed_product(ptrdiff_t n, const float *a, const double *b)
         const real *data = m->data, *x = data + row * m->stride;                                   \
         prefetch_span((const char *)(data + rows[ROWS_AHEAD] * m->stride),                         \
                       n * (ptrdiff_t)sizeof(real));                                                \
-        int keeps;                                                                                 \
+        int is_active;                                                                             \
         const double score = product(n, x, pass->coef);                                            \
-        const double change = dual_single(pass, state, row, score, &keeps);                        \
+        const double change = dual_single(pass, state, row, score, &is_active);                    \
         if (change != 0.0)                                                                         \
             for (ptrdiff_t j = 0; j < n; j++) pass->coef[j] += change * (double)x[j];              \
-        return keeps;                                                                              \
+        return is_active;                                                                          \
     }
 
 DENSE_DUAL_PASS(double, inner_product)

@@ -6,16 +6,16 @@
 
 void add_to_intervals(const intervals_t *t)
 {
-    const double least = (double)t->first, most = (double)(t->first + t->n_intervals - 1);
+    const double first = (double)t->first, last = (double)(t->first + t->n_intervals - 1);
     for (ptrdiff_t row = 0; row < t->n_rows; row++) {
         const double *scores = t->scores + row * t->n_columns, weight = t->weights[row];
         double *sums = t->sums;
         for (ptrdiff_t j = 0; j < t->n_columns; j++, sums += t->n_intervals) {
-            double place = scores[j] / t->width;
-            place = place > least ? place : least;
-            place = place < most ? place : most;
-            const ptrdiff_t below = (ptrdiff_t)place;
-            sums[below + ((double)below < place) - t->first] += weight;
+            double interval = scores[j] / t->width;
+            interval = interval > first ? interval : first;
+            interval = interval < last ? interval : last;
+            const ptrdiff_t below = (ptrdiff_t)interval;
+            sums[below + ((double)below < interval) - t->first] += weight;
         }
     }
 }

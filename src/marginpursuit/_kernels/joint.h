@@ -13,20 +13,20 @@
 
 enum { JOINT_ROWS = 64 }; /* of a block, a multiple of LANES */
 
-/* Adds the intercept of a class to its scores in a block, and raises `top` to them. */
-static void begin_class(double intercept, ptrdiff_t n, double *f, double *top)
+/* Adds the intercept of a class to its scores in a block, and raises `largest` to them. */
+static void begin_class(double intercept, ptrdiff_t n, double *f, double *largest)
 {
     for (ptrdiff_t i = 0; i < n; i++) {
         f[i] += intercept;
-        top[i] = top[i] > f[i] ? top[i] : f[i];
+        largest[i] = largest[i] > f[i] ? largest[i] : f[i];
     }
 }
 
-/* Replaces scores by exp((f - top)/T), and adds them to the totals. */
-static void raise_class(double inverse, const double *top, double *f, double *total)
+/* Replaces scores by exp((f - largest)/T), and adds them to the totals. */
+static void raise_class(double inverse, const double *largest, double *f, double *total)
 {
     for (int i = 0; i < JOINT_ROWS; i += LANES) {
-        const vec power = exp_of_negative((load_f8(f + i) - load_f8(top + i)) * splat(inverse));
+        const vec power = exp_of_negative((load_f8(f + i) - load_f8(largest + i)) * splat(inverse));
         store(f + i, power);
         store(total + i, load_f8(total + i) + power);
     }
@@ -54,7 +54,7 @@ static void pad_class(const double *f, ptrdiff_t n, double *padded)
 static void joint_losses(const joint_t *joint, ptrdiff_t n, double *scores, double *value,
                          double *slope)
 {
-    ALIGNED double sign[JOINT_ROWS], own[JOINT_ROWS], top[JOINT_ROWS], total[JOINT_ROWS];
+    ALIGNED double sign[JOINT_ROWS], class_score[JOINT_ROWS], largest[JOINT_ROWS], total[JOINT_ROWS];
     ALIGNED double margin[JOINT_ROWS], factor[JOINT_ROWS], padded[JOINT_ROWS];
     for (int i = 0; i < JOINT_ROWS; i++) sign[i] = 1.0;
     sweep_t s = {.sign = sign, .loss = joint->loss};
@@ -62,47 +62,47 @@ static void joint_losses(const joint_t *joint, ptrdiff_t n, double *scores, doub
     const ptrdiff_t stride = joint->stride;
     const vec temperature = splat(joint->temperature);
     for (ptrdiff_t first = 0; first < n; first += JOINT_ROWS) {
-        const ptrdiff_t here = n - first < JOINT_ROWS ? n - first : JOINT_ROWS;
+        const ptrdiff_t n_block = n - first < JOINT_ROWS ? n - first : JOINT_ROWS;
         const ptrdiff_t *codes = joint->codes + first;
-        const size_t size = (size_t)here * sizeof(double);
+        const size_t size = (size_t)n_block * sizeof(double);
         for (int i = 0; i < JOINT_ROWS; i++) {
-            own[i] = total[i] = factor[i] = 0.0;
-            top[i] = i < here ? -INFINITY : 0.0;
+            class_score[i] = total[i] = factor[i] = 0.0;
+            largest[i] = i < n_block ? -INFINITY : 0.0;
         }
-        for (ptrdiff_t i = 0; i < here; i++) { /* -infinity: the class of a row is not among k != y */
+        for (ptrdiff_t i = 0; i < n_block; i++) { /* -infinity: the class of a row is not among k != y */
             double *f = scores + codes[i] * stride + first + i;
-            own[i] = *f + joint->intercept[codes[i]];
+            class_score[i] = *f + joint->intercept[codes[i]];
             *f = -INFINITY;
         }
         for (ptrdiff_t k = 0; k < joint->n_classes; k++)
-            begin_class(joint->intercept[k], here, scores + k * stride + first, top);
+            begin_class(joint->intercept[k], n_block, scores + k * stride + first, largest);
         for (ptrdiff_t k = 0; k < joint->n_classes; k++) {
             double *f = scores + k * stride + first;
-            if (here == JOINT_ROWS) raise_class(1.0 / joint->temperature, top, f, total);
+            if (n_block == JOINT_ROWS) raise_class(1.0 / joint->temperature, largest, f, total);
             else {
-                pad_class(f, here, padded);
-                raise_class(1.0 / joint->temperature, top, padded, total);
+                pad_class(f, n_block, padded);
+                raise_class(1.0 / joint->temperature, largest, padded, total);
                 memcpy(f, padded, size);
             }
         }
         for (int i = 0; i < JOINT_ROWS; i += LANES) {
-            const vec others = load_f8(top + i) + temperature * log_from_one(load_f8(total + i));
-            store(margin + i, load_f8(own + i) - others);
+            const vec others = load_f8(largest + i) + temperature * log_from_one(load_f8(total + i));
+            store(margin + i, load_f8(class_score + i) - others);
         }
         if (joint->margins) memcpy(joint->margins + first, margin, size);
         s.weight = joint->weight + first;
-        apply_loss(&state, &s, 0, here, margin); /* now the derivatives in the margins */
-        for (ptrdiff_t i = 0; i < here; i++) factor[i] = -margin[i] / total[i];
+        apply_loss(&state, &s, 0, n_block, margin); /* now the derivatives in the margins */
+        for (ptrdiff_t i = 0; i < n_block; i++) factor[i] = -margin[i] / total[i];
         for (ptrdiff_t k = 0; k < joint->n_classes; k++) {
             double *f = scores + k * stride + first;
-            if (here == JOINT_ROWS) slope[k] += scale_class(factor, f);
+            if (n_block == JOINT_ROWS) slope[k] += scale_class(factor, f);
             else {
-                pad_class(f, here, padded);
+                pad_class(f, n_block, padded);
                 slope[k] += scale_class(factor, padded);
                 memcpy(f, padded, size);
             }
         }
-        for (ptrdiff_t i = 0; i < here; i++) {
+        for (ptrdiff_t i = 0; i < n_block; i++) {
             scores[codes[i] * stride + first + i] = margin[i];
             slope[codes[i]] += margin[i];
         }

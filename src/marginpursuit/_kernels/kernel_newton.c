@@ -31,18 +31,18 @@
 #define JOIN_(a, b) a##_##b
 #define JOIN(a, b) JOIN_(a, b)
 
-enum { MOST_HALVINGS = 40 };
+enum { MAX_HALVINGS = 40 };
 
-static const double certain = 1e-2; /* the multiple of the tolerance that the decrement alone must meet */
+static const double decrement_fraction = 1e-2; /* of the tolerance, which the decrement alone must meet */
 
-/* The arrays of a solve, which lie in `work`; n_rows where nothing else is said. */
+/* The arrays of a solve, which lie in `work`; n_rows doubles unless stated otherwise. */
 typedef struct {
     double *scores, *slopes;      /* K c, and the derivatives g of the losses */
     double *curvature, *width;
     double *target, *change;      /* the next coefficients, and K times the step */
     double *step, *trial, *other;
     double *right, *ones;         /* of the active rows: solutions of the system */
-    double *active;               /* indices are stored here */
+    double *active;               /* holds the indices of the active rows */
     double *matrix;               /* of the active rows, in lines of up to `stride` doubles */
 } kernel_state_t;
 
@@ -88,9 +88,9 @@ static void kernel_product(const kernel_newton_t *t, const double *coef, double 
 static ptrdiff_t kernel_curvature(const kernel_newton_t *t, const kernel_state_t *s)
 {
     ptrdiff_t *active = (ptrdiff_t *)s->active, n_active = 0;
-    const double least = 1e-6 * t->loss.scale;
+    const double min_width = 1e-6 * t->loss.scale;
     for (ptrdiff_t i = 0; i < t->n_rows; i++) {
-        s->width[i] = s->width[i] > least ? s->width[i] : least;
+        s->width[i] = s->width[i] > min_width ? s->width[i] : min_width;
         s->trial[i] = s->scores[i] + s->width[i];
         s->other[i] = s->scores[i] - s->width[i];
     }
@@ -128,10 +128,10 @@ static int kernel_target(const kernel_newton_t *t, const kernel_state_t *s, doub
     for (ptrdiff_t a = 0; a < m; a++) {
         const ptrdiff_t i = active[a];
         const double *row = t->gram + i * t->stride;
-        double *own = s->matrix + a * line;
-        for (ptrdiff_t b = a; b < m; b++) own[b] = row[active[b]];
-        for (ptrdiff_t b = m; b < line; b++) own[b] = 0.0;
-        own[a] += t->penalty / s->curvature[i];
+        double *matrix_row = s->matrix + a * line;
+        for (ptrdiff_t b = a; b < m; b++) matrix_row[b] = row[active[b]];
+        for (ptrdiff_t b = m; b < line; b++) matrix_row[b] = 0.0;
+        matrix_row[a] += t->penalty / s->curvature[i];
         s->right[a] = s->scores[i] + t->intercept - s->slopes[i] / s->curvature[i];
         if (has_outside) s->right[a] -= inner_product(n, row, s->target);
         s->ones[a] = 1.0;
@@ -153,15 +153,15 @@ static int kernel_target(const kernel_newton_t *t, const kernel_state_t *s, doub
 static double kernel_line_search(kernel_newton_t *t, const kernel_state_t *s, double intercept,
                                  double slope, const double *quadratic)
 {
-    const double allowed = 4.0 * DBL_EPSILON * fabs(t->value), along = intercept - t->intercept;
-    double size = 1.0;
-    for (int k = 0; k < MOST_HALVINGS; k++, size *= 0.5) {
-        for (ptrdiff_t i = 0; i < t->n_rows; i++) s->trial[i] = s->scores[i] + size * s->change[i];
-        const double value = kernel_losses(t, t->intercept + size * along, s->trial)
-                             + quadratic[0] + size * (quadratic[1] + size * quadratic[2]);
-        if (value <= t->value + 1e-4 * size * slope + allowed) {
+    const double rounding = 4.0 * DBL_EPSILON * fabs(t->value), intercept_step = intercept - t->intercept;
+    double step_size = 1.0;
+    for (int k = 0; k < MAX_HALVINGS; k++, step_size *= 0.5) {
+        for (ptrdiff_t i = 0; i < t->n_rows; i++) s->trial[i] = s->scores[i] + step_size * s->change[i];
+        const double value = kernel_losses(t, t->intercept + step_size * intercept_step, s->trial)
+                             + quadratic[0] + step_size * (quadratic[1] + step_size * quadratic[2]);
+        if (value <= t->value + 1e-4 * step_size * slope + rounding) {
             t->value = value;
-            return size;
+            return step_size;
         }
     }
     return 0.0;
@@ -219,27 +219,29 @@ void JOIN(kernel_newton, LEVEL)(kernel_newton_t *t)
         }
         for (ptrdiff_t i = 0; i < n; i++) s.step[i] = s.target[i] - t->coef[i];
         kernel_product(t, s.step, s.change);
-        const double along = intercept - t->intercept, cross = inner_product(n, t->coef, s.change);
+        const double intercept_step = intercept - t->intercept, cross = inner_product(n, t->coef, s.change);
         const double quadratic[3] = {0.5 * t->penalty * square, t->penalty * cross,
                                      0.5 * t->penalty * inner_product(n, s.step, s.change)};
         double slope = inner_product(n, s.slopes, s.change) + quadratic[1];
-        for (ptrdiff_t i = 0; i < n; i++) slope += s.slopes[i] * along;
+        for (ptrdiff_t i = 0; i < n; i++) slope += s.slopes[i] * intercept_step;
         const double decrement = -0.5 * slope;
-        const double size = kernel_line_search(t, &s, intercept, slope, quadratic);
+        const double step_size = kernel_line_search(t, &s, intercept, slope, quadratic);
         const double unit = t->value > t->least ? t->value : t->least;
-        if (size > 0.0) {
+        if (step_size > 0.0) {
             for (ptrdiff_t i = 0; i < n; i++) {
-                s.scores[i] += size * s.change[i];
-                s.width[i] = fabs(size * (s.change[i] + along));
-                t->coef[i] = size == 1.0 ? s.target[i] : t->coef[i] + size * s.step[i];
+                s.scores[i] += step_size * s.change[i];
+                s.width[i] = fabs(step_size * (s.change[i] + intercept_step));
+                t->coef[i] = step_size == 1.0 ? s.target[i] : t->coef[i] + step_size * s.step[i];
             }
             memcpy(s.slopes, s.trial, (size_t)n * sizeof(double));
-            t->intercept += size * along;
-            square = 2.0 * (quadratic[0] + size * (quadratic[1] + size * quadratic[2])) / t->penalty;
+            t->intercept += step_size * intercept_step;
+            square = 2.0 * (quadratic[0] + step_size * (quadratic[1] + step_size * quadratic[2]))
+                     / t->penalty;
             t->gap = kernel_gap(t, &s) / unit;
         }
-        if (decrement <= certain * t->tol * unit && decrement / unit < t->gap) t->gap = decrement / unit;
-        if (t->gap <= t->tol || !(size > 0.0)) {
+        if (decrement <= decrement_fraction * t->tol * unit && decrement / unit < t->gap)
+            t->gap = decrement / unit;
+        if (t->gap <= t->tol || !(step_size > 0.0)) {
             t->status = t->gap <= t->tol ? NEWTON_CONVERGED : NEWTON_ROUNDING;
             t->n_iter++;
             return;

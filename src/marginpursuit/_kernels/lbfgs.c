@@ -26,7 +26,7 @@
 /* The arrays of a solve, which lie in `work`. */
 typedef struct {
     double *point, *gradient, *direction, *remaining; /* n_classes x line entries */
-    double *conditioned, *product;      /* the preconditioner P times gradients: before, and here */
+    double *conditioned, *product;      /* the preconditioner P times the gradients of point and trial */
     double *changes, *gradient_changes; /* LBFGS_MEMORY correction pairs s and y */
     double *conditioned_changes;        /* P y of each pair */
     double *inverse, *factors;          /* 1/(s.y) of each pair, and of the two-loop recursion */
@@ -60,8 +60,8 @@ static void add_multiple(ptrdiff_t n, double factor, const double *x, double *y)
 /* Whether an entry of a class is an intercept, which has no penalty. */
 static int is_intercept(const lbfgs_t *t, ptrdiff_t j) { return j == t->n_columns; }
 
-/* Sets the entries of coefficients that are zero to zero. */
-static void keep_free(const lbfgs_t *t, const lbfgs_state_t *s, double *x)
+/* Sets the entries of coefficients with an infinite penalty to zero. */
+static void zero_fixed(const lbfgs_t *t, const lbfgs_state_t *s, double *x)
 {
     for (ptrdiff_t j = 0; j < t->n_columns; j++)
         if (isinf(t->penalty[j]))
@@ -77,9 +77,9 @@ static void block_products(ptrdiff_t n, const double *line, const double *x, ptr
     ptrdiff_t j = 0;
     for (int b = 0; b < LANES; b++) sums[b] = splat(0.0);
     for (; j + LANES <= n; j += LANES) {
-        const vec here = load_f8(line + j);
+        const vec elements = load_f8(line + j);
         UNROLL
-        for (int b = 0; b < LANES; b++) sums[b] += here * load_f8(x + b * stride + j);
+        for (int b = 0; b < LANES; b++) sums[b] += elements * load_f8(x + b * stride + j);
     }
     store(results, lane_sums(sums));
     for (int b = 0; b < LANES; b++) {
@@ -99,7 +99,7 @@ static void precondition(const lbfgs_t *t, const lbfgs_state_t *s, const double 
             block_products(n, line, x + first, n, out + first + i);
         for (; first < s->size; first += n) out[first + i] = inner_product(n, line, x + first);
     }
-    keep_free(t, s, out);
+    zero_fixed(t, s, out);
 }
 
 /* Evaluates the objective and its gradient at the trial point. */
@@ -138,16 +138,17 @@ static void sweep_trial(lbfgs_t *t, const lbfgs_state_t *s)
 static void add_pair(lbfgs_t *t, const lbfgs_state_t *s)
 {
     const ptrdiff_t at = (t->first_pair + t->n_pairs) % LBFGS_MEMORY;
-    double *change = s->changes + at * s->size, *other = s->gradient_changes + at * s->size;
+    double *change = s->changes + at * s->size, *gradient_change = s->gradient_changes + at * s->size;
     double *conditioned = s->conditioned_changes + at * s->size;
     for (ptrdiff_t j = 0; j < s->size; j++) {
         change[j] = t->step_size * s->direction[j];
-        other[j] = t->trial_gradient[j] - s->gradient[j];
+        gradient_change[j] = t->trial_gradient[j] - s->gradient[j];
         conditioned[j] = s->product[j] - s->conditioned[j];
     }
-    const double product = inner_product(s->size, change, other);
+    const double product = inner_product(s->size, change, gradient_change);
     const double length = sqrt(inner_product(s->size, change, change));
-    if (!(product > DBL_EPSILON * length * sqrt(inner_product(s->size, other, other)))) {
+    if (!(product > DBL_EPSILON * length
+                        * sqrt(inner_product(s->size, gradient_change, gradient_change)))) {
         if (t->n_pairs == LBFGS_MEMORY) { /* the oldest pair has been overwritten */
             t->first_pair = (t->first_pair + 1) % LBFGS_MEMORY;
             t->n_pairs--;
@@ -157,7 +158,7 @@ static void add_pair(lbfgs_t *t, const lbfgs_state_t *s)
     if (t->n_pairs < LBFGS_MEMORY) t->n_pairs++;
     else t->first_pair = (t->first_pair + 1) % LBFGS_MEMORY;
     s->inverse[at] = 1.0 / product;
-    t->curvature = inner_product(s->size, other, conditioned) / product;
+    t->curvature = inner_product(s->size, gradient_change, conditioned) / product;
     if (t->is_scaled)
         t->scaling = t->curvature > t->min_scaling ? t->curvature : t->min_scaling;
 }
@@ -181,9 +182,9 @@ static void find_direction(lbfgs_t *t, const lbfgs_state_t *s)
     for (ptrdiff_t j = 0; j < s->size; j++) s->direction[j] /= t->scaling;
     for (ptrdiff_t i = 0; i < t->n_pairs; i++) {
         const ptrdiff_t at = (t->first_pair + i) % LBFGS_MEMORY;
-        const double *other = s->gradient_changes + at * s->size;
+        const double *gradient_change = s->gradient_changes + at * s->size;
         const double factor = s->factors[at]
-                              - s->inverse[at] * inner_product(s->size, other, s->direction);
+                              - s->inverse[at] * inner_product(s->size, gradient_change, s->direction);
         add_multiple(s->size, factor, s->changes + at * s->size, s->direction);
     }
     t->slope = inner_product(s->size, s->gradient, s->direction);
@@ -192,13 +193,13 @@ static void find_direction(lbfgs_t *t, const lbfgs_state_t *s)
 /* Accepts the trial point, or shortens the step. */
 static void take_step(lbfgs_t *t, const lbfgs_state_t *s)
 {
-    const double before = t->value, step = t->step_size, found = t->trial_value;
+    const double before = t->value, step = t->step_size, value = t->trial_value;
     const double trial_slope = inner_product(s->size, t->trial_gradient, s->direction);
-    const int decreases = found <= before + t->sufficient_decrease * step * t->slope;
+    const int decreases = value <= before + t->sufficient_decrease * step * t->slope;
     /* Where rounding hides the decrease, the slope along the step shows it: F is convex. */
-    const int is_equal = found <= before + 4.0 * DBL_EPSILON * fabs(before);
+    const int is_equal = value <= before + 4.0 * DBL_EPSILON * fabs(before);
     if (!decreases && !(is_equal && fabs(trial_slope) <= 0.9 * fabs(t->slope))) {
-        const double excess = found - before - step * t->slope;
+        const double excess = value - before - step * t->slope;
         double best = excess > 0.0 ? -0.5 * t->slope * step * step / excess : 0.0;
         best = best < 0.5 * step ? best : 0.5 * step;
         t->step_size = best > 0.1 * step ? best : 0.1 * step;
@@ -210,7 +211,7 @@ static void take_step(lbfgs_t *t, const lbfgs_state_t *s)
     memcpy(s->conditioned, s->product, (size_t)s->size * sizeof(double));
     memcpy(s->point, t->trial, (size_t)s->size * sizeof(double));
     memcpy(s->gradient, t->trial_gradient, (size_t)s->size * sizeof(double));
-    t->value = found;
+    t->value = value;
     t->step_size = 1.0;
     find_direction(t, s);
 }
@@ -238,8 +239,8 @@ static void find_gap(lbfgs_t *t)
     for (ptrdiff_t span = t->rate_span; 2 * span <= t->n_iter; span *= 2) {
         const double before = last[-2 * span] - last[-span], after = last[-span] - last[0];
         if (!(after > 4.0 * DBL_EPSILON * t->value)) continue;
-        const double left = after < before ? after * after / (before - after) : INFINITY;
-        t->gap = t->gap > left ? t->gap : left;
+        const double remaining = after < before ? after * after / (before - after) : INFINITY;
+        t->gap = t->gap > remaining ? t->gap : remaining;
     }
     t->gap = t->gap < t->bound ? t->gap : t->bound;
 }

@@ -12,8 +12,8 @@
 #define JOIN(a, b) JOIN_(a, b)
 
 enum {
-    MOST_STEPS = 100,
-    MOST_HALVINGS = 40,
+    MAX_ITER = 100,
+    MAX_HALVINGS = 40,
     FIRST_STRIDE = 8,     /* the first fit is to every eighth row, and starts that to all rows */
     MANY_SCORES = 1 << 14 /* scores from which the first fit saves time */
 };
@@ -76,10 +76,10 @@ static void add_rows(const link_t *t, link_lanes_t *s)
         }
     }
     store(totals, total);
-#define OWN(lane) scores[t->codes[s->rows[lane]] * LANES + lane]
+#define CLASS_SCORE(lane) scores[t->codes[s->rows[lane]] * LANES + lane]
 #define LOG_TOTAL(lane) log(totals[lane])
-    const vec own_logit = link_pieces(t, s->slopes, LANES_OF(OWN), pieces);
-    const vec excess = highest - own_logit, log_total = LANES_OF(LOG_TOTAL);
+    const vec class_logit = link_pieces(t, s->slopes, LANES_OF(CLASS_SCORE), pieces);
+    const vec excess = highest - class_logit, log_total = LANES_OF(LOG_TOTAL);
     s->log_loss += s->weight * (log_total + excess);
     for (int i = 0; i < LINK_SLOPES; i++) {
         mean[i] /= total;
@@ -151,10 +151,10 @@ static void link_step(const link_sums_t *sums, const int *is_fixed, double *step
     for (int i = 0; i < LINK_SLOPES; i++) {
         step[i] = -sums->gradient[i];
         for (int j = 0; j <= i; j++) {
-            double rest = sums->hessian[i][j];
-            for (int k = 0; k < j; k++) rest -= factor[i][k] * factor[j][k];
-            const int is_regular = !is_fixed[i] && rest > 1e-14 * sums->hessian[i][i];
-            factor[i][j] = j < i ? rest / factor[j][j] : is_regular ? sqrt(rest) : INFINITY;
+            double remainder = sums->hessian[i][j];
+            for (int k = 0; k < j; k++) remainder -= factor[i][k] * factor[j][k];
+            const int is_regular = !is_fixed[i] && remainder > 1e-14 * sums->hessian[i][i];
+            factor[i][j] = j < i ? remainder / factor[j][j] : is_regular ? sqrt(remainder) : INFINITY;
             if (j < i) step[i] -= factor[i][j] * step[j];
         }
         step[i] /= factor[i][i];
@@ -168,38 +168,38 @@ static void link_step(const link_sums_t *sums, const int *is_fixed, double *step
 /* Minimises the sum over one of `stride` rows, and the ridge, from the slopes on. */
 static void newton_steps(link_t *t, ptrdiff_t stride)
 {
-    link_sums_t here = link_sums(t, stride, t->slopes);
-    for (int n = 0; n < MOST_STEPS; n++) {
+    link_sums_t sums = link_sums(t, stride, t->slopes);
+    for (int n = 0; n < MAX_ITER; n++) {
         int is_fixed[LINK_SLOPES];
         double step[LINK_SLOPES], trial[LINK_SLOPES], longest = 0.0, decrement = 0.0, factor = 1.0;
         /* A slope at a bound, beyond which the objective would decrease, is fixed. */
         for (int j = 0; j < LINK_SLOPES; j++)
-            is_fixed[j] = (t->slopes[j] <= t->least && here.gradient[j] > 0.0)
-                          || (t->slopes[j] >= t->most && here.gradient[j] < 0.0);
-        link_step(&here, is_fixed, step);
+            is_fixed[j] = (t->slopes[j] <= t->min_slope && sums.gradient[j] > 0.0)
+                          || (t->slopes[j] >= t->max_slope && sums.gradient[j] < 0.0);
+        link_step(&sums, is_fixed, step);
         /* Where all probabilities are zero or one the Hessian is small, and the step too long. */
         for (int j = 0; j < LINK_SLOPES; j++) longest = fmax(longest, fabs(step[j]));
         for (int j = 0; j < LINK_SLOPES; j++) {
-            if (longest > t->most) step[j] *= t->most / longest;
-            decrement -= here.gradient[j] * step[j];
+            if (longest > t->max_slope) step[j] *= t->max_slope / longest;
+            decrement -= sums.gradient[j] * step[j];
         }
         if (!(decrement > 1e-11)) break;
-        link_sums_t there = here;
+        link_sums_t trial_sums = sums;
         int is_lower = 0;
-        for (int k = 0; k < MOST_HALVINGS && !is_lower; k++, factor *= 0.5) {
+        for (int k = 0; k < MAX_HALVINGS && !is_lower; k++, factor *= 0.5) {
             double slope = 0.0;
             for (int j = 0; j < LINK_SLOPES; j++) {
-                trial[j] = fmin(fmax(t->slopes[j] + factor * step[j], t->least), t->most);
-                slope += here.gradient[j] * (trial[j] - t->slopes[j]);
+                trial[j] = fmin(fmax(t->slopes[j] + factor * step[j], t->min_slope), t->max_slope);
+                slope += sums.gradient[j] * (trial[j] - t->slopes[j]);
             }
-            there = link_sums(t, stride, trial);
-            is_lower = there.value <= here.value + 1e-4 * slope;
+            trial_sums = link_sums(t, stride, trial);
+            is_lower = trial_sums.value <= sums.value + 1e-4 * slope;
         }
         if (!is_lower) break; /* the decrease is below rounding */
         memcpy(t->slopes, trial, sizeof trial);
-        here = there;
+        sums = trial_sums;
     }
-    t->log_loss = here.log_loss;
+    t->log_loss = sums.log_loss;
 }
 
 void JOIN(fit_link, LEVEL)(link_t *t)

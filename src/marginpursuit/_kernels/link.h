@@ -14,7 +14,7 @@ typedef struct {
     ptrdiff_t n_scores;     /* 1 for two classes: the first one has the score zero */
     double low, high;       /* the knots below and above zero */
     double mean, ridge;     /* the objective has ridge (slope - mean)^2 / 2 for each slope */
-    double least, most;     /* bounds of the slopes */
+    double min_slope, max_slope; /* bounds of the slopes */
     double *work;           /* scratch: link_doubles() */
     double slopes[LINK_SLOPES]; /* out */
     double log_loss;            /* out: the mean log-loss of the rows, without the ridge */

@@ -33,8 +33,8 @@ typedef struct {
     vec inverse_scale;
     vec cap;     /* Catoni: scale times the truncation point */
     vec bound;   /* Catoni: the bound of the influence */
-    vec floor;   /* the least residual: 0 where margins above the level have weight 0 */
-    vec above;   /* the weight of margins above the level */
+    vec min_residual; /* 0 where margins above the level have weight 0, else -infinity */
+    vec overconfidence; /* the weight of margins above the level */
     sums_t rows;    /* of LANES rows at a time, one in each lane */
     sums_t singles; /* of one row at a time, the same in every lane */
 } loss_state_t;
@@ -51,8 +51,8 @@ static loss_state_t start_loss(const sweep_t *s)
         .inverse_scale = splat(inverse < DBL_MAX ? inverse : DBL_MAX),
         .cap = splat(cap < DBL_MAX ? cap : DBL_MAX),
         .bound = splat(s->loss.scale * INFLUENCE_BOUND),
-        .floor = splat(above > 0.0 ? -INFINITY : 0.0),
-        .above = splat(above),
+        .min_residual = splat(above > 0.0 ? -INFINITY : 0.0),
+        .overconfidence = splat(above),
     };
 }
 
@@ -163,8 +163,8 @@ OUT_OF_LINE vec other_influence(const loss_state_t *state, vec residual, vec wei
 ALWAYS_INLINE vec influence_of(const int is_catoni, const loss_state_t *state, vec residual,
                                vec weight, vec *value)
 {
-    const vec sided = where_negative(residual, weight * state->above, weight);
-    const vec counted = larger(state->floor, residual);
+    const vec sided = where_negative(residual, weight * state->overconfidence, weight);
+    const vec counted = larger(state->min_residual, residual);
     if (!is_catoni) return other_influence(state, counted, sided, value);
     return with_sign(catoni(state, absolute(counted), sided, value), counted);
 }
@@ -179,7 +179,7 @@ ALWAYS_INLINE vec derivative_of(const int is_catoni, const loss_state_t *state, 
     return slope;
 }
 
-/* Both again, for code in which a branch on the kind costs nothing. */
+/* `influence_of` and `derivative_of` of any kind, for code in which a branch on the kind costs nothing. */
 ALWAYS_INLINE vec influence(const loss_state_t *state, vec residual, vec weight, vec *value)
 {
     if (state->kind == CATONI) return influence_of(1, state, residual, weight, value);

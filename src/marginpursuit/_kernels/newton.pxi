@@ -98,27 +98,27 @@ def newton(
     cdef interrupt_t interrupt = no_interrupt()
     t.work, t.interrupt = &work[0], &interrupt
     # The rows of a fold that have weight, with their weights and codes; the others do not count.
-    cdef Py_ssize_t n_rows = t.n_rows, n_own = 0, of_fold = -1, of_code = -1
+    cdef Py_ssize_t n_rows = t.n_rows, n_gathered = 0, last_fold = -1, last_code = -1
     for j in range(which.shape[0]):
         if j == 0 or fold[which[j]] != fold[which[j - 1]]:
-            n_own = max(n_own, n_with_weight(weights[fold[which[j]]]) % n_rows)
-    cdef double[::1] own_rows = empty(max(1, n_own * t.stride))
-    cdef double[::1] own_weight = empty(max(1, n_own))
-    cdef Py_ssize_t[::1] own_codes = empty(max(1, n_own), "intp")
+            n_gathered = max(n_gathered, n_with_weight(weights[fold[which[j]]]) % n_rows)
+    cdef double[::1] gathered_rows = empty(max(1, n_gathered * t.stride))
+    cdef double[::1] gathered_weight = empty(max(1, n_gathered))
+    cdef Py_ssize_t[::1] gathered_codes = empty(max(1, n_gathered), "intp")
     with nogil:
         for j in range(which.shape[0]):
             k = which[j]
             read_loss(parameters, k, &t.loss)
-            if fold[k] != of_fold or code[k] != of_code:
-                of_fold, of_code = fold[k], code[k]
-                t.rows, t.weight, t.codes = &rows[0, 0], &weights[of_fold, 0], &codes[of_code, 0]
+            if fold[k] != last_fold or code[k] != last_code:
+                last_fold, last_code = fold[k], code[k]
+                t.rows, t.weight, t.codes = &rows[0, 0], &weights[last_fold, 0], &codes[last_code, 0]
                 t.n_rows = n_rows
-                if n_with_weight(weights[of_fold]) % n_rows:
+                if n_with_weight(weights[last_fold]) % n_rows:
                     t.n_rows = gather_rows(
-                        n_rows, t.stride, &rows[0, 0], &weights[of_fold, 0], &codes[of_code, 0],
-                        &own_rows[0], &own_weight[0], &own_codes[0],
+                        n_rows, t.stride, &rows[0, 0], &weights[last_fold, 0], &codes[last_code, 0],
+                        &gathered_rows[0], &gathered_weight[0], &gathered_codes[0],
                     )
-                    t.rows, t.weight, t.codes = &own_rows[0], &own_weight[0], &own_codes[0]
+                    t.rows, t.weight, t.codes = &gathered_rows[0], &gathered_weight[0], &gathered_codes[0]
             t.positive, t.temperature, t.penalty = positive[k], temperature[k], &penalty[k, 0]
             t.tol, t.least, t.point = tol[k], least[k], &points[k, 0]
             if starts[k] >= 0:
@@ -176,18 +176,18 @@ def kernel_newton(
             raise ValueError("every problem needs at least one row")
         largest = max(largest, edges[k + 1] - edges[k])
     cdef double[::1] work = empty(kernel_newton_doubles(largest))
-    cdef double[::1] own = empty(largest * newton_line_length(largest))
+    cdef double[::1] block = empty(largest * newton_line_length(largest))
     cdef interrupt_t interrupt = no_interrupt()
-    t.work, t.gram, t.interrupt = &work[0], &own[0], &interrupt
+    t.work, t.gram, t.interrupt = &work[0], &block[0], &interrupt
     with nogil:
         for k in range(n_problems):
             first, t.n_rows = edges[k], edges[k + 1] - edges[k]
             t.stride = newton_line_length(t.n_rows)
             for i in range(t.n_rows):
                 for j in range(t.n_rows):
-                    own[i * t.stride + j] = gram[rows[first + i], rows[first + j]]
+                    block[i * t.stride + j] = gram[rows[first + i], rows[first + j]]
                 for j in range(t.n_rows, t.stride):
-                    own[i * t.stride + j] = 0.0
+                    block[i * t.stride + j] = 0.0
             t.sign, t.weight, t.intercept = &sign[first], &weight[first], intercept[0, k]
             t.least = 0.0
             for i in range(t.n_rows):

@@ -54,7 +54,7 @@ def link_slopes(
     cdef double[::1] work = array("d", bytes(8 * link_doubles(t.n_scores)))
     t.scores, t.codes, t.weights, t.work = &scores[0, 0], &codes[0], &weights[0], &work[0]
     t.low, t.high, t.mean, t.ridge = -1.0 - threshold, 1.0 - threshold, mean, ridge
-    t.least, t.most = bounds
+    t.min_slope, t.max_slope = bounds
     with nogil:
         kernels.fit_link(&t)
     return [t.slopes[k] for k in range(LINK_SLOPES)], t.log_loss

@@ -84,12 +84,12 @@ static void NAMED(add)(ptrdiff_t n, const T *const *x, const double *f, ptrdiff_
     }
 }
 
-/* Dense rows of fewer than NARROW elements: too short for vectors, so the number of columns is
+/* Dense rows of fewer than NARROW_COLUMNS elements: too short for vectors, so the number of columns is
  * made a constant and the loops over them vanish. */
 ALWAYS_INLINE void NAMED(narrow_scores_of)(const int d, const T *x, ptrdiff_t stride, ptrdiff_t n,
                                            const double *coef, double *out)
 {
-    double w[NARROW];
+    double w[NARROW_COLUMNS];
     UNROLL
     for (int j = 0; j < d; j++) w[j] = coef[j];
     for (ptrdiff_t i = 0; i < n; i++, x += stride) {
@@ -103,7 +103,7 @@ ALWAYS_INLINE void NAMED(narrow_scores_of)(const int d, const T *x, ptrdiff_t st
 ALWAYS_INLINE void NAMED(narrow_adjoint_of)(const int d, const T *x, ptrdiff_t stride,
                                              ptrdiff_t n, const double *factors, double *sum)
 {
-    double total[NARROW] = {0.0};
+    double total[NARROW_COLUMNS] = {0.0};
     for (ptrdiff_t i = 0; i < n; i++, x += stride) {
         UNROLL
         for (int j = 0; j < d; j++) total[j] += factors[i] * VALUE(x[j]);
@@ -136,17 +136,17 @@ static void NAMED(rows_scores)(const matrix_t *m, ptrdiff_t first, ptrdiff_t n, 
                                double *out)
 {
     const T *x = (const T *)m->data + first * m->stride;
-    if (m->n_columns < NARROW) NAMED(narrow_scores)(x, m->stride, n, m->n_columns, coef, out);
+    if (m->n_columns < NARROW_COLUMNS) NAMED(narrow_scores)(x, m->stride, n, m->n_columns, coef, out);
     else NAMED(dots)(x, m->stride, n, m->n_columns, coef, out);
 }
 
 static void NAMED(rows_adjoint)(const matrix_t *m, ptrdiff_t first, ptrdiff_t n,
                                  const double *factors, double *sum)
 {
-    const T *x = (const T *)m->data + first * m->stride, *row[MOST_ROWS];
-    double f[MOST_ROWS];
+    const T *x = (const T *)m->data + first * m->stride, *row[MAX_TILE_ROWS];
+    double f[MAX_TILE_ROWS];
     ptrdiff_t count = 0;
-    if (m->n_columns < NARROW) {
+    if (m->n_columns < NARROW_COLUMNS) {
         NAMED(narrow_adjoint)(x, m->stride, n, m->n_columns, factors, sum);
         return;
     }
@@ -165,11 +165,11 @@ static void NAMED(columns_scores)(const matrix_t *m, ptrdiff_t first, ptrdiff_t 
     const T *x = (const T *)m->data + first, *column[GROUP];
     for (ptrdiff_t i = 0; i < n; i++) out[i] = 0.0;
     for (ptrdiff_t j = 0; j < m->n_columns; j += GROUP) {
-        const ptrdiff_t here = m->n_columns - j < GROUP ? m->n_columns - j : GROUP;
-        for (ptrdiff_t k = 0; k < here; k++) column[k] = x + (j + k) * m->stride;
-        if (n >= LANES) NAMED(add)(here, column, coef + j, n, out);
+        const ptrdiff_t n_group = m->n_columns - j < GROUP ? m->n_columns - j : GROUP;
+        for (ptrdiff_t k = 0; k < n_group; k++) column[k] = x + (j + k) * m->stride;
+        if (n >= LANES) NAMED(add)(n_group, column, coef + j, n, out);
         else
-            for (ptrdiff_t k = 0; k < here; k++)
+            for (ptrdiff_t k = 0; k < n_group; k++)
                 for (ptrdiff_t i = 0; i < n; i++) out[i] += coef[j + k] * VALUE(column[k][i]);
     }
 }
@@ -180,16 +180,16 @@ static void NAMED(columns_adjoint)(const matrix_t *m, ptrdiff_t first, ptrdiff_t
     const T *x = (const T *)m->data + first;
     double total[GROUP];
     for (ptrdiff_t j = 0; j < m->n_columns; j += GROUP) {
-        const ptrdiff_t here = m->n_columns - j < GROUP ? m->n_columns - j : GROUP;
+        const ptrdiff_t n_group = m->n_columns - j < GROUP ? m->n_columns - j : GROUP;
         const T *column = x + j * m->stride;
-        if (n >= LANES) NAMED(dots)(column, m->stride, here, n, factors, total);
+        if (n >= LANES) NAMED(dots)(column, m->stride, n_group, n, factors, total);
         else
-            for (ptrdiff_t k = 0; k < here; k++) {
+            for (ptrdiff_t k = 0; k < n_group; k++) {
                 total[k] = 0.0;
                 for (ptrdiff_t i = 0; i < n; i++)
                     total[k] += factors[i] * VALUE(column[k * m->stride + i]);
             }
-        for (ptrdiff_t k = 0; k < here; k++) sum[j + k] += total[k];
+        for (ptrdiff_t k = 0; k < n_group; k++) sum[j + k] += total[k];
     }
 }
 

@@ -1,5 +1,5 @@
-/* Sweeps of short dense rows, of n <= SHORT vectors, with Catoni's loss: the gradient stays in
- * registers. products.h includes this file, with the names that it says there.
+/* Sweeps of short dense rows, of n <= SHORT_VECTORS vectors, with Catoni's loss: the gradient stays in
+ * registers. products.h includes this file, and documents the macros T, NAMED and LOAD_VECTOR.
  */
 
 /* A row as vectors; the last ends where the row ends and is 0 where it overlaps the one before. */
@@ -18,7 +18,7 @@ ALWAYS_INLINE void NAMED(sweep_by_row)(const int n, const matrix_t *m, ptrdiff_t
 {
     const T *x = (const T *)m->data + first * m->stride;
     for (ptrdiff_t i = first; i < last; i++, x += m->stride) {
-        vec row[SHORT];
+        vec row[SHORT_VECTORS];
         NAMED(load_row)(n, x, m->n_columns, row);
         const double score = lane_sum(short_dot(n, row, w));
         const vec sign = splat(s->sign[i]), weight = splat(s->weight[i]);
@@ -36,7 +36,7 @@ ALWAYS_INLINE void NAMED(sweep_by_group)(const int n, const matrix_t *m, ptrdiff
     const T *x = m->data;
     ALIGNED double f[GROUP] = {0.0};
     for (ptrdiff_t i = first; i <= last; i += GROUP) { /* at `last`, only to add */
-        vec part[GROUP], row[SHORT];
+        vec part[GROUP], row[SHORT_VECTORS];
         for (int k = 0; k < GROUP; k++) {
             if (i < last) {
                 NAMED(load_row)(n, x + (i + k) * m->stride, m->n_columns, row);
@@ -61,8 +61,8 @@ ALWAYS_INLINE ptrdiff_t NAMED(short_sweep_of)(const int n, const int by_group, c
                                               loss_state_t *state, double *gradient)
 {
     const ptrdiff_t end = m->n_columns - LANES;
-    ALIGNED double w[SHORT * LANES];
-    vec g[SHORT];
+    ALIGNED double w[SHORT_VECTORS * LANES];
+    vec g[SHORT_VECTORS];
     UNROLL
     for (int c = 0; c < n; c++) {
         store(w + c * LANES, load_f8(s->coef + (c < n - 1 ? c * LANES : end)));
@@ -85,8 +85,8 @@ ALWAYS_INLINE ptrdiff_t NAMED(short_sweep_by_bytes)(const int n, const matrix_t 
                                                     ptrdiff_t last, const sweep_t *s,
                                                     loss_state_t *state, double *gradient)
 {
-    if (n * LANES < NARROW) return first;
-    if (n * LANES * (int)sizeof(T) >= LONG_READ && m->n_columns * m->item >= LONG_READ)
+    if (n * LANES < NARROW_COLUMNS) return first;
+    if (n * LANES * (int)sizeof(T) >= LONG_ROW_BYTES && m->n_columns * m->item >= LONG_ROW_BYTES)
         return NAMED(short_sweep_of)(n, 0, m, first, last, s, state, gradient);
     return NAMED(short_sweep_of)(n, 1, m, first, last, s, state, gradient);
 }

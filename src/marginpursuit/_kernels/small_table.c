@@ -11,8 +11,9 @@
  * no half fits, and no link.
  *
  * The minimisers are those of newton.c, the link is that of link.c, and moments, norms and scores are those
- * of sweep.c. Each step returns 0 where the table needs what is not here: rows far away, squares that lose
- * digits, a class with few distinct rows, a solve that does not converge. The general fit then does all.
+ * of sweep.c. Each step returns 0 for a table that it does not support: with rows of outlying norms, squares
+ * that lose digits, a class with few distinct rows, or a solve that does not converge. The general fit then
+ * does all.
  */
 #include "small_table.h"
 
@@ -35,11 +36,11 @@ typedef struct {
     double *mean, *inverse, *column;       /* n_columns: mean and inverse deviation; scratch */
     double *unit;                          /* n_columns, of the penalty; 0 for a constant column */
     double *rows, *half_rows;              /* (n_rows, stride), standardised */
-    double *own_weight;                    /* n_rows, of a half */
-    ptrdiff_t *own_codes;                  /* n_rows, of a half */
+    double *gathered_weight;               /* n_rows, of a half */
+    ptrdiff_t *gathered_codes;             /* n_rows, of a half */
     double *link_scores, *link_weight;     /* (n_rows, n_scores) and n_rows, held out */
     keyed_t *keyed, *merged;               /* n_rows */
-    double *before, *after;                /* n_classes, totals of weights */
+    double *class_total, *bounded_total;   /* n_classes: of weights before and after the bound */
     uint64_t *last_key;                    /* n_classes */
     ptrdiff_t *n_distinct;                 /* n_classes */
     double *penalty;                       /* n_coefficients of a score */
@@ -59,10 +60,10 @@ static ptrdiff_t lay_out(const small_table_t *t, double *work, state_t *s)
 #define TAKE(name, count) (s->name = work ? (void *)(work + size) : NULL, size += (count))
     TAKE(norms, n), TAKE(projection, n), TAKE(half_weight, 2 * n);
     TAKE(mean, d), TAKE(inverse, d), TAKE(column, d), TAKE(unit, d);
-    TAKE(rows, n * stride), TAKE(half_rows, n * stride), TAKE(own_weight, n), TAKE(own_codes, n);
+    TAKE(rows, n * stride), TAKE(half_rows, n * stride), TAKE(gathered_weight, n), TAKE(gathered_codes, n);
     TAKE(link_scores, n * k), TAKE(link_weight, n);
     TAKE(keyed, 2 * n), TAKE(merged, 2 * n);
-    TAKE(before, t->n_classes), TAKE(after, t->n_classes), TAKE(last_key, t->n_classes);
+    TAKE(class_total, t->n_classes), TAKE(bounded_total, t->n_classes), TAKE(last_key, t->n_classes);
     TAKE(n_distinct, t->n_classes), TAKE(penalty, p), TAKE(point, k * p);
     TAKE(half_points, 2 * t->n_factors * k * p), TAKE(padded, stride);
     TAKE(newton_work, newton_doubles(n, p, stride, k)), TAKE(link_work, link_doubles(k));
@@ -183,16 +184,16 @@ static int bound_leverage(small_table_t *t, const state_t *s)
     if (isinf(t->leverage_bound)) return 1;
     if (!find_moments(t, s) || !find_norms(t, s)) return 0;
     const double limit = t->leverage_bound * median_norm(t, s);
-    memset(s->before, 0, (size_t)t->n_classes * sizeof(double));
-    memset(s->after, 0, (size_t)t->n_classes * sizeof(double));
+    memset(s->class_total, 0, (size_t)t->n_classes * sizeof(double));
+    memset(s->bounded_total, 0, (size_t)t->n_classes * sizeof(double));
     for (ptrdiff_t i = 0; i < n; i++) {
-        s->before[t->codes[i]] += t->weight[i];
+        s->class_total[t->codes[i]] += t->weight[i];
         if (s->norms[i] > limit) t->weight[i] *= limit / s->norms[i];
-        s->after[t->codes[i]] += t->weight[i];
+        s->bounded_total[t->codes[i]] += t->weight[i];
     }
     double largest = 0.0, smallest = INFINITY;
     for (ptrdiff_t i = 0; i < n; i++) {
-        t->weight[i] *= s->before[t->codes[i]] / s->after[t->codes[i]];
+        t->weight[i] *= s->class_total[t->codes[i]] / s->bounded_total[t->codes[i]];
         largest = t->weight[i] > largest ? t->weight[i] : largest;
         smallest = t->weight[i] < smallest ? t->weight[i] : smallest;
     }
@@ -276,15 +277,15 @@ static int split_rows(small_table_t *t, const state_t *s)
 }
 
 ptrdiff_t gather_rows(ptrdiff_t n_rows, ptrdiff_t stride, const double *rows, const double *weight,
-                      const ptrdiff_t *codes, double *own_rows, double *own_weight,
-                      ptrdiff_t *own_codes)
+                      const ptrdiff_t *codes, double *gathered_rows, double *gathered_weight,
+                      ptrdiff_t *gathered_codes)
 {
     ptrdiff_t n = 0;
     for (ptrdiff_t i = 0; i < n_rows; i++) {
         if (!(weight[i] > 0.0)) continue;
-        memcpy(own_rows + n * stride, rows + i * stride, (size_t)stride * sizeof(double));
-        own_weight[n] = weight[i];
-        own_codes[n++] = codes[i];
+        memcpy(gathered_rows + n * stride, rows + i * stride, (size_t)stride * sizeof(double));
+        gathered_weight[n] = weight[i];
+        gathered_codes[n++] = codes[i];
     }
     return n;
 }
@@ -308,28 +309,29 @@ static void set_penalty(const small_table_t *t, const state_t *s, double alpha)
     if (t->has_intercept) s->penalty[t->n_columns] = 0.0;
 }
 
-/* Newton's method for the fits to a half, from the largest penalty to the least: each continues from
- * the one before, or starts at `point` or there, whichever has the smaller objective. Returns the most passes, or 0. */
+/* Newton's method for the fits to a half, from the largest penalty to the smallest. Each continues from the
+ * fit before it, or starts at `point` or at that fit, whichever has the smaller objective. Returns the
+ * largest number of passes of a fit, or 0 where a solve does not converge. */
 static ptrdiff_t fit_half(const small_table_t *t, const state_t *s, int half)
 {
     const ptrdiff_t n = t->n_rows, size = s->point_size;
     newton_t solve = newton_for(t, s);
-    solve.rows = s->half_rows, solve.weight = s->own_weight, solve.codes = s->own_codes;
+    solve.rows = s->half_rows, solve.weight = s->gathered_weight, solve.codes = s->gathered_codes;
     solve.n_rows = gather_rows(n, s->stride, s->rows, s->half_weight + half * n, t->codes,
-                               s->half_rows, s->own_weight, s->own_codes);
+                               s->half_rows, s->gathered_weight, s->gathered_codes);
     solve.tol = t->half_tol, solve.certain = t->half_certain, solve.is_strict = 0;
     solve.max_iter = t->half_max_iter;
-    ptrdiff_t most = 0;
+    ptrdiff_t max_passes = 0;
     for (ptrdiff_t k = t->n_factors - 1; k >= 0; k--) {
         solve.point = s->half_points + (2 * k + half) * size;
         memcpy(solve.point, s->point, (size_t)size * sizeof(double));
         set_penalty(t, s, 2.0 * t->factors[k] * t->alpha);
         t->kernels->newton(&solve);
         if (solve.status != NEWTON_CONVERGED) return 0;
-        most = solve.n_passes > most ? solve.n_passes : most;
+        max_passes = solve.n_passes > max_passes ? solve.n_passes : max_passes;
         solve.other = solve.point, solve.continues = 1;
     }
-    return most;
+    return max_passes;
 }
 
 /* Fits the link to the held-out scores at a factor: each half scores the rows of the other. */
@@ -361,18 +363,18 @@ static link_t fit_held_out(small_table_t *t, const state_t *s, ptrdiff_t factor)
 static ptrdiff_t chosen_factor(const small_table_t *t, const link_t *links)
 {
     const int is_joint = t->n_scores > 1;
-    ptrdiff_t one = 0, last = t->n_factors - 1;
-    while (one < last && t->factors[one] < 1.0) one++;
+    ptrdiff_t unit_factor = 0, last = t->n_factors - 1;
+    while (unit_factor < last && t->factors[unit_factor] < 1.0) unit_factor++;
     double lowest = INFINITY;
-    for (ptrdiff_t k = one; k <= last; k++)
+    for (ptrdiff_t k = unit_factor; k <= last; k++)
         lowest = links[k].log_loss < lowest ? links[k].log_loss : lowest;
     const double limit = (1.0 + (is_joint ? t->max_joint_increase : t->min_gain)) * lowest;
-    ptrdiff_t chosen = is_joint ? last : one;
-    while (chosen != (is_joint ? one : last) && !(links[chosen].log_loss <= limit))
+    ptrdiff_t chosen = is_joint ? last : unit_factor;
+    while (chosen != (is_joint ? unit_factor : last) && !(links[chosen].log_loss <= limit))
         chosen += is_joint ? -1 : 1;
-    if (chosen > 0 && chosen == one) {
-        const double gain = links[one].log_loss - links[one - 1].log_loss;
-        if (t->n_samples * gain > t->min_likelihood_gain) return one - 1;
+    if (chosen > 0 && chosen == unit_factor) {
+        const double gain = links[unit_factor].log_loss - links[unit_factor - 1].log_loss;
+        if (t->n_samples * gain > t->min_likelihood_gain) return unit_factor - 1;
     }
     return chosen;
 }

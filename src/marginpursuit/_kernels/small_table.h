@@ -11,7 +11,7 @@ typedef struct {
     const kernels_t *kernels; /* of a SIMD level */
     const double *matrix;     /* (n_rows, n_columns), in C order */
     ptrdiff_t n_rows, n_columns;
-    double n_samples;         /* the rows that all of them count for, by their weights */
+    double n_samples;         /* the effective number of rows, by their weights */
     const ptrdiff_t *codes;   /* the class of each row */
     ptrdiff_t n_classes;
     ptrdiff_t n_scores;       /* 1, or the number of classes of a joint loss */
@@ -24,8 +24,8 @@ typedef struct {
     double inflation;         /* multiple of (kurtosis - 1)/n in its unit; 0 for "standardised" */
     const double *factors;    /* rising multiples of alpha of the half fits; see small_table.c */
     ptrdiff_t n_factors;
-    double min_gain;          /* relative log-loss that a larger penalty has to gain */
-    double max_joint_increase; /* the same that it may lose with a joint loss */
+    double min_gain;          /* relative excess over the lowest log-loss that a smaller factor may have */
+    double max_joint_increase; /* the same of a larger factor, with a joint loss */
     double min_likelihood_gain; /* of held-out rows, that a factor below one has to gain */
     ptrdiff_t min_distinct_rows; /* of a class, to be split */
     double tol, certain;      /* of the fit; see newton_t */
@@ -56,7 +56,7 @@ int fit_small_table(small_table_t *);
 
 /* Copies the rows of positive weight, their weights and codes; returns their number. */
 ptrdiff_t gather_rows(ptrdiff_t n_rows, ptrdiff_t stride, const double *rows, const double *weight,
-                      const ptrdiff_t *codes, double *own_rows, double *own_weight,
-                      ptrdiff_t *own_codes);
+                      const ptrdiff_t *codes, double *gathered_rows, double *gathered_weight,
+                      ptrdiff_t *gathered_codes);
 
 #endif

@@ -43,7 +43,7 @@ def small_table(
     t.least, t.max_iter, t.half_max_iter = problem.least, problem.max_iter, problem.half_max_iter
     t.link.low, t.link.high = -1.0, 1.0
     t.link.mean, t.prior_variance = problem.prior.mean, problem.prior.deviation ** 2
-    t.link.least, t.link.most = problem.prior.bounds
+    t.link.min_slope, t.link.max_slope = problem.prior.bounds
     coef, intercept = empty((t.n_scores, t.n_columns)), empty(t.n_scores)
     scores = empty((t.n_scores, t.n_rows))
     cdef double[:, ::1] coef_view = coef, scores_view = scores

@@ -1,5 +1,5 @@
 /* Sums of squares about a centre, of dense rows or columns of one element type: products.h includes
- * this file, with the names that it says there.
+ * this file, and documents the macros T, VALUE, NAMED and LOAD_VECTOR.
  *
  * `moments` adds up the columns, their squares and the differences themselves, and `norms` the squares
  * of the rows.

@@ -19,27 +19,27 @@
 #define JOIN(a, b) JOIN_(a, b)
 
 enum {
-    GROUP = 8,          /* rows or columns that are worked on together */
-    NARROW = 8,         /* columns under which a row is too short for vectors */
-    SHORT = 8,          /* vectors up to which a row is short */
-    LONG_READ = 320,    /* bytes from which a short row takes longer to read than to work on */
-    FEW_COLUMNS = 1024, /* up to which a sweep works on copies of w and of the gradient */
+    GROUP = 8,             /* rows or columns that are worked on together */
+    NARROW_COLUMNS = 8,    /* columns under which a row is too short for vectors */
+    SHORT_VECTORS = 8,     /* vectors up to which a row is short */
+    LONG_ROW_BYTES = 320,  /* from which a short row takes longer to read than to work on */
+    COPIED_COLUMNS = 1024, /* up to which a sweep works on copies of w and of the gradient */
 };
 
 /* Tiles. No memory is read while a tile is read again from cache, so tiles are small. Where a small
  * tile would have too few rows, a large one is used, which fits a second-level cache. */
 enum {
-    SMALL_TILE = 6656,    /* bytes */
-    LARGE_TILE = 1 << 19, /* bytes, but */
-    LEAST_ROWS = 128,     /* at least */
-    MOST_ROWS = 1024,     /* and at most */
-    LEAST_STRETCH = 64,   /* rows of a small tile of columns, at least */
-    CSR_ROWS = 16,        /* rows of a CSR tile */
-    COPIED = 256,         /* stored elements of a CSR row that are converted at a time */
+    SMALL_TILE_BYTES = 6656,
+    LARGE_TILE_BYTES = 1 << 19, /* within the bounds that follow */
+    MIN_TILE_ROWS = 128,
+    MAX_TILE_ROWS = 1024,
+    MIN_COLUMN_ROWS = 64,   /* of a small tile of columns */
+    CSR_TILE_ROWS = 16,
+    CONVERTED_VALUES = 256, /* stored elements of a CSR row that are converted at a time */
 };
 
 enum {
-    MOST_PREFETCH = 1024, /* bytes of a row in random order; hardware prefetchers fetch the rest */
+    MAX_PREFETCH_BYTES = 1024, /* of a row in random order; hardware prefetchers fetch the rest */
 };
 
 ALWAYS_INLINE ptrdiff_t index_at(int wide, const void *indices, ptrdiff_t k)
@@ -60,7 +60,7 @@ ALWAYS_INLINE vec gather(int wide, const double *from, const void *indices, ptrd
 
 static void prefetch_span(const char *p, ptrdiff_t bytes)
 {
-    if (bytes > MOST_PREFETCH) bytes = MOST_PREFETCH;
+    if (bytes > MAX_PREFETCH_BYTES) bytes = MAX_PREFETCH_BYTES;
     for (ptrdiff_t k = 0; k < bytes; k += 64) PREFETCH(p + k);
 }
 
@@ -165,7 +165,7 @@ ALWAYS_INLINE csr_row_t csr_row(const int wide, const matrix_t *m, ptrdiff_t i)
 ALWAYS_INLINE const double *converted(const matrix_t *m, ptrdiff_t k, csr_row_t row, int is_copied,
                                       double *copy, ptrdiff_t *n)
 {
-    *n = row.last - k < COPIED ? row.last - k : COPIED;
+    *n = row.last - k < CONVERTED_VALUES ? row.last - k : CONVERTED_VALUES;
     if (!is_copied) convert_of[m->type](m->data, k, *n, copy);
     return copy;
 }
@@ -194,7 +194,7 @@ ALWAYS_INLINE const double *converted(const matrix_t *m, ptrdiff_t k, csr_row_t 
 #define T double
 #define STORED(m, k, row, copy, n) converted(m, k, row, 0, copy, &n)
 #define STORED_AGAIN(m, k, row, copy, n) \
-    converted(m, k, row, (row).last - (row).first <= COPIED, copy, &n)
+    converted(m, k, row, (row).last - (row).first <= CONVERTED_VALUES, copy, &n)
 #include "csr_passes.h"
 #endif
 
@@ -202,11 +202,11 @@ static ptrdiff_t tile_rows(layout_t layout, const matrix_t *m)
 {
     const ptrdiff_t y_and_weight = 2 * sizeof(double);
     const ptrdiff_t row = m->n_columns * m->item + y_and_weight;
-    const ptrdiff_t small = SMALL_TILE / row, large = LARGE_TILE / row / GROUP * GROUP;
-    if (layout == CSR_32 || layout == CSR_64) return CSR_ROWS;
-    if (small >= (layout == ROWS ? GROUP : LEAST_STRETCH)) return small / GROUP * GROUP;
+    const ptrdiff_t small = SMALL_TILE_BYTES / row, large = LARGE_TILE_BYTES / row / GROUP * GROUP;
+    if (layout == CSR_32 || layout == CSR_64) return CSR_TILE_ROWS;
+    if (small >= (layout == ROWS ? GROUP : MIN_COLUMN_ROWS)) return small / GROUP * GROUP;
     if (small >= 2 && layout == ROWS) return small >= 4 ? 4 : 2;
-    return large < LEAST_ROWS ? LEAST_ROWS : large > MOST_ROWS ? MOST_ROWS : large;
+    return large < MIN_TILE_ROWS ? MIN_TILE_ROWS : large > MAX_TILE_ROWS ? MAX_TILE_ROWS : large;
 }
 
 /* The products of one layout and element type, for rows [first, first + n):
@@ -261,15 +261,16 @@ static void sweep(layout_t layout, int type, const matrix_t *m, ptrdiff_t first,
     const products_t *products = &products_of[layout][type];
     const ptrdiff_t tile = tile_rows(layout, m), d = m->n_columns;
     /* Aligned, and in no cache line that another thread writes to. */
-    ALIGNED double coef_copy[FEW_COLUMNS], gradient_copy[FEW_COLUMNS], f[MOST_ROWS];
+    ALIGNED double coef_copy[COPIED_COLUMNS], gradient_copy[COPIED_COLUMNS], f[MAX_TILE_ROWS];
     const double *coef = s->coef;
     double *gradient = s->gradient;
     loss_state_t state = start_loss(s);
-    if (d <= FEW_COLUMNS) {
+    if (d <= COPIED_COLUMNS) {
         coef = memcpy(coef_copy, s->coef, (size_t)d * sizeof *coef);
         gradient = memset(gradient_copy, 0, (size_t)d * sizeof *gradient);
     }
-    if (s->loss.kind == CATONI && products->short_sweep && NARROW <= d && d <= SHORT * LANES)
+    if (s->loss.kind == CATONI && products->short_sweep && NARROW_COLUMNS <= d
+        && d <= SHORT_VECTORS * LANES)
         first = products->short_sweep(m, first, last, s, &state, gradient);
     for (ptrdiff_t i = first; i < last; i += tile) {
         const ptrdiff_t n = last - i < tile ? last - i : tile;
@@ -278,7 +279,7 @@ static void sweep(layout_t layout, int type, const matrix_t *m, ptrdiff_t first,
         products->adjoint(m, i, n, f, gradient);
     }
     finish_loss(&state, s);
-    if (d <= FEW_COLUMNS)
+    if (d <= COPIED_COLUMNS)
         for (ptrdiff_t j = 0; j < d; j++) s->gradient[j] += gradient[j];
 }
 
@@ -335,14 +336,14 @@ static void task_losses(const loss_t *loss, const ptrdiff_t *codes, ptrdiff_t po
                         const double *weight, double intercept, ptrdiff_t n, double *scores,
                         double *value, double *slope)
 {
-    ALIGNED double sign[MOST_ROWS];
+    ALIGNED double sign[MAX_TILE_ROWS];
     sweep_t s = {.sign = sign, .intercept = intercept, .loss = *loss};
     loss_state_t state = start_loss(&s);
-    for (ptrdiff_t i = 0; i < n; i += MOST_ROWS) {
-        const ptrdiff_t here = n - i < MOST_ROWS ? n - i : MOST_ROWS;
-        for (ptrdiff_t k = 0; k < here; k++) sign[k] = is_positive(codes[i + k], positive) ? 1.0 : -1.0;
+    for (ptrdiff_t i = 0; i < n; i += MAX_TILE_ROWS) {
+        const ptrdiff_t n_block = n - i < MAX_TILE_ROWS ? n - i : MAX_TILE_ROWS;
+        for (ptrdiff_t k = 0; k < n_block; k++) sign[k] = is_positive(codes[i + k], positive) ? 1.0 : -1.0;
         s.weight = weight + i;
-        apply_loss(&state, &s, 0, here, scores + i);
+        apply_loss(&state, &s, 0, n_block, scores + i);
     }
     finish_loss(&state, &s);
     *value += s.value;
@@ -370,9 +371,9 @@ static double add_dot(ptrdiff_t n, double factor, const double *x, double *y, co
         UNROLL
         for (int v = 0; v < 4; v++) {
             const ptrdiff_t at = j + v * LANES;
-            const vec here = load_f8(y + at) + f * load_f8(x + at);
-            store(y + at, here);
-            sums[v] += here * load_f8(z + at);
+            const vec updated = load_f8(y + at) + f * load_f8(x + at);
+            store(y + at, updated);
+            sums[v] += updated * load_f8(z + at);
         }
     }
     double sum = lane_sum((sums[0] + sums[1]) + (sums[2] + sums[3]));

@@ -357,7 +357,8 @@ typedef struct {
     /* Rows of d floats each, d a multiple of PADDING; NULL where the compiler has no vectors. */
     void (*tiles)(const float *, ptrdiff_t first, ptrdiff_t last, ptrdiff_t d, tiles_t *);
     void (*class_tiles)(const float *, ptrdiff_t first, ptrdiff_t last, class_tiles_t *); /* likewise */
-    /* Turns the scores of n rows, less the intercepts, into derivatives of a joint loss. Sums are added to the value and, for each class, to the slope. */
+    /* Turns the scores of n rows, less the intercepts, into derivatives of a joint loss. Sums are added
+     * to the value and, for each class, to the slope. */
     void (*joint_losses)(const joint_t *, ptrdiff_t n, double *scores, double *value, double *slope);
     /* Minimises the objective of a task; see newton.c. */
     void (*newton)(newton_t *);

@@ -24,7 +24,7 @@ static void start_lanes(const loss_t *loss, const double *intercept, loss_state_
     do {                                                                           \
         ALIGNED double all[LANES];                                                 \
         for (int k = 0; k < LANES; k++) all[k] = first_lane(lanes[k].field);       \
-        state[v].field = load_f8(all);                                               \
+        state[v].field = load_f8(all);                                             \
     } while (0)
         state[v].kind = lanes[0].kind;
         GATHER(intercept);
@@ -33,8 +33,8 @@ static void start_lanes(const loss_t *loss, const double *intercept, loss_state_
         GATHER(inverse_scale);
         GATHER(cap);
         GATHER(bound);
-        GATHER(floor);
-        GATHER(above);
+        GATHER(min_residual);
+        GATHER(overconfidence);
 #undef GATHER
         state[v].rows = state[v].singles = (sums_t){splat(0.0), splat(0.0)};
     }

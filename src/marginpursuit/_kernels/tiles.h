@@ -38,14 +38,14 @@ static void tile_scores(const float *x, ptrdiff_t n, ptrdiff_t d, const float *c
             const float *c = coef + t * d;
             floats sum[SUMS] = {{0}};
             for (ptrdiff_t j = 0; j < d; j += WIDTH) {
-                floats here[ROW_GROUP];
+                floats values[ROW_GROUP];
                 UNROLL
-                for (int r = 0; r < ROW_GROUP; r++) here[r] = floats_at(row[r] + j);
+                for (int r = 0; r < ROW_GROUP; r++) values[r] = floats_at(row[r] + j);
                 UNROLL
                 for (int k = 0; k < TASKS_HELD; k++) {
                     const floats w = floats_at(c + k * d + j);
                     UNROLL
-                    for (int r = 0; r < ROW_GROUP; r++) sum[k * ROW_GROUP + r] += here[r] * w;
+                    for (int r = 0; r < ROW_GROUP; r++) sum[k * ROW_GROUP + r] += values[r] * w;
                 }
             }
             ALIGNED double sums[SUMS];
@@ -70,14 +70,14 @@ ALWAYS_INLINE void strip_adjoint(const int vectors, const float *x, ptrdiff_t n,
     for (ptrdiff_t t = 0; t < n_tasks; t += TASKS_HELD) {
         floats sum[TASKS_HELD][4] = {{{0}}};
         for (ptrdiff_t i = 0; i < n; i++) {
-            floats here[4];
+            floats values[4];
             UNROLL
-            for (int v = 0; v < vectors; v++) here[v] = floats_at(x + i * d + v * WIDTH);
+            for (int v = 0; v < vectors; v++) values[v] = floats_at(x + i * d + v * WIDTH);
             UNROLL
             for (int k = 0; k < TASKS_HELD; k++) {
                 const float f = factors[t + k][i];
                 UNROLL
-                for (int v = 0; v < vectors; v++) sum[k][v] += here[v] * f;
+                for (int v = 0; v < vectors; v++) sum[k][v] += values[v] * f;
             }
         }
         for (int k = 0; k < TASKS_HELD && t + k < n_tasks; k++)

@@ -2,10 +2,11 @@
  * one.
  *
  * Every level offers the same: `vec` of LANES doubles, with C's operators; splat; store; a load
- * for each element type, of any alignment; LANES_OF(f), the vector of f(0) to f(LANES - 1); `lane_sum` of a vector and `lane_sums` of LANES vectors
- * at once; `keep_last`, which zeroes all but the last n lanes; and lane by lane `smaller` and
- * `larger` (b where one is NaN), `absolute`, `root`, `with_sign` (a with the sign of b) and
- * `where_negative` (x < 0 ? a : b); `any_negative` is whether a lane is.
+ * for each element type, of any alignment; LANES_OF(f), the vector of f(0) to f(LANES - 1);
+ * `lane_sum` of a vector and `lane_sums` of LANES vectors at once; `keep_last`, which zeroes all but
+ * the last n lanes; and lane by lane `smaller` and `larger` (b where one is NaN), `absolute`, `root`,
+ * `with_sign` (a with the sign of b) and `where_negative` (x < 0 ? a : b); `any_negative` is whether a
+ * lane is.
  */
 #ifndef MARGINPURSUIT_VECTORS_H
 #define MARGINPURSUIT_VECTORS_H
