@@ -225,7 +225,9 @@ def test_the_link_is_saved_and_checked(tmp_path):
 
 def test_steepest_descent_warns_of_the_distance_to_the_minimum():
     X, y = CANCER
-    with pytest.warns(ConvergenceWarning, match=r"estimated relative suboptimality.*Set max_iter above 20"):
+    with pytest.warns(
+        ConvergenceWarning, match=r"estimated relative suboptimality.*Set max_iter above 20"
+    ):
         MarginPursuitClassifier(solver="steepest", max_iter=20).fit(X, y)
 
 
