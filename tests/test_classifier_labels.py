@@ -11,7 +11,11 @@ from classifier_data import make_data
 from scipy import sparse
 from sklearn.exceptions import DataConversionWarning, NotFittedError
 
-from marginpursuit import MarginPursuitClassifier
+from marginpursuit import (
+    MarginPursuitClassifier,
+    MarginPursuitClassifierCV,
+    PegasosClassifier,
+)
 
 X, Y = make_data()
 N_ROWS, N_COLUMNS = X.shape
@@ -68,6 +72,39 @@ def test_labels_in_data_frames():
         assert_same_fit(MarginPursuitClassifier().fit(X, labels))
 
 
+@pytest.mark.parametrize("dtype", ["Int64", "boolean", "object", "string", "category", "list"])
+def test_missing_labels_are_counted(dtype):
+    pandas = pytest.importorskip("pandas")
+    text = dtype not in ("Int64", "boolean")
+    labels = pandas.Series(np.array(["no", "yes"])[Y] if text else Y)
+    labels = labels.astype("object" if dtype == "list" else dtype)
+    labels[[3, 7]] = pandas.NA
+    value = "nan" if dtype in ("Int64", "category") else "<NA>"
+    words = rf"y must not have missing labels; got {value} in row 3, the first of 2 among 120 "
+    for model in (MarginPursuitClassifier(), PegasosClassifier()):
+        with pytest.raises(ValueError, match=words):
+            model.fit(X, labels.tolist() if dtype == "list" else labels)
+
+
+def test_lazy_frames_are_refused():
+    polars = pytest.importorskip("polars")
+    lazy, fitted = polars.DataFrame(X, schema=NAMES).lazy(), MarginPursuitClassifier()
+    fitted.fit(lazy.collect(), Y)
+    for call in (
+        lambda: MarginPursuitClassifier().fit(lazy, Y),
+        lambda: MarginPursuitClassifierCV().fit(lazy, Y),
+        lambda: MarginPursuitClassifier(kernel="rbf").fit(lazy, Y),
+        lambda: MarginPursuitClassifier().partial_fit(lazy, Y, classes=[0, 1]),
+        lambda: fitted.predict(lazy),
+        lambda: fitted.predict_proba(lazy),
+        lambda: REFERENCE.decision_function(lazy),
+    ):
+        with pytest.raises(TypeError, match=r"^X is a LazyFrame, .* Call \.collect\(\) first\.$"):
+            call()
+    with pytest.raises(TypeError, match=r"^y is a LazyFrame"):
+        MarginPursuitClassifier().fit(X, polars.DataFrame({"y": Y}).lazy())
+
+
 def test_a_column_of_labels_is_taken_with_a_warning():
     with pytest.warns(DataConversionWarning):
         assert_same_fit(MarginPursuitClassifier().fit(X, Y[:, np.newaxis]))
@@ -76,7 +113,7 @@ def test_a_column_of_labels_is_taken_with_a_warning():
 NAN_LABELS = np.where(np.arange(N_ROWS) == 3, np.nan, Y)
 
 BAD_Y = {
-    "NaN": (NAN_LABELS, ValueError, "y contains NaN"),
+    "NaN": (NAN_LABELS, ValueError, "got nan in row"),
     "one class": (np.full(N_ROWS, 7), ValueError, r"at least 2 classes .* got 1 class: \[7\]"),
     "one class of text": (["a"] * N_ROWS, ValueError, r"got 1 class: \['a'\]"),
     "continuous": (X[:, 0] + 0.5, ValueError, "Unknown label type: continuous"),

@@ -78,6 +78,15 @@ def count(name: str, value: ArrayLike, least: int = 1) -> int:
     return int(number)
 
 
+def refuse_lazy(name: str, value: Any) -> None:
+    """Raise a TypeError for a lazy frame, as of polars, whose rows are not in memory."""
+    if type(value).__name__ == "LazyFrame":
+        raise TypeError(
+            f"{name} is a LazyFrame, whose rows are not computed yet; expected rows in memory. "
+            "Call .collect() first."
+        )
+
+
 def checked_sparse(X: Any) -> Any:
     """Return a sparse matrix with index arrays that are in range and of one integer type.
 

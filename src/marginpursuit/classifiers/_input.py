@@ -31,6 +31,7 @@ from marginpursuit._namespaces import (
 from marginpursuit._validation import (
     FloatArray,
     checked_sparse,
+    refuse_lazy,
     without_duplicates,
 )
 from marginpursuit.blocks import Blocks, as_blocks
@@ -280,6 +281,7 @@ class InputChecks:
 
     def _read(self, X: Any, **options: Any) -> Any:
         """Check X (and y, if given) and keep the dtype; infinity and NaN are found by the fit."""
+        refuse_lazy("X", X)
         X = X if isinstance(X, np.ndarray) else as_blocks(X)
         if isinstance(X, Blocks):
             return self._read_blocks(X, **options)
@@ -319,6 +321,7 @@ def plain_rows(X: Any, names: NDArray[Any] | None) -> Any:
     This is for predictions of few rows, where the checks of scikit-learn take most of the time. A
     pandas data frame passes if its columns have the `names` of the fit and hold numbers.
     """
+    refuse_lazy("X", X)
     if names is not None:
         dtypes = getattr(X, "dtypes", None)
         if dtypes is None or list(getattr(X, "columns", ())) != names.tolist():

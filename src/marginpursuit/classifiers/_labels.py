@@ -18,7 +18,7 @@ from marginpursuit._namespaces import (
     to_host,
     to_numpy,
 )
-from marginpursuit._validation import FloatArray, between, scalar
+from marginpursuit._validation import FloatArray, between, refuse_lazy, scalar
 from marginpursuit.blocks import is_dask
 
 
@@ -35,6 +35,8 @@ def is_indicator(y: Any) -> bool:
                 return True  # scikit-learn's test sorts all values
             if y.dtype.kind == "f" and np.isnan(y).any():
                 return True
+    if isinstance(y, list | tuple) and y and np.ndim(y[0]) == 0:
+        return False
     return not is_dask(y) and not is_device_array(y) and bool(is_multilabel(y))
 
 
@@ -60,30 +62,43 @@ def _is_binary(values: NDArray[Any]) -> bool:
 
 
 def refuse_mixed(name: str, y: Any) -> None:
-    """Refuse masked labels, and labels that mix text with other types."""
+    """Refuse masked and missing labels, and labels that mix text with other types."""
+    refuse_lazy(name, y)
     if isinstance(y, np.ma.MaskedArray):
         raise ValueError(f"{name} must not be a masked array: its mask would be ignored")
     labels = y if isinstance(y, list | tuple) else np.asarray(y)
-    if _has_missing_time(labels):
-        raise ValueError(f"{name} must not have missing labels; got NaT")
     if isinstance(labels, np.ndarray) and (labels.dtype != object or labels.ndim == 0):
+        if labels.dtype.kind in "fmM" and labels.ndim and labels.size == len(labels):
+            labels = labels.ravel()  # NaN and NaT differ from themselves
+            _refuse_missing_labels(name, labels, np.flatnonzero(labels != labels).tolist())
         return
     texts = [isinstance(label, str) for label in labels]
-    if any(texts) and not all(texts):
+    if all(texts):
+        return
+    _refuse_missing_labels(name, labels, [k for k, x in enumerate(labels) if _is_missing(x)])
+    if any(texts):
         other = labels[texts.index(False)]
-        if other is None or (isinstance(other, float) and np.isnan(other)):
-            raise ValueError(f"{name} must not have missing labels; got {other} among text")
         raise TypeError(
             f"{name} must not have mixed label types; got str and {type(other).__name__}"
         )
 
 
-def _has_missing_time(labels: Any) -> bool:
-    """Whether labels contain NaT, which NumPy would count as a class."""
-    if isinstance(labels, np.ndarray) and (labels.dtype != object or labels.ndim == 0):
-        return labels.dtype.kind in "mM" and bool(np.any(np.isnat(labels)))
-    times = ("NaTType", "datetime64", "timedelta64")  # of pandas and NumPy
-    return any(type(label).__name__ in times and label != label for label in labels)
+def _is_missing(label: Any) -> bool:
+    """Whether a label is None, NaN, NaT or pandas' NA."""
+    if label is None or type(label).__name__ in ("NAType", "NaTType"):
+        return True
+    numbers = float | np.floating | np.datetime64 | np.timedelta64
+    return isinstance(label, numbers) and bool(label != label)
+
+
+def _refuse_missing_labels(name: str, labels: Any, missing: list[int]) -> None:
+    """Raise a ValueError if there are missing labels, at these indices."""
+    if missing:
+        first = f"{labels[missing[0]]} in {'row' if name == 'y' else 'entry'} {missing[0]}"
+        raise ValueError(
+            f"{name} must not have missing labels; got {first}, the first of {len(missing)} among "
+            f"{len(labels)} labels. Leave these out, or give them a label."
+        )
 
 
 def encode_labels(matrix: Any, target: Any) -> tuple[NDArray[Any], Any]:

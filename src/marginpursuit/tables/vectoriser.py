@@ -16,6 +16,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.validation import check_is_fitted
 
 from marginpursuit._table_records import Column
+from marginpursuit._validation import refuse_lazy
 from marginpursuit.tables.columns import infer_columns, parse, text_cells, unreadable_rows
 from marginpursuit.tables.errors import TableError, optional
 from marginpursuit.tables.features import describe_features
@@ -398,6 +399,7 @@ def _standardised() -> Pipeline:
 def as_frame(X: Any) -> Any:
     """Return a table as a pandas frame whose names are text."""
     pandas = optional("pandas")
+    refuse_lazy("X", X)
     if not isinstance(X, pandas.DataFrame):
         X = X.to_pandas() if hasattr(X, "to_pandas") else pandas.DataFrame(np.asarray(X))
     names = [str(name) for name in X.columns]
