@@ -83,7 +83,7 @@ def test_large_fits_have_no_half_fits_and_about_the_same_probabilities(monkeypat
     np.testing.assert_array_equal(model.coef_, alone.coef_)
     one = MarginPursuitClassifier(n_threads=1).fit(X, y)
     np.testing.assert_array_equal(one.link_.slopes, model.link_.slopes)
-    monkeypatch.setattr(margin_pursuit, "without_half_fits", lambda fits, *_: fits)
+    monkeypatch.setattr(margin_pursuit, "leave_one_out_fits", lambda *_: [])
     halves = MarginPursuitClassifier().fit(X, y)
     assert halves.n_passes_ > model.n_passes_
     Z, v = rows(50_000, 10, seed=1)

@@ -53,7 +53,7 @@ def weights_by_hand(distances, y, weights, bound):
 def found(X, y, weights, bound, *, centred=True):
     data = TrainingData(X, Labels(y, y.max() + 1), weights, float(len(y)))
     with design_for(X) as design:
-        return bounded_weights(design, data, bound, centred=centred).loss
+        return bounded_weights(design, data, bound, centred=centred).weights
 
 
 def heavy_tailed(seed=0, n_classes=2):
@@ -342,11 +342,11 @@ class TestRowsFarAway:
         X[1 : 1 + n_far, 0] *= 1e4
         data = TrainingData(X, Labels(y, 2), np.full(5000, 2e-4), 5000.0)
         with design_for(X) as design:
-            weights = bounded_weights(design, data, 1.0, centred=True)
+            bounded = bounded_weights(design, data, 1.0, centred=True)
             assert design.n_passes < 10  # ten repetitions take 35
-        assert weights.variance_weights is None
+        assert bounded.variance_weights is None
         expected = weights_by_hand(distances_by_hand(X, data.weights), y, data.weights, 1.0)
-        assert_allclose(weights.loss, expected, rtol=1e-9)
+        assert_allclose(bounded.weights, expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("n_rows", [100_000, 100_001])

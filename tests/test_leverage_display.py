@@ -38,7 +38,7 @@ def test_weights_are_those_of_the_fit(fitted):
     X, y, model = fitted
     data = MarginPursuitClassifier()._check_training(X, y, None)
     with design_for(X) as design:
-        used = bounded_weights(design, data, 1.0, centred=True).loss
+        used = bounded_weights(design, data, 1.0, centred=True).weights
     ratio = used / row_leverage(model, X, y).weight
     for k in (0, 1):
         assert_allclose(ratio[y == k], ratio[y == k][0], rtol=1e-10)

@@ -61,8 +61,9 @@ class TrainingData:
     weights: Any  # non-negative, sum one; on the device of the matrix, as the labels are
     count: float  # the sum of the weights before normalisation; the number of rows if none is given
     rows: Any = None  # the rows as given, where the matrix holds their kernel features
-    #: Weights of the variances in the unit of the penalty, a NumPy array; None: `weights`.
-    variance_weights: FloatArray | None = None
+    #: Weights of the variances in the unit of the penalty, in NumPy or next to `weights`; None
+    #: stands for `weights`.
+    variance_weights: Any = None
 
     @property
     def n_samples(self) -> float:

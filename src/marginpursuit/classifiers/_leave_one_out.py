@@ -28,7 +28,7 @@ from marginpursuit.classifiers._link import FittedLink, thinning
 from marginpursuit.classifiers._margins import Margins
 from marginpursuit.design import MemoryDesign, Standardisation, design_for, take_rows
 from marginpursuit.losses import MarginLoss
-from marginpursuit.solvers import FOLD_SOLVERS, Problem
+from marginpursuit.solvers import Problem
 from marginpursuit.tasks import LabelSets
 
 
@@ -76,23 +76,15 @@ def leave_one_out_margins(
     return margins + change / (1.0 - hat_value * curvature), hat_value
 
 
-def without_half_fits(
-    fits: list[HalfFits],
-    problem: Problem,
-    data: TrainingData,
-    margins: Margins,
-    solver: str,
-    policy: LeaveOneOutPolicy | None = None,
-) -> list[HalfFits]:
-    """Return the given half fits, or the link of leave-one-out scores in place of half fits.
+def leave_one_out_fits(problem: Problem, data: TrainingData, margins: Margins) -> list[HalfFits]:
+    """Return the link of leave-one-out scores, in place of half fits; empty where these are needed.
 
-    Empty where half fits are needed, and for solvers that stop before the minimum, which have
-    neither. Of more than `max_link_rows` rows every k-th counts.
+    The problem starts at its minimiser, which has these margins. Of more than `max_link_rows` rows
+    every k-th counts.
     """
-    policy = LeaveOneOutPolicy() if policy is None else policy
-    max_rows, is_open = HalfFitPolicy().max_link_rows, not fits and solver in FOLD_SOLVERS
-    if not (is_open and _is_large_binary(problem, data)):
-        return fits
+    policy, max_rows = LeaveOneOutPolicy(), HalfFitPolicy().max_link_rows
+    if not _is_large_binary(problem, data):
+        return []
     loss, n_samples = problem.tasks.losses[0], data.n_samples
     n_coefficients = data.matrix.shape[1] + problem.prepared.fit_intercept
     largest = float(namespace(data.weights).max(data.weights))

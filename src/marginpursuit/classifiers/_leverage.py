@@ -24,7 +24,7 @@ intercept, by which all of them are predicted. Their weights are redescending
 """
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -36,22 +36,12 @@ from marginpursuit.classifiers._margins import ArrayMargins, Margins
 from marginpursuit.design import Design, Standardisation
 
 
-class RowWeights(NamedTuple):
-    """Weights of rows with bounded leverage, each an array that sums to one.
-
-    `variance_weights` are for the variances of columns in the unit of the penalty; None for those
-    of the loss. Both are in the library, and on the device, of the weights of the data.
-    """
-
-    loss: Any
-    variance_weights: Any
-
-
 def bounded_weights(
     design: Design, data: TrainingData, bound: float, *, centred: bool, max_repetitions: int = 10
-) -> RowWeights:
-    """Return weights with bounded leverage.
+) -> TrainingData:
+    """Return the data with weights of bounded leverage, and with `variance_weights`.
 
+    Both weights sum to one, and are in the library, and on the device, of the weights given.
     Distances are norms of standardised rows. Sparse rows are measured as they are: a column with
     few non-zeros would give their rows a large norm. Their unit is a median, which rows far away
     do not change.
@@ -59,7 +49,7 @@ def bounded_weights(
     if design.is_sparse:
         distances = row_distances(design, data, centred=centred)
         limit = bound * median_distance(distances, data)
-        return RowWeights(within_limit(data, distances, limit), None)
+        return replace(data, weights=within_limit(data, distances, limit), variance_weights=None)
     sample_weights = data.weights
     standardisation = design.standardisation(sample_weights, centred=centred)
     distances = row_distances(design, data, centred=centred, standardisation=standardisation)
@@ -70,7 +60,7 @@ def bounded_weights(
     for repetition in range(max_repetitions):
         variance_weights = weights_for_variances(sample_weights, weights, bound)
         if variance_weights is None:
-            return RowWeights(weights, None)
+            return replace(data, weights=weights, variance_weights=None)
         try:
             if repetition == 0 and _varies_far_away_only(
                 design, standardisation, sample_weights, weights, bound, limit, centred=centred
@@ -87,8 +77,10 @@ def bounded_weights(
         limit = bound * median_distance(distances, data)
         previous, weights = weights, within_limit(data, distances, limit)
         if bool(namespace(weights).all(abs(weights - previous) <= 1e-2 * previous)):
-            return RowWeights(weights, weights_for_variances(sample_weights, weights, bound))
-    return RowWeights(first, None)  # where most rows are equal their deviation converges to zero
+            variance_weights = weights_for_variances(sample_weights, weights, bound)
+            return replace(data, weights=weights, variance_weights=variance_weights)
+    # Where most rows are equal their deviation converges to zero.
+    return replace(data, weights=first, variance_weights=None)
 
 
 #: The distance of a row far away, in medians of the distances, times the bound.

@@ -6,7 +6,7 @@ suffices for the choice of a penalty.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,6 @@ import numpy as np
 from marginpursuit._namespaces import is_array_api
 from marginpursuit._threads import Threads, usable_threads
 from marginpursuit.classifiers._input import TrainingData
-from marginpursuit.classifiers._leverage import bounded_weights
 from marginpursuit.classifiers.margin_pursuit import MarginPursuitClassifier
 from marginpursuit.design import ArrayDesign, Design, Linear, design_for
 from marginpursuit.design.arrays import ArrayPolicy
@@ -68,12 +67,8 @@ def penalty_path(
         Threads(usable_threads(model.n_threads)) as threads,
         _fast_design(data.matrix, threads) as design,
     ):
-        spread = None
-        if model.leverage_bound is not None:
-            bound = float(model.leverage_bound)
-            weights, spread = bounded_weights(design, data, bound, centred=model.fit_intercept)
-            data = replace(data, weights=design.place(weights))
-        request, tasks = least._request(design, data, float(model.scale), spread, is_stream=False)
+        data = model._bounded(design, data)
+        request, tasks = least._request(design, data, float(model.scale), is_stream=False)
         solver = FOLD_SOLVERS[plan(request, model.solver).solver]
         prepared = solver.prepare(request)
         start = prepared.zeros(len(tasks) * tasks.columns_per_task)

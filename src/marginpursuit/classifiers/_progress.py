@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from marginpursuit.solvers import Progress
+from marginpursuit.solvers import Plan, Progress
 
 try:
     from sklearn.callback import CallbackSupportMixin, with_callbacks
@@ -56,6 +56,11 @@ class Reporter:
                 flush=True,
             )
         self.finish_task("iteration")
+
+    def plan(self, chosen: Plan) -> None:
+        """Print the chosen solver and the reason."""
+        if self._estimator.verbose:
+            print(f"[{type(self._estimator).__name__}] {chosen}", flush=True)
 
     def finish_task(self, name: str) -> None:
         """Call the callbacks for one task of the fit, which has ended."""

@@ -26,7 +26,7 @@ from marginpursuit.classifiers._half_fits import (
 )
 from marginpursuit.classifiers._kernel_map import MappedKernelClassifier
 from marginpursuit.classifiers._label_links import LabelLinks
-from marginpursuit.classifiers._leave_one_out import without_half_fits
+from marginpursuit.classifiers._leave_one_out import leave_one_out_fits
 from marginpursuit.classifiers._leverage import bounded_weights
 from marginpursuit.classifiers._link import ExactLabelLink, ExactLink, FittedLink, Link
 from marginpursuit.classifiers._margins import MarginStatisticsMixin
@@ -62,6 +62,7 @@ from marginpursuit.classifiers._small_table import fit_small_table
 from marginpursuit.design import Design, Linear, design_for
 from marginpursuit.losses import RHOS, JointLoss, MarginLoss
 from marginpursuit.solvers import (
+    FOLD_SOLVERS,
     SOLVERS,
     ConcurrentSolver,
     Prepared,
@@ -551,10 +552,9 @@ class MarginPursuitClassifier(
         A small table is fitted in one compiled call (`fit_small_table`), unless the fit is
         reported. What follows is the general fit, with the same result.
 
-        The weights of the data include `class_weight`; `leverage_bound` is applied here, except to
-        kernel features, whose weights are bounded already. `is_stream` is set by `partial_fit`,
-        whose updates are of one class against the rest. Raises a FloatingPointError where squares
-        of the columns are not finite.
+        The weights of the data include `class_weight`; `leverage_bound` is applied here.
+        `is_stream` is set by `partial_fit`, whose updates are of one class against the rest. Raises
+        a FloatingPointError where squares of the columns are not finite.
         """
         is_plain = not any((report, checkpoint, is_stream)) and self.solver in ("auto", "newton")
         if is_plain and fit_small_table(self, data, start):
@@ -563,18 +563,10 @@ class MarginPursuitClassifier(
         if checkpoint is not None:
             start, scale, n_iter = checkpoint.state(start, scale, data.matrix.shape[1])
         with Threads(self._threads) as threads, design_for(data.matrix, threads) as design:
-            variance_weights = data.variance_weights
-            if self.leverage_bound is not None and data.rows is None:
-                bound = float(self.leverage_bound)
-                weights, variance_weights = bounded_weights(
-                    design, data, bound, centred=self.fit_intercept
-                )
-                data = replace(data, weights=design.place(weights))
-            solver, request, problem = self._pose(
-                *(design, data, variance_weights, start, scale, report, checkpoint),
-                is_stream=is_stream,
+            data = self._bounded(design, data)
+            solver, request, problem, max_steps = self._make_problem(
+                design, data, start, scale, report, checkpoint, is_stream=is_stream
             )
-            max_steps = steps_before_hessian(request, solver.name)
             problem, fits = self._with_chosen_penalty(
                 problem, design, data, solver.name, is_stream=is_stream
             )
@@ -584,7 +576,7 @@ class MarginPursuitClassifier(
                     solution, fits = solve_with_half_fits(design, data, problem, solver)
                 else:
                     solution = solver.solve(problem)
-                if max_steps:
+                if max_steps is not None:
                     solution = continue_with_hessian(request, problem, solution, self.max_iter)
                 n_iter += solution.n_iter
                 margins = training_margins(
@@ -597,15 +589,15 @@ class MarginPursuitClassifier(
                 problem = replace(problem, tasks=tasks, start=solution.linear)
             if self.probability == "held_out":
                 problem = replace(problem, start=solution.linear)
-                fits = without_half_fits(fits, problem, data, margins, solver.name) or half_fits(
-                    design, data, problem, solver.name
-                )
+                if not fits and solver.name in FOLD_SOLVERS:
+                    fits = leave_one_out_fits(problem, data, margins)
+                    fits = fits or half_fits(design, data, problem, solver.name)
                 self.link_ = fits[0].link_of(solution.linear) if fits else None
             self._keep_margins(margins, iteration.scale)
             self.alpha_ = float(problem.alphas[0])
             self.n_passes_, transform = design.n_passes, problem.prepared.transform
-        # A copy of the rows in other coordinates ends here, before the coefficients of all columns.
-        # The request keeps the design of X with its float32 copy, which does not raise the peak.
+        # Free the transformed copy of the rows before the coefficients of all columns are
+        # allocated. `request` still holds X and its float32 copy, which do not raise the peak.
         del design, problem
         coef, intercept = transform.to_data(solution.linear)
         self.n_iter_ = n_iter
@@ -614,26 +606,33 @@ class MarginPursuitClassifier(
         self.coef_, self.intercept_ = coef.T, intercept - self._label_thresholds
         self._warn_unless_converged(solution, request, data, iteration)
 
-    def _pose(
+    def _bounded(self, design: Design, data: TrainingData) -> TrainingData:
+        """Return the data with weights of bounded leverage, as those of kernel features are."""
+        if self.leverage_bound is None or data.rows is not None:
+            return data
+        bound = float(self.leverage_bound)
+        return bounded_weights(design, data, bound, centred=self.fit_intercept)
+
+    def _make_problem(
         self,
         design: Design,
         data: TrainingData,
-        variance_weights: FloatArray | None,
         start: Linear | None,
         scale: float,
         report: Reporter | None,
         checkpoint: Checkpoint | None,
         *,
         is_stream: bool,
-    ) -> tuple[Solver, Request, Problem]:
-        """Return the planned solver, its request, and the problem at a scale; prints the plan.
+    ) -> tuple[Solver, Request, Problem, int | None]:
+        """Report the plan; return the solver, its request, and the problem at a scale.
 
-        A start of another shape than the coefficients is ignored.
+        The last value is the number of iterations after which `continue_with_hessian` follows; None
+        where it does not. A start of another shape than the coefficients is ignored.
         """
-        request, tasks = self._request(design, data, scale, variance_weights, is_stream=is_stream)
+        request, tasks = self._request(design, data, scale, is_stream=is_stream)
         chosen = plan(request, self.solver)
-        if self.verbose:
-            print(f"[{type(self).__name__}] {chosen}", flush=True)
+        if report is not None:
+            report.plan(chosen)
         solver = SOLVERS[chosen.solver]
         prepared = solver.prepare(request)
         shape = data.matrix.shape[1], len(tasks) * tasks.columns_per_task
@@ -641,37 +640,30 @@ class MarginPursuitClassifier(
         problem = Problem(
             prepared,
             tasks,
-            np.full(len(tasks), request.least_alpha),
-            _start(prepared, start, shape),
-            min(max_steps or self.max_iter, self.max_iter),
-            self.tol,
-            report,
-            self.random_state,
-            None if checkpoint is None else checkpoint.keep,
+            alphas=np.full(len(tasks), request.least_alpha),
+            start=_start(prepared, start, shape),
+            max_iter=self.max_iter if max_steps is None else min(max_steps, self.max_iter),
+            tol=self.tol,
+            report=report,
+            random_state=self.random_state,
+            keep=None if checkpoint is None else checkpoint.keep,
             policy=request.policy,
         )
-        return solver, request, problem
+        return solver, request, problem, max_steps
 
     def _request(
-        self,
-        design: Design,
-        data: TrainingData,
-        scale: float,
-        variance_weights: FloatArray | None = None,
-        *,
-        is_stream: bool,
+        self, design: Design, data: TrainingData, scale: float, *, is_stream: bool
     ) -> tuple[Request, Tasks]:
         """Return the request to a solver and the tasks at a scale; sets `multi_class_`."""
-        alpha, unit = (
-            self._penalty(data.n_samples),
-            self._penalty_unit(is_sparse=data.is_sparse, rows_per_column=data.rows_per_column),
-        )
-        losses = (self._loss(scale),)
-        weights = data.weights[np.newaxis, :]
-        n_problems = len(data.labels.positive_classes)
+        variance_weights = data.variance_weights
         request = Request(
-            *(design, weights, losses, unit, alpha, self.fit_intercept),
-            n_problems=n_problems,
+            design,
+            weights=data.weights[np.newaxis, :],
+            losses=(self._loss(scale),),
+            unit=self._penalty_unit(is_sparse=data.is_sparse, rows_per_column=data.rows_per_column),
+            least_alpha=self._penalty(data.n_samples),
+            fit_intercept=self.fit_intercept,
+            n_problems=len(data.labels.positive_classes),
             variance_weights=None if variance_weights is None else design.place(variance_weights),
             n_samples=data.n_samples,
             tol=self.tol,
@@ -786,9 +778,22 @@ class MarginPursuitClassifier(
     def _identity(self, data: TrainingData) -> dict[str, Any]:
         """Return the parameters and properties of the data that a resumed fit must share."""
         parameters = (
-            *("margin", "scale", "overconfidence", "rho", "alpha", "alpha_unit"),
-            *("fit_intercept", "solver", "class_weight", "leverage_bound", "multi_class"),
-            *("kernel", "gamma", "degree", "coef0", "n_components"),
+            "margin",
+            "scale",
+            "overconfidence",
+            "rho",
+            "alpha",
+            "alpha_unit",
+            "fit_intercept",
+            "solver",
+            "class_weight",
+            "leverage_bound",
+            "multi_class",
+            "kernel",
+            "gamma",
+            "degree",
+            "coef0",
+            "n_components",
         )
         return {
             "shape": tuple(data.matrix.shape),
@@ -821,7 +826,9 @@ class MarginPursuitClassifier(
         if self.kernel != "linear":  # `_mapped` divides the kernel by the unit "row"
             return "common" if self.alpha_unit == "common" else "absolute"
         return penalty_unit(
-            *(self.alpha, self.alpha_unit, self.solver),
+            self.alpha,
+            self.alpha_unit,
+            self.solver,
             is_sparse=is_sparse,
             rows_per_column=rows_per_column,
         )

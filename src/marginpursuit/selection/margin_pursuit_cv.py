@@ -647,10 +647,7 @@ class MarginPursuitClassifierCV(
         ):
             bound = float(self.leverage_bound)
             bounded = bounded_weights(design, data, bound, centred=self.fit_intercept)
-            weighted = replace(
-                data, weights=bounded.loss, variance_weights=bounded.variance_weights
-            )
-            return weighted, design.n_passes
+            return bounded, design.n_passes
 
     def _refit(
         self, data: TrainingData, start: Linear | None, scores: RowScores | None = None
