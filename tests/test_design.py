@@ -12,6 +12,7 @@ from scipy import sparse
 
 from marginpursuit._threads import Threads
 from marginpursuit.design import MemoryDesign, Standardisation, design_for, merge_columns
+from marginpursuit.design._matrix import ReadPolicy
 from marginpursuit.losses import MarginLoss
 from marginpursuit.tasks import Labels, RowRanges, Tasks
 
@@ -385,7 +386,7 @@ def test_lone_columns_are_merged(dtype):
     matrix = lone_columns(dtype)
     counts = np.count_nonzero(matrix.toarray(), axis=0)
     alone = matrix.toarray()[:, counts == 1].astype(bool)
-    merged, rotation = merge_columns(matrix)
+    merged, rotation = merge_columns(matrix, ReadPolicy())
     assert np.sum(counts == 1) > np.sum(alone.any(axis=1)) > 3  # or there is nothing to merge
     n_merged = merged.shape[1]
     assert n_merged == np.sum(counts > 1) + np.sum(alone.any(axis=1))
@@ -404,7 +405,7 @@ def test_lone_columns_are_merged(dtype):
 def test_merged_coefficients_are_translated_without_a_copy():
     n_columns, n_tasks = 20_000, 10
     matrix = sparse.random(500, n_columns, 0.003, "csr", random_state=0)
-    rows, rotation = merge_columns(matrix)
+    rows, rotation = merge_columns(matrix, ReadPolicy())
     merged = np.ones((n_tasks, rows.shape[1])).T  # contiguous for each task
     tracemalloc.start()
     try:
@@ -420,7 +421,7 @@ def test_passes_over_merged_columns_are_counted_once():
     matrix = lone_columns()
     whole = design_for(matrix)
     whole.standardisation(np.full(40, 1 / 40), centred=True)
-    before, fewer = whole.n_passes, whole.with_matrix(merge_columns(matrix)[0])
+    before, fewer = whole.n_passes, whole.with_matrix(merge_columns(matrix, ReadPolicy())[0])
     assert fewer.n_passes == before
     fewer.scores(np.ones((fewer.n_columns, 2)), np.zeros(2))
     assert whole.n_passes == fewer.n_passes == before + 1
@@ -428,10 +429,10 @@ def test_passes_over_merged_columns_are_counted_once():
 
 def test_where_columns_are_not_merged():
     filled = sparse.csr_matrix(np.ones((4, 6)))
-    assert merge_columns(filled) is None
-    assert merge_columns(sparse.csr_matrix((4, 6))) is None
+    assert merge_columns(filled, ReadPolicy()) is None
+    assert merge_columns(sparse.csr_matrix((4, 6)), ReadPolicy()) is None
     for factor in (1e120, 1e-120):  # squares would leave the floats
-        assert merge_columns(lone_columns() * factor) is None
+        assert merge_columns(lone_columns() * factor, ReadPolicy()) is None
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])

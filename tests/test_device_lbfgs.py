@@ -56,7 +56,7 @@ def test_the_minimiser_is_that_of_numpy(fit_intercept):
     weights /= weights.sum(axis=1, keepdims=True)
     design = ArrayDesign(on_device(X))
     problem = problem_of(design, on_device, y, weights, 1e-3, fit_intercept=fit_intercept)
-    found = minimise_on_device(problem)
+    found = minimise_on_device(problem, n_confirmations=5)
     reference = minimise(problem, n_confirmations=5)
     assert found.status is Status.CONVERGED
     assert_allclose(found.value, reference.value, rtol=1e-7)
@@ -71,7 +71,7 @@ def test_a_warm_start_at_the_minimum_takes_few_passes():
     X, y = rows_and_labels()
     weights = np.full((1, len(y)), 1 / len(y))
     problem = problem_of(ArrayDesign(on_device(X)), on_device, y, weights, 1e-3)
-    first = minimise_on_device(problem)
+    first = minimise_on_device(problem, n_confirmations=5)
     again = minimise_on_device(
         Problem(problem.prepared, problem.tasks, problem.alphas, first.linear, 500, 1e-4),
         n_confirmations=2,
@@ -94,7 +94,7 @@ def test_too_few_iterations_are_reported():
     X, y = rows_and_labels()
     weights = np.full((1, len(y)), 1 / len(y))
     problem = problem_of(ArrayDesign(on_device(X)), on_device, y, weights, 1e-4, max_iter=2)
-    found = minimise_on_device(problem)
+    found = minimise_on_device(problem, n_confirmations=5)
     assert found.status is Status.MAX_ITER
     assert found.gap[0] > problem.tol
 

@@ -140,7 +140,7 @@ def test_a_fit_by_subsamples_reaches_its_tolerance(seed, fit_intercept):
     copy = in_float32(problem)
     assert copy is not problem
     assert has_subsample(copy, EAGER.hessian_sampling_ratio)
-    found = solve_by_subsample(copy, n_confirmations=5)
+    found = solve_by_subsample(copy)
     assert found.status is Status.CONVERGED
     value = problem.value_and_gradient(problem.join(*found.linear), np.zeros(1, dtype=int))[0]
     assert value <= (1 + 10 * problem.tol) * exact.value
@@ -149,7 +149,7 @@ def test_a_fit_by_subsamples_reaches_its_tolerance(seed, fit_intercept):
 
 
 def test_a_fit_by_subsamples_ends_at_max_iter():
-    found = solve_by_subsample(replace(in_float32(problem_of()), max_iter=3), n_confirmations=5)
+    found = solve_by_subsample(replace(in_float32(problem_of()), max_iter=3))
     assert found.status is Status.MAX_ITER
     assert found.n_iter == 3
 
@@ -157,7 +157,7 @@ def test_a_fit_by_subsamples_ends_at_max_iter():
 def test_a_start_with_a_lower_objective_is_kept():
     problem = in_float32(problem_of())
     minimum = minimise(replace(problem, tol=1e-9), n_confirmations=5)
-    found = solve_by_subsample(replace(problem, start=minimum.linear), n_confirmations=1)
+    found = solve_by_subsample(replace(problem, start=minimum.linear))
     assert found.history[0].value <= minimum.value[0] * (1 + 1e-9)
 
 

@@ -154,7 +154,7 @@ def penalty(alpha: float | str, n_samples: float) -> float:
 def penalty_unit(
     alpha: float | str, alpha_unit: str, solver: str, *, is_sparse: bool, rows_per_column: float
 ) -> str:
-    """Return the unit of the penalty: a name in `solvers.UNITS`.
+    """Return the unit of the penalty: a name in `UNITS` of `solvers._problem`.
 
     The stochastic solver needs one penalty for all coefficients of the rows as given. For
     sparse rows the unit is the lower quartile of their squared norms. The mean, as in "common", is

@@ -166,7 +166,7 @@ class StreamingClassifier(LinearClassifier):
 
     @abstractmethod
     def _penalty_unit(self, *, is_sparse: bool, rows_per_column: float = np.inf) -> str:
-        """Return the unit of the penalty, a name in `solvers.UNITS`."""
+        """Return the unit of the penalty, a name in `UNITS` of `solvers._problem`."""
 
     @property
     @abstractmethod

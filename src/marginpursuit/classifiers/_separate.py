@@ -57,8 +57,7 @@ class SeparateClassifier(HeldOutProbabilityMixin, LinearClassifier):
 
     def _keep(self, solutions: Sequence[Solution], linears: Sequence[Linear]) -> None:
         """Set the fitted attributes, and warn if a problem did not converge."""
-        best_to_worst = list(Status)
-        status = max((solution.status for solution in solutions), key=best_to_worst.index)
+        status = Status.worst(solution.status for solution in solutions)
         self.status_ = status.value
         self.n_iter_ = max(1, *(solution.n_iter for solution in solutions))
         self.objective_ = float(sum(solution.value.sum() for solution in solutions))

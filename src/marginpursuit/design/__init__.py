@@ -9,14 +9,12 @@ from marginpursuit.design._base import (
     Linear,
     PassCounter,
     Standardisation,
-    Sweep,
     design_for,
     elements_per_row,
     loaded,
     take_rows,
 )
 from marginpursuit.design._joint import can_sweep_tiles
-from marginpursuit.design._matrix import ReadPolicy
 from marginpursuit.design.arrays import ArrayDesign
 from marginpursuit.design.blocks import BlockDesign
 from marginpursuit.design.column_merge import ColumnRotation, merge_columns
@@ -32,9 +30,7 @@ __all__ = [
     "Linear",
     "MemoryDesign",
     "PassCounter",
-    "ReadPolicy",
     "Standardisation",
-    "Sweep",
     "can_sweep_tiles",
     "design_for",
     "elements_per_row",

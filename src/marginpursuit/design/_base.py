@@ -358,7 +358,7 @@ class Design(ABC):
         return None
 
     def copied_order(self, standardisation: Standardisation) -> NDArray[np.intp]:
-        """Return the order in which `float32_copy` needs no new copy, or the order of the rows."""
+        """Return the row order of the cached `float32_copy`, or 0..n_rows-1 if there is none."""
         return np.arange(self.n_rows)
 
     def _lacks(self, capability: str) -> str:

@@ -1,14 +1,24 @@
-"""Solvers: one file per algorithm, each registered in `SOLVERS`.
+"""Solvers of the objective in `_problem`.
 
 A solver states whether it `supports` a request, prepares the data once for every loss and penalty,
-and takes a `Problem` to a `Solution`. `plan` chooses among them.
+and takes a `Problem` to a `Solution`.
+
+====================  =============================================================================
+registered solvers    in `SOLVERS`, among which `plan` chooses: `newton`, `gram`, `lbfgs`,
+                      `dual_ascent`, `steepest`, `stochastic`
+parts of "gram"       `gram_plan` chooses among them: `sampling`, `_row_space`, `_working_set`,
+                      `_compiled_lbfgs`, `_quasi_newton`, `_device_lbfgs`, `_sampled_hessian`,
+                      `_joint_newton`, `_float32`, `_refine` with the Newton, active-set and
+                      interior-point methods
+of other estimators   `distribution`, `coordinate_descent`, `kernel_descent`, `catoni_risk`,
+                      `median_of_means`, `robust_gradient`, `sphere`, `intercept_search`
+====================  =============================================================================
 """
 
 # Names with "as" are for other layers of the package; `__all__` has the public ones.
 from marginpursuit.solvers._fallback import continue_with_hessian as continue_with_hessian
 from marginpursuit.solvers._float32 import float32_problem as float32_problem
 from marginpursuit.solvers._problem import INFLATION as INFLATION
-from marginpursuit.solvers._problem import UNITS as UNITS
 from marginpursuit.solvers._problem import Prepared as Prepared
 from marginpursuit.solvers._problem import Problem as Problem
 from marginpursuit.solvers._problem import Progress as Progress
@@ -19,7 +29,6 @@ from marginpursuit.solvers._problem import penalty_unit as penalty_unit
 from marginpursuit.solvers._quasi_newton import minimise as minimise
 from marginpursuit.solvers.gram_plan import plan_gram as plan_gram
 from marginpursuit.solvers.lbfgs import request_merge as request_merge
-from marginpursuit.solvers.plan import Plan as Plan
 from marginpursuit.solvers.plan import plan as plan
 from marginpursuit.solvers.plan import steps_before_hessian as steps_before_hessian
 from marginpursuit.solvers.policy import LbfgsPolicy as LbfgsPolicy

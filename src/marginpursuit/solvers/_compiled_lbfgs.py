@@ -121,21 +121,16 @@ def _posed(
 ) -> list[LbfgsTask]:
     """Return what the kernel reads of each task."""
     prepared, tasks = problem.prepared, problem.tasks
-    unit = np.where(prepared.standardisation.varies, prepared.unit, np.inf)
     preconditioners = _preconditioners(problem)
     points, least = problem.join(*problem.start), problem.relative_to(np.zeros(len(tasks)))
     joint = _joint_parts(tasks) if isinstance(tasks, JointTasks) else [{}] * len(tasks)
     posed = []
-    for k, loss in enumerate(tasks.losses):
-        own_unit = unit[tasks.fold[k]]
-        with np.errstate(invalid="ignore"):  # α = 0 times an infinite unit
-            penalty = np.where(np.isinf(own_unit), np.inf, problem.alphas[k] * own_unit)
-        level = float(getattr(loss, "margin", 1.0))
+    for k in range(len(tasks)):
         posed.append(
             LbfgsTask(
-                **{"loss": np.array([[0.0, level, 1.0, 0.0]])} | joint[k],
+                **{"loss": np.array([[0.0, problem.levels[k], 1.0, 0.0]])} | joint[k],
                 n_classes=tasks.columns_per_task,
-                penalty=penalty,
+                penalty=problem.compiled_penalty[k],
                 has_intercept=prepared.fit_intercept,
                 preconditioner=preconditioners[k],
                 is_scaled=problem.inverse_hessian is None,
@@ -219,8 +214,9 @@ def _solution(problem: Problem, solves: list[Any], tols: FloatArray, n_passes: i
         np.array([getattr(solve, name) for solve in solves]) for name in ("value", "gap", "bound")
     )
     is_proven, history = bool(np.all(bounds <= tols)), _history(solves, n_passes)
+    status = Status.worst(_STATUSES[solve.status] for solve in solves)
     return Solution(
-        problem.split(points), values, gaps, _status(solves), n_iter, history, is_proven=is_proven
+        problem.split(points), values, gaps, status, n_iter, history, is_proven=is_proven
     )
 
 
@@ -232,13 +228,6 @@ def _tell(problem: Problem, solves: list[Any], iteration: int) -> None:
     n_passes = problem.prepared.design.n_passes
     points = np.stack([solve.point for solve in solves]) if iteration else None
     problem.tell(Progress(iteration, n_passes, float(value), float(gap)), points)
-
-
-def _status(solves: list[Any]) -> Status:
-    """Return the worst status of the tasks."""
-    ends = {_STATUSES[solve.status] for solve in solves}
-    order = (Status.MAX_ITER, Status.ROUNDING, Status.CONVERGED)
-    return next(status for status in order if status in ends)
 
 
 def _history(solves: list[Any], n_passes: int) -> tuple[Progress, ...]:

@@ -111,10 +111,8 @@ class DampedNewton:
         Whether rounding prevents a further decrease.
     """
 
-    def __init__(
-        self, task: SingleTask, point: FloatArray, policy: NewtonPolicy | None = None
-    ) -> None:
-        self._task, self._policy = task, policy or NewtonPolicy()
+    def __init__(self, task: SingleTask, point: FloatArray) -> None:
+        self._task, self._policy = task, NewtonPolicy()
         self._system = NewtonSystem(task, self._policy)
         self.point, self._scores = point, task.scores(point)
         self.value, self._dual = task.value_and_dual(point, self._scores)

@@ -22,7 +22,7 @@ __all__ = ["minimise_on_device"]
 
 
 def minimise_on_device(
-    problem: Problem, *, n_confirmations: int = 5, tol: FloatArray | float | None = None
+    problem: Problem, *, n_confirmations: int, tol: FloatArray | float | None = None
 ) -> Solution:
     """Minimise the objective of each joint task.
 
@@ -30,7 +30,7 @@ def minimise_on_device(
     ----------
     problem : Problem
         Joint tasks, whose rows are in an `ArrayDesign`, prepared with a Gram matrix.
-    n_confirmations : int, default=5
+    n_confirmations : int
         Consecutive estimates of the gap that must meet the tolerance.
     tol : float or ndarray of shape (n_tasks,), optional
         Tolerances of the tasks; by default that of the problem.
@@ -47,12 +47,11 @@ def minimise_on_device(
     ]
     coef = np.concatenate([each.linear[0] for each in found], axis=1)
     intercept = np.concatenate([each.linear[1] for each in found])
-    order = list(Status)
     return Solution(
         (coef, intercept),
         np.concatenate([each.value for each in found]),
         np.concatenate([each.gap for each in found]),
-        max((each.status for each in found), key=order.index),
+        Status.worst(each.status for each in found),
         max(each.n_iter for each in found),
         tuple(step for each in found for step in each.history),
         is_proven=all(each.is_proven for each in found),

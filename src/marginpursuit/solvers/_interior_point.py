@@ -53,10 +53,8 @@ class InteriorPoint:
         Whether rounding prevents further progress.
     """
 
-    def __init__(
-        self, task: SingleTask, point: FloatArray, policy: InteriorPointPolicy | None = None
-    ) -> None:
-        self._task, self._policy = task, policy or InteriorPointPolicy()
+    def __init__(self, task: SingleTask, point: FloatArray) -> None:
+        self._task, self._policy = task, InteriorPointPolicy()
         self._iterate, self._scores = point, task.scores(point)
         sides, n_rows = task.sides, len(task.weights)
         self._state = np.empty((4, len(sides.sign), n_rows))

@@ -39,11 +39,8 @@ def has_subsample(problem: Problem, ratio: float) -> bool:
     return len(problem.tasks) == 1 and is_dense and is_small and design.n_rows >= n_needed
 
 
-def solve_by_subsample(problem: Problem, n_confirmations: int) -> Solution:
-    """Minimise the objective of a joint task by L-BFGS, preconditioned by Hessians of a subsample.
-
-    `n_confirmations` is that of `minimise`.
-    """
+def solve_by_subsample(problem: Problem) -> Solution:
+    """Minimise the objective of a joint task, preconditioned by Hessians of a subsample."""
     policy = problem.policy
     sample = _subsample(problem, 1)
     found, inverse = problem.start, None
@@ -62,6 +59,7 @@ def solve_by_subsample(problem: Problem, n_confirmations: int) -> Solution:
         return inverse_hessian(sample, linear, values[min(number, len(values)) - 1])
 
     problem = replace(problem, start=better_start(problem, found), inverse_hessian=inverse)
+    n_confirmations = policy.lbfgs.final_confirmations
     return lbfgs_for(problem)(problem, n_confirmations=n_confirmations, renewal=renewed)
 
 

@@ -45,7 +45,7 @@ has about 1/k, and a standard deviation that k rows determine. q is the lower qu
 squared norms of the rows: unlike their mean it does not depend on long rows, as long texts are.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from functools import cached_property
@@ -68,13 +68,18 @@ Rows: TypeAlias = NDArray[np.intp] | slice
 
 
 class Status(Enum):
-    """How a solve ended; the value is the text that the user sees."""
+    """How a solve ended, in order from best to worst; the value is the text that the user sees."""
 
     CONVERGED = "converged"
     ROUNDING = "stopped where rounding hides any further decrease"
     STALLED = "stopped where no step size gives a decrease"
     MAX_ITER = "reached max_iter before the tolerance"
     ALL_STEPS = "took all steps that were asked for"
+
+    @classmethod
+    def worst(cls, statuses: Iterable["Status"]) -> "Status":
+        """Return the worst of some statuses."""
+        return max(statuses, key=list(cls).index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +270,12 @@ class Problem:
         return np.asarray(self.alphas[:, np.newaxis] * unit[self.tasks.fold])
 
     @cached_property
+    def compiled_penalty(self) -> FloatArray:
+        """The same as compiled solvers read it: infinite where the coefficient is fixed at zero."""
+        is_free = np.isfinite(self.prepared.unit) & self.prepared.standardisation.varies
+        return np.where(is_free[self.tasks.fold], self.penalty, np.inf)
+
+    @cached_property
     def _is_fixed(self) -> NDArray[np.bool_] | None:
         """Which entries of each task's point are fixed at zero; None where there are none."""
         is_excluded = np.isinf(self.prepared.unit)
@@ -331,11 +342,11 @@ class Problem:
             terms = np.where(squares > 0, squares / penalty, 0.0)
         bounds = 0.5 * terms.sum(axis=0).reshape(len(tasks), -1).sum(axis=1)
         slopes = np.abs(intercept).reshape(len(tasks), -1).sum(axis=1)
-        return np.asarray(bounds + slopes * self._levels[tasks])
+        return np.asarray(bounds + slopes * self.levels[tasks])
 
     @cached_property
-    def _levels(self) -> FloatArray:
-        """The level γ of each task."""
+    def levels(self) -> FloatArray:
+        """The level γ of each task; one for losses without a level."""
         return np.array([float(getattr(loss, "margin", 1.0)) for loss in self.tasks.losses])
 
     def tell(self, progress: Progress, points: FloatArray | None = None) -> None:

@@ -35,7 +35,7 @@ def solve_hinge(problem: Problem) -> Solution:
 
 
 def at_start(problem: Problem) -> Solution:
-    """Return the start of a problem as a solution that is still to be evaluated."""
+    """Return the start as a `Solution` with unknown value and gap."""
     unknown = np.zeros(len(problem.tasks))
     return Solution(problem.start, unknown, unknown, Status.MAX_ITER, 0, ())
 
@@ -44,19 +44,19 @@ def refine(
     problem: Problem,
     first: Solution,
     *,
-    gap_factor: float = 1.0,
+    gap_weight: float = 1.0,
     active_set: ActiveSetPolicy | None = None,
 ) -> Solution:
     """Take each task from a first solution to the tolerance; several tasks in parallel.
 
-    A task has converged if its Newton decrement and `gap_factor` times the bound on its duality gap
+    A task has converged if its Newton decrement and `gap_weight` times the bound on its duality gap
     meet the tolerance. For a loss without conjugate the decrement decides. With `active_set`, for a
     loss without overconfidence, an active-set method comes first. The history continues that of
     `first`.
     """
     points, value, gap = problem.join(*first.linear), first.value.copy(), first.gap.copy()
     history, n_iter, converged = list(first.history), first.n_iter, True
-    run = partial(_steps, first=first, gap_factor=gap_factor, active_set=active_set)
+    run = partial(_steps, first=first, gap_weight=gap_weight, active_set=active_set)
     for task, steps in _each_task(problem, points, run):
         for step in steps:
             gap[task] = step.gap
@@ -74,16 +74,16 @@ def refine(
     return Solution(problem.split(points), value, gap, status, n_iter, tuple(history))
 
 
-def refine_some(problem: Problem, first: Solution, max_rows: float = 0.1) -> Solution:
+def refine_some(problem: Problem, first: Solution) -> Solution:
     """Refine tasks that L-BFGS leaves above the tolerance, each alone by second-order methods.
 
     These are the tasks that rounding has stopped, and those whose classes are almost separated: the
-    objective is less than `max_rows` times the loss of one row with score zero, which takes a small
-    penalty. So few rows have curvature that the estimate of L-BFGS may be a thousandth of the gap;
-    in the problems `draw_many` of the tests that was so up to 0.03.
+    objective is less than `max_separated_rows` times the loss of one row with score zero, which
+    takes a small penalty.
     """
     weights = to_numpy(problem.tasks.weights).max(axis=1)[problem.tasks.fold]
-    is_separated = first.value < max_rows * weights * problem.tasks.values_at_zero()
+    max_value = problem.policy.max_separated_rows * weights * problem.tasks.values_at_zero()
+    is_separated = first.value < max_value
     which = np.flatnonzero(is_separated | (first.gap > problem.tol))
     if len(which) == 0 or first.is_proven or first.n_iter >= problem.max_iter:
         return first
@@ -142,12 +142,12 @@ def _steps(
     point: FloatArray,
     *,
     first: Solution,
-    gap_factor: float,
+    gap_weight: float,
     active_set: ActiveSetPolicy | None,
 ) -> Iterator[_Step]:
     """Yield a task at its start and after each iteration, until it has converged."""
     task = ProblemTask(problem, index)
-    has_gap = gap_factor > 0 and task.has_conjugate
+    has_gap = gap_weight > 0 and task.has_conjugate
     decrease_fraction = problem.decrease_fraction if has_gap else 0.0
     value, gap, start_value = float(first.value[index]), float(first.gap[index]), -np.inf
     methods, is_new = _Methods(task, point, active_set), not first.history
@@ -160,7 +160,7 @@ def _steps(
         unit = float(problem.relative_to(value)[index])
         estimate = method.decrement / unit
         if has_gap and (estimate <= problem.tol or iteration == problem.max_iter):
-            estimate = max(estimate, gap_factor * method.gap / unit)
+            estimate = max(estimate, gap_weight * method.gap / unit)
         estimate = min(estimate, value / unit)  # the minimum is not negative
         gap = _checked_gap(task, method, estimate if is_new else max(gap, estimate), unit)
         has_converged = gap <= min(problem.tol, problem.policy.max_refinement_tol)
@@ -205,13 +205,14 @@ class _Methods:
         else:
             self.current = ActiveSet(task, point, active_set)
 
-    def choose_next(self, max_newton_steps: int = 40) -> bool:
+    def choose_next(self) -> bool:
         """Choose the method of the next step; return whether there is one."""
         method, (value, decrement) = self.current, self._before
         if isinstance(method, InteriorPoint):
             return not method.stalled
         has_ended = method.stalled or (method.value >= value and method.decrement >= decrement)
-        if self._has_bound and (has_ended or self._newton_steps == max_newton_steps):
+        most = self._task.problem.policy.max_newton_steps
+        if self._has_bound and (has_ended or self._newton_steps == most):
             self.current = InteriorPoint(self._task, method.point)
             return True
         self._newton_steps, self._before = self._newton_steps + 1, (method.value, method.decrement)

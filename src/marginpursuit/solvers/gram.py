@@ -45,7 +45,12 @@ from marginpursuit.solvers._refine import at_start, refine, refine_some
 from marginpursuit.solvers._row_space import RowSpace, with_truncation
 from marginpursuit.solvers._sampled_hessian import minimise_by_sampled_hessian
 from marginpursuit.solvers._working_set import solve_on_working_set
-from marginpursuit.solvers.gram_plan import can_subsample, has_sampled_hessian, plan_gram
+from marginpursuit.solvers.gram_plan import (
+    can_subsample,
+    has_sampled_hessian,
+    overconfidence_of,
+    plan_gram,
+)
 from marginpursuit.solvers.preconditioners import GramPreconditioner
 from marginpursuit.solvers.sampling import better_start, stratified_rows, subsample, with_variances
 from marginpursuit.tasks import JointTasks
@@ -81,8 +86,8 @@ class GramSolver:
         copies = request.order is not None
         standardisation, gram = _sampled_gram(request, weights) or (None, None)
         if standardisation is None:
-            is_one_sided = all(_is_one_sided(loss) for loss in request.losses)
-            waits = is_one_sided and can_subsample(request, request.policy)
+            overconfidences = map(overconfidence_of, request.losses)
+            waits = max(overconfidences) == 0.0 and can_subsample(request, request.policy)
             waits = waits or has_sampled_hessian(request) or _is_solved_in_float32(request)
             waits = waits and not request.is_search
             if copies or waits:
@@ -110,14 +115,14 @@ class GramSolver:
         return request.design.n_rows < request.design.n_columns
 
     def solve_folds(self, problem: Problem, tol: FloatArray) -> Solution:
-        """Minimise the objective of every task by L-BFGS, or over working sets.
-
-        After a warm start one small estimate of the gap is not reliable: two in a row are needed.
-        """
+        """Minimise the objective of every task by L-BFGS, or over working sets."""
+        n_confirmations = problem.policy.lbfgs.fold_confirmations
         if _runs_on_device(problem):
-            return minimise_on_device(problem, n_confirmations=2, tol=tol)
+            return minimise_on_device(problem, n_confirmations=n_confirmations, tol=tol)
         found = _solve_on_working_sets(problem, tol)
-        return lbfgs_for(problem)(problem, n_confirmations=2, tol=tol) if found is None else found
+        if found is not None:
+            return found
+        return lbfgs_for(problem)(problem, n_confirmations=n_confirmations, tol=tol)
 
     def solve(self, problem: Problem) -> Solution:
         """Minimise by the methods of `plan_gram`; joint tasks by L-BFGS alone."""
@@ -134,7 +139,7 @@ class GramSolver:
             solve = partial(minimise, n_confirmations=plan.n_confirmations)
             found = refine_some(problem, solve_in_float32(problem, solve))
         elif plan.fits_subsample and (sampled := _fit_subsample(problem)) is not None:
-            found = refine(sampled, at_start(sampled), gap_factor=plan.gap_weight)
+            found = refine(sampled, at_start(sampled), gap_weight=plan.gap_weight)
         else:
             if plan.samples_hessian:
                 found = minimise_by_sampled_hessian(problem, plan)
@@ -219,7 +224,7 @@ def _solve_joint(problem: Problem) -> Solution:
     policy, design = problem.policy, problem.prepared.design
     n_products = design.n_stored * len(problem.start[1])
     if _runs_on_device(problem):
-        return minimise_on_device(problem)
+        return minimise_on_device(problem, n_confirmations=policy.lbfgs.final_confirmations)
     if n_products > policy.max_exact_joint_products or design.rounding > Design.rounding:
         return solve_in_float32(problem, _minimise_joint)
     exact = replace(problem, tol=min(policy.exact_joint_tol, problem.tol))
@@ -232,35 +237,32 @@ def _solve_joint(problem: Problem) -> Solution:
 def _minimise_joint(problem: Problem) -> Solution:
     """Minimise the objective of joint tasks.
 
-    The Gram matrix is far from the Hessian of a joint task, and the first small estimates of the
-    gap may be wrong: three in a row must meet the tolerance. Where rows are many for each
-    coefficient, the Hessian of a subsample preconditions instead (`_joint_newton`), from the start
-    or after some steps. Five estimates must then agree, since renewals change the rate of decrease.
+    Where rows are many for each coefficient, the Hessian of a subsample preconditions in place of
+    the Gram matrix (`_joint_newton`), from the start or after some steps.
     """
     policy = problem.policy
     if has_subsample(problem, policy.direct_sampling_ratio):
-        return solve_by_subsample(problem, n_confirmations=5)
-    solve = partial(lbfgs_for(problem), problem, n_confirmations=3)
+        return solve_by_subsample(problem)
+    solve = partial(lbfgs_for(problem), problem, n_confirmations=policy.lbfgs.joint_confirmations)
     if not has_subsample(problem, policy.hessian_sampling_ratio):
         return solve()
     first = solve(max_iter=min(policy.first_joint_steps, problem.max_iter))
     if first.status is not Status.MAX_ITER or first.n_iter >= problem.max_iter:
         return first
-    return joined(first, solve_by_subsample(continued(problem, first), n_confirmations=5))
+    return joined(first, solve_by_subsample(continued(problem, first)))
 
 
 def _is_solved_in_float32(request: Request) -> bool:
-    """Whether a float32 copy of the rows is made for most solves, from which the Gram matrix is."""
+    """Whether most solves read a float32 copy of the rows.
+
+    The Gram matrix is then computed from that copy.
+    """
     design, policy = request.design, request.policy
     is_joint = all(isinstance(loss, JointLoss) for loss in request.losses)
     has_many = request.n_problems >= policy.lbfgs.many_tasks
     is_large = design.n_rows * design.n_columns >= policy.min_float32_elements
     is_dense = "row_access" in design.capabilities and not design.is_sparse
     return (is_joint or has_many) and is_large and is_dense
-
-
-def _is_one_sided(loss: object) -> bool:
-    return getattr(loss, "overconfidence", 1.0) == 0.0
 
 
 def _sampled_gram(
@@ -339,7 +341,7 @@ def _newton_on_subsample(problem: Problem, found: Linear, size: int) -> Linear:
         return found
     max_iter = min(problem.max_iter, policy.max_newton_start_steps)
     sample = replace(sample, start=found, max_iter=max_iter, tol=policy.newton_start_tol)
-    return refine(sample, at_start(sample), gap_factor=0.0).linear
+    return refine(sample, at_start(sample), gap_weight=0.0).linear
 
 
 def _active_fraction(problem: Problem, linear: Linear) -> float:

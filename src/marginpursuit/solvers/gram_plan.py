@@ -1,4 +1,4 @@
-"""How the solver "gram" combines its methods: a plan that can be printed and tested."""
+"""How the solver "gram" combines its methods: a plan that can be tested."""
 
 from dataclasses import dataclass, replace
 from math import ceil
@@ -22,7 +22,7 @@ class GramPlan:
     tol: float  # to which L-BFGS runs
     trusted_steps: int  # up to which the L-BFGS estimate of the gap is not verified
     trusts_estimate: bool  # whether it is trusted after any number of steps
-    gap_weight: float  # of the proven gap, against the Newton decrement
+    gap_weight: float  # of the proven gap in Newton's method from the fit to a subsample
     n_confirmations: int = 1  # consecutive estimates of L-BFGS that must meet the tolerance
     samples_hessian: bool = False  # whether the Hessian of a subsample preconditions L-BFGS
 
@@ -32,16 +32,6 @@ class GramPlan:
         is_short = solution.n_iter < self.trusted_steps
         is_accepted = solution.is_proven or is_trusted or is_short
         return is_accepted or solution.n_iter == max_iter
-
-    def __str__(self) -> str:
-        steps = ["dual passes over few rows"] * self.uses_working_set
-        steps += ["fit a subsample, then Newton where few rows are active"] * self.fits_subsample
-        method = "L-BFGS" + " with the Hessian of a subsample" * self.samples_hessian
-        steps.append(f"{method}, at most {self.max_steps} steps, to {self.tol:.0e}")
-        n_first = len(steps)
-        if not self.trusts_estimate:
-            steps.append(f"Newton refinement, unless within {self.trusted_steps} steps")
-        return "; else ".join(steps[:n_first]) + "".join(f"; {step}" for step in steps[n_first:])
 
 
 def plan_gram(problem: Problem) -> GramPlan:
@@ -91,10 +81,7 @@ def _with_sampled_hessian(planned: GramPlan, problem: Problem) -> GramPlan:
 
 
 def _plan_many(problem: Problem) -> GramPlan:
-    """Plan L-BFGS alone: a Newton step of each of many tasks takes longer than all shared steps.
-
-    Five estimates of the gap in a row must meet the tolerance, as for joint tasks.
-    """
+    """Plan L-BFGS alone: a Newton step of each of many tasks takes longer than all shared steps."""
     return GramPlan(
         uses_working_set=False,
         fits_subsample=False,
@@ -104,7 +91,7 @@ def _plan_many(problem: Problem) -> GramPlan:
         trusted_steps=0,
         trusts_estimate=True,
         gap_weight=1.0,
-        n_confirmations=5,
+        n_confirmations=problem.policy.lbfgs.final_confirmations,
     )
 
 

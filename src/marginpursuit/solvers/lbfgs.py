@@ -72,19 +72,13 @@ class LbfgsSolver:
         return False
 
     def solve_folds(self, problem: Problem, tol: FloatArray) -> Solution:
-        """Minimise the objective of every task by L-BFGS.
-
-        After a warm start one small estimate of the gap is not reliable: two in a row are needed.
-        """
-        return minimise(problem, n_confirmations=2, tol=tol)
+        """Minimise the objective of every task by L-BFGS."""
+        n_confirmations = problem.policy.lbfgs.fold_confirmations
+        return minimise(problem, n_confirmations=n_confirmations, tol=tol)
 
     def solve(self, problem: Problem) -> Solution:
-        """Minimise by L-BFGS.
-
-        The diagonal is far from the Hessian, and the first small estimates of the gap may be wrong:
-        five in a row must meet the tolerance.
-        """
-        return minimise(problem, n_confirmations=5)
+        """Minimise by L-BFGS."""
+        return minimise(problem, n_confirmations=problem.policy.lbfgs.final_confirmations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,4 +117,4 @@ def request_merge(request: Request) -> tuple[Any, ColumnRotation] | None:
     if not (is_invariant and design.is_sparse and "row_access" in design.capabilities):
         return None
     assert isinstance(design, MemoryDesign)
-    return merge_columns(design.matrix)
+    return merge_columns(design.matrix, design.policy)

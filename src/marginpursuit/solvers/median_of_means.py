@@ -65,7 +65,6 @@ def minimise_median_of_means(
     generator: np.random.Generator,
     max_iter: int,
     report: Callable[[Progress], None],
-    policy: MedianOfMeansPolicy | None = None,
 ) -> tuple[RobustSolution, int]:
     """Minimise the median of means, averaged over partitions; return also the number of blocks.
 
@@ -73,7 +72,7 @@ def minimise_median_of_means(
     stop where the new weights lower the weighted risk of the point by less than the tolerance times
     the value, or after `max_iter` of them with averaging.
     """
-    policy = policy or MedianOfMeansPolicy()
+    policy = MedianOfMeansPolicy()
     origin, loose = risk.origin(), policy.tolerance_fraction * risk.tol
     point = risk.minimise(risk.weights, origin, penalty=policy.first_penalty, tol=loose)
     n_blocks = block_rule(risk.labels.sign(1) * point.margins)

@@ -125,7 +125,9 @@ class NewtonSolver:
         unfinished = np.flatnonzero(~is_finished)
         if not len(unfinished) or first.n_iter >= problem.max_iter:
             return first
-        rest = minimise(_part(problem, first, unfinished), n_confirmations=2, tol=tol[unfinished])
+        n_confirmations, rest_tol = problem.policy.lbfgs.fold_confirmations, tol[unfinished]
+        part = _part(problem, first, unfinished)
+        rest = minimise(part, n_confirmations=n_confirmations, tol=rest_tol)
         return _merged(problem, first, rest, unfinished)
 
     def solve(self, problem: Problem) -> Solution:
@@ -242,11 +244,8 @@ def _kernel_tasks(
     problem: Problem, paths: TaskPaths, tol: FloatArray, certain: float, is_strict: bool
 ) -> NewtonTasks:
     prepared, tasks = problem.prepared, problem.tasks
-    n_columns = prepared.design.n_columns
-    unit = np.where(prepared.standardisation.varies, prepared.unit, np.inf)
-    penalty = np.zeros((len(tasks), n_columns + prepared.fit_intercept))
-    np.multiply(problem.alphas[:, np.newaxis], unit[tasks.fold], out=penalty[:, :n_columns])
-    penalty[np.isnan(penalty)] = np.inf  # α = 0 times an infinite unit
+    penalty = np.zeros((len(tasks), prepared.design.n_columns + prepared.fit_intercept))
+    penalty[:, : prepared.design.n_columns] = problem.compiled_penalty
     codes, code, positive = tasks.code_table()
     return NewtonTasks(
         *_loss_parameters(problem),

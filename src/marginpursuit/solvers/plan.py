@@ -93,7 +93,11 @@ def _sparse_plan(request: Request, shape: str) -> Plan:
     is_large = is_wide and design.n_rows >= policy.min_lbfgs_rows
     is_in_memory = "row_access" in design.capabilities
     if request.is_search and is_large and is_in_memory and has_few_problems:
-        return Plan("lbfgs", f"folds of sparse wide rows, {shape}: few problems share a factor")
+        return Plan(
+            "lbfgs",
+            f"folds of sparse wide rows, {shape}: too few problems to pay for the n_rows x n_rows "
+            "matrix of each fold",
+        )
     return default
 
 

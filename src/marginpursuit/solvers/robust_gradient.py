@@ -257,11 +257,9 @@ def minimise_by_robust_gradient(
     )
 
 
-def length_limits(
-    rows: Any, weights: FloatArray, policy: RobustGradientPolicy | None = None
-) -> FloatArray:
+def length_limits(rows: Any, weights: FloatArray) -> FloatArray:
     """Return min{1, (max_norm · median norm/‖x‖)²} for each row; the median is of weighted rows."""
-    policy = policy or RobustGradientPolicy()
+    policy = RobustGradientPolicy()
     squares = rows.multiply(rows).sum(axis=1) if is_sparse(rows) else np.sum(rows**2, axis=1)
     squares = np.asarray(squares).ravel()
     counted = squares[(weights > 0) & (squares > 0)]

@@ -135,9 +135,9 @@ class SteepestDescentSolver:
             history.append(Progress(iteration, passes, float(values.mean()), float("nan")))
             if iteration > 0:
                 decreases[iteration - 1] = before - values
-            last, slopes, before = points, gradients, values
+            last, last_gradients, before = points, gradients, values
             problem.tell(history[-1], ahead)
-        gaps = _gaps(problem, last, slopes, _remaining_decrease(decreases))
+        gaps = _gaps(problem, last, last_gradients, _geometric_tail(decreases))
         gaps = np.minimum(gaps, values) / problem.relative_to(values)
         return Solution(
             *(problem.split(last), values, gaps, Status.ALL_STEPS),
@@ -178,17 +178,16 @@ def _gaps(
     centred = problem.prepared.fit_intercept
     standardisation = design.standardisation(weights, centred=centred)
     coef, intercept = problem.split(gradients)
-    slopes = np.sum(standardisation.gradient(coef, intercept) ** 2, axis=0) + intercept**2
+    squared_norms = np.sum(standardisation.gradient(coef, intercept) ** 2, axis=0) + intercept**2
     scores = to_numpy(design.scores(*problem.split(points), problem.prepared.standardisation))
-    levels = np.array([float(getattr(loss, "margin", 1.0)) for loss in problem.tasks.losses])
-    lengths = levels + np.sqrt(to_numpy(weights) @ scores**2)
+    distances = problem.levels + np.sqrt(to_numpy(weights) @ scores**2)
     centred_coef = coef - standardisation.mean[:, np.newaxis] * intercept
     bounds = problem.strong_convexity_bounds(problem.join(centred_coef, intercept), tasks)
-    estimates = np.maximum(decreases, np.sqrt(slopes) * lengths)
+    estimates = np.maximum(decreases, np.sqrt(squared_norms) * distances)
     return np.asarray(np.where(np.isfinite(bounds), bounds, estimates))
 
 
-def _remaining_decrease(decreases: FloatArray) -> FloatArray:
+def _geometric_tail(decreases: FloatArray) -> FloatArray:
     """Estimate what further steps would gain, from the decreases of the steps so far.
 
     The decreases are extrapolated as a geometric series, whose ratio is that of the last one to the
