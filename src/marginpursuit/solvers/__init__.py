@@ -29,6 +29,7 @@ from marginpursuit.solvers._problem import penalty_unit as penalty_unit
 from marginpursuit.solvers._quasi_newton import minimise as minimise
 from marginpursuit.solvers.gram_plan import plan_gram as plan_gram
 from marginpursuit.solvers.lbfgs import request_merge as request_merge
+from marginpursuit.solvers.plan import Plan as Plan
 from marginpursuit.solvers.plan import plan as plan
 from marginpursuit.solvers.plan import steps_before_hessian as steps_before_hessian
 from marginpursuit.solvers.policy import LbfgsPolicy as LbfgsPolicy
