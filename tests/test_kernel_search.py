@@ -56,6 +56,27 @@ def test_refit_is_the_single_fit_of_the_chosen_candidate(fitted):
     assert_allclose(fitted.best_estimator_.decision_function(X), scores, atol=1e-12)
 
 
+def correlation(estimator, X, y):
+    predicted = estimator.predict(X)
+    return np.corrcoef(predicted, y)[0, 1] if np.ptp(predicted) else np.nan
+
+
+def test_values_of_gamma_without_a_score_rank_last():
+    X, y = circles()
+    # At γ = 10^6 no row is near another, and all predictions are equal.
+    options = SMALL | {"kernel": "rbf", "scoring": correlation}
+    for gammas in ([1.0, 1e6], [1e6, 1.0]):
+        model = MarginPursuitClassifierCV(**options, gammas=gammas).fit(X, y)
+        assert model.best_params_["gamma"] == 1.0
+        results = model.cv_results_
+        missing = np.isnan(results["mean_test_score"])
+        assert_array_equal(missing, np.asarray(results["param_gamma"]) == 1e6)
+        ranks = results["rank_test_score"]
+        assert ranks[missing].min() > ranks[~missing].max()
+    with pytest.raises(ValueError, match=r"^the score .*correlation.* is NaN for all candidates"):
+        MarginPursuitClassifierCV(**options, gammas=[1e5, 1e6]).fit(X, y)
+
+
 def test_results_list_the_candidates_of_both_steps():
     X, y = circles()
     alphas = [0.1, 0.03, 0.01, 0.003, 0.001]

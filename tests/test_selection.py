@@ -2,6 +2,7 @@
 
 import ast
 import io
+import itertools
 import pickle
 from pathlib import Path
 
@@ -254,12 +255,18 @@ def test_attributes_and_round_trip():
     )
 
 
-def test_progress_bar(capsys, monkeypatch):
+@pytest.mark.parametrize("n_missing", [0, 5])  # folds where the scorer returns NaN
+def test_progress_bar(capsys, monkeypatch, n_missing):
     X, y = two_classes()
+    calls = itertools.count()
+
+    def scorer(estimator, X, y):
+        return np.nan if next(calls) < n_missing else estimator.score(X, y)
+
     terminal = io.StringIO()
     terminal.isatty = lambda: True
     monkeypatch.setattr("sys.stderr", terminal)
-    MarginPursuitClassifierCV(**GRID, verbose=1).fit(X, y)
+    MarginPursuitClassifierCV(**GRID, verbose=1, scoring=scorer).fit(X, y)
     assert capsys.readouterr().out == ""
     assert "8 candidates on 200 rows" in terminal.getvalue()
     assert "100 %  40 of 40" in terminal.getvalue()

@@ -70,9 +70,10 @@ class TestElimination:
         assert_array_equal(remaining(scores, 1000, policy), best)
         assert len(remaining(scores, 999, policy)) == n_candidates
 
-    def test_all_stay_if_a_score_is_undefined(self):
-        scores = np.array([[0.9, 0.8, np.nan], [0.1, 0.2, 0.3]])
-        assert_array_equal(remaining(scores, 5000, POLICY), [0, 1])
+    def test_candidates_with_an_undefined_score_are_eliminated(self):
+        scores = np.array([[0.9, 0.8, np.nan], [0.1, 0.2, 0.3], [0.8, 0.9, 0.7], [-np.inf] * 3])
+        assert_array_equal(remaining(scores, 5000, POLICY), [2])
+        assert_array_equal(remaining(scores[[0, 3]], 5000, POLICY), [0, 1])
 
     def test_the_next_smaller_penalty_stays(self):
         candidates = [Candidate(a, t, 1.0) for a in (1.0, 1e-2, 1e-1) for t in (0.0, 1.0)]

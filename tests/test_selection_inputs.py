@@ -290,6 +290,15 @@ def test_scorers_without_a_number_are_refused(scoring, words):
         MarginPursuitClassifierCV(scoring=scoring).fit(X, y)
 
 
+@pytest.mark.filterwarnings("ignore:invalid value encountered in subtract")  # NumPy's deviation
+def test_a_scorer_of_minus_infinity_leaves_the_first_candidate():
+    X, y = narrow()
+    grid, options = GRID | {"solver": "auto"}, {"rule": "one-standard-error"}
+    model = MarginPursuitClassifierCV(**grid, **options, scoring=lambda *_: -np.inf).fit(X, y)
+    assert model.best_index_ == 0
+    assert model.best_score_ == -np.inf
+
+
 @pytest.mark.filterwarnings("ignore:Only one class is present in y_true")
 @pytest.mark.parametrize("rule", ["best", "one-standard-error"])
 def test_folds_of_one_class_are_named_where_a_scorer_is_undefined(rule):

@@ -135,7 +135,9 @@ def _candidates(params: list[Params]) -> list[Candidate]:
 
 
 def _best_mean(step: KernelResult) -> float:
-    return float(step.result.scores[step.result.best].mean())
+    """Return the mean score of the best candidate; -inf if it is NaN, which ranks last."""
+    mean = float(step.result.scores[step.result.best].mean())
+    return -np.inf if np.isnan(mean) else mean
 
 
 def _rows(step: KernelResult, rows: NDArray[np.intp]) -> KernelResult:

@@ -41,7 +41,7 @@ from marginpursuit.selection.candidates import Candidate, FitOptions, Fold, Stop
 from marginpursuit.selection.fold_groups import fits_jointly
 from marginpursuit.selection.pair_fits import PairKernels
 from marginpursuit.selection.policy import SelectionPolicy
-from marginpursuit.selection.scoring import HeldOutScorer, search_results
+from marginpursuit.selection.scoring import HeldOutScorer, refuse_undefined, search_results
 from marginpursuit.selection.search import Search, SearchOptions, SearchResult
 from marginpursuit.selection.successive_halving import has_classes
 from marginpursuit.solvers import FOLD_SOLVERS
@@ -603,6 +603,7 @@ class MarginPursuitClassifierCV(
         n_components: NDArray[np.intp] | None = None,
     ) -> None:
         """Set `cv_results_`, the best candidate, the link and the passes of the search."""
+        refuse_undefined(self.scorer_, result.scores, result.best)
         self.cv_results_ = search_results(
             params, result.scores, result.resources, result.thresholds, n_components
         )

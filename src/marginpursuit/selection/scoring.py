@@ -149,14 +149,6 @@ class HeldOutScorer:
         return -float(np.average(losses.mean(axis=1), weights=metadata.get("sample_weight")))
 
     @property
-    def name(self) -> str:
-        """The name of the scorer, for messages."""
-        if self.scorer is None:
-            return "the log-loss" if isinstance(self.labels, LabelSets) else "the accuracy"
-        function = getattr(self.scorer, "_score_func", self.scorer)
-        return f"the score {getattr(function, '__name__', repr(self.scorer))}"
-
-    @property
     def uses_link(self) -> bool:
         """Whether scoring needs a fitted link.
 
@@ -211,6 +203,24 @@ def best_candidate(scores: FloatArray) -> int:
     """
     means = scores.mean(axis=1)
     return 0 if np.isnan(means).all() else int(np.nanargmax(means))
+
+
+def refuse_undefined(scorer: Any, scores: FloatArray, best: int) -> None:
+    """Raise a ValueError if no candidate has a mean score, as without a class in a fold.
+
+    `scores` has shape (n_candidates, n_folds); `best` is the best candidate.
+    """
+    if not np.isnan(scores[best].mean()):
+        return
+    function = getattr(scorer, "_score_func", scorer)
+    name = "" if scorer is None else f" {getattr(function, '__name__', repr(scorer))}"
+    folds = np.flatnonzero(np.isnan(scores).any(axis=0)).tolist()
+    raise ValueError(
+        f"the score{name} is NaN for all candidates in the mean over the folds: it is NaN in "
+        f"{len(folds)} of {scores.shape[1]} folds, {folds}; expected a number in each. Scorers "
+        "may be undefined for a fold without rows of some class: set cv to a StratifiedKFold, or "
+        "another scoring."
+    )
 
 
 def search_results(

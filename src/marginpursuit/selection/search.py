@@ -137,7 +137,10 @@ class Search:
         self._n_passes = 0.0
 
     def run(self, candidates: list[Candidate]) -> SearchResult:
-        """Evaluate the candidates rung by rung and choose one of those in the last."""
+        """Evaluate the candidates rung by rung and choose one of those in the last.
+
+        If the mean scores of all these are NaN, `best` is the first of them.
+        """
         scores = np.full((len(candidates), len(self._folds)), np.nan)
         thresholds = np.zeros(len(candidates))
         resources = np.zeros(len(candidates), dtype=np.intp)
@@ -154,7 +157,6 @@ class Search:
             kept = remaining(scores[left], rung.n_held_out, self._policy)
             left = left[with_smaller_penalties(current, kept)]
             size = self._next_size(size)
-        self._refuse_missing(scores[left])
         chosen = self._choose(current, scores[left])
         best, fits = int(left[chosen]), result.kept[chosen]
         if candidates[best] == self._options.prior:
@@ -210,14 +212,15 @@ class Search:
         result = _RungResult(np.full(shape, np.nan), *self._kept_rows(rung, len(candidates)))
         prepare = self._fold_fits(rung)
         label = f"{len(candidates)} candidates on {self._n_rows(rung)} rows"
+        n_fits = 0
         with self._progress_bar(label) as reached, prepare() as fold_fits:
             for batch in fold_fits.held_out(index, scales):
                 own = [index[candidate] for candidate in batch.candidates]
                 self._keep(rung, batch, result, own)
                 self._score(rung, batch, result, own)
                 self._drop(rung, result, prior)
-                n_scored = np.isfinite(result.scores[:, :, 0]).sum()
-                reached(int(n_scored), shape[0] * shape[1])
+                n_fits += len(own) * len(rung.held_out[batch.fold])
+                reached(n_fits, shape[0] * shape[1])
                 if self._options.report is not None:
                     for _ in own:
                         self._options.report.finish_task("fit of a fold")
@@ -412,18 +415,6 @@ class Search:
         mean = np.mean(coefs, axis=0), np.mean(intercepts, axis=0)
         return mean if self._rotation is None else self._rotation.to_data(mean)
 
-    def _refuse_missing(self, scores: FloatArray) -> None:
-        """Raise a ValueError if no candidate has a mean score, as without a class in a fold."""
-        if not np.isnan(scores.mean(axis=1)).all():
-            return
-        folds = np.flatnonzero(np.isnan(scores).any(axis=0)).tolist()
-        raise ValueError(
-            f"{self._scorer.name} is NaN for all candidates in the mean over the folds: it is NaN "
-            f"in {len(folds)} of {len(self._folds)} folds, {folds}; expected a number in each. "
-            "Scorers may be undefined for a fold without rows of some class: set cv to a "
-            "StratifiedKFold, or another scoring."
-        )
-
     def _choose(self, candidates: list[Candidate], scores: FloatArray) -> int:
         means, root = scores.mean(axis=1), np.sqrt(scores.shape[1])
         best = best_candidate(scores)
@@ -432,7 +423,7 @@ class Search:
             gain = scores[best] - scores[prior]
             error = gain.std(ddof=1) / root
             return prior if gain.mean() <= self._policy.prior_errors * error else best
-        if self._options.rule != "one-standard-error":
+        if self._options.rule != "one-standard-error" or not np.isfinite(means[best]):
             return best
         error = scores[best].std(ddof=1) / root
         within = np.flatnonzero(means >= means[best] - error)

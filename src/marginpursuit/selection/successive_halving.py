@@ -157,21 +157,24 @@ def remaining(scores: FloatArray, n_held_out: int, policy: SelectionPolicy) -> N
     """Return the candidates that stay, given scores of shape (n_candidates, n_folds).
 
     `n_held_out` is the number of rows that were scored, summed over the folds.
-    All stay if a score is not finite, as where a scorer is undefined for a fold of one class.
+    Candidates with a score that is not finite, as where a scorer is undefined for predictions of
+    one class, are eliminated. All stay if no other is left, as with a fold of one class.
     """
-    if not np.all(np.isfinite(scores)):
+    defined = np.flatnonzero(np.isfinite(scores).all(axis=1))
+    if not len(defined):
         return np.arange(len(scores))
-    difference = scores[np.argmax(scores.mean(axis=1))] - scores
+    finite = scores[defined]
+    difference = finite[np.argmax(finite.mean(axis=1))] - finite
     deviation = difference.std(axis=1, ddof=1)
     mean = difference.mean(axis=1)
     better = deviation[(mean <= np.median(mean)) & (deviation > 0)]
     typical = np.median(better) if len(better) else 0.0
     error = np.maximum(deviation, typical) / np.sqrt(scores.shape[1])
     kept = np.flatnonzero(mean <= policy.elimination_errors * error)
-    if n_held_out < policy.min_ranking_rows:
-        return kept
-    limit = max(policy.min_remaining, -(-len(scores) // policy.elimination_ratio))
-    return np.sort(kept[np.argsort(mean[kept], kind="stable")[:limit]])
+    if n_held_out >= policy.min_ranking_rows:
+        limit = max(policy.min_remaining, -(-len(scores) // policy.elimination_ratio))
+        kept = np.sort(kept[np.argsort(mean[kept], kind="stable")[:limit]])
+    return defined[kept]
 
 
 def with_smaller_penalties(
