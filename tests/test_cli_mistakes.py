@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from marginpursuit.experiments.runs import Run
+from marginpursuit.model_files import ModelFileError
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("skrub")
@@ -106,6 +107,15 @@ def test_labels_that_are_words_for_missing_values(run):
     assert "found no values. 200 cells such as 'None' count" in run(*fit, code=3).stderr
     frame.assign(status=["yes", "NA", "no", "no"] * 50).to_csv("a.csv", index=False)
     assert "left out: 50 rows without a value of 'status'. 50 cells such as" in run(*fit).stderr
+
+
+def test_a_model_is_saved_before_its_error_is_measured(run, monkeypatch):
+    def refuse(model, path):
+        raise ModelFileError("refused")
+
+    monkeypatch.setattr("marginpursuit.cli.app.save_model", refuse)
+    monkeypatch.setattr("marginpursuit.cli.app.evaluate", None)
+    assert run("fit", "n.csv", "-t", "y", "-o", "m", *QUICK, code=4).stderr == "error: refused\n"
 
 
 def test_a_ragged_table_has_one_error(run):

@@ -86,6 +86,23 @@ def test_pipelines_of_scikit_learn(steps, X, tmp_path):
     np.testing.assert_allclose(again.decision_function(X), expected, rtol=1e-13, atol=1e-13)
 
 
+def test_a_category_of_one_frequent_value_and_rare_ones(tmp_path):
+    """scikit-learn takes it for binary, and stores the place of the dropped value as an object."""
+    country = np.array(["US"] * 291 + ["DE", "FR", "JP"] * 3)
+    frame = pd.DataFrame({"country": country, "x": RNG.standard_normal(300)})
+    model = make_pipeline(TableVectoriser(), MarginPursuitClassifier())
+    model.fit(frame, frame["x"] + RNG.standard_normal(300) > 0)
+    again = load_model(save_model(model, tmp_path / "m"))
+    np.testing.assert_array_equal(again.predict_proba(frame), model.predict_proba(frame))
+
+
+def test_several_labels(tmp_path):
+    labels = (NUMBERS + 0.5 * RNG.standard_normal((60, 3)) > 0).astype(int)
+    model = make_pipeline(StandardScaler(), MarginPursuitClassifier()).fit(NUMBERS, labels)
+    again = load_model(save_model(model, tmp_path / "m"))
+    np.testing.assert_array_equal(again.predict(NUMBERS), model.predict(NUMBERS))
+
+
 @pytest.mark.parametrize(
     ("steps", "X", "message"),
     [

@@ -105,7 +105,8 @@ def _encode_array(array: NDArray[Any], arrays: list[NDArray[Any]]) -> dict[str, 
     if array.dtype.kind in "biuf" and array.dtype.itemsize <= 8:
         arrays.append(array)
         return {"array": len(arrays) - 1}
-    values = array.tolist()
+    # The elements of an array of objects may be scalars of NumPy (`OneHotEncoder.drop_idx_`).
+    values = [v.item() if isinstance(v, np.generic) else v for v in array.tolist()]
     if array.ndim == 1 and all(isinstance(value, str) for value in values):
         return {"text": values, "object": array.dtype.kind == "O"}
     if array.ndim == 1 and all(_is_json_value(value) for value in values):

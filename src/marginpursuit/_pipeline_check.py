@@ -49,11 +49,12 @@ def _predict_examples(pipeline: Any, classifier: Any, chunk: int = 64) -> None:
         if not np.isfinite(np.asarray(values, dtype=float)).all():
             raise ModelFileError("its pipeline returns values that are not finite")
         n_found = min(chunk, n_rows - start)
+        labels = (len(classifier.classes_),) if getattr(classifier, "multilabel_", False) else ()
         if (
-            classifier.predict(matrix).shape != (n_found,)
+            classifier.predict(matrix).shape != (n_found, *labels)
             or pipeline.predict(part).shape[0] != n_found
         ):
-            raise ModelFileError("its pipeline does not predict one class per row")
+            raise ModelFileError("its pipeline does not predict a class, or its labels, per row")
 
 
 def _example(estimator: Any) -> Any:

@@ -277,9 +277,9 @@ def fit(
     with progress(f"fit of {method}", n_steps) as report_progress:
         with data_errors(method, named_options):
             fitted = fit_labelled(model.set_params(**parameters), known, bootstrap, report_progress)
+        path = save_model(fitted, output)  # before the cross-validation, which takes longer
         note_search_folds(model, known.y)
         evaluation = evaluate(model, known, folds, report_progress)
-    path = save_model(fitted, output)
     summary = FitSummary.of(model, known, evaluation, path)
     say(summary.as_dict() if as_json else summary.as_text(), as_json=as_json)
 
