@@ -8,7 +8,7 @@ from classifier_data import noisy, rho
 from scipy import sparse
 from sklearn.exceptions import NotFittedError
 
-from marginpursuit import MarginPursuitClassifier
+from marginpursuit import MarginPursuitClassifier, load_model, save_model
 from marginpursuit.classifiers._online_newton import StreamPolicy
 
 # --- streams -------------------------------------------------------------------------------------
@@ -220,11 +220,16 @@ def test_a_stream_says_what_it_cannot_do():
     assert "cannot balance" in str(caught.value.__cause__)
 
 
-def test_fit_and_partial_fit_follow_each_other():
+def test_fit_and_partial_fit_follow_each_other(tmp_path):
     X, y = noisy(2000)
     model = MarginPursuitClassifier().fit(X, y)
+    loaded = load_model(save_model(model, tmp_path / "m"))
     streamed = MarginPursuitClassifier().partial_fit(X[:500], y[:500], classes=[0, 1])
-    np.testing.assert_array_equal(model.partial_fit(X[:500], y[:500]).coef_, streamed.coef_)
+    for fitted in (model, loaded):
+        with pytest.warns(UserWarning, match="begins a new stream and discards the coefficients"):
+            fitted.partial_fit(X[:500], y[:500])
+        np.testing.assert_array_equal(fitted.coef_, streamed.coef_)
+        fitted.partial_fit(X[500:], y[500:])  # without a warning
     np.testing.assert_array_equal(
         streamed.fit(X, y).coef_, MarginPursuitClassifier().fit(X, y).coef_
     )

@@ -17,6 +17,7 @@ from marginpursuit.classifiers._online_newton import (
     is_enough,
     stacked,
 )
+from marginpursuit.classifiers._progress import warn
 from marginpursuit.losses import MarginLoss
 from marginpursuit.solvers import penalty_unit
 
@@ -74,8 +75,8 @@ class StreamingClassifier(LinearClassifier):
         bounded, the result is that of one fit to all batches. Otherwise it is an approximation of
         that fit, less accurate the further the scale is below √2 times the margin.
 
-        The first batch after `fit` begins a new stream: the classes are kept, the coefficients are
-        discarded.
+        The first batch after `fit` or `load_model` begins a new stream, with a warning: the classes
+        are kept, the coefficients are discarded.
 
         Parameters
         ----------
@@ -100,6 +101,11 @@ class StreamingClassifier(LinearClassifier):
             classes = getattr(self, "classes_", None) if classes is None else classes
             if classes is None:
                 raise ValueError("classes must be passed on the first call to partial_fit.")
+            if hasattr(self, "coef_"):
+                warn(
+                    "partial_fit begins a new stream and discards the coefficients of fit or of "
+                    "the model file. Call fit with all rows to keep what was learnt from them."
+                )
             self._reset()
         X, y = (to_host(x) for x in (X, y))
         data = self._check_batch(X, y, classes, sample_weight)
