@@ -7,6 +7,7 @@ gradient steps along drawn rows. `task_losses` evaluates the losses between the 
 of a sweep for many tasks.
 """
 
+import sys
 from typing import Any
 
 from marginpursuit._kernels import _arrays, _link
@@ -64,8 +65,8 @@ csr_gram = _fastest.csr_gram
 #: of each column.
 csr_moments, csr_largest = _fastest.csr_moments, _fastest.csr_largest
 
-#: Sweeps of float32 rows for several tasks; the largest number of tasks, 0 for NumPy, which uses
-#: matrix products instead; and the multiples to which columns and tasks are padded.
+#: Sweeps of float32 rows for several tasks; the largest number of tasks of a call, 0 for NumPy,
+#: which uses matrix products instead; and the multiples to which columns and tasks are padded.
 #: With more classes of a joint loss there is `sweep_class_tiles`.
 sweep_tiles: Any = None if _compiled is None else _compiled.sweep_tiles
 sweep_joint_tiles: Any = None if _compiled is None else _compiled.sweep_joint_tiles
@@ -75,7 +76,15 @@ TILE_TASKS: int = 0 if _compiled is None else _compiled.TILE_TASKS
 TILE_PADDING: int = 1 if _compiled is None else _compiled.TILE_PADDING
 TILE_GROUP: int = 1 if _compiled is None else _compiled.TILE_GROUP
 
+#: Tasks up to which these calls take less time than two matrix products. With AVX2 they take 0.7 to
+#: 1.0 times as long for 16 tasks of 64 to 784 columns, and 1.0 to 1.6 times for 20 to 48. With
+#: AVX-512 they take 0.65 to 0.95 times as long for 100 (benchmarks/results, labels).
+FAST_TILE_TASKS: int = 0
+if TILE_TASKS > 0:
+    FAST_TILE_TASKS = sys.maxsize if _compiled.LEVELS[-1] == "avx512" else 16
+
 __all__ = [
+    "FAST_TILE_TASKS",
     "ROW_PADDING",
     "TILE_GROUP",
     "TILE_PADDING",

@@ -271,7 +271,7 @@ def sweep_for(rows: MatrixDesign, tasks: Tasks) -> _Sweeper:
     if rows.is_sparse:
         has_few = len(tasks) <= rows.policy.max_single_csr_tasks
         return sweep_each_task if has_few else sweep_csr
-    if rows.padded is not None and len(tasks) <= _kernels.TILE_TASKS:
+    if rows.padded is not None and len(tasks) <= _kernels.FAST_TILE_TASKS:
         return sweep_tiles
     has_few = len(tasks) <= rows.policy.max_single_tasks and tasks.ranges is None
     return sweep_each_task if has_few else sweep_by_products
@@ -351,7 +351,7 @@ def sweep_tiles(rows: MatrixDesign, coef: FloatArray, intercept: FloatArray, tas
 
     def add(first: int, last: int, total: FloatArray) -> None:
         for start, stop, used in tasks.used_ranges(first, last):
-            for some, codes, positive in tasks.by_codes(used):
+            for some, codes, positive in _tile_groups(tasks, used):
                 n = len(some)
                 padded_tasks = -(-n // _kernels.TILE_GROUP) * _kernels.TILE_GROUP
                 coef_rows = np.zeros((padded_tasks, width), dtype=np.float32)
@@ -367,6 +367,17 @@ def sweep_tiles(rows: MatrixDesign, coef: FloatArray, intercept: FloatArray, tas
     total = rows.sum_blocks((n_tasks, width + 2), rows.n_rows, add)
     value, slope = np.ascontiguousarray(total[:, width:].T)
     return Sweep(value, total[:, : rows.n_columns].T, slope)
+
+
+def _tile_groups(
+    tasks: Tasks, used: NDArray[np.intp]
+) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.intp]]]:
+    """Yield the groups of `Tasks.by_codes`, divided by the number of tasks of a call."""
+    for some, codes, positive in tasks.by_codes(used):
+        n_parts = -(-len(some) // _kernels.TILE_TASKS)
+        size = -(-len(some) // n_parts)  # parts of nearly equal size
+        for first in range(0, len(some), size):
+            yield some[first : first + size], codes, positive[first : first + size]
 
 
 def sweep_csr(
