@@ -382,6 +382,8 @@ def test_bad_input():
         model.fit(in_strict(X + 1j), Y2)
     with pytest.raises(ValueError, match="Unknown label type"):
         model.fit(in_strict(X), in_strict(X[:, 20] + 0.5))
+    with pytest.raises(ValueError, match="missing labels; got nan in row 7, the first of 2 among"):
+        model.fit(in_strict(X), in_strict(np.where(np.isin(np.arange(1797), (7, 9)), np.nan, Y)))
     with pytest.raises(ValueError, match="2 classes"):
         model.fit(in_strict(X), in_strict(0 * Y))
     with pytest.raises(ValueError, match=r"sample_weight.*-1"):

@@ -81,9 +81,28 @@ def test_missing_labels_are_counted(dtype):
     labels[[3, 7]] = pandas.NA
     value = "nan" if dtype in ("Int64", "category") else "<NA>"
     words = rf"y must not have missing labels; got {value} in row 3, the first of 2 among 120 "
+    frame = labels.to_frame()
+    forms = [labels.tolist()] if dtype == "list" else [labels, frame, np.asarray(frame)]
     for model in (MarginPursuitClassifier(), PegasosClassifier()):
-        with pytest.raises(ValueError, match=words):
-            model.fit(X, labels.tolist() if dtype == "list" else labels)
+        for form in forms:
+            with pytest.raises(ValueError, match=words):
+                model.fit(X, form)
+
+
+def test_missing_labels_of_frames_are_counted():
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    labels = [None if row in (3, 7) else label for row, label in enumerate(Y.tolist())]
+    text = [None if label is None else "ab"[label] for label in labels]
+    words = "y must not have missing labels; got {} in row 3, the first of 2 among {} "
+    for y, value, n_labels in (
+        (polars.DataFrame({"y": text}), "None", 120),
+        (polars.DataFrame({"y": labels}), "nan", 120),
+        (polars.DataFrame({"y": labels, "z": Y}), "nan", 240),
+        (pandas.DataFrame({"y": labels, "z": Y}).astype("Int64"), "<NA>", 240),
+    ):
+        for model in (MarginPursuitClassifier(), PegasosClassifier()):
+            with pytest.raises(ValueError, match=words.format(value, n_labels)):
+                model.fit(X, y)
 
 
 def test_lazy_frames_are_refused():
@@ -103,6 +122,8 @@ def test_lazy_frames_are_refused():
             call()
     with pytest.raises(TypeError, match=r"^y is a LazyFrame"):
         MarginPursuitClassifier().fit(X, polars.DataFrame({"y": Y}).lazy())
+    with pytest.raises(TypeError, match=r"^sample_weight is a LazyFrame, .* \.collect\(\) first"):
+        MarginPursuitClassifier().fit(X, Y, polars.DataFrame({"w": Y + 1}).lazy())
 
 
 def test_a_column_of_labels_is_taken_with_a_warning():

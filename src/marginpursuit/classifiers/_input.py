@@ -278,6 +278,8 @@ class InputChecks:
                 f"y must have shape {(matrix.shape[0],)}, one label a sample; got "
                 f"{tuple(target.shape)}"
             )
+        if dtype_name(target).startswith("float") and bool(namespace(target).any(target != target)):
+            refuse_mixed("y", to_numpy(target))  # names the first row with NaN
         return matrix, target
 
     def _read(self, X: Any, **options: Any) -> Any:

@@ -1,6 +1,7 @@
 """Labels and weights of a fit: checks, classes, indices of classes, and totals of weights."""
 
 from collections.abc import Mapping
+from math import prod
 from reprlib import repr as short
 from typing import Any
 
@@ -66,16 +67,22 @@ def refuse_mixed(name: str, y: Any) -> None:
     refuse_lazy(name, y)
     if isinstance(y, np.ma.MaskedArray):
         raise ValueError(f"{name} must not be a masked array: its mask would be ignored")
-    labels = y if isinstance(y, list | tuple) else np.asarray(y)
-    if isinstance(labels, np.ndarray) and (labels.dtype != object or labels.ndim == 0):
-        if labels.dtype.kind in "fmM" and labels.ndim and labels.size == len(labels):
-            labels = labels.ravel()  # NaN and NaT differ from themselves
-            _refuse_missing_labels(name, labels, np.flatnonzero(labels != labels).tolist())
+    labels, n_columns = y, 1
+    if not isinstance(y, list | tuple):
+        array = np.asarray(y)
+        if array.ndim == 0:
+            return
+        labels, n_columns = array.ravel(), prod(array.shape[1:])
+    if isinstance(labels, np.ndarray) and labels.dtype != object:
+        if labels.dtype.kind in "fmM":  # NaN and NaT differ from themselves
+            missing = np.flatnonzero(labels != labels).tolist()
+            _refuse_missing_labels(name, labels, missing, n_columns)
         return
     texts = [isinstance(label, str) for label in labels]
     if all(texts):
         return
-    _refuse_missing_labels(name, labels, [k for k, x in enumerate(labels) if _is_missing(x)])
+    missing = [k for k, label in enumerate(labels) if _is_missing(label)]
+    _refuse_missing_labels(name, labels, missing, n_columns)
     if any(texts):
         other = labels[texts.index(False)]
         raise TypeError(
@@ -91,10 +98,11 @@ def _is_missing(label: Any) -> bool:
     return isinstance(label, numbers) and bool(label != label)
 
 
-def _refuse_missing_labels(name: str, labels: Any, missing: list[int]) -> None:
-    """Raise a ValueError if there are missing labels, at these indices."""
+def _refuse_missing_labels(name: str, labels: Any, missing: list[int], n_columns: int = 1) -> None:
+    """Raise a ValueError if there are missing labels, at these indices of the flattened labels."""
     if missing:
-        first = f"{labels[missing[0]]} in {'row' if name == 'y' else 'entry'} {missing[0]}"
+        place = f"{'row' if name == 'y' else 'entry'} {missing[0] // n_columns}"
+        first = f"{labels[missing[0]]} in {place}"
         raise ValueError(
             f"{name} must not have missing labels; got {first}, the first of {len(missing)} among "
             f"{len(labels)} labels. Leave these out, or give them a label."
@@ -221,6 +229,7 @@ def check_weights(sample_weight: ArrayLike | None, n_rows: int) -> FloatArray:
     """Return one weight a row, finite, non-negative and not all zero."""
     if sample_weight is None:
         return np.ones(n_rows)
+    refuse_lazy("sample_weight", sample_weight)
     sample_weight = to_host(sample_weight)
     weights = between("sample_weight", sample_weight, 0.0, float(np.finfo(np.float64).max))
     if weights.ndim == 0:
