@@ -19,7 +19,7 @@ replaces it, one for all paths and folds with the same overconfidence.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from itertools import product
 from typing import Any, NamedTuple, TypeAlias
@@ -95,6 +95,13 @@ class FoldFits:
             else:
                 yield from self._in_the_dual(group, candidates)
 
+    @contextmanager
+    def _counted(self, group: FoldGroup) -> Iterator[None]:
+        """Add the passes that a solve takes over the rows of a group to `n_passes`."""
+        before = group.prepared.design.n_passes
+        yield
+        self.n_passes += group.prepared.design.n_passes - before
+
     def _in_the_dual(
         self, group: FoldGroup, candidates: Collection[Candidate]
     ) -> Iterator[FoldBatch]:
@@ -116,11 +123,9 @@ class FoldFits:
         """Fit members of a group by dual ascent from zero."""
         start = group.prepared.zeros(len(members) * self._n_problems)
         problem = self._problem(group, members, start, self._plan.stopping)
-        before = group.prepared.design.n_passes
         tols = np.full(len(problem.tasks), problem.tol)
-        linear = self._solve_dual(problem, tols).linear
-        self.n_passes += group.prepared.design.n_passes - before
-        return linear
+        with self._counted(group):
+            return self._solve_dual(problem, tols).linear
 
     def _in_one_solve(
         self, group: FoldGroup, candidates: Collection[Candidate]
@@ -139,9 +144,8 @@ class FoldFits:
             for batch in self._batches(members):
                 start = group.prepared.zeros(len(batch) * self._n_problems)
                 problem, tols = self._posed(group, batch, start, [self._plan.stopping] * len(batch))
-                before = group.prepared.design.n_passes
-                solution = self._solver.solve_folds(problem, tols)
-                self.n_passes += group.prepared.design.n_passes - before
+                with self._counted(group):
+                    solution = self._solver.solve_folds(problem, tols)
                 yield from self._scored(group, batch, solution.linear)
 
     def _along_paths(
@@ -194,9 +198,8 @@ class FoldFits:
             problem, tols = self._posed(group, members, start, own)
             if with_hessian:
                 problem = replace(problem, prepared=self._with_hessian(problem))
-            before = group.prepared.design.n_passes
-            solution = self._solver.solve_folds(problem, tols)
-            self.n_passes += group.prepared.design.n_passes - before
+            with self._counted(group):
+                solution = self._solver.solve_folds(problem, tols)
             coef, intercept = solution.linear
             for member, tasks in zip(members, self._task_slices(len(members)), strict=True):
                 fits[member.path] = coef[:, tasks], intercept[tasks]
@@ -291,14 +294,8 @@ class FoldFits:
         size = self._plan.max_tasks_in_memory(policy.primal_state_arrays * len(coef))
         for first in range(0, len(unfinished), size):
             some = unfinished[first : first + size]
-            rest = replace(
-                problem,
-                tasks=problem.tasks.take(some),
-                alphas=problem.alphas[some],
-                start=(coef[:, some], intercept[some]),
-            )
             found = minimise(
-                rest,
+                replace(problem, start=solution.linear).take(some),
                 n_confirmations=policy.primal_confirmations,
                 min_iter=policy.min_primal_iterations,
                 tol=tols[some],
