@@ -221,7 +221,7 @@ def test_a_checkpoint_of_another_rho_is_refused(tmp_path):
     settings = {"scale": 0.6, "checkpoint": path, "tol": 1e-12}
     with pytest.raises(RuntimeError, match="InterruptedError"):
         MarginPursuitClassifier(rho="huber", **settings).fit(Blocks([load], [len(X)]), y)
-    with pytest.raises(ValueError, match="of another fit"):
+    with pytest.raises(ValueError, match="this fit has"):
         MarginPursuitClassifier(rho="log_cosh", **settings).fit(X, y)
     MarginPursuitClassifier(rho="huber", **settings).fit(X, y)
 

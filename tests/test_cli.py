@@ -105,7 +105,7 @@ def test_fit_prints_held_out_error_baseline_calibration_and_choice(run, iris):
         assert text in printed
 
 
-@pytest.mark.filterwarnings("ignore:a single sample is not enough:UserWarning")
+@pytest.mark.filterwarnings("ignore:classes with a single sample:UserWarning")
 def test_fit_of_a_class_with_one_row_has_no_held_out_error(run, tmp_path):
     rows = "\n".join(f"{k},{int(k == 9)}" for k in range(10))
     (tmp_path / "few.csv").write_text(f"a,y\n{rows}\n")

@@ -205,7 +205,7 @@ def test_errors_about_the_folds_of_the_search_name_the_option(run):
     assert "n_splits" not in done.stderr
 
 
-@pytest.mark.filterwarnings("ignore:a single sample is not enough:UserWarning")
+@pytest.mark.filterwarnings("ignore:classes with a single sample:UserWarning")
 def test_few_rows_have_suspicious_labels_or_an_error_that_names_the_option(run):
     frame = with_rare(numbers(), 1)
     frame.to_csv("rare.csv", index=False)

@@ -72,14 +72,14 @@ SETTINGS = [
 
 # Some checks fit classes of a single sample, which is warned of; those of scikit-learn 1.6 also
 # classes of fewer samples than there are folds.
-@pytest.mark.filterwarnings("ignore:a single sample:UserWarning")
+@pytest.mark.filterwarnings("ignore:classes with a single sample:UserWarning")
 @pytest.mark.filterwarnings("ignore:The least populated class in y:UserWarning")
 @parametrize_with_checks(DEFAULTS)
 def test_with_default_parameters(estimator, check):
     check(estimator)
 
 
-@pytest.mark.filterwarnings("ignore:a single sample:UserWarning")
+@pytest.mark.filterwarnings("ignore:classes with a single sample:UserWarning")
 @pytest.mark.filterwarnings("ignore:.*took all steps")  # of steepest descent
 @parametrize_with_checks(SETTINGS)
 def test_with_other_parameters(estimator, check):

@@ -115,7 +115,7 @@ def test_few_rows_a_class(parts):
 
 
 def test_one_row_a_class_has_no_folds(parts):
-    with pytest.warns(UserWarning, match="a single sample"):
+    with pytest.warns(UserWarning, match="classes with a single sample"):
         result = probe(*parts[0], test=parts[2], shots=[1], n_draws=1, alphas=[1e-3], cv=2)
     assert result.table["top_1"][0] > 0.3
 
@@ -255,7 +255,7 @@ def test_errors_name_what_was_given(parts, changes, error, message):
 
 def test_columns_out_of_range_need_another_unit(parts):
     (X, y), validation, _ = parts
-    with pytest.raises(OverflowError, match="columns of X need another unit"):
+    with pytest.raises(OverflowError, match="squares over- or underflow"):
         probe(1e300 * X, y, validation=validation, alphas=[1.0])
 
 

@@ -33,7 +33,7 @@ from sklearn.model_selection import (
 )
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from marginpursuit import MarginPursuitClassifierCV, selection
+from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV, selection
 from marginpursuit.classifiers._shared import LinearClassifier
 
 DATA = {f.__name__: f for f in (two_classes, three_classes, sparse_rows, wide, rare_column)}
@@ -345,11 +345,19 @@ def test_units_whose_squares_overflow_or_underflow(unit):
     ours = MarginPursuitClassifierCV(**GRID, cv=3).fit(X * unit, y)
     assert ours.best_params_ == expected.best_params_
     assert_array_equal(ours.predict(X * unit), expected.predict(X))
-    with pytest.raises(OverflowError, match="another unit"):
+    with pytest.raises(OverflowError, match="squares over- or underflow"):
         MarginPursuitClassifierCV(**GRID, alpha_unit="absolute").fit(X * unit, y)
 
 
-@pytest.mark.filterwarnings("ignore:a single sample:UserWarning")
+@pytest.mark.parametrize("estimator", [MarginPursuitClassifier, MarginPursuitClassifierCV])
+def test_one_factor_does_not_rescale_columns_of_different_magnitude(estimator):
+    X, y = two_classes()
+    X = np.hstack([X, 1e200 * X[:, :1]])
+    with pytest.raises(OverflowError, match="its largest absolute value"):
+        estimator(alpha_unit="row").fit(X, y)
+
+
+@pytest.mark.filterwarnings("ignore:classes with a single sample:UserWarning")
 @pytest.mark.filterwarnings("ignore:The least populated class:UserWarning")
 @parametrize_with_checks(
     [MarginPursuitClassifierCV(scales=[1.0, 0.3], overconfidences=[0.0, 1.0], alphas=[1e-2], cv=2)]

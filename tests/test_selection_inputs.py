@@ -263,7 +263,7 @@ def test_wrong_lengths_are_refused():
             MarginPursuitClassifierCV().fit(kind(X), y[1:])
 
 
-@pytest.mark.filterwarnings("ignore:a single sample:UserWarning")
+@pytest.mark.filterwarnings("ignore:classes with a single sample:UserWarning")
 @pytest.mark.parametrize(("sizes", "words"), [((3, 3), "3 and 3"), ((60, 1), "60 and 1")])
 def test_classes_with_few_samples_are_refused_by_the_name_of_the_parameter(sizes, words):
     X, y = np.random.default_rng(0).normal(size=(sum(sizes), 3)), np.repeat(["a", "b"], sizes)

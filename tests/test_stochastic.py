@@ -336,7 +336,7 @@ class TestClassifier:
         np.testing.assert_allclose(same.coef_, model.coef_, rtol=1e-6)
 
     def test_overflow_and_missing_values(self):
-        with pytest.raises(OverflowError, match="choose another unit"):
+        with pytest.raises(OverflowError, match="on the unit of the columns"):
             self.coef(self.X * 1e200, self.y)
         with pytest.raises(ValueError, match="contains NaN"):
             self.coef(np.where(self.X[0, 0] == self.X, np.nan, self.X), self.y)

@@ -12,7 +12,7 @@ from sklearn.model_selection import check_cv
 from marginpursuit._namespaces import namespace, to_device_of, to_numpy
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers import MarginPursuitClassifier
-from marginpursuit.classifiers._shared import PathFit, penalty_path
+from marginpursuit.classifiers._shared import PathFit, penalty_path, range_error
 from marginpursuit.design import take_rows
 from marginpursuit.selection import MarginPursuitClassifierCV
 from marginpursuit.selection._cross_validated import checked_pairs, increasing_rows
@@ -194,7 +194,7 @@ def _path(
             yield fit, accuracies(own, *held_out)
     except FloatingPointError as error:
         own._refuse_missing(data.matrix)
-        raise OverflowError(f"the columns of X need another unit: {error}") from error
+        raise range_error(error) from error
 
 
 def accuracies(model: Any, X: Any, y: NDArray[Any], max_scores: int = 1 << 26) -> Accuracies:

@@ -24,7 +24,7 @@ from marginpursuit._namespaces import (
 )
 from marginpursuit._threads import Threads, usable_threads
 from marginpursuit._validation import FloatArray
-from marginpursuit.classifiers._finite import rescaled
+from marginpursuit.classifiers._finite import range_error, rescaled
 from marginpursuit.classifiers._input import InputChecks, TrainingData, plain_rows
 from marginpursuit.classifiers._lazy import lazy_on_dask
 from marginpursuit.classifiers._link import Link
@@ -82,7 +82,10 @@ class LinearClassifier(SummaryMixin, InputChecks, ClassifierMixin, BaseEstimator
         xp = namespace(scores)
         if not bool(xp.all(xp.isfinite(scores))):
             self._refuse_missing(self._read(X, reset=False))
-            raise OverflowError("X is too large for this fit: scores exceed the largest float")
+            raise OverflowError(
+                "X is too large for this fit: scores exceed the largest float. Pass samples in the "
+                "units of the training data."
+            )
         scores = scores[:, 0] if scores.shape[1] == 1 else scores
         return to_device_of(X, scores) if is_device_array(X) else scores
 
@@ -176,21 +179,16 @@ class LinearClassifier(SummaryMixin, InputChecks, ClassifierMixin, BaseEstimator
         parameters = self._unit_dependent(data)
         if parameters:
             verb = "depends" if len(parameters) == 1 else "depend"
-            raise OverflowError(
-                f"X has columns whose squares over- or underflow; {' and '.join(parameters)} "
-                f"{verb} on the unit of the columns: choose another unit"
-            )
+            raise range_error(f"{' and '.join(parameters)} {verb} on the unit of the columns")
         matrix, exponents = rescaled(data.matrix, by_one_factor=self._needs_one_factor(data))
         try:
             yield replace(data, matrix=matrix)
         except FloatingPointError as error:
-            raise OverflowError(f"the columns of X need another unit: {error}") from error
+            raise range_error(error) from error
         self.coef_ = np.ldexp(self.coef_, -exponents)
         if not np.all(np.isfinite(self.coef_)):
             self._reset()
-            raise OverflowError(
-                "the columns of X need another unit: coefficients exceed the largest float"
-            )
+            raise range_error("coefficients exceed the largest float")
 
     def _needs_one_factor(self, data: TrainingData) -> bool:
         """Return whether a fit depends on the units of the columns, but not on a common one."""

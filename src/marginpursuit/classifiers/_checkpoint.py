@@ -93,8 +93,8 @@ class Checkpoint:
         for name in sorted(own.keys() | identity.keys()):
             if identity.get(name) != own.get(name):
                 raise ValueError(
-                    f"checkpoint {path} is of another fit: remove it, or name another file; its "
-                    f"{name} is {identity.get(name)}, that of this fit is {own.get(name)}"
+                    f"checkpoint {path} has {name}={identity.get(name)}; this fit has "
+                    f"{name}={own.get(name)}. Remove the file, or name another."
                 )
         return standing
 

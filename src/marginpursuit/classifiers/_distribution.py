@@ -14,6 +14,7 @@ from marginpursuit._kernels.coordinates import Terms
 from marginpursuit._threads import Threads, single_threaded_blas, usable_threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import TrainingData
+from marginpursuit.classifiers._finite import range_error
 from marginpursuit.classifiers._held_out import PROBABILITY
 from marginpursuit.classifiers._kernel_expansion import KernelClassifier, refuse_unusable
 from marginpursuit.classifiers._parameters import (
@@ -141,10 +142,10 @@ class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: i
                     data, report, lambda machine: self._solve_linear(machine, design)
                 )
             except FloatingPointError as error:
-                raise OverflowError(f"the columns of X need another unit: {error}") from error
+                raise range_error(error) from error
         coef = np.array([fit.coef for fit in fits])
         if not np.all(np.isfinite(coef)):
-            raise OverflowError("the columns of X need another unit: their squares overflow")
+            raise range_error("coefficients exceed the largest float")
         n_columns = data.matrix.shape[1]
         self.coef_, self.intercept_ = coef[:, :n_columns], coef[:, n_columns:].sum(axis=1)
         return fits

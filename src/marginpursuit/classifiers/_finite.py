@@ -56,6 +56,14 @@ def first_missing(matrix: Any, chunk_rows: int = 1 << 20) -> tuple[int, int, flo
     return int(first[0]), int(first[1]), value
 
 
+def range_error(reason: object) -> OverflowError:
+    """Return the error of a fit whose squares over- or underflow, with a reason or the cause."""
+    return OverflowError(
+        f"X has columns whose squares over- or underflow float64 ({reason}). Divide each column by "
+        "its largest absolute value."
+    )
+
+
 def rescaled(matrix: Any, *, by_one_factor: bool = False) -> tuple[Any, NDArray[np.int_]]:
     """Return a float64 copy with columns divided by powers of two, and the exponents.
 

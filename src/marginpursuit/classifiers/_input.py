@@ -151,7 +151,10 @@ class InputChecks:
         _warn_of_lost_digits(data.matrix)
         single = self.classes_[sizes == 1].tolist()
         if single:
-            warn(f"a single sample is not enough to learn a class from; classes with one: {single}")
+            warn(
+                f"classes with a single sample: {single}. A class cannot be learnt from one "
+                "sample; add samples or drop the class."
+            )
         return data
 
     def _check_label_sets(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> TrainingData:

@@ -10,6 +10,7 @@ from sklearn.utils.metaestimators import available_if
 from marginpursuit._namespaces import to_host
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import LinearClassifier, TrainingData
+from marginpursuit.classifiers._finite import range_error
 from marginpursuit.classifiers._online_newton import (
     Stream,
     StreamPolicy,
@@ -117,7 +118,7 @@ class StreamingClassifier(LinearClassifier):
                     else:
                         self._hold(batch)
         except FloatingPointError as error:
-            raise OverflowError(f"the columns of X need another unit: {error}") from error
+            raise range_error(error) from error
         return self
 
     def _hold(self, data: TrainingData) -> None:

@@ -7,7 +7,7 @@ checked data, and `_allowed` states the values that parameters may have.
 
 from marginpursuit.classifiers._active_landmarks import fit_with_kernel
 from marginpursuit.classifiers._base import LinearClassifier, ProbabilityMixin
-from marginpursuit.classifiers._finite import rescaled
+from marginpursuit.classifiers._finite import range_error, rescaled
 from marginpursuit.classifiers._input import TrainingData
 from marginpursuit.classifiers._kernel_expansion import KernelExpansion
 from marginpursuit.classifiers._kernel_map import RowScores
@@ -79,6 +79,7 @@ __all__ = [
     "one_of",
     "pair_scores",
     "penalty_path",
+    "range_error",
     "rescaled",
     "row_distances",
     "systematic_sample",

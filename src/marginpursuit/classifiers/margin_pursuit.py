@@ -16,6 +16,7 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._active_landmarks import fit_with_kernel
 from marginpursuit.classifiers._base import ProbabilityMixin, TrainingData
 from marginpursuit.classifiers._checkpoint import Checkpoint, data_digests
+from marginpursuit.classifiers._finite import range_error
 from marginpursuit.classifiers._half_fits import (
     HalfFits,
     chosen_fits,
@@ -528,7 +529,7 @@ class MarginPursuitClassifier(
                     fit_with_kernel(self, data, scores, report, checkpoint)
             except FloatingPointError as error:
                 if not is_linear:
-                    raise OverflowError(f"the columns of X need another unit: {error}") from error
+                    raise range_error(error) from error
                 # A start in the given unit does not apply to rescaled columns.
                 with self._rescaled(data) as rescaled:
                     self._fit(rescaled, None, report, checkpoint)

@@ -21,7 +21,12 @@ from numpy.typing import NDArray
 from sklearn.metrics import euclidean_distances
 
 from marginpursuit.classifiers import MarginPursuitClassifier
-from marginpursuit.classifiers._shared import RowScores, TrainingData, systematic_sample
+from marginpursuit.classifiers._shared import (
+    RowScores,
+    TrainingData,
+    range_error,
+    systematic_sample,
+)
 from marginpursuit.design import loaded, take_rows
 from marginpursuit.selection.candidates import Candidate
 from marginpursuit.selection.pair_fits import KernelCandidate, PairKernels
@@ -188,9 +193,6 @@ def default_gammas(
         squares = np.asarray(euclidean_distances(rows, rows[:1] * 0, squared=True)).ravel()
     positive = squares[squares > 0]
     if len(some) > 1 and len(positive) == 0:
-        raise OverflowError(
-            "the columns of X need another unit: the squares of the distances between rows "
-            "underflow"
-        )
+        raise range_error("the squares of the distances between rows are zero")
     unit = (2.0 if is_rbf else 1.0) / float(np.median(positive)) if len(positive) else 1.0
     return [factor * unit for factor in policy.gamma_factors]

@@ -13,7 +13,6 @@ from marginpursuit._namespaces import to_device_of, to_host
 from marginpursuit._threads import Threads, usable_threads
 from marginpursuit.classifiers import MarginPursuitClassifier
 from marginpursuit.classifiers._shared import (
-    ALPHA_UNITS,
     FLAG,
     Allowed,
     CallbackSupportMixin,
@@ -32,6 +31,7 @@ from marginpursuit.classifiers._shared import (
     fits_pairs,
     numbers,
     one_of,
+    range_error,
     rescaled,
     with_callbacks,
 )
@@ -257,11 +257,25 @@ class MarginPursuitClassifierCV(
 
     #: Parameters that the classifier has too may have the same values.
     _allowed: ClassVar[dict[str, Allowed]] = {
-        name: allowed
-        for name, allowed in MarginPursuitClassifier._allowed.items()
-        if name in ("margin", "rho", "leverage_bound", "fit_intercept", "max_iter", "tol")
-        or name in ("class_weight", "n_threads", "random_state", "verbose", "multi_class")
-        or name in ("kernel", "degree", "coef0", "n_components")
+        name: MarginPursuitClassifier._allowed[name]
+        for name in (
+            "kernel",
+            "degree",
+            "coef0",
+            "n_components",
+            "alpha_unit",
+            "leverage_bound",
+            "margin",
+            "rho",
+            "multi_class",
+            "fit_intercept",
+            "max_iter",
+            "tol",
+            "class_weight",
+            "n_threads",
+            "random_state",
+            "verbose",
+        )
     } | {
         "scales": numbers(
             "that are positive and finite", np.nextafter(0, 1), np.finfo(float).max
@@ -269,7 +283,6 @@ class MarginPursuitClassifierCV(
         "overconfidences": numbers("in [0, 1]", 0.0, 1.0).or_none(),
         "alphas": numbers("that are finite and >= 0", 0.0, np.finfo(float).max).or_none(),
         "gammas": numbers("that are positive and finite", np.nextafter(0, 1), 1e300).or_none(),
-        "alpha_unit": one_of(["auto", *ALPHA_UNITS]),
         "rule": one_of(["auto", "best", "one-standard-error"]),
         "threshold": one_of(["fitted", "zero"]),
         "refit": FLAG,
@@ -409,25 +422,27 @@ class MarginPursuitClassifierCV(
     ) -> tuple[TrainingData, Linear | None]:
         """Choose a candidate; return the data with bounded weights, and the start of the refit."""
         grid, candidates = self._grid(data)
+        searched, result = data, None
         with np.errstate(all="ignore"):
-            try:
-                bounded, n_passes = self._bounded(data)
-                prior = self._prior(bounded, candidates, len(folds))
-                search = self._search(bounded, folds, to_scorer, candidates, report, prior=prior)
-                result = search.run(candidates)
-            except FloatingPointError as error:
-                if self.alpha_unit_ == "absolute":
-                    raise OverflowError(f"the columns of X need another unit: {error}") from error
-                # The scores do not depend on the unit of the columns, but the coefficients do.
-                one_factor = self.alpha_unit_ in ("common", "row")
-                matrix, _ = rescaled(data.matrix, by_one_factor=one_factor)
-                bounded, n_passes = self._bounded(replace(data, matrix=matrix))
-                prior = self._prior(bounded, candidates, len(folds))
-                search = self._search(bounded, folds, to_scorer, candidates, report, prior=prior)
-                result = replace(search.run(candidates), start=None)
+            while result is None:
+                try:
+                    bounded, n_passes = self._bounded(searched)
+                    prior = self._prior(bounded, candidates, len(folds))
+                    search = self._search(
+                        bounded, folds, to_scorer, candidates, report, prior=prior
+                    )
+                    result = search.run(candidates)
+                except FloatingPointError as error:
+                    if searched is not data or self.alpha_unit_ == "absolute":
+                        raise range_error(error) from error
+                    # The scores do not depend on the unit of the columns.
+                    one_factor = self.alpha_unit_ in ("common", "row")
+                    matrix, _ = rescaled(data.matrix, by_one_factor=one_factor)
+                    searched = replace(data, matrix=matrix)
         self._set_results(grid, result)
         self.n_passes_ += n_passes
-        return bounded, result.start
+        # The coefficients of rescaled columns are not a start for those of the data.
+        return bounded, result.start if searched is data else None
 
     def _check_parameters(self) -> None:
         check_parameters(self, self._allowed)
@@ -491,7 +506,7 @@ class MarginPursuitClassifierCV(
             if self.refit:
                 self._refit(data, None, found.start)
         except FloatingPointError as error:
-            raise OverflowError(f"the columns of X need another unit: {error}") from error
+            raise range_error(error) from error
 
     def _fitted_link(self) -> Link:
         return self.best_estimator_._fitted_link() if self.link == "exact" else self.link_
@@ -513,8 +528,9 @@ class MarginPursuitClassifierCV(
         is_joint = has_classes(data.labels) and self.multi_class != "ovr"
         overconfidences = self.overconfidences
         if overconfidences is None:
-            has_one = data.is_sparse or not is_linear
-            overconfidences = self._policy.overconfidences(is_sparse=has_one, is_joint=is_joint)
+            overconfidences = self._policy.overconfidences(
+                is_sparse=data.is_sparse, is_joint=is_joint, is_linear=is_linear
+            )
         scales = self.scales
         if scales is None:
             scales = self._policy.scales(

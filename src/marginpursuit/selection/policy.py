@@ -45,6 +45,7 @@ class SelectionPolicy:
     sparse_scales: tuple[float, ...] = (0.3, 1.0)
     joint_scales: tuple[float, ...] = (0.3, 1.0)
     kernel_scales: tuple[float, ...] = (1.0,)
+    kernel_overconfidences: tuple[float, ...] = (0.0,)
 
     # With a kernel: factors of γ around its default and penalties times n. On the same sets more
     # values lower the error by less than 0.05 points. A penalty of 0.003/n suits the landmarks of
@@ -208,8 +209,12 @@ class SelectionPolicy:
             return self.sparse_scales
         return self.joint_scales if is_joint else self.dense_scales
 
-    def overconfidences(self, *, is_sparse: bool, is_joint: bool) -> tuple[float, ...]:
+    def overconfidences(
+        self, *, is_sparse: bool, is_joint: bool, is_linear: bool = True
+    ) -> tuple[float, ...]:
         """Return the overconfidences of the default grid."""
+        if not is_linear:
+            return self.kernel_overconfidences
         if is_sparse:
             return self.sparse_overconfidences
         return self.joint_overconfidences if is_joint else self.dense_overconfidences
