@@ -16,7 +16,7 @@ from sklearn.datasets import load_breast_cancer, load_digits
 
 from marginpursuit import MarginPursuitClassifier
 from marginpursuit.blocks import Blocks
-from marginpursuit.classifiers._checkpoint import Checkpoint, Standing, _row_hashes, data_digests
+from marginpursuit.classifiers._checkpoint import Checkpoint, _row_hashes, data_digests
 
 SETTINGS = {"scale": 0.5, "overconfidence": 0.5, "tol": 1e-10}
 
@@ -87,47 +87,42 @@ def test_steepest_descent_keeps_its_iterates(path):
     assert int(np.load(path)["n_iter"]) == 6  # of nine loads, three are for other things
 
 
-def test_the_first_of_the_fits_with_a_kernel_goes_on_and_no_other(path, monkeypatch):
+@pytest.mark.parametrize("interrupted", [0, 1])
+def test_the_interrupted_one_of_the_fits_with_a_kernel_goes_on(path, monkeypatch, interrupted):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(1600, 3))
     y = np.sum(X**2, axis=1) + 0.3 * rng.normal(size=1600) > 2.4
     options = {"kernel": "rbf", "n_components": 1600, "probability": None, "tol": 1e-8}
-    whole = MarginPursuitClassifier(**options).fit(X, y)
-    keep, fit, used = Checkpoint.keep, MarginPursuitClassifier._fit, []
+    keep, state, begun = Checkpoint.keep, Checkpoint.state, []
 
     def keep_three(self, problem, linear):
         keep(self, problem, linear)
-        if int(np.load(path)["n_iter"]) == 3:
+        if [int(np.load(path)[name]) for name in ("n_fits", "n_iter")] == [interrupted, 3]:
             raise InterruptedFitError
 
-    def listen(self, data, start=None, report=None, checkpoint=None):
-        if checkpoint is not None:
-            used.append(checkpoint.standing is not None)
-        fit(self, data, start, report, checkpoint)
+    def listen(self, start, scale):
+        content = path.read_bytes() if path.exists() else None
+        given = state(self, start, scale)
+        begun.append((given[2], content, None if given[0] is None else len(given[0][0])))
+        return given
 
+    whole = MarginPursuitClassifier(**options).fit(X, y)
+    monkeypatch.setattr(Checkpoint, "state", listen)
     monkeypatch.setattr(Checkpoint, "keep", keep_three)
     with pytest.raises(InterruptedFitError):
         MarginPursuitClassifier(checkpoint=path, **options).fit(X, y)
+    content = path.read_bytes()
+    sizes = [size for _, _, size in begun]
+    assert len(sizes) == interrupted + 1
     monkeypatch.setattr(Checkpoint, "keep", keep)
-    monkeypatch.setattr(MarginPursuitClassifier, "_fit", listen)
+    begun.clear()
     rest = MarginPursuitClassifier(checkpoint=path, **options).fit(X, y)
-    assert used == [True, False]  # two numbers of landmarks
+    assert [n_iter for n_iter, _, _ in begun] == [3 * (k == interrupted) for k in range(2)]
+    assert [size for _, _, size in begun][: interrupted + 1] == sizes
+    assert begun[interrupted][1] == content  # the fit before it has left the file unchanged
+    assert rest.n_iter_ > 3 * interrupted
     assert_allclose(rest.objective_, whole.objective_, rtol=1e-7)
     assert not path.exists()
-
-
-def test_a_state_with_other_landmarks_does_not_replace_the_start(path):
-    rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(300, 3)), rng.random(300) < 0.5
-    model = MarginPursuitClassifier(kernel="rbf", probability=None, n_components=50)
-    data = model._check_training(X, y, None)
-    mapped, _ = model._mapped(data)
-    model._fit(mapped)
-    start, n_first = (model.coef_.T.copy(), model.intercept_.copy()), model.n_iter_
-    checkpoint = Checkpoint(path, model._identity(data))
-    checkpoint.standing = Standing((np.ones((7, 1)), np.ones(1)), 1.0, 5)
-    model._fit(mapped, start, None, checkpoint)
-    assert model.n_iter_ <= 5 + 1 < 5 + n_first
 
 
 def test_a_checkpoint_of_another_fit_is_refused(path):
@@ -247,7 +242,8 @@ def test_a_process_that_is_killed_leaves_a_whole_checkpoint(path):
 
 @pytest.mark.parametrize(("scale", "n_iter"), [(0.5, 1), (0.5, 0), (0.0, 1), (np.inf, 1)])
 def test_the_first_iterate_is_a_standing_and_none_before(path, scale, n_iter):
-    parts = {"coef": np.ones((4, 3)), "intercept": np.ones(3), "scale": scale, "n_iter": n_iter}
+    counts = {"n_iter": n_iter, "n_fits": 0}
+    parts = {"coef": np.ones((4, 3)), "intercept": np.ones(3), "scale": scale} | counts
     path.write_bytes(fuzz.checkpoint_of(**parts))
     if n_iter == 1 and 0 < scale < np.inf:
         assert Checkpoint(path, fuzz.IDENTITY).standing.n_iter == 1

@@ -176,7 +176,7 @@ def test_links_that_no_fit_has_are_refused(selected, fields):
         _unpack(with_fitted(selected, link_={"record": "FittedLink", "fields": fields}))
 
 
-PARTS = {"coef": np.ones((4, 3)), "intercept": np.ones(3), "scale": 1.0, "n_iter": 5}
+PARTS = {"coef": np.ones((4, 3)), "intercept": np.ones(3), "scale": 1.0, "n_iter": 5, "n_fits": 1}
 
 
 @pytest.mark.parametrize(
@@ -187,6 +187,7 @@ PARTS = {"coef": np.ones((4, 3)), "intercept": np.ones(3), "scale": 1.0, "n_iter
         {"scale": [1.0, 2.0]},
         {"scale": "a"},
         {"n_iter": 0},
+        {"n_fits": -1},
         {"n_iter": np.inf},
         {"coef": np.full((4, 3), np.nan)},
         {"coef": np.ones((4, 2))},

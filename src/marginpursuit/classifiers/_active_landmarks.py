@@ -48,14 +48,14 @@ def fit_with_kernel(
         mapped, kernel_map = model._mapped(data, landmarks)
         linear = None if start is None else model._mapped_start(kernel_map, start, data)
         model._fit(mapped, linear, report, checkpoint)
-        if checkpoint is not None:
-            checkpoint.standing = None  # that of the first fit
         if landmarks is None:
             break
         start = _row_scores(model, mapped)
         landmarks = _next_landmarks(model, mapped, landmarks, start)
         if landmarks is None:
             break
+        if checkpoint is not None:
+            checkpoint.next_fit()
     model._keep_mapped(kernel_map, mapped)
 
 

@@ -1,7 +1,9 @@
 """Checkpoints: the state of a fit in a file, from which an interrupted fit resumes.
 
 The file is replaced atomically after each iteration and removed when the fit ends. It stores
-digests of the rows, labels and weights: a fit to others refuses it.
+digests of the rows, labels and weights: a fit to others refuses it. A fit with a kernel may be
+several, each with more landmarks (`_active_landmarks`): the file is that of one of them. An
+interrupted fit repeats those before it, and leaves the file unchanged meanwhile.
 """
 
 import hashlib
@@ -29,6 +31,7 @@ class Standing(NamedTuple):
     linear: Linear  # coefficients and intercepts for X as given
     scale: float
     n_iter: int
+    n_fits: int  # with fewer landmarks, before it
 
 
 class Checkpoint:
@@ -39,22 +42,23 @@ class Checkpoint:
         self._path = Path(path)
         self._identity = {name: repr(value) for name, value in identity.items()}
         self.standing = self._read() if self._path.exists() else None
-        self._n_iter = 0 if self.standing is None else self.standing.n_iter
+        self._n_fits = self._n_iter = 0
 
-    def state(
-        self, start: Linear | None, scale: float, n_columns: int
-    ) -> tuple[Linear | None, float, int]:
-        """Return start, scale and iteration of the interrupted fit, or the given ones and zero.
+    def next_fit(self) -> None:
+        """Count a fit that has ended and is followed by one with more landmarks."""
+        self._n_fits, self._n_iter = self._n_fits + 1, 0
 
-        Coefficients of another number of columns, those of other landmarks, are not a start.
-        """
-        if self.standing is None:
+    def state(self, start: Linear | None, scale: float) -> tuple[Linear | None, float, int]:
+        """Return start, scale and iteration of the interrupted fit, or the given ones and zero."""
+        if self.standing is None or self.standing.n_fits != self._n_fits:
             return start, scale, 0
-        linear, scale, n_iter = self.standing
-        return (linear if len(linear[0]) == n_columns else start), scale, n_iter
+        self._n_iter = self.standing.n_iter
+        return self.standing.linear, self.standing.scale, self._n_iter
 
     def keep(self, problem: Problem, linear: Linear) -> None:
         """Write the state after one more iteration; `linear` is a point of the problem."""
+        if self.standing is not None and self._n_fits < self.standing.n_fits:
+            return  # the file has the state of a later fit
         self._n_iter += 1
         coef, intercept = problem.prepared.to_data(linear)
         scale = np.float64(problem.tasks.losses[0].scale)
@@ -63,6 +67,7 @@ class Checkpoint:
             "intercept": np.asarray(intercept),
             "scale": np.asarray(scale),
             "n_iter": np.asarray(self._n_iter),
+            "n_fits": np.asarray(self._n_fits),
             "fit": np.asarray(json.dumps(self._identity)),
         }
         with atomic_stream(self._path) as file:
@@ -79,12 +84,15 @@ class Checkpoint:
             if str(stored.pop("sha256")) != _digest(stored):
                 raise ValueError("it was altered: the hash does not match")
             linear = _floats(stored["coef"], 2), _floats(stored["intercept"], 1)
-            standing = Standing(linear, float(stored["scale"]), int(stored["n_iter"]))
+            n_iter, n_fits = int(stored["n_iter"]), int(stored["n_fits"])
+            standing = Standing(linear, float(stored["scale"]), n_iter, n_fits)
             identity = json.loads(str(stored["fit"]))
             if not isinstance(identity, dict):
                 raise TypeError(f"the identity of its fit is {identity!r}")
-            if not (0 < standing.scale < np.inf and standing.n_iter > 0):
-                raise ValueError(f"scale {standing.scale} after {standing.n_iter} iterations")
+            if not (0 < standing.scale < np.inf and n_iter > 0 and n_fits >= 0):
+                raise ValueError(
+                    f"scale {standing.scale} after {n_iter} iterations and {n_fits} fits"
+                )
             if linear[0].shape[1:] != linear[1].shape:
                 raise ValueError("coefficients and intercepts of different tasks")
         except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:

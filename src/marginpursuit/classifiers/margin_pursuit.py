@@ -562,7 +562,7 @@ class MarginPursuitClassifier(
             return
         scale, n_iter = first_scale(self.scale, self.margin), 0
         if checkpoint is not None:
-            start, scale, n_iter = checkpoint.state(start, scale, data.matrix.shape[1])
+            start, scale, n_iter = checkpoint.state(start, scale)
         with Threads(self._threads) as threads, design_for(data.matrix, threads) as design:
             data = self._bounded(design, data)
             solver, request, problem, max_steps = self._make_problem(
