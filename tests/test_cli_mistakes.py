@@ -211,15 +211,17 @@ def test_few_rows_have_suspicious_labels_or_an_error_that_names_the_option(run):
     frame.to_csv("rare.csv", index=False)
     run("fit", "rare.csv", "-t", "y", "-o", "m", *QUICK)
     line = 2 + int(np.flatnonzero(frame.y == "rare")[0])
-    single = f"m: class 'rare' has a single row, line {line}; expected at least two"
+    single = f"rare.csv: class 'rare' has a single row, line {line}; expected at least two"
     assert single in run("explain", "m", "rare.csv", "-t", "y", code=3).stderr
     few = numbers().groupby("y").head(3)
     few.to_csv("few.csv", index=False)
     assert "of 6 labels are suspicious" in run("issues", "few.csv", "-t", "y").stdout
     few.groupby("y").head(2).to_csv("few.csv", index=False)
-    message = run("issues", "few.csv", "-t", "y", code=3).stderr
-    words = "few: --folds=2 leaves 1 row of class 'yes' and 1 of class 'no' to fit; expected at "
-    assert words + "least 2 rows of each of two classes. Add rows.\n" in message
+    run("fit", "few.csv", "-t", "y", "-o", "m", *QUICK, "--method", "MarginPursuitClassifier")
+    words = "2 folds leave 1 row of class 'yes' and 1 of class 'no' to fit; expected at "
+    words += "least 2 rows of each of two classes. Add rows.\n"
+    for name, *command in (("few", "issues"), ("few.csv", "explain", "m")):
+        assert f"{name}: {words}" in run(*command, "few.csv", "-t", "y", code=3).stderr
 
 
 def test_one_column_is_singular(run):

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from marginpursuit import LDMClassifier, MarginPursuitClassifier, load_model, save_model
 from marginpursuit.cli.app import app
 from marginpursuit.experiments.coefficients import Bootstrap, bootstrap, list_coefficients
-from marginpursuit.experiments.explanation import TrainingRows, explain
+from marginpursuit.experiments.explanation import TrainingRows, explain, find_label_issues
 from marginpursuit.inspection import bootstrap_coefficients, label_issues, row_influence
 
 
@@ -115,6 +115,14 @@ def test_flipped_labels_are_found_first():
     model = MarginPursuitClassifierCV(cv=3).fit(X, y)
     found = label_issues(y, model.out_of_fold_proba_, model.classes_)
     assert len(set(flipped) & set(found.ranking[:20].tolist())) >= 16
+
+
+def test_classes_of_a_single_group_are_named():
+    rng = np.random.default_rng(0)
+    y = np.repeat(["a", "b", "c"], 10)
+    rows = TrainingRows(rng.normal(size=(30, 2)), y, groups=np.repeat([0, 1, 2], 10))
+    with pytest.raises(ValueError, match=r"class '[abc]' has no row left to fit .* two groups"):
+        find_label_issues(rows, n_folds=3)
 
 
 def test_bootstrap_agrees_with_the_variance_over_samples():

@@ -88,8 +88,9 @@ def explain(
             note(f"For {absent}influential and suspicious rows: marginpursuit explain {model} DATA")
         return
     rows = _training_rows(classifier, vectoriser, data, target, max_gigabytes)
-    n_steps = bootstrap + 5 * (1 + (vectoriser is not None))
-    with data_errors(str(model)), progress("bootstrap", n_steps) as report_progress:
+    folds = min(5, int(np.unique(rows.y, return_counts=True)[1].min()))
+    n_steps = bootstrap + folds * (1 + (vectoriser is not None))
+    with data_errors(data), progress("held-out probabilities", n_steps) as report_progress:
         found = explain_fit(
             classifier,
             rows,

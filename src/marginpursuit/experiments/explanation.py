@@ -118,15 +118,21 @@ def _search_folds(
 
     `n_fewest` are the rows of the smallest class, held-out ones too. The folds are five, or the
     rows of the largest class if these are fewer. The second largest class needs two rows: a fold
-    that holds out the only one would train on a single class.
+    that holds out the only one would train on a single class. Every class needs one, without which
+    all its held-out rows would look mislabelled.
     """
-    counts = np.bincount(codes, minlength=len(classes))
+    counts, names = np.bincount(codes, minlength=len(classes)), classes.tolist()
+    absent = np.flatnonzero(counts == 0).tolist()
+    if absent:
+        raise ValueError(
+            f"class {names[absent[0]]!r} has no row left to fit where its groups are held out; "
+            "expected rows in at least two groups. Merge the class with another, or leave it out."
+        )
     *_, second, largest = np.argsort(counts, kind="stable").tolist()
     if counts[second] < 2:
-        names = classes.tolist()
         found = counted(int(counts[largest]), "row")
         raise ValueError(
-            f"n_folds={n_folds} leaves {found} of class {names[largest]!r} and {counts[second]} of "
+            f"{n_folds} folds leave {found} of class {names[largest]!r} and {counts[second]} of "
             f"class {names[second]!r} to fit; expected at least 2 rows of each of two classes. "
             f"Add rows{', or raise n_folds' if n_folds < n_fewest else ''}."
         )
