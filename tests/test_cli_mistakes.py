@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from marginpursuit import load_model
 from marginpursuit.experiments.runs import Run
 from marginpursuit.model_files import ModelFileError
 
@@ -116,6 +117,25 @@ def test_a_model_is_saved_before_its_error_is_measured(run, monkeypatch):
     monkeypatch.setattr("marginpursuit.cli.app.save_model", refuse)
     monkeypatch.setattr("marginpursuit.cli.app.evaluate", None)
     assert run("fit", "n.csv", "-t", "y", "-o", "m", *QUICK, code=4).stderr == "error: refused\n"
+
+
+@pytest.mark.parametrize("table", [numbers, mixed_table])
+@pytest.mark.parametrize("method", ["LDMClassifier", "MarginPursuitClassifierCV"])
+def test_a_model_with_a_kernel_keeps_its_scaler_and_is_not_explained(method, table, run):
+    frame = table()
+    if table is numbers:
+        frame["b"] *= 1e6  # without the scaler this column alone determines the distances
+    frame.to_csv("k.csv", index=False)
+    target = frame.columns[-1]
+    run("fit", "k.csv", "-t", target, "-o", "k", "--method", method, "--set", "kernel=rbf",
+        "--folds", "2")  # fmt: skip
+    model = load_model("k")
+    assert [type(step).__name__ for _, step in model.steps][-2:] == ["StandardScaler", method]
+    assert model.score(frame[["a", "b"]] if table is numbers else frame, frame[target]) > 0.8
+    assert len(run("predict", "k", "k.csv").stdout.splitlines()) == len(frame) + 1
+    for data in ([], ["k.csv", "-t", target]):
+        refused = squeezed(run("explain", "k", *data, code=2).stderr)
+        assert "a model with a kernel has no coefficients; expected a linear model" in refused
 
 
 def test_a_ragged_table_has_one_error(run):

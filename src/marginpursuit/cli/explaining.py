@@ -72,6 +72,11 @@ def explain(
     fitted = load_model(model)
     vectoriser = table_step(fitted)
     classifier = fitted[-1] if hasattr(fitted, "steps") else fitted
+    if not hasattr(classifier, "coef_"):
+        raise typer.BadParameter(
+            "a model with a kernel has no coefficients; expected a linear model. For suspicious "
+            "rows of the data: marginpursuit issues DATA"
+        )
     if vectoriser is None and classifier is not fitted:
         raise typer.BadParameter("the pipeline of this model does not start with a table step")
     features = None if vectoriser is None else vectoriser.features_

@@ -28,22 +28,25 @@ __all__ = ["FitSummary", "evaluate", "fit_labelled"]
 def fit_labelled(
     model: Any, known: Labelled, n_resamples: int, progress: Callable[[str], None]
 ) -> Any:
-    """Fit a method to all rows; return it, or for a mixed table its pipeline with the vectoriser.
+    """Fit a method to all rows; return it, or its pipeline with the steps before it.
 
+    These are the vectoriser of a mixed table, and the scaler of a method without coefficients.
     `model` itself is fitted in place, and keeps the standard errors of `n_resamples` fits of a
     bootstrap. `progress` is called after each fit.
     """
     vectoriser = None if known.vectoriser is None else clone(known.vectoriser)
     matrix = known.X if vectoriser is None else vectoriser.fit_transform(known.X)
-    standardised(model, matrix, known.y)
+    fitted = standardised(model, matrix, known.y)
     progress("bootstrap")
     if n_resamples and hasattr(model, "coef_"):
         bootstrap(model, matrix, known.y, n_resamples, progress).store(model)
+    scaling = [] if fitted is model else fitted.steps[:-1]
     if vectoriser is not None:
-        return Pipeline([("table", vectoriser), ("classifier", model)])
+        return Pipeline([("table", vectoriser), *scaling, ("classifier", model)])
     if known.columns is not None:
-        model.feature_names_in_ = np.array(known.columns, dtype=object)
-    return model
+        first = scaling[0][1] if scaling else model
+        first.feature_names_in_ = np.array(known.columns, dtype=object)
+    return fitted
 
 
 def evaluate(

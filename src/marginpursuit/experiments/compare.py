@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression, RidgeClassifier, SGDClassifier
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
@@ -174,14 +175,15 @@ def compare(
 
 
 def standardised(method: Any, X: Any, y: NDArray[Any]) -> Any:
-    """Fit a linear method to standardised columns; return it for the original columns.
+    """Fit a method to standardised columns; return it for the original columns.
 
-    `MarginPursuitClassifierCV` is fitted to the original columns, since it standardises them.
+    A linear `MarginPursuitClassifierCV` is fitted to the original columns, since it standardises
+    them.
 
     Parameters
     ----------
     method : estimator
-        A linear classifier, fitted in place.
+        A classifier, fitted in place.
     X : {ndarray, sparse matrix} of shape (n_samples, n_features)
         Samples; a sparse matrix is not standardised.
     y : ndarray of shape (n_samples,)
@@ -190,7 +192,8 @@ def standardised(method: Any, X: Any, y: NDArray[Any]) -> Any:
     Returns
     -------
     estimator
-        The method, with coefficients in the units of X.
+        The method, with coefficients in the units of X. A method without coefficients, as with a
+        kernel, is the last step of a pipeline with the `StandardScaler`.
 
     Examples
     --------
@@ -201,10 +204,13 @@ def standardised(method: Any, X: Any, y: NDArray[Any]) -> Any:
     >>> standardised(LinearSVC(), X, y).score(X, y) > 0.98
     True
     """
-    if sparse.issparse(X) or isinstance(method, selection.MarginPursuitClassifierCV):
+    is_search = isinstance(method, selection.MarginPursuitClassifierCV)
+    if sparse.issparse(X) or (is_search and method.kernel == "linear"):
         return method.fit(X, y)
     scaler = StandardScaler().fit(X)
     method.fit(scaler.transform(X), y)
+    if not hasattr(method, "coef_"):
+        return make_pipeline(scaler, method)
     method.coef_ = method.coef_ / scaler.scale_
     method.intercept_ = method.intercept_ - method.coef_ @ scaler.mean_
     return method
