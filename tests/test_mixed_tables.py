@@ -77,6 +77,10 @@ def test_kinds_of_an_ordinary_table():
         (["$1,200", "-$5", "€3.50"], [1200, -5, 3.5]),
         (["12 %", "7%", "0.5 %"], [12, 7, 0.5]),
         (["+4", ".5", "5."], [4, 0.5, 5]),
+        (["(1,234.00)", "1,234.00", "($7.50)", "$(3)"], [-1234, 1234, -7.5, -3]),
+        (["₹1,200", "-₹5", "3.50 ₪"], [1200, -5, 3.5]),
+        (["USD 13,384.33", "1,684.10 EUR", "5CHF"], [13384.33, 1684.1, 5]),
+        (["\u22121.5", "2.25"], [-1.5, 2.25]),
     ],
 )
 def test_formats_of_numbers(cells, values):
@@ -111,6 +115,16 @@ def test_a_few_cells_that_are_no_numbers_are_missing():
     column = column_of([*map(str, np.arange(98) * 1.5), "n/a", "unknown"])
     assert (column.kind, column.n_missing) == ("number", 2)
     assert column_of(["1", "2", "three", "four"] * 5).kind == "category"
+
+
+@pytest.mark.parametrize("unit", ["kg", " kg", " m²"])
+def test_numbers_with_a_unit_are_not_called_identifiers(unit):
+    column = column_of([f"{6019.6 + k}{unit}" for k in range(99)] + ["unknown"])
+    assert (column.kind, column.reason) == (
+        "dropped",
+        f"looks like numbers with the unit {unit.strip()!r}; remove the unit to use them",
+    )
+    assert column_of([f"{k}{'ABC'[k % 3]}" for k in range(60)]).reason.endswith("an identifier")
 
 
 def test_codes_with_leading_zeros_are_categories():
@@ -217,6 +231,17 @@ def test_differences_and_new_values():
     assert vectoriser.unknown_values(frame) == {}
     with pytest.raises(TableError, match="lacks 2 of 7 columns: 'age', 'note'; it has 'customer'"):
         vectoriser.transform(frame.drop(columns=["age", "note"]))
+
+
+def test_columns_that_cannot_be_read_at_prediction_are_warned_of():
+    frame = pd.DataFrame({"price": [f"1,{k}34.50" for k in range(1, 9)] * 5})
+    frame["day"] = [f"{day}/03/2024" for day in range(1, 32)] + ["1/04/2024"] * 9
+    vectoriser = TableVectoriser().fit(frame)
+    vectoriser.transform(frame[:1].assign(price=""))  # no value is not a warning
+    with pytest.warns(UserWarning, match="'price': no cell can be read as a number with decimal"):
+        vectoriser.transform(frame.assign(price="1.234k"))
+    with pytest.warns(UserWarning, match="'day': no cell can be read as a date of the format %d/"):
+        vectoriser.transform(frame.assign(day="March 3"))
 
 
 def test_wide_tables_are_sparse():

@@ -22,6 +22,7 @@ from marginpursuit.tables import (
     column_counts,
     copies_of,
     counted,
+    expected_cells,
     guess_target,
     is_identifier,
     labels_of,
@@ -255,10 +256,8 @@ def note_cells(raw: RawTable, column: Column, rows: NDArray[np.intp]) -> None:
     if column.kind == "category":
         note(f"column {column.name!r}: the fit did not have the value of {count}, such as {first}")
         return
-    form = f" of the format {column.date_format}" if column.date_format else ""
-    expected = f"date{form}" if column.kind == "date" else f"number with decimal {column.decimal!r}"
-    note(f"column {column.name!r}: {count} cannot be read as a {expected} and count as missing, "
-         f"such as {first}")  # fmt: skip
+    note(f"column {column.name!r}: {count} cannot be read as a {expected_cells(column)} and count "
+         f"as missing, such as {first}")  # fmt: skip
 
 
 def line_names(table: Table) -> tuple[str, ...] | None:

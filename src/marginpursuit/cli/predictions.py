@@ -90,6 +90,8 @@ def predicted_columns(
     with warnings.catch_warnings():
         # The names were checked when the rows were read.
         warnings.filterwarnings("ignore", "X does not have valid feature names", UserWarning)
+        # `read_new` has counted the cells that cannot be read.
+        warnings.filterwarnings("ignore", "column .*: no cell can be read", UserWarning)
         for start in range(0, n_rows, chunk):
             part = rows[start : start + chunk]
             columns["prediction"] += model.predict(part).tolist()

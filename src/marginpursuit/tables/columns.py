@@ -5,6 +5,7 @@ which holds all that is needed to read the same column of another table.
 """
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -13,11 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginpursuit._table_records import NUMBER_FORMATS, Column, Kind
+from marginpursuit.tables.dates import date_format_of, read_dates
 from marginpursuit.tables.errors import TableError, counted, optional
 
 __all__ = [
     "ColumnPolicy",
     "TextCells",
+    "expected_cells",
     "infer_columns",
     "is_identifier",
     "is_missing",
@@ -36,10 +39,18 @@ class ColumnPolicy:
     text_words: float = 2.0  # mean words per cell from which a column may be free text
     text_values: int = 30  # different values from which a column may be free text
     text_fraction: float = 0.2  # different values per cell from which a column may be free text
-    number_fraction: float = 0.95  # cells that are numbers; the others count as missing
+    # cells that are numbers, or dates of the format; the others count as missing
+    readable_fraction: float = 0.95
+    # formats that pandas does not guess: years of two digits, months, and hours of one digit
+    date_formats: tuple[str, ...] = (
+        *("%m/%d/%y", "%d/%m/%y", "%d.%m.%y", "%d-%b-%y"),
+        *("%m/%d/%y %H:%M", "%d/%m/%y %H:%M", "%d.%m.%y %H:%M"),
+        *("%m/%d/%Y %I:%M %p", "%m/%d/%Y %I:%M:%S %p"),
+        *("%b-%y", "%b %Y", "%B %Y"),
+    )
 
 
-#: Cells that stand for a missing value, in lower case.
+#: Cells that stand for a missing value, in lower case; the last two are those of MySQL.
 _MISSING = frozenset(
     {
         "",
@@ -60,7 +71,16 @@ _MISSING = frozenset(
         "#num!",
         "#ref!",
         "#value!",
+        "0000-00-00",
+        "0000-00-00 00:00:00",
     }
+)
+
+
+# What may stand before or after a number: signs of currencies, and codes of ISO 4217.
+_CURRENCY = (
+    r"(?:[$¢-¥฿₠-⃏]|AED|AUD|BRL|CAD|CHF|CLP|CNY|COP|CZK|DKK|EGP|EUR|GBP|HKD|HUF|IDR|ILS|INR|JPY|KRW"
+    r"|MXN|MYR|NGN|NOK|NZD|PEN|PHP|PKR|PLN|QAR|RON|RUB|SAR|SEK|SGD|THB|TRY|TWD|UAH|USD|VND|ZAR)"
 )
 
 
@@ -104,7 +124,7 @@ def text_cells(series: Any) -> TextCells:
 
 def is_missing(text: str) -> bool:
     """Whether the text of a cell stands for a missing value."""
-    return len(text) <= 7 and text.lower() in _MISSING
+    return len(text) <= 19 and text.lower() in _MISSING
 
 
 def infer_columns(
@@ -156,17 +176,20 @@ def _number_formats(text: TextCells, policy: ColumnPolicy) -> list[tuple[str, st
     for decimal, thousands in NUMBER_FORMATS:
         pattern = _number_pattern(decimal, thousands)
         matching = counts[[pattern.fullmatch(value) is not None for value in values]].sum()
-        if matching >= policy.number_fraction * counts.sum():
+        if matching >= policy.readable_fraction * counts.sum():
             found.append((decimal, thousands))
     return found
 
 
 def _number_pattern(decimal: str, thousands: str) -> re.Pattern[str]:
-    """Return the pattern of a number with an optional currency or per cent sign."""
+    """Return the pattern of a number, perhaps with a currency or per cent sign or in brackets."""
     whole = r"\d+" if not thousands else rf"(?:\d{{1,3}}(?:{re.escape(thousands)}\d{{3}})+|\d+)"
     point = re.escape(decimal)
     number = rf"(?:{whole}(?:{point}\d*)?|{point}\d+)(?:[eE][-+]?\d+)?"
-    return re.compile(rf"[-+]?[$€£¥]?\s?[-+]?{number}\s?[%$€£¥]?", re.ASCII)
+    before, after = rf"{_CURRENCY}?\s?", rf"\s?(?:%|{_CURRENCY})?"
+    signed = rf"[-+\u2212]?{before}[-+\u2212]?{number}{after}"
+    negative = rf"{before}\({before}{number}{after}\){after}"  # as accountants write it
+    return re.compile(f"{signed}|{negative}", re.ASCII)
 
 
 def _infer_text(
@@ -185,18 +208,32 @@ def _infer_text(
     if kind == "number":
         return Column(name, "number", "as asked; cells that are not numbers are missing")
     values, counts = text.present
-    date_format = _date_format(values)
+    date_format = date_format_of(values, counts, policy.readable_fraction, policy.date_formats)
     if date_format:
         return Column(name, "date", f"format {date_format}", date_format=date_format)
     n_values, n_present = len(values), int(counts.sum())
     words = float(counts @ [len(value.split()) for value in values]) / max(n_present, 1)
     is_varied = n_values >= max(policy.text_values, policy.text_fraction * n_present)
+    unit = _common_unit(values, counts, policy) if is_varied else ""
+    if unit:
+        reason = f"looks like numbers with the unit {unit!r}; remove the unit to use them"
+        return Column(name, "dropped", reason)
     if is_varied and words >= policy.text_words:
         return Column(name, "text", f"{counted(n_values, 'value')}, {words:.1f} words each")
     if n_present >= policy.min_rows and n_values >= policy.id_fraction * n_present:
         reason = f"{counted(n_values, 'value')} in {counted(n_present, 'cell')}: an identifier"
         return Column(name, "dropped", reason)
     return Column(name, "category", counted(n_values, "value"))
+
+
+def _common_unit(values: list[str], counts: NDArray[Any], policy: ColumnPolicy) -> str:
+    """Return what nearly all cells have after a number; empty if there is no such unit."""
+    units: Counter[str] = Counter()
+    for value, count in zip(values, counts.tolist(), strict=True):
+        found = re.fullmatch(r"[-+\u2212]?\d[\d.,' ]*?\s?([^\W\d]\S{0,9})", value)
+        units[found[1] if found else ""] += count
+    unit, count = units.most_common(1)[0]
+    return unit if count >= policy.readable_fraction * counts.sum() else ""
 
 
 def _number_reason(decimal: str, thousands: str) -> str:
@@ -207,22 +244,6 @@ def _number_reason(decimal: str, thousands: str) -> str:
 
 def _as_chosen(name: str, kind: Any) -> Column:
     return Column(name, kind, "as asked")
-
-
-def _date_format(values: list[str]) -> str:
-    """Return the format of dates, as skrub guesses it; empty for other text."""
-    first = values[:50]
-    if not first or not all(6 <= len(value) <= 40 for value in first):
-        return ""
-    if not all(any(char.isdigit() for char in value) for value in first):
-        return ""
-    skrub, pandas = optional("skrub"), optional("pandas")
-    reader = skrub.ToDatetime()
-    try:
-        reader.fit_transform(pandas.Series(values, name="dates", dtype="str"))
-    except skrub.core.RejectColumn:
-        return ""
-    return str(reader.format_)
 
 
 def _infer_typed(name: str, series: Any, kind: str | None) -> Column:
@@ -304,8 +325,9 @@ def parse(series: Any, column: Column) -> Any:
     if column.kind == "number" and not _is_text(series) and not is_category:
         numbers = pandas.to_numeric(series, errors="coerce").astype("Float64")
         return _representable(numbers.to_numpy(np.float64, na_value=np.nan))
-    if column.kind == "date" and (types.is_datetime64_any_dtype(series) or not column.date_format):
-        return _dates(series, None)
+    if column.kind == "date" and types.is_datetime64_any_dtype(series):
+        dates = pandas.to_datetime(series, utc=True)
+        return np.asarray(dates.dt.tz_convert(None).to_numpy())
     return _parse_text(text_cells(series), column)
 
 
@@ -337,24 +359,27 @@ def unreadable_rows(series: Any, column: Column) -> NDArray[np.intp]:
     return np.asarray(rows[text_cells(series.iloc[rows]).cells != ""])
 
 
+def expected_cells(column: Column) -> str:
+    """Say what the cells of a column of numbers or dates are read as."""
+    if column.kind == "date":
+        return f"date of the format {column.date_format}" if column.date_format else "date"
+    return f"number with decimal {column.decimal!r}"
+
+
 def _parse_text(text: TextCells, column: Column) -> Any:
     """Parse the different values, and return those of each row."""
     if column.kind == "number":
         return _representable(_numbers(text.values, column))[text.codes]
     if column.kind == "date":
-        return _dates(text.values, column.date_format)[text.codes]
+        return read_dates(text.values, column.date_format)[text.codes]
     return text.cells
-
-
-def _dates(cells: Any, date_format: str | None) -> NDArray[np.datetime64]:
-    pandas = optional("pandas")
-    dates = pandas.to_datetime(cells, format=date_format, errors="coerce", utc=True)
-    return np.asarray(pandas.Series(dates).dt.tz_convert(None).to_numpy())
 
 
 def _numbers(values: NDArray[Any], column: Column) -> NDArray[np.float64]:
     pandas = optional("pandas")
-    cells = pandas.Series(values).str.replace(r"[$€£¥%\s]", "", regex=True)
+    cells = pandas.Series(values).str.replace(rf"[%\s]|{_CURRENCY}", "", regex=True)
+    cells = cells.str.replace("\u2212", "-", regex=False)
+    cells = cells.str.replace(r"^\((\d.*|\W\d.*)\)$", r"-\1", regex=True)
     if column.thousands:
         # A group of other than three digits is a decimal part: 45,3 is not 453.
         mark = re.escape(column.thousands)

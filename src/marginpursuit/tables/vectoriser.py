@@ -17,7 +17,13 @@ from sklearn.utils.validation import check_is_fitted
 
 from marginpursuit._table_records import Column
 from marginpursuit._validation import refuse_lazy
-from marginpursuit.tables.columns import infer_columns, parse, text_cells, unreadable_rows
+from marginpursuit.tables.columns import (
+    expected_cells,
+    infer_columns,
+    parse,
+    text_cells,
+    unreadable_rows,
+)
 from marginpursuit.tables.errors import TableError, optional
 from marginpursuit.tables.features import describe_features
 
@@ -48,8 +54,8 @@ class TableVectoriser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     dropped    identifiers, constant columns, columns without values
     ========== ===================================================================================
 
-    Numbers may have thousands separators, a decimal comma and currency or per cent signs. The
-    output is sparse if it has more than `max_dense_features` columns.
+    Numbers may have thousands separators, a decimal comma, currency or per cent signs, and brackets
+    if they are negative. The output is sparse if it has more than `max_dense_features` columns.
 
     Parameters
     ----------
@@ -190,7 +196,24 @@ class TableVectoriser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         with warnings.catch_warnings():
             # New values are counted by `unknown_values`.
             warnings.filterwarnings("ignore", "Found unknown categories", UserWarning)
-            return self._output(self.encoder_.transform(self._parsed(frame)))
+            parsed = self._parsed(frame)
+            self._warn_unreadable(frame, parsed)
+            return self._output(self.encoder_.transform(parsed))
+
+    def _warn_unreadable(self, frame: Any, parsed: Any) -> None:
+        """Warn of columns that have text in some cells, but in none of them a number or date."""
+        for column in self.used_columns:
+            if parsed[column.name].isna().all():  # not of a category: missing text is empty
+                rows = unreadable_rows(frame[column.name], column)
+                if len(rows):
+                    cell = str(frame[column.name].iloc[rows[0]])[:40]
+                    warnings.warn(
+                        f"column {column.name!r}: no cell can be read as a "
+                        f"{expected_cells(column)}, such as {cell!r}; all count as missing, "
+                        "unlike in the fit. Write them as in the table of the fit.",
+                        UserWarning,
+                        stacklevel=4,
+                    )
 
     def get_feature_names_out(self, input_features: Any = None) -> NDArray[Any]:
         """Return the names of the columns of the output.

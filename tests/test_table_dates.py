@@ -1,0 +1,84 @@
+"""Columns of dates: their formats, cells that are no dates, and the order of day and month."""
+
+import numpy as np
+import pytest
+
+pd = pytest.importorskip("pandas")
+pytest.importorskip("skrub")
+
+from marginpursuit.tables import TableVectoriser, unreadable_rows  # noqa: E402
+from marginpursuit.tables.columns import parse  # noqa: E402
+
+DAYS = pd.date_range("2023-01-03 09:20", periods=200, freq="37h")
+
+
+def column_of(cells):
+    (column,) = TableVectoriser().describe(pd.DataFrame({"a": cells}))
+    return column
+
+
+@pytest.mark.parametrize("bad", [[], ["unknown"], ["0000-00-00"] * 30])
+@pytest.mark.parametrize(
+    ("date_format", "unit"),
+    [
+        *((day, "D") for day in ("%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d")),
+        *((day, "D") for day in ("%m/%d/%y", "%d/%m/%y", "%d.%m.%y", "%d-%b-%y")),
+        *((day, "D") for day in ("%d %b %Y", "%b %d, %Y", "%B %d, %Y")),
+        *((minute, "m") for minute in ("%m/%d/%Y %I:%M %p", "%d/%m/%y %H:%M", "%Y-%m-%d %H:%M")),
+        *((month, "M") for month in ("%b-%y", "%b %Y", "%B %Y", "%Y-%m")),
+    ],
+)
+def test_formats(date_format, unit, bad):
+    """At most 5 % of the cells may be no dates; zeros of a database are missing values."""
+    cells = pd.Series([*bad, *DAYS.strftime(date_format)])
+    column = column_of(cells)
+    assert (column.kind, column.date_format, column.n_missing) == ("date", date_format, len(bad))
+    expected = DAYS.to_numpy().astype(f"M8[{unit}]")
+    np.testing.assert_array_equal(parse(cells, column)[len(bad) :], expected)
+    assert unreadable_rows(cells, column).tolist() == ([0] if bad == ["unknown"] else [])
+
+
+def test_numbers_without_leading_zeros():
+    cells = [f"{day.month}/{day.day}/{day:%y}" for day in DAYS]
+    assert column_of(cells).date_format == "%m/%d/%y"
+
+
+@pytest.mark.parametrize("year", ["24", "2024"])
+def test_the_order_of_day_and_month_is_that_of_the_cells_that_tell_it(year):
+    form = "%y" if year == "24" else "%Y"
+    either, day_first, month_first = (f"{start}/{year}" for start in ("01/02", "13/01", "01/14"))
+    assert column_of([either] * 99 + [day_first]).date_format == f"%d/%m/{form}"
+    assert column_of([either] * 99 + [month_first]).date_format == f"%m/%d/{form}"
+    assert column_of([either] * 100).kind == "dropped"  # one value
+    assert column_of([either, f"03/04/{year}"] * 50).date_format == f"%m/%d/{form}"
+    typo = column_of([either] * 50 + [day_first] * 49 + [month_first])
+    assert (typo.date_format, typo.n_missing) == (f"%d/%m/{form}", 1)
+    assert column_of([either] * 97 + [day_first] * 2 + [month_first]).kind == "category"
+
+
+def test_iso_dates_are_read_whatever_the_format():
+    column = column_of(DAYS.strftime("%d/%m/%Y"))
+    new = pd.Series(
+        ["2023-02-01", "2023-02-01T10:30:00Z", "2023-02-01 10:30", "01/02/2023", "2023"]
+    )
+    expected = ["2023-02-01", "2023-02-01T10:30", "2023-02-01T10:30", "2023-02-01", "NaT"]
+    np.testing.assert_array_equal(parse(new, column), np.array(expected, dtype="M8[s]"))
+    typed = column_of(DAYS)
+    assert typed.date_format == ""
+    expected[3] = "NaT"  # nothing tells the order of day and month
+    np.testing.assert_array_equal(parse(new, typed), np.array(expected, dtype="M8[s]"))
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        ["20-29", "30-39"],
+        ["v1.2.3", "v1.2.4"],
+        ["192.168.1.1", "10.0.0.1"],
+        ["10:15:00", "11:20:00"],
+        ["C10000", "C10001"],
+        ["1st May 2023", "2nd May 2023"],
+    ],
+)
+def test_other_cells_with_digits_are_categories(cells):
+    assert column_of(cells * 30).kind == "category"
