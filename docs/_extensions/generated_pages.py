@@ -42,6 +42,25 @@ MODULES = {
     "marginpursuit.experiments": ("The experiments of the paper", "/reproduction"),
 }
 
+# The end of the page on contributing: pages for those who change the library.
+DEVELOPER_PAGES = """
+## More
+
+| page | content |
+|---|---|
+| {doc}`../claims` | what the project promises, and the tests that show it |
+| {doc}`../choosing` | the experiments that chose the defaults |
+| {doc}`../contrib-readiness` | requirements of package indexes, and what has been run |
+
+```{toctree}
+:hidden:
+
+../claims
+../choosing
+../contrib-readiness
+```
+"""
+
 
 def write_if_changed(path: Path, text: str) -> None:
     """Write the page unless it is there already: Sphinx then reads only what changed."""
@@ -265,7 +284,7 @@ def generate(app: Any, config: Any) -> None:
     drawing = "\n![The parts of the package and their imports](layers.svg)\n\nA line is an import"
     drawing += " that no chain of other imports implies; parts with a grey box are private.\n"
     contributing = contributing.replace("\n## Additions", f"{drawing}\n## Additions", 1)
-    write_if_changed(DOCS / "contributing" / "index.md", contributing)
+    write_if_changed(DOCS / "contributing" / "index.md", contributing + DEVELOPER_PAGES)
     paths = [page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")]
     pages = {f"docs/{path}": path for path in paths}
     changelog = copy_page(ROOT / "CHANGELOG.md", pages)
