@@ -1,10 +1,13 @@
 """The parameter `probability` of the classifiers that fit no folds in shared passes."""
 
+import re
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.datasets import load_iris, make_classification
+from sklearn.exceptions import NotFittedError
 from sklearn.metrics import log_loss
 from sklearn.metrics.pairwise import rbf_kernel
 
@@ -105,6 +108,36 @@ def test_kernels(kind):
     assert log_loss(y, kernel.predict_proba(X)) < 0.6
     proba = given.predict_proba(rbf_kernel(X, gamma=0.2))
     assert log_loss(y, proba) < 0.6
+
+
+@every
+@pytest.mark.filterwarnings("ignore:RobustGradientClassifier stopped where no step size")
+def test_a_row_far_from_all_others_leaves_the_others_distinct(kind):
+    X, y = two_classes()
+    X[4, 1] = 1e300
+    try:
+        make(kind).set_params(probability=None).fit(X, y).predict(X)
+    except OverflowError as error:
+        with pytest.raises(OverflowError, match=re.escape(str(error)[:30])):
+            make(kind).fit(X, y).predict(X)
+    else:
+        assert len(np.unique(make(kind).fit(X, y).predict_proba(np.delete(X, 4, axis=0)))) > 4
+
+
+@every
+def test_coefficients_without_a_link_have_no_probabilities(kind):
+    X, y = two_classes()
+    model = kind().fit(X, y).set_params(probability="held_out")
+    with pytest.raises(NotFittedError, match="has no link: .* Call fit with probability='held_out"):
+        model.predict_proba(X)
+
+
+def test_updates_discard_the_link():
+    X, y = two_classes()
+    model = make(PegasosClassifier).fit(X, y).set_params(probability=None)
+    model.partial_fit(X, y).set_params(probability="held_out")
+    with pytest.raises(NotFittedError, match="an update by partial_fit"):
+        model.predict_proba(X)
 
 
 def test_too_few_rows():

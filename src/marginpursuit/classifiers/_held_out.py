@@ -8,6 +8,7 @@ held-out scores.
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import NotFittedError
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import ProbabilityMixin
@@ -95,11 +96,22 @@ class HeldOutProbabilityMixin(ProbabilityMixin):
         return half.decision_function(others).reshape(len(test), -1)
 
     def _fitted_link(self) -> FittedLink:
+        if not hasattr(self, "link_"):
+            raise NotFittedError(
+                f"this {type(self).__name__} has no link: the last fit had probability=None, or "
+                "was an update by partial_fit. Call fit with probability='held_out'."
+            )
         return self.link_
 
 
 def row_projections(data: TrainingData) -> FloatArray:
-    """Return a random projection of each row, with a fixed seed: equal for equal rows."""
+    """Return a random projection of each row, with a fixed seed: equal for equal rows.
+
+    It is asinh(p/m) of the projection p, with m the median of |p|: rounded to float32 relative to
+    the largest, rows remain distinct even if one of them is 10^300 times as far as the others.
+    """
     with design_for(data.matrix) as design:
         normal = random_direction(design.n_columns)[:, np.newaxis]
-        return np.asarray(design.scores(normal, np.zeros(1)), dtype=np.float64)[:, 0]
+        found = np.asarray(design.scores(normal, np.zeros(1)), dtype=np.float64)[:, 0]
+    with np.errstate(over="ignore"):
+        return np.arcsinh(found / (float(np.median(np.abs(found))) or 1.0))

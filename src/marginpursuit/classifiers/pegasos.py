@@ -375,6 +375,7 @@ class PegasosClassifier(KernelClassifier):
                 self._begin(data, self.n_features_in_)
             coef, self.intercept_ = self._descend(data, -(-len(data.weights) // self.batch_size))
         self.coef_ = coef.T
+        self.__dict__.pop("link_", None)  # that of the coefficients before
         return self
 
     def _check_parameters(self) -> NDArray[np.intp] | None:
