@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from marginpursuit import MarginPursuitClassifier, _kernels
 from marginpursuit.classifiers import _small_table
+from marginpursuit.classifiers._progress import Reporter
 from marginpursuit.classifiers._small_table import fit_small_table
 from marginpursuit.solvers import Policy
 
@@ -30,11 +31,11 @@ def rows(n, d, n_classes=2, seed=0):
 
 
 def general_fit(model, X, y, **options):
-    """Fit with a function that is told of each iteration: only the general fit has iterations."""
+    """Fit with a reporter of the iterations, which only the general fit has."""
     model._reset()
     data = model._check_training(X, y, options.get("sample_weight"))
     with np.errstate(all="ignore"):
-        model._fit(data, options.get("start"), lambda progress: None)
+        model._fit(data, options.get("start"), Reporter(model))
     return model
 
 
@@ -244,7 +245,7 @@ class TestInputs:
     def problem(self, **changes):
         model = MarginPursuitClassifier()
         data = model._check_training(*rows(60, 3), None)
-        return replace(_small_table._pose(model, data, Policy()), **changes)
+        return replace(_small_table._make_problem(model, data, Policy()), **changes)
 
     @pytest.mark.parametrize(
         ("changes", "message"),
