@@ -144,14 +144,14 @@ def _read_checkpoint(content: bytes) -> None:
         file.write(content)
         file.flush()
         try:
-            standing = Checkpoint(file.name, IDENTITY).standing
+            saved_state = Checkpoint(file.name, IDENTITY).saved_state
         except ValueError as error:
             if not str(error).startswith("checkpoint"):
                 raise
             return
-    assert standing is not None
-    assert standing.scale > 0
-    assert all(np.isfinite(part).all() for part in standing.linear)
+    assert saved_state is not None
+    assert saved_state.scale > 0
+    assert all(np.isfinite(part).all() for part in saved_state.linear)
 
 
 def _read_run(content: bytes) -> None:

@@ -241,12 +241,12 @@ def test_a_process_that_is_killed_leaves_a_whole_checkpoint(path):
 
 
 @pytest.mark.parametrize(("scale", "n_iter"), [(0.5, 1), (0.5, 0), (0.0, 1), (np.inf, 1)])
-def test_the_first_iterate_is_a_standing_and_none_before(path, scale, n_iter):
+def test_the_first_iterate_is_a_saved_state_and_none_before(path, scale, n_iter):
     counts = {"n_iter": n_iter, "n_fits": 0}
     parts = {"coef": np.ones((4, 3)), "intercept": np.ones(3), "scale": scale} | counts
     path.write_bytes(fuzz.checkpoint_of(**parts))
     if n_iter == 1 and 0 < scale < np.inf:
-        assert Checkpoint(path, fuzz.IDENTITY).standing.n_iter == 1
+        assert Checkpoint(path, fuzz.IDENTITY).saved_state.n_iter == 1
     else:
         with pytest.raises(ValueError, match=f"scale {scale} after {n_iter} iterations"):
             Checkpoint(path, fuzz.IDENTITY)

@@ -199,7 +199,7 @@ PARTS = {"coef": np.ones((4, 3)), "intercept": np.ones(3), "scale": 1.0, "n_iter
 def test_checkpoints_with_values_that_no_fit_has_are_refused(values, tmp_path):
     path = tmp_path / "a.npz"
     path.write_bytes(fuzz.checkpoint_of(**PARTS))
-    assert Checkpoint(path, fuzz.IDENTITY).standing.n_iter == 5
+    assert Checkpoint(path, fuzz.IDENTITY).saved_state.n_iter == 5
     path.write_bytes(fuzz.checkpoint_of(**PARTS | values))
     with pytest.raises(ValueError, match="cannot be read: remove it"):
         Checkpoint(path, fuzz.IDENTITY)

@@ -304,7 +304,7 @@ def fits_with(factors, losses):
 def test_the_least_penalty_within_half_a_per_cent_is_chosen(losses, chosen):
     fits = fits_with((1.0, 3.0, 10.0), losses)
     assert chosen_fits(fits, 100.0) is fits[chosen]
-    exact = chosen_fits(fits, 100.0, HalfFitPolicy(min_gain=0.0))
+    exact = chosen_fits(fits, 100.0, HalfFitPolicy(max_increase=0.0))
     assert exact is min(fits, key=lambda fit: fit.log_loss)
 
 

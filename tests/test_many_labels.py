@@ -9,7 +9,7 @@ from sklearn.datasets import make_multilabel_classification
 
 from marginpursuit import MarginPursuitClassifier
 from marginpursuit._threads import Threads
-from marginpursuit.classifiers._half_fits import HalfFitPolicy, few_labels
+from marginpursuit.classifiers._half_fits import HalfFitPolicy, label_subset
 from marginpursuit.design import design_for
 from marginpursuit.solvers import SOLVERS, Policy, Problem, Request, minimise
 from marginpursuit.solvers._float32 import solve_in_float32
@@ -120,8 +120,8 @@ def test_few_labels_are_all_fitted():
     model = MarginPursuitClassifier()
     training = model._check_training(X, Y, None)
     problem = posed(X, Y, 1e-3, Policy())
-    assert few_labels(training, problem) == (training, problem)
-    fewer, part = few_labels(training, problem, HalfFitPolicy(max_choice_labels=3))
+    assert label_subset(training, problem) == (training, problem)
+    fewer, part = label_subset(training, problem, HalfFitPolicy(max_choice_labels=3))
     assert_array_equal(fewer.labels.indicator(), Y[:, [0, 7, 15]])
     assert_array_equal(part.tasks.positive, [0, 7, 15])
     assert part.start[0].shape == (5, 3)

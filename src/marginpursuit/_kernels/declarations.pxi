@@ -275,7 +275,7 @@ cdef extern from "small_table.h" nogil:
         double leverage_bound, far_distance, alpha, inflation
         const double *factors
         Py_ssize_t n_factors
-        double min_gain, max_joint_increase, min_likelihood_gain
+        double max_increase, max_joint_increase, min_likelihood_gain
         Py_ssize_t min_distinct_rows
         double tol, certain, half_tol, half_certain, least
         Py_ssize_t max_iter, half_max_iter

@@ -357,9 +357,10 @@ static link_t fit_held_out(small_table_t *t, const state_t *s, ptrdiff_t factor)
     return link;
 }
 
-/* The least factor, from one on, whose log-loss is within `min_gain` of the lowest; with a joint loss the
- * largest within `max_joint_increase`. One is replaced by the factor below it, if there is one, where
- * that has a log-likelihood larger by `min_likelihood_gain`. */
+/* The smallest factor >= 1 whose log-loss is at most (1 + `max_increase`) times the lowest; with a joint
+ * loss the largest factor whose log-loss is at most (1 + `max_joint_increase`) times the lowest. One is
+ * replaced by the factor below it, if there is one, where that has a log-likelihood larger by
+ * `min_likelihood_gain`. */
 static ptrdiff_t chosen_factor(const small_table_t *t, const link_t *links)
 {
     const int is_joint = t->n_scores > 1;
@@ -368,7 +369,7 @@ static ptrdiff_t chosen_factor(const small_table_t *t, const link_t *links)
     double lowest = INFINITY;
     for (ptrdiff_t k = unit_factor; k <= last; k++)
         lowest = links[k].log_loss < lowest ? links[k].log_loss : lowest;
-    const double limit = (1.0 + (is_joint ? t->max_joint_increase : t->min_gain)) * lowest;
+    const double limit = (1.0 + (is_joint ? t->max_joint_increase : t->max_increase)) * lowest;
     ptrdiff_t chosen = is_joint ? last : unit_factor;
     while (chosen != (is_joint ? unit_factor : last) && !(links[chosen].log_loss <= limit))
         chosen += is_joint ? -1 : 1;

@@ -24,7 +24,7 @@ typedef struct {
     double inflation;         /* multiple of (kurtosis - 1)/n in its unit; 0 for "standardised" */
     const double *factors;    /* rising multiples of alpha of the half fits; see small_table.c */
     ptrdiff_t n_factors;
-    double min_gain;          /* relative excess over the lowest log-loss that a smaller factor may have */
+    double max_increase;      /* relative excess over the lowest log-loss that a smaller factor may have */
     double max_joint_increase; /* the same of a larger factor, with a joint loss */
     double min_likelihood_gain; /* of held-out rows, that a factor below one has to gain */
     ptrdiff_t min_distinct_rows; /* of a class, to be split */

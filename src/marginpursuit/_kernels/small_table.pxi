@@ -36,7 +36,7 @@ def small_table(
     t.has_intercept, t.n_samples = problem.has_intercept, problem.n_samples
     t.leverage_bound, t.far_distance = problem.leverage_bound, problem.far_distance
     t.alpha, t.inflation = problem.alpha, problem.inflation
-    t.min_gain, t.max_joint_increase = problem.min_gain, problem.max_joint_increase
+    t.max_increase, t.max_joint_increase = problem.max_increase, problem.max_joint_increase
     t.min_likelihood_gain = problem.min_likelihood_gain
     t.min_distinct_rows = problem.min_distinct_rows
     t.tol, t.certain, t.half_tol, t.half_certain = problem.tolerances

@@ -39,7 +39,7 @@ def block_margins(
     linear: Linear,
     labels: Labels,
     weights: FloatArray,
-    count: float,
+    total_weight: float,
     loss: MarginLoss | JointLoss,
     *,
     first_bits: int = 18,
@@ -62,9 +62,11 @@ def block_margins(
         make = partial(_sorted_margins, margins)
         results = design.persist_scores(make, coef, intercept, standardisation, *vectors)
         found = _resolved_cells(results, loss, first_bits, more_bits, max_values)
-        samples += [replace(cells.sample(loss.margin), count=count) for cells in found]
+        samples += [
+            replace(cells.sample(loss.margin), total_weight=total_weight) for cells in found
+        ]
     first = samples[0]
-    return BlockMargins(first.values, first.weights, count, loss.margin, tuple(samples))
+    return BlockMargins(first.values, first.weights, total_weight, loss.margin, tuple(samples))
 
 
 def _tiles(

@@ -25,7 +25,7 @@ from marginpursuit.design import Linear
 from marginpursuit.solvers import Problem
 
 
-class Standing(NamedTuple):
+class SavedState(NamedTuple):
     """The state of a fit when it was interrupted."""
 
     linear: Linear  # coefficients and intercepts for X as given
@@ -41,7 +41,7 @@ class Checkpoint:
         """Read the file if it exists; refuse it if its fit has another identity."""
         self._path = Path(path)
         self._identity = {name: repr(value) for name, value in identity.items()}
-        self.standing = self._read() if self._path.exists() else None
+        self.saved_state = self._read() if self._path.exists() else None
         self._n_fits = self._n_iter = 0
 
     def next_fit(self) -> None:
@@ -50,14 +50,14 @@ class Checkpoint:
 
     def state(self, start: Linear | None, scale: float) -> tuple[Linear | None, float, int]:
         """Return start, scale and iteration of the interrupted fit, or the given ones and zero."""
-        if self.standing is None or self.standing.n_fits != self._n_fits:
+        if self.saved_state is None or self.saved_state.n_fits != self._n_fits:
             return start, scale, 0
-        self._n_iter = self.standing.n_iter
-        return self.standing.linear, self.standing.scale, self._n_iter
+        self._n_iter = self.saved_state.n_iter
+        return self.saved_state.linear, self.saved_state.scale, self._n_iter
 
     def keep(self, problem: Problem, linear: Linear) -> None:
         """Write the state after one more iteration; `linear` is a point of the problem."""
-        if self.standing is not None and self._n_fits < self.standing.n_fits:
+        if self.saved_state is not None and self._n_fits < self.saved_state.n_fits:
             return  # the file has the state of a later fit
         self._n_iter += 1
         coef, intercept = problem.prepared.to_data(linear)
@@ -77,7 +77,7 @@ class Checkpoint:
         """Remove the file of a fit that has ended."""
         self._path.unlink(missing_ok=True)
 
-    def _read(self) -> Standing:
+    def _read(self) -> SavedState:
         path = self._path
         try:
             stored = read_npz(path.read_bytes(), max_expansion=1)
@@ -85,13 +85,13 @@ class Checkpoint:
                 raise ValueError("it was altered: the hash does not match")
             linear = _floats(stored["coef"], 2), _floats(stored["intercept"], 1)
             n_iter, n_fits = int(stored["n_iter"]), int(stored["n_fits"])
-            standing = Standing(linear, float(stored["scale"]), n_iter, n_fits)
+            saved_state = SavedState(linear, float(stored["scale"]), n_iter, n_fits)
             identity = json.loads(str(stored["fit"]))
             if not isinstance(identity, dict):
                 raise TypeError(f"the identity of its fit is {identity!r}")
-            if not (0 < standing.scale < np.inf and n_iter > 0 and n_fits >= 0):
+            if not (0 < saved_state.scale < np.inf and n_iter > 0 and n_fits >= 0):
                 raise ValueError(
-                    f"scale {standing.scale} after {n_iter} iterations and {n_fits} fits"
+                    f"scale {saved_state.scale} after {n_iter} iterations and {n_fits} fits"
                 )
             if linear[0].shape[1:] != linear[1].shape:
                 raise ValueError("coefficients and intercepts of different tasks")
@@ -104,7 +104,7 @@ class Checkpoint:
                     f"checkpoint {path} has {name}={identity.get(name)}; this fit has "
                     f"{name}={own.get(name)}. Remove the file, or name another."
                 )
-        return standing
+        return saved_state
 
 
 def data_digests(data: TrainingData) -> dict[str, str]:

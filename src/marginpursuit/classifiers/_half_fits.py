@@ -12,7 +12,6 @@ warm starts are solved next to it, in the same threads.
 
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -69,7 +68,7 @@ class HalfFitPolicy:
     #: The choice is the least penalty, from 0.3/n on, whose log-loss is at most (1 + this) times
     #: the lowest: nearly equal losses, within the 0.2 %, lead to the same choice
     #: (tests/test_half_fits.py).
-    min_gain: float = 5e-3
+    max_increase: float = 5e-3
     #: 0.3/n is replaced by 0.1/n where the log-likelihood of the held-out rows is larger by this.
     #: On two classes of cov, higgs_small, mnist and nine other sets with 40 to 400 rows the
     #: accuracy changes by +0.25, +0.10, +0.07 and -0.06 to 0.00 points (docs/choosing.md).
@@ -128,7 +127,7 @@ class _HalfProblem:
     factors: tuple[float, ...]
 
     @classmethod
-    def pose(
+    def of(
         cls,
         design: Design,
         data: TrainingData,
@@ -144,11 +143,11 @@ class _HalfProblem:
         codes, weights = (to_numpy(x) for x in (data.labels.strata, data.weights))
         min_classes = 1 if isinstance(data.labels, LabelSets) else 2
         max_rows = link_rows(policy.max_link_rows, len(data.labels.positive_classes))
-        rows = design if data.rows is None else design_for(data.rows, design.threads)
-        has_kernel, min_rows = data.rows is not None, policy.min_distinct_rows
-        standardisation = _key_standardisation(rows, problem, data.weights, has_kernel=has_kernel)
-        keys = split_keys(rows, standardisation)
-        halves = Halves.of(keys, codes, weights, min_rows, min_classes)
+        rows = design
+        if data.has_kernel_features:
+            rows = design_for(data.original_matrix, design.threads)
+        keys = split_keys(rows, _key_standardisation(rows, problem, data))
+        halves = Halves.of(keys, codes, weights, policy.min_distinct_rows, min_classes)
         if halves is None:
             return None
         step = thinning(int(np.count_nonzero(halves.held_out)), max_rows)
@@ -156,8 +155,8 @@ class _HalfProblem:
         # Of 60 labels of 18 samples, 1e-3 and 1e-5 choose the same penalty.
         is_label_set = isinstance(data.labels, LabelSets)
         tol = policy.tol if is_label_set else policy.half_fit_tol(factors, solver)
-        posed = _half_problem(problem, data.labels, halves, factors, tol, policy.max_iter)
-        return cls(posed, halves, step, max_rows, factors)
+        half_problem = _half_problem(problem, data.labels, halves, factors, tol, policy.max_iter)
+        return cls(half_problem, halves, step, max_rows, factors)
 
     @property
     def tol(self) -> FloatArray:
@@ -269,13 +268,13 @@ def half_fits(
     if solver not in FOLD_SOLVERS:
         return []
     policy = HalfFitPolicy() if policy is None else policy
-    posed = _HalfProblem.pose(design, data, problem, solver, factors, policy)
-    if posed is None:
+    halves = _HalfProblem.of(design, data, problem, solver, factors, policy)
+    if halves is None:
         return _without_halves(data, problem)
     fold_solver = FOLD_SOLVERS[solver]
     if solver in ("newton", "dual"):  # tasks do not share passes; dual ones follow each other
-        return posed.results(fold_solver.solve_folds(posed.problem, posed.tol), data)
-    copy, start = _float32_problem(posed.problem, policy), None
+        return halves.results(fold_solver.solve_folds(halves.problem, halves.tol), data)
+    copy, start = _float32_problem(halves.problem, policy), None
     found: list[HalfFits] = []
     # From the largest penalty to the smallest, each the start of the next. The path ends where the
     # log-loss exceeds the lowest by `max_path_increase`: smaller penalties, whose fits take more
@@ -284,12 +283,13 @@ def half_fits(
     for k in reversed(range(len(factors))):
         part = _of_factor(copy, k, len(factors), start)
         solution = fold_solver.solve_folds(part, np.full(len(part.tasks), part.tol))
-        found[:0] = replace(posed, problem=part, factors=factors[k : k + 1]).results(solution, data)
+        of_factor = replace(halves, problem=part, factors=factors[k : k + 1])
+        found[:0] = of_factor.results(solution, data)
         start = solution.linear
         lowest = min(fit.log_loss for fit in found)
         if found[0].log_loss > (1.0 + max_increase) * lowest:
             break
-    if copy is not posed.problem:
+    if copy is not halves.problem:
         design.n_passes += copy.prepared.design.n_passes
     return found
 
@@ -323,11 +323,11 @@ def solve_with_half_fits(
         solution, fits = solver.solve(problem), wait()
         design.n_passes += counter.n_passes
         return solution, fits
-    posed = _HalfProblem.pose(design, data, problem, solver.name, (1.0,), policy)
-    if posed is None:
+    halves = _HalfProblem.of(design, data, problem, solver.name, (1.0,), policy)
+    if halves is None:
         return solver.solve(problem), _without_halves(data, problem)
-    solution, halves = solver.solve_both(problem, posed.problem, posed.tol)
-    return solution, posed.results(halves, data)
+    solution, half_solution = solver.solve_both(problem, halves.problem, halves.tol)
+    return solution, halves.results(half_solution, data)
 
 
 def _separate_half_fits(
@@ -336,10 +336,10 @@ def _separate_half_fits(
     """Return the half fits of a problem, in any thread."""
     design, problem = given
     with np.errstate(all="ignore"):  # that of the calling thread does not hold here
-        posed = _HalfProblem.pose(design, data, problem, solver.name, (1.0,), policy)
-        if posed is None:
+        halves = _HalfProblem.of(design, data, problem, solver.name, (1.0,), policy)
+        if halves is None:
             return _without_halves(data, problem)
-        return posed.results(solver.solve_folds(posed.problem, posed.tol), data)
+        return halves.results(solver.solve_folds(halves.problem, halves.tol), data)
 
 
 def _with_counter(design: Design, problem: Problem, counter: PassCounter) -> tuple[Design, Problem]:
@@ -352,7 +352,7 @@ def _with_counter(design: Design, problem: Problem, counter: PassCounter) -> tup
 def _without_halves(data: TrainingData, problem: Problem) -> list[HalfFits]:
     """Return the link a priori, in place of half fits."""
     margin = problem.tasks.losses[0].margin
-    link: FittedLink | LabelLinks = FittedLink.a_priori(margin, data.count)
+    link: FittedLink | LabelLinks = FittedLink.a_priori(margin, data.total_weight)
     if isinstance(data.labels, LabelSets):
         link = LabelLinks.a_priori(data.labels.n_classes, margin)
     return [HalfFits(1.0, link, np.inf, problem.start)]
@@ -374,14 +374,15 @@ def chosen_fits(
     *,
     is_joint: bool = False,
 ) -> HalfFits:
-    """Return the fits at the least factor, from one on, that is within `min_gain` of the lowest.
+    """Return the fits at the smallest factor >= 1 whose log-loss is nearly the lowest.
 
-    With a joint loss it is the largest within `max_joint_increase`. One is replaced by the factor
-    below it, if there is one, whose log-likelihood is larger by `min_likelihood_gain`.
+    It is at most (1 + `max_increase`) times the lowest. With a joint loss it is the largest factor
+    whose log-loss is at most (1 + `max_joint_increase`) times the lowest. One is replaced by the
+    factor below it, if there is one, whose log-likelihood is larger by `min_likelihood_gain`.
     """
     policy = HalfFitPolicy() if policy is None else policy
     from_one = [fit for fit in fits if fit.factor >= 1.0]
-    increase = policy.max_joint_increase if is_joint else policy.min_gain
+    increase = policy.max_joint_increase if is_joint else policy.max_increase
     limit = (1.0 + increase) * min(fit.log_loss for fit in from_one)
     within = [fit for fit in from_one if fit.log_loss <= limit]
     best, smaller = within[-1 if is_joint else 0], fits[: len(fits) - len(from_one)]
@@ -408,7 +409,7 @@ def penalty_factors(
     return policy.factors_of(is_joint=isinstance(problem.tasks, JointTasks))
 
 
-def few_labels(
+def label_subset(
     data: TrainingData, problem: Problem, policy: HalfFitPolicy | None = None
 ) -> tuple[TrainingData, Problem]:
     """Return data and problem of at most `max_choice_labels` labels, by which to choose."""
@@ -420,9 +421,7 @@ def few_labels(
     return replace(data, labels=labels.only(which)), problem.take(which)
 
 
-def _key_standardisation(
-    design: Design, problem: Problem, weights: Any, *, has_kernel: bool
-) -> Standardisation:
+def _key_standardisation(design: Design, problem: Problem, data: TrainingData) -> Standardisation:
     """Return the standardisation of the rows as given, by which they are split.
 
     The columns of dense rows are standardised. Solvers of sparse or wide rows may have replaced the
@@ -431,12 +430,13 @@ def _key_standardisation(
     prepared = problem.prepared
     if prepared.design is design:
         return prepared.standardisation
-    transform = None if design.is_sparse or has_kernel else prepared.transform
+    is_replaced = design.is_sparse or data.has_kernel_features
+    transform = None if is_replaced else prepared.transform
     if isinstance(transform, Standardisation):
         return transform
     if design.is_sparse:
         return Standardisation.identity(design.n_columns)
-    return design.standardisation(weights, centred=prepared.fit_intercept)
+    return design.standardisation(data.weights, centred=prepared.fit_intercept)
 
 
 def _half_problem(

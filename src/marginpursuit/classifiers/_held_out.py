@@ -71,7 +71,7 @@ class HeldOutProbabilityMixin(ProbabilityMixin):
         order = np.argsort(rows)
         rows, joined = rows[order], np.concatenate(scores)[order]
         counts = data.n_samples * weights[rows]
-        absolute = Margins(np.abs(joined), counts, data.count, 1.0)
+        absolute = Margins(np.abs(joined), counts, data.total_weight, 1.0)
         level = float(absolute.quantiles((0.5,)).mean()) or 1.0
         return FittedLink.fit(joined, codes[rows], counts, level, max_rows=max_rows)[0]
 

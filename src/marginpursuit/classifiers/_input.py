@@ -59,8 +59,8 @@ class TrainingData:
     matrix: Any  # dense array, CSR matrix or Blocks, of the dtype given
     labels: Labels
     weights: Any  # non-negative, sum one; on the device of the matrix, as the labels are
-    count: float  # the sum of the weights before normalisation; the number of rows if none is given
-    rows: Any = None  # the rows as given, where the matrix holds their kernel features
+    total_weight: float  # the sum of the weights given; without weights, the number of rows
+    original_matrix: Any = None  # the rows as given, where `matrix` holds their kernel features
     #: Weights of the variances in the unit of the penalty, in NumPy or next to `weights`; None
     #: stands for `weights`.
     variance_weights: Any = None
@@ -72,14 +72,19 @@ class TrainingData:
         Whole weights count as repetitions, and weights that sum to one as the rows they belong to.
         """
         if isinstance(self.weights, np.ndarray):
-            return max(self.count, float(np.count_nonzero(self.weights)))
+            return max(self.total_weight, float(np.count_nonzero(self.weights)))
         xp = namespace(self.weights)
-        return max(self.count, float(xp.sum(xp.astype(self.weights > 0, xp.float64))))
+        return max(self.total_weight, float(xp.sum(xp.astype(self.weights > 0, xp.float64))))
 
     @property
     def rows_per_column(self) -> float:
         """The number of rows that the penalty counts, per column."""
         return self.n_samples / max(1, int(self.matrix.shape[1]))
+
+    @property
+    def has_kernel_features(self) -> bool:
+        """Whether the matrix holds kernel features of the rows."""
+        return self.original_matrix is not None
 
     @property
     def is_sparse(self) -> bool:
@@ -222,11 +227,11 @@ class InputChecks:
                 f"class_weight must give at least one sample a positive weight; got "
                 f"{self.class_weight}"
             )
-        count = min(total * largest, float(np.finfo(np.float64).max))
+        total_weight = min(total * largest, float(np.finfo(np.float64).max))
         weights = weights / total
         # Products of smaller weights underflow: they count as zero.
         weights = xp.where(weights < 1e-100, xp.zeros_like(weights), weights)
-        return TrainingData(matrix, labels, weights, count)
+        return TrainingData(matrix, labels, weights, total_weight)
 
     def _class_factors(self, codes: Any, weights: Any) -> FloatArray:
         """Return the factor of each class according to `class_weight`."""

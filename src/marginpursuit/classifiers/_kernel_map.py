@@ -327,7 +327,7 @@ class MappedKernelClassifier(KernelExpansion):
             except FloatingPointError as error:
                 raise self._indefinite(error) from error
         kernel_map = replace(kernel_map, divisor=divisor)
-        return replace(data, matrix=kernel_map.features, rows=matrix), kernel_map
+        return replace(data, matrix=kernel_map.features, original_matrix=matrix), kernel_map
 
     @property
     def _is_rbf(self) -> bool:
@@ -432,4 +432,4 @@ class MappedKernelClassifier(KernelExpansion):
         """Replace the coefficients of the features by those of the expansion."""
         dual_coef = kernel_map.expansion(self.coef_.T)
         del self.coef_
-        self._keep_expansion(data.rows, dual_coef, self.intercept_)
+        self._keep_expansion(data.original_matrix, dual_coef, self.intercept_)

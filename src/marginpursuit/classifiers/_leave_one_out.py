@@ -114,7 +114,7 @@ def _is_large_binary(problem: Problem, data: TrainingData) -> bool:
     """
     design, tasks = problem.prepared.design, problem.tasks
     is_binary = len(tasks) == 1 and data.labels.n_classes == 2
-    is_plain = data.rows is None and isinstance(tasks.losses[0], MarginLoss)
+    is_plain = not data.has_kernel_features and isinstance(tasks.losses[0], MarginLoss)
     is_large = design.n_stored > problem.policy.max_small_elements
     return is_binary and is_plain and is_large and not isinstance(data.labels, LabelSets)
 

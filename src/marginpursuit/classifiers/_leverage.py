@@ -187,12 +187,12 @@ def median_distance(distances: Any, data: TrainingData) -> float:
     if not bool(xp.all(is_apart)):
         distances, weights = distances[is_apart], weights[is_apart]
     if not isinstance(distances, np.ndarray):
-        margins = ArrayMargins.from_margins(distances[:, None], weights, data.count, 1.0)
+        margins = ArrayMargins.from_margins(distances[:, None], weights, data.total_weight, 1.0)
         return float(margins.quantiles((0.5,))[0, 0])
     if weights.min() == weights.max():  # a third of the time of a quantile on 100 rows
         return _median(distances)
     return float(
-        Margins(distances[:, np.newaxis], weights, data.count, 1.0).quantiles((0.5,))[0, 0]
+        Margins(distances[:, np.newaxis], weights, data.total_weight, 1.0).quantiles((0.5,))[0, 0]
     )
 
 
@@ -254,7 +254,7 @@ def redescending_factors(
     for k, rows in enumerate(np.split(order, edges)):
         own = replace(data, weights=data.weights[rows])
         limits[k] = max(limits[k], median_distance(distances[rows], own))
-    margins = Margins.from_margins(distances[:, np.newaxis], data.weights, data.count, 1.0)
+    margins = Margins.from_margins(distances[:, np.newaxis], data.weights, data.total_weight, 1.0)
     limits = np.maximum(multiple * limits, 2.0 * margins.quantiles((bulk,))[0, 0])
     with np.errstate(divide="ignore"):
         ratios = max(1.0, bound) * limits[codes] / distances

@@ -51,7 +51,7 @@ class Margins:
 
     values: FloatArray  # (n_rows, n_problems)
     weights: FloatArray  # (n_rows,), positive, sum one
-    count: float  # the sum of the weights before normalisation
+    total_weight: float  # the sum of the weights before normalisation
     level: float  # the margin level γ
 
     #: Elements of `values` that a statistic processes at a time; bounds the temporary memory.
@@ -73,7 +73,7 @@ class Margins:
         scores: FloatArray,
         labels: Labels,
         weights: FloatArray,
-        count: float,
+        total_weight: float,
         level: float,
         first: int = 0,
     ) -> "Margins":
@@ -83,17 +83,17 @@ class Margins:
         """
         for column, positive in zip(scores.T, labels.positive_classes[first:], strict=False):
             np.negative(column, out=column, where=~labels.is_positive(positive))
-        return cls.from_margins(scores, weights, count, level)
+        return cls.from_margins(scores, weights, total_weight, level)
 
     @classmethod
     def from_margins(
-        cls, margins: FloatArray, weights: FloatArray, count: float, level: float
+        cls, margins: FloatArray, weights: FloatArray, total_weight: float, level: float
     ) -> "Margins":
         """Return the margins, of shape (n_rows, n_problems), of the rows with positive weight."""
         counted = weights > 0
         if not counted.all():
             margins, weights = margins[counted], weights[counted]
-        return cls(margins, weights, count, level)
+        return cls(margins, weights, total_weight, level)
 
     def average(self, measure: Callable[["Margins"], FloatArray]) -> float:
         """Return the mean over the problems of a measure of each."""
@@ -233,7 +233,7 @@ class MarginTiles(Margins):
     ) -> "MarginTiles":
         """Return the margins of problems in tiles."""
         first = margins_of(0, 1)
-        own = first.values, first.weights, first.count, first.level
+        own = first.values, first.weights, first.total_weight, first.level
         return cls(*own, margins_of, n_problems, tile, threads)
 
     @property
@@ -259,17 +259,25 @@ class ArrayMargins(Margins):
 
     @classmethod
     def from_scores(
-        cls, scores: Any, labels: Labels, weights: Any, count: float, level: float, first: int = 0
+        cls,
+        scores: Any,
+        labels: Labels,
+        weights: Any,
+        total_weight: float,
+        level: float,
+        first: int = 0,
     ) -> "ArrayMargins":
         """Return the margins of the rows with positive weight, from problem `first` on."""
         xp, last = namespace(scores), first + scores.shape[1]
         some = labels.positive_classes[first:last]
         positive = to_device_of(labels.codes, some, labels.codes.dtype)
         values = xp.where(labels.codes[:, None] == positive[None, :], scores, -scores)
-        return cls.from_margins(values, weights, count, level)
+        return cls.from_margins(values, weights, total_weight, level)
 
     @classmethod
-    def from_margins(cls, margins: Any, weights: Any, count: float, level: float) -> "ArrayMargins":
+    def from_margins(
+        cls, margins: Any, weights: Any, total_weight: float, level: float
+    ) -> "ArrayMargins":
         """Return the margins of the rows with positive weight.
 
         With equal weights and few elements the margins are sorted once, for all quantiles.
@@ -279,10 +287,10 @@ class ArrayMargins(Margins):
             (counted,) = xp.nonzero(weights)
             values, weights = xp.take(values, counted, axis=0), xp.take(weights, counted, axis=0)
         if not bool(xp.min(weights) == xp.max(weights)):
-            return cls(values, weights, count, level)
+            return cls(values, weights, total_weight, level)
         is_sorted = values.shape[0] * values.shape[1] <= cls.group_elements
         values = xp.sort(values, axis=0) if is_sorted else values
-        return cls(values, None, count, level, is_sorted)
+        return cls(values, None, total_weight, level, is_sorted)
 
     @property
     def is_small(self) -> bool:

@@ -125,7 +125,7 @@ def fit_pairs_of_classes(model: Any, data: TrainingData) -> None:
     model.objective_ = float(solved.values.sum())
     model.n_iter_ = model.n_passes_ = int(solved.n_iter.max())
     margins = _margins(scores, codes)[:, np.newaxis]
-    model._keep_margins(Margins(margins, own.weights, data.count, margin), model.scale_)
+    model._keep_margins(Margins(margins, own.weights, data.total_weight, margin), model.scale_)
     gap = float(solved.gaps.max())
     if gap > model.tol:
         warn(
@@ -156,7 +156,7 @@ def _half_fits(
     codes = own.pairs.codes
     halves = Halves.of(tuple(keys), codes, own.weights, policy.min_distinct_rows)
     if halves is None:
-        link = FittedLink.a_priori(margin, data.count)
+        link = FittedLink.a_priori(margin, data.total_weight)
         return [HalfFits(1.0, link, np.inf, (np.empty(0), np.empty(0)))]
     tol = policy.tol if len(factors) == 1 else policy.choice_tol
     penalties = 2.0 * penalty * np.array(factors)[::-1]  # from the largest on

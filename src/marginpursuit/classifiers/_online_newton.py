@@ -157,9 +157,9 @@ class Stream:
         curvature = data.weights @ loss.curvature(np.where(is_positive, scores, -scores))
         self.n_rows += design.n_rows
         self.n_weighted += int(np.count_nonzero(data.weights))
-        self.weight += data.count
-        self.curvature += (data.count / self.weight) * (curvature - self.curvature)
-        weights = data.count * data.weights
+        self.weight += data.total_weight
+        self.curvature += (data.total_weight / self.weight) * (curvature - self.curvature)
+        weights = data.total_weight * data.weights
         if self.bound.ndim == 1:
             self.bound += design.absolute_products(
                 weights, self.standardisation, with_intercept=self.fit_intercept
@@ -167,7 +167,7 @@ class Stream:
         elif self.fit_intercept:
             first = design.adjoint(weights, self.standardisation)[:, np.newaxis]
             gram = design.gram(weights, self.standardisation)
-            self.bound += np.block([[gram, first], [first.T, data.count]])
+            self.bound += np.block([[gram, first], [first.T, data.total_weight]])
         else:
             self.bound += design.gram(weights, self.standardisation)
 
@@ -181,7 +181,7 @@ class Stream:
     ) -> None:
         """Step along counted rows; the penalties are those of all rows, before and with them."""
         coef, intercept = self.linear
-        weights = data.count * data.weights
+        weights = data.total_weight * data.weights
         tasks = Tasks.of(data.labels, weights, loss)
         sweep = design.sweep(coef, intercept, tasks, self.standardisation)
         gradient = sweep.gradient + (coef.T * (penalty - penalty_before)).T
@@ -219,29 +219,29 @@ def batches(data: TrainingData) -> Iterator[TrainingData]:
         yield from _part(data, slice(*edges), partial(data.matrix.load, block))
 
 
-def stacked(held: TrainingData | None, batch: TrainingData) -> TrainingData:
+def stacked(buffer: TrainingData | None, batch: TrainingData) -> TrainingData:
     """Return a copy of the stored rows followed by a batch."""
-    parts = [batch] if held is None else [held, batch]
+    parts = [batch] if buffer is None else [buffer, batch]
     matrices = [part.matrix for part in parts]
     matrix: Any
     if any(sparse.issparse(matrix) for matrix in matrices):
         matrix = sparse.vstack([sparse.csr_array(m) for m in matrices], format="csr")
     else:
         matrix = np.concatenate(matrices)
-    count = sum(part.count for part in parts)
+    total_weight = sum(part.total_weight for part in parts)
     return TrainingData(
         matrix,
         Labels(np.concatenate([p.labels.codes for p in parts]), batch.labels.n_classes),
-        np.concatenate([(part.count / count) * part.weights for part in parts]),
-        count,
+        np.concatenate([(part.total_weight / total_weight) * part.weights for part in parts]),
+        total_weight,
     )
 
 
-def is_enough(held: TrainingData, policy: StreamPolicy) -> bool:
+def is_enough(buffer: TrainingData, policy: StreamPolicy) -> bool:
     """Whether the stored rows suffice for the exact fit with which a stream begins."""
-    n_rows, n_columns = held.matrix.shape
+    n_rows, n_columns = buffer.matrix.shape
     wanted = max(policy.min_rows, policy.rows_per_column * (n_columns + 1))
-    n_elements = getattr(held.matrix, "nnz", held.matrix.size)
+    n_elements = getattr(buffer.matrix, "nnz", buffer.matrix.size)
     return bool(n_rows >= wanted or n_elements >= policy.max_elements)
 
 
@@ -260,4 +260,4 @@ def _part(data: TrainingData, rows: slice, load: Callable[[], Any]) -> Iterator[
     total = float(weights.sum())
     if total > 0:
         labels = data.labels.take(rows)
-        yield TrainingData(load(), labels, weights / total, data.count * total)
+        yield TrainingData(load(), labels, weights / total, data.total_weight * total)

@@ -229,14 +229,14 @@ def training_margins(
     linear: Linear,
     labels: Labels,
     weights: Any,
-    count: float,
+    total_weight: float,
     max_scores: int = 1 << 24,
 ) -> Margins:
     """Return the margins of all rows at a point of the problem; a joint task has one per row.
 
-    `weights` are those of the rows, the same for all classes or labels. `count` is their sum before
-    normalisation. The margins of one class against the rest are computed for as many classes at a
-    time as have `max_scores` scores.
+    `weights` are those of the rows, the same for all classes or labels. `total_weight` is their sum
+    before normalisation. The margins of one class against the rest are computed for as many
+    classes at a time as have `max_scores` scores.
     """
     prepared, tasks = problem.prepared, problem.tasks
     design, standardisation = prepared.design, prepared.standardisation
@@ -244,21 +244,21 @@ def training_margins(
     if isinstance(design, BlockDesign):
         from marginpursuit.classifiers._block_margins import block_margins
 
-        return block_margins(design, standardisation, linear, labels, weights, count, loss)
+        return block_margins(design, standardisation, linear, labels, weights, total_weight, loss)
     if isinstance(loss, JointLoss):
         parts = design.map_scores(
             lambda span, scores: loss.margins(scores, labels.codes[span]), *linear, standardisation
         )
         xp = namespace(parts[0])
         kind = Margins if isinstance(parts[0], np.ndarray) else ArrayMargins
-        return kind.from_margins(xp.concat(parts)[:, None], weights, count, loss.margin)
+        return kind.from_margins(xp.concat(parts)[:, None], weights, total_weight, loss.margin)
 
     def of(first: int, last: int) -> Margins:
         """Return the margins of some classes against the rest, in one pass."""
         coef, intercept = linear[0][:, first:last], linear[1][first:last]
         scores = design.scores(coef, intercept, standardisation)
         kind = Margins if isinstance(scores, np.ndarray) else ArrayMargins
-        return kind.from_scores(scores, labels, weights, count, loss.margin, first)
+        return kind.from_scores(scores, labels, weights, total_weight, loss.margin, first)
 
     n_problems, tile = len(linear[1]), max(1, max_scores // design.n_rows)
     if n_problems <= tile:
@@ -341,7 +341,7 @@ def _variance(margins: Margins) -> float:
 
 def _confidence(margins: Margins) -> float:
     variance = margins.average(lambda group: group.variance())
-    return float(confidence_scale(_bounded_below(variance, margins), margins.count))
+    return float(confidence_scale(_bounded_below(variance, margins), margins.total_weight))
 
 
 def _quantile(margins: Margins) -> float:
@@ -349,7 +349,7 @@ def _quantile(margins: Margins) -> float:
         return np.asarray(np.square(group.absolute().quantiles((group.absolute_level,))[0]))
 
     variance = _bounded_below(margins.average(square), margins)
-    return float(confidence_scale(variance, margins.count))
+    return float(confidence_scale(variance, margins.total_weight))
 
 
 def _bounded_below(variance: float, margins: Margins) -> float:

@@ -56,7 +56,7 @@ class StreamingClassifier(LinearClassifier):
     n_iter_: int
     n_passes_: int
 
-    _private_state = ("_held", "_stream")
+    _private_state = ("_buffer", "_stream")
     _stream_policy = StreamPolicy()
 
     @available_if(_can_stream)  # type: ignore[untyped-decorator]
@@ -98,7 +98,7 @@ class StreamingClassifier(LinearClassifier):
             The estimator.
         """
         self._check_parameters()
-        if not (hasattr(self, "_held") or hasattr(self, "_stream")):
+        if not (hasattr(self, "_buffer") or hasattr(self, "_stream")):
             classes = getattr(self, "classes_", None) if classes is None else classes
             if classes is None:
                 raise ValueError("classes must be passed on the first call to partial_fit.")
@@ -116,21 +116,21 @@ class StreamingClassifier(LinearClassifier):
                     if hasattr(self, "_stream"):
                         self._update_stream(batch)
                     else:
-                        self._hold(batch)
+                        self._append_to_buffer(batch)
         except FloatingPointError as error:
             raise range_error(error) from error
         return self
 
-    def _hold(self, data: TrainingData) -> None:
+    def _append_to_buffer(self, data: TrainingData) -> None:
         """Fit a batch together with all before it; begin online updates once there are enough."""
-        held = stacked(getattr(self, "_held", None), data)
+        buffer = stacked(getattr(self, "_buffer", None), data)
         n_iter, n_passes = getattr(self, "n_iter_", 0), getattr(self, "n_passes_", 0)
-        self._fit_held(held)
+        self._fit_buffer(buffer)
         self.n_iter_, self.n_passes_ = self.n_iter_ + n_iter, self.n_passes_ + n_passes
-        self._held = held
-        if is_enough(held, self._stream_policy):
+        self._buffer = buffer
+        if is_enough(buffer, self._stream_policy):
             self._stream = Stream.begin(
-                held,
+                buffer,
                 (self.coef_.T, self.intercept_),
                 self._loss(self.scale_),
                 fit_intercept=self.fit_intercept,
@@ -140,7 +140,7 @@ class StreamingClassifier(LinearClassifier):
             )
             # These attributes describe the stored rows only.
             names = ("objective_", "_margins", "margin_location_", "margin_statistics_")
-            for name in ("_held", *names):
+            for name in ("_buffer", *names):
                 self.__dict__.pop(name, None)
 
     def _update_stream(self, data: TrainingData) -> None:
@@ -160,7 +160,7 @@ class StreamingClassifier(LinearClassifier):
         """Raise a ValueError for a parameter whose value is not allowed."""
 
     @abstractmethod
-    def _fit_held(self, data: TrainingData) -> None:
+    def _fit_buffer(self, data: TrainingData) -> None:
         """Fit exactly to the stored batches."""
 
     @abstractmethod

@@ -47,7 +47,7 @@ class SmallProblem:
     least: float
     max_iter: int
     half_max_iter: int
-    min_gain: float
+    max_increase: float
     max_joint_increase: float
     min_likelihood_gain: float
     min_distinct_rows: int
@@ -92,7 +92,7 @@ def fit_small_table(
         return False
     if not _has_usable_weights(model, data):
         return False
-    problem = _pose(model, data, policy)
+    problem = _make_problem(model, data, policy)
     if problem.loss.kernel_parameters is None:
         return False
     rows = np.ascontiguousarray(data.matrix, dtype=np.float64)
@@ -122,7 +122,9 @@ def _has_small_table(data: TrainingData, policy: Policy) -> bool:
     matrix, labels, half_policy = data.matrix, data.labels, HalfFitPolicy()
     if labels.n_classes >= half_policy.min_rescaled_classes:  # the link needs the half fits
         return False
-    if type(matrix) is not np.ndarray or data.rows is not None or data.variance_weights is not None:
+    if type(matrix) is not np.ndarray or data.has_kernel_features:
+        return False
+    if data.variance_weights is not None:
         return False
     if _kernels.small_table is None or isinstance(labels, LabelSets):
         return False
@@ -157,7 +159,7 @@ def _unit(model: Any, data: TrainingData) -> str:
     return str(unit)
 
 
-def _pose(model: Any, data: TrainingData, policy: Policy) -> SmallProblem:
+def _make_problem(model: Any, data: TrainingData, policy: Policy) -> SmallProblem:
     half_policy, n_classes = HalfFitPolicy(), data.labels.n_classes
     loss, n_columns = model._loss(float(model.scale)), data.matrix.shape[1]
     joint = JointLoss.at_level(loss) if n_classes > 2 else None
@@ -183,7 +185,7 @@ def _pose(model: Any, data: TrainingData, policy: Policy) -> SmallProblem:
         least=Problem.least_fraction * value_at_zero(joint or loss, n_classes),
         max_iter=int(model.max_iter),
         half_max_iter=min(int(model.max_iter), half_policy.max_iter),
-        min_gain=half_policy.min_gain,
+        max_increase=half_policy.max_increase,
         max_joint_increase=half_policy.max_joint_increase,
         min_likelihood_gain=half_policy.min_likelihood_gain,
         min_distinct_rows=half_policy.min_distinct_rows,
@@ -197,6 +199,6 @@ def _margins(
     """Return the margins of scores of shape (n_rows, n_scores)."""
     level = problem.loss.margin
     if problem.joint is None:
-        return Margins.from_scores(scores, data.labels, weights, data.count, level)
+        return Margins.from_scores(scores, data.labels, weights, data.total_weight, level)
     margins = problem.joint.margins(scores, data.labels.codes)
-    return Margins.from_margins(margins[:, np.newaxis], weights, data.count, level)
+    return Margins.from_margins(margins[:, np.newaxis], weights, data.total_weight, level)

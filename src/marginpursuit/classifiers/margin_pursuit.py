@@ -20,8 +20,8 @@ from marginpursuit.classifiers._finite import range_error
 from marginpursuit.classifiers._half_fits import (
     HalfFits,
     chosen_fits,
-    few_labels,
     half_fits,
+    label_subset,
     penalty_factors,
     solve_with_half_fits,
 )
@@ -581,7 +581,7 @@ class MarginPursuitClassifier(
                     solution = continue_with_hessian(request, problem, solution, self.max_iter)
                 n_iter += solution.n_iter
                 margins = training_margins(
-                    problem, solution.linear, data.labels, data.weights, data.count
+                    problem, solution.linear, data.labels, data.weights, data.total_weight
                 )
                 if iteration.is_finished(margins):
                     break
@@ -609,7 +609,7 @@ class MarginPursuitClassifier(
 
     def _bounded(self, design: Design, data: TrainingData) -> TrainingData:
         """Return the data with weights of bounded leverage, as those of kernel features are."""
-        if self.leverage_bound is None or data.rows is not None:
+        if self.leverage_bound is None or data.has_kernel_features:
             return data
         bound = float(self.leverage_bound)
         return bounded_weights(design, data, bound, centred=self.fit_intercept)
@@ -669,7 +669,7 @@ class MarginPursuitClassifier(
             n_samples=data.n_samples,
             tol=self.tol,
         )
-        if data.rows is not None:
+        if data.has_kernel_features:
             request = replace(request, policy=self._kernel_policy.solvers)
         is_joint = not is_stream and self._is_joint(request, data.labels)
         self.multi_class_ = "joint" if is_joint else "ovr"
@@ -706,7 +706,7 @@ class MarginPursuitClassifier(
         """
         is_fixed = self.alpha != "auto" or isinstance(self.scale, str) or is_stream
         factors = () if is_fixed else penalty_factors(data, problem, solver)
-        part = few_labels(data, problem) if factors else (data, problem)
+        part = label_subset(data, problem) if factors else (data, problem)
         fits = half_fits(design, *part, solver, factors) if factors else []
         if not fits:
             return problem, []
@@ -721,7 +721,7 @@ class MarginPursuitClassifier(
         """Return the coefficients of a linear fit, or None if there is none."""
         return (self.coef_.T, self.intercept_) if hasattr(self, "coef_") else None
 
-    def _fit_held(self, data: TrainingData) -> None:
+    def _fit_buffer(self, data: TrainingData) -> None:
         self._fit(data, report=Reporter(self) if self.verbose else None, is_stream=True)
 
     def _check_parameters(self) -> None:

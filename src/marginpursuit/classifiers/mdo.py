@@ -277,7 +277,7 @@ class MDOClassifier(SeparateClassifier):
         )
         weights = {}
         if has_fit_parameter(learner, "sample_weight"):
-            weights["sample_weight"] = data.weights * data.count
+            weights["sample_weight"] = data.weights * data.total_weight
         learner.fit(data.matrix, self.classes_[data.labels.codes], **weights)
         n_problems, n_columns = len(data.labels.positive_classes), data.matrix.shape[1]
         coef = np.asarray(getattr(learner, "coef_", None), dtype=np.float64)
@@ -297,7 +297,7 @@ class MDOClassifier(SeparateClassifier):
         if isinstance(alpha, str):
             counted = data.weights > 0
             sizes = np.abs(margins[counted, np.newaxis])
-            median = Margins(sizes, data.weights[counted], data.count, 1.0).quantiles((0.5,))
+            median = Margins(sizes, data.weights[counted], data.total_weight, 1.0).quantiles((0.5,))
             # δ bounds the probability that a projection changes the decision for the median sample.
             # The dimension that minimises the risk bound is no alternative: for a few hundred
             # samples it is 1, where the loss is almost flat.

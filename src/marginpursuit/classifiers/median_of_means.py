@@ -179,7 +179,7 @@ def _blocks_for_outliers(scores: FloatArray, data: TrainingData) -> int:
     deviation is that of a normal distribution with the same quartiles, whose distance is 1.349.
     """
     counted = data.weights > 0
-    values = Margins(scores[counted, np.newaxis], data.weights[counted], data.count, 1.0)
+    values = Margins(scores[counted, np.newaxis], data.weights[counted], data.total_weight, 1.0)
     low, median, high = values.quantiles((0.25, 0.5, 0.75))[:, 0]
     outlying = np.abs(scores - median) > 4.0 * (high - low) / 1.349
     outliers = round(data.n_samples * float(data.weights @ outlying))

@@ -143,7 +143,9 @@ class FoldFits:
             members = [FoldCandidate(each, path) for path in some for each in own[path.path]]
             for batch in self._batches(members):
                 start = group.prepared.zeros(len(batch) * self._n_problems)
-                problem, tols = self._posed(group, batch, start, [self._plan.stopping] * len(batch))
+                problem, tols = self._problem_and_tols(
+                    group, batch, start, [self._plan.stopping] * len(batch)
+                )
                 with self._counted(group):
                     solution = self._solver.solve_folds(problem, tols)
                 yield from self._scored(group, batch, solution.linear)
@@ -195,7 +197,7 @@ class FoldFits:
         for members in self._batches(list(stopping), are_separate=with_hessian):
             start = _joined([fits.get(member.path, zero) for member in members])
             own = [stopping[member] for member in members]
-            problem, tols = self._posed(group, members, start, own)
+            problem, tols = self._problem_and_tols(group, members, start, own)
             if with_hessian:
                 problem = replace(problem, prepared=self._with_hessian(problem))
             with self._counted(group):
@@ -218,7 +220,7 @@ class FoldFits:
         values = sorted({member.candidate.overconfidence for member in members})
         return [[m for m in members if m.candidate.overconfidence == value] for value in values]
 
-    def _posed(
+    def _problem_and_tols(
         self,
         group: FoldGroup,
         members: list[FoldCandidate],

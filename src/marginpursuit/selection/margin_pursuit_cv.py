@@ -573,11 +573,11 @@ class MarginPursuitClassifierCV(
         pairs: PairKernels | None = None,
     ) -> Search:
         policy, unit = self._policy, self.alpha_unit_
-        if data.rows is not None and unit == "row":
+        if data.has_kernel_features and unit == "row":
             unit = "absolute"  # the kernel has been divided by the unit
         scorer = HeldOutScorer(
             self.scorer_,
-            data.matrix if data.rows is None else data.rows,
+            data.original_matrix if data.has_kernel_features else data.matrix,
             data.labels,
             self.classes_,
             to_scorer,

@@ -53,7 +53,7 @@ class PairKernels:
             own, divisor = model._bounded_kernel(data)
             if not kernels:
                 numbers = np.arange(len(own.weights))[:, np.newaxis]
-                bounded = replace(own, matrix=numbers, rows=data.matrix)
+                bounded = replace(own, matrix=numbers, original_matrix=data.matrix)
             kernels[gamma] = partial(model._kernel_of_rows, data.matrix, divisor)
         return cls(kernels, bounded)
 

@@ -377,7 +377,7 @@ class Search:
         all_rows, margin = np.concatenate(rows), self._options.fits.margin
         scores = margin * np.concatenate(parts, dtype=np.float64) - threshold
         labels = rung.scored.labels.take(all_rows)
-        counts = rung.scored.count * rung.scored.weights[all_rows]
+        counts = rung.scored.total_weight * rung.scored.weights[all_rows]
         if isinstance(labels, LabelSets):
             return LabelLinks.fit(scores, labels.indicator(), counts, margin, labels.factors)[0]
         given = scores, labels.codes, counts, margin, threshold
