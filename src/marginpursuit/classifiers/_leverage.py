@@ -133,7 +133,7 @@ def _factors(sample_weights: Any, bounded: Any) -> Any:
 def far_rows(
     sample_weights: Any, bounded: Any, bound: float, min_distance: float = FAR_DISTANCE
 ) -> Any:
-    """Return which rows are at least `min_distance` times the bound times the median away."""
+    """Return which rows are at least `min_distance` · max(1, bound) median distances away."""
     factors = _factors(sample_weights, bounded)
     largest = float(namespace(factors).max(factors))
     return (sample_weights > 0) & (min_distance * factors <= min(1.0, bound) * largest)

@@ -159,11 +159,11 @@ class MarginPursuitClassifier(
 
         "auto" is 0.3/n. With fewer than 32 rows per column it is chosen by the held-out log-loss
         of two half fits (see `probability`), if `scale` is a number and the solver is "newton",
-        "gram" or, for dense rows, "dual". With two classes it is the smallest of 0.3/n, 1/n and
-        3/n whose log-loss is at most 0.5 % above the lowest; 0.1/n replaces 0.3/n if its held-out
-        log-likelihood is larger by 1. With several classes, joint or one against one, it is the
-        largest of the three whose log-loss is at most 1 % above the lowest. With a kernel all these
-        are a third as large.
+        "gram" or, for dense rows, "dual". With two classes, several labels or one class against the
+        rest it is the smallest of 0.3/n, 1/n and 3/n whose log-loss is at most 0.5 % above the
+        lowest; 0.1/n replaces 0.3/n if its held-out log-likelihood is larger by 1. With several
+        classes, joint or one against one, it is the largest of the three whose log-loss is at most
+        1 % above the lowest. With a kernel all these are a third as large.
 
         "negligible" is 1e-6 for the coefficients of standardised columns, whatever `alpha_unit` is;
         it determines only coefficients that the data leave undetermined.

@@ -72,8 +72,9 @@ def minimise_on_sphere(
     """Minimise until `n_compared` steps lower the value by less than `tol` times the value.
 
     The start is coefficients of norm one and the intercept; the result has no larger value. Its gap
-    is the decrease of the last `n_compared` steps, relative to the value. The first step has an
-    angle of `first_angle`, in radians.
+    is the decrease of the last `n_compared` steps, relative to the value; at most `tol` where the
+    gradient is zero, and where no step along -gradient lowers the value, as at a kink. The first
+    step has an angle of `first_angle`, in radians.
     """
     tiny = 1e-12  # the least value that counts, and the relative gradient that counts as zero
     point, margins = start, problem.margins(start)
