@@ -319,7 +319,7 @@ def test_many_tasks_and_columns_are_left_to_numpy(monkeypatch):
         Policy(max_compiled_columns=5),
     ):
         assert lbfgs_for(replace(problem, policy=policy)) is minimise
-    diagonal = DiagonalPreconditioner(1.0, problem.prepared.unit[0], True)
+    diagonal = DiagonalPreconditioner(1.0, problem.prepared.penalty_weights[0], True)
     without = replace(problem.prepared, preconditioner=diagonal)
     assert lbfgs_for(replace(problem, prepared=without)) is minimise
     monkeypatch.setattr(_kernels, "Lbfgs", None)

@@ -75,7 +75,7 @@ def test_passes_in_one_call_are_those_of_separate_calls(fit_intercept):
     assert (few.status, few.n_iter) == (Status.MAX_ITER, 3)
 
 
-@pytest.mark.parametrize("name", ["gap", "levels", "least", "tols"])
+@pytest.mark.parametrize("name", ["gap", "levels", "objective_floor", "tols"])
 def test_stopping_has_an_entry_for_each_task(name):
     X, codes = rows()
     stopping = PassStopping(*np.ones((4, 1)), 1, 5, 1000, 0.03)
@@ -319,7 +319,7 @@ def test_rows_without_weight_do_not_count_for_an_underflow(unit):
         request = Request(design, weights, (MarginLoss(1.0, 1.0, 0.0),), unit, 0.1, True)
         return SOLVERS["dual"].prepare(request)
 
-    assert prepare(0.0).unit[0, 0] == 1.0
+    assert prepare(0.0).penalty_weights[0, 0] == 1.0
     with pytest.raises(FloatingPointError, match="no finite mean square"):
         prepare(1e-200)
 

@@ -53,9 +53,9 @@ def arrays():
 def newton_tasks(a):
     return SimpleNamespace(
         losses=a.losses[:1], weights=a.weight[None], penalty=np.ones((1, D)), tol=a.ones[:1],
-        least=a.ones[:1], temperature=a.ones[:1], codes=a.codes[None], fold=a.task[:1],
-        code=a.task[:1], positive=a.task[:1], follows=a.task[:1] - 1,
-        starts=a.task[:1] - 1, n_scores=1, n_columns=D,
+        objective_floor=a.ones[:1], temperature=a.ones[:1], codes=a.codes[None], fold=a.task[:1],
+        code=a.task[:1], positive=a.task[:1], task_at_larger_penalty=a.task[:1] - 1,
+        task_at_larger_scale=a.task[:1] - 1, n_scores=1, n_columns=D,
         max_iter=5, has_intercept=False, certain=1.0, is_strict=False,
     )  # fmt: skip
 
@@ -128,7 +128,7 @@ def small_table(a):
         leverage_bound=1.0, far_distance=30.0, alpha=0.1, inflation=10.0,
         factors=a.ones[:2], max_increase=0.0, max_joint_increase=0.0, min_likelihood_gain=1.0,
         min_distinct_rows=2,
-        tolerances=(1e-6, 1e-4, 1e-5, 0.1), least=0.01, max_iter=50, half_max_iter=50,
+        tolerances=(1e-6, 1e-4, 1e-5, 0.1), objective_floor=0.01, max_iter=50, half_max_iter=50,
         direction=np.ones(D), prior=SlopePrior(),
     )  # fmt: skip
     assert compiled.small_table(a.X, a.codes, a.weight.copy(), problem) is not None
@@ -137,7 +137,7 @@ def small_table(a):
 def kernel_newton(a):
     problems = SimpleNamespace(
         rows=a.draws, edges=np.array([0, N]), sign=a.sign, weight=a.weight, has_intercept=True,
-        losses=a.losses[:1], penalties=a.ones[:1], tol=1e-6, least=1e-9, max_iter=20,
+        losses=a.losses[:1], penalties=a.ones[:1], tol=1e-6, objective_floor=1e-9, max_iter=20,
     )  # fmt: skip
     compiled.kernel_newton(
         np.eye(N), problems, np.zeros((1, N)), np.zeros((1, 1)), np.zeros((1, 1, 4))

@@ -192,7 +192,7 @@ def test_a_chain_of_penalties_takes_fewer_iterations():
     for paths in (alone(problem), TaskPaths.of(problem)):
         tasks = _kernel_tasks(problem, paths, tol, 1.0, False)
         points, results = problem.join(*problem.start), np.zeros((6, 5))
-        _kernels.newton(problem.prepared.rows, tasks, points, results, np.concatenate(paths.paths))
+        _kernels.newton(problem.prepared.padded_rows, tasks, points, results, np.concatenate(paths.paths))
         counts.append(results[:, 2].sum())
     assert counts[1] < counts[0]
 
@@ -235,8 +235,8 @@ def test_a_path_of_scales_starts_at_the_next_larger_scale(n_classes, n_threads):
     expected = [(3.0, 1e-2), (3.0, 1e-4), (1.0, 1e-2), (0.1, 1e-2), (0.1, 1e-4)]
     assert named == [[(f, t, *own) for own in expected] for f in (0, 1) for t in taus]
     for path in paths.paths:
-        assert paths.follows[path].tolist() == [-1, path[0], -1, -1, path[3]]
-        assert paths.starts[path].tolist() == [-1, -1, path[0], path[2], path[2]]
+        assert paths.task_at_larger_penalty[path].tolist() == [-1, path[0], -1, -1, path[3]]
+        assert paths.task_at_larger_scale[path].tolist() == [-1, -1, path[0], path[2], path[2]]
     tol = np.full(len(each), 1e-10)
     found = NewtonSolver().solve_folds(many, tol)
     for k in range(len(each)):
@@ -258,7 +258,7 @@ def test_a_path_of_scales_takes_fewer_iterations():
     for paths in (alone(problem), TaskPaths.of(problem)):
         own = _kernel_tasks(problem, paths, tol, 1.0, False)
         points, results = problem.join(*problem.start), np.zeros((6, 5))
-        _kernels.newton(problem.prepared.rows, own, points, results, np.concatenate(paths.paths))
+        _kernels.newton(problem.prepared.padded_rows, own, points, results, np.concatenate(paths.paths))
         counts.append(results[:, 2].sum())
     assert counts[1] < counts[0]
 
@@ -278,7 +278,7 @@ def test_threads_and_simd_levels_do_not_change_a_fit():
     values = []
     for level in _kernels._compiled.LEVELS:
         points, results = problem.join(*problem.start), np.zeros((8, 5))
-        _kernels.newton(problem.prepared.rows, tasks, points, results, np.arange(8), level)
+        _kernels.newton(problem.prepared.padded_rows, tasks, points, results, np.arange(8), level)
         values.append(results[:, 0])
     for value in values:
         assert_allclose(value, values[0], rtol=1e-12)
@@ -358,8 +358,8 @@ def test_each_iteration_is_reported_and_max_iter_stops_it():
         ({"weights": np.zeros((1, 3))}, "weights must have length 20"),
         ({"penalty": np.zeros((1, 9))}, "a row of penalty must have length 4"),
         ({"fold": np.ones(1, dtype=np.intp)}, "fold 1 is not within 1 folds"),
-        ({"follows": np.ones(1, dtype=np.intp)}, "task 1 is not within 1 tasks"),
-        ({"starts": np.full(1, -2)}, "task -2 is not within 1 tasks"),
+        ({"task_at_larger_penalty": np.ones(1, dtype=np.intp)}, "task 1 is not within 1 tasks"),
+        ({"task_at_larger_scale": np.full(1, -2)}, "task -2 is not within 1 tasks"),
         ({"losses": np.full((1, 4), 99.0)}, "99"),
         ({"n_columns": 99}, "at least one row, one column"),
         ({"n_scores": 3}, "a row of points must have length 12"),
@@ -371,19 +371,19 @@ def test_the_kernel_checks_what_it_reads(change, message):
     tasks = replace(_kernel_tasks(problem, alone(problem), np.array([1e-6]), 1.0, False), **change)
     points, results = problem.join(*problem.start), np.zeros((1, 5))
     with pytest.raises((ValueError, IndexError), match=message):
-        _kernels.newton(problem.prepared.rows, tasks, points, results, np.arange(1))
+        _kernels.newton(problem.prepared.padded_rows, tasks, points, results, np.arange(1))
 
 
 def test_the_kernel_refuses_rows_that_are_not_padded():
     X, codes = rows(20, 3)
     problem = make("newton", X, codes, MarginLoss())
     tasks = _kernel_tasks(problem, alone(problem), np.array([1e-6]), 1.0, False)
-    narrow = np.ascontiguousarray(problem.prepared.rows[:, :5])
+    narrow = np.ascontiguousarray(problem.prepared.padded_rows[:, :5])
     points, results = problem.join(*problem.start), np.zeros((1, 5))
     with pytest.raises(ValueError, match="padded to a multiple of 16"):
         _kernels.newton(narrow, tasks, points, results, np.arange(1))
     with pytest.raises(IndexError, match="which"):
-        _kernels.newton(problem.prepared.rows, tasks, points, results, np.arange(2))
+        _kernels.newton(problem.prepared.padded_rows, tasks, points, results, np.arange(2))
 
 
 @pytest.mark.parametrize("seed", [4425, 10862, 29172, 39933])

@@ -489,7 +489,7 @@ def test_a_signal_interrupts_between_and_within_fits(n_rows, n_problems):
         np.array([1e-3]),
         has_intercept=True,
         tol=1e-8,
-        least=1e-3,
+        objective_floor=1e-3,
         max_iter=100,
     )
     coef, intercept = np.zeros((1, n_rows * n_problems)), np.zeros((1, n_problems))

@@ -9,7 +9,7 @@ from sklearn.datasets import load_breast_cancer
 from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
 from marginpursuit.blocks import Blocks
 from marginpursuit.design import design_for
-from marginpursuit.solvers import penalty_unit
+from marginpursuit.solvers import penalty_weights
 
 RNG = np.random.default_rng(5)
 N_ROWS, N_COLUMNS = 60, 7
@@ -62,7 +62,7 @@ def test_the_variance_of_a_column_of_two_rows_counts_six_times():
     assert (kurtosis[2] - 1) / N_ROWS == pytest.approx(1 / 2, abs=0.05)
     inflation = 1 + 10 * (kurtosis - 1) / N_ROWS
     varies = np.arange(N_COLUMNS) != 4
-    unit = penalty_unit("inflated", 1.0 * varies, 1.0 * varies[None], inflation=inflation)[0]
+    unit = penalty_weights("inflated", 1.0 * varies, 1.0 * varies[None], inflation=inflation)[0]
     assert_allclose(unit[varies], 6 * inflation[varies])
 
 

@@ -13,7 +13,7 @@ from marginpursuit.blocks import Blocks
 from marginpursuit.design import BlockDesign, MemoryDesign, design_for
 from marginpursuit.losses import HingeLoss, JointLoss, LogisticLoss, MarginLoss
 from marginpursuit.solvers import SOLVERS, Policy, Request, plan, plan_gram
-from marginpursuit.solvers._problem import request_unit
+from marginpursuit.solvers._problem import request_penalty_weights
 from marginpursuit.tasks import Labels, Tasks
 
 LOSS = MarginLoss()
@@ -133,12 +133,17 @@ def test_the_unit_of_a_row_is_the_weighted_lower_quartile_of_the_squared_norms(k
     for unit, expected in (("row", 9.0), ("absolute", 1.0)):
         asked = Request(design_for(kind(X)), weights, (LOSS,), unit, 0.1, True)
         standardisation = asked.design.standardisation(weights[0], centred=True)
-        found = request_unit(asked, standardisation)[0] / standardisation.inverse_deviation**2
+        found = (
+            request_penalty_weights(asked, standardisation)[0]
+            / standardisation.inverse_deviation**2
+        )
         assert_allclose(found, expected, rtol=1e-6)
     repeated = np.repeat(X, [1, 2, 1, 1, 1], axis=0)
     asked = Request(design_for(kind(repeated)), np.full((1, 6), 1 / 6), (LOSS,), "row", 0.1, True)
     standardisation = asked.design.standardisation(asked.weights[0], centred=True)
-    found = request_unit(asked, standardisation)[0] / standardisation.inverse_deviation**2
+    found = (
+        request_penalty_weights(asked, standardisation)[0] / standardisation.inverse_deviation**2
+    )
     assert_allclose(found, 9.0, rtol=1e-6)
 
 

@@ -449,7 +449,7 @@ def test_the_hessian_preconditions(fit_intercept):
 
     def gradient(point):
         sweep = design.sweep(point[:4, np.newaxis], np.append(point[4:], 0.0)[:1], tasks, z)
-        shrinkage = alpha * prepared.unit[0] * point[:4]
+        shrinkage = alpha * prepared.penalty_weights[0] * point[:4]
         return np.append(sweep.gradient[:, 0] + shrinkage, sweep.slope)[:size]
 
     steps = 1e-6 * np.eye(size)
@@ -461,7 +461,7 @@ def test_the_hessian_preconditions(fit_intercept):
         np.linalg.inv(each.apply(np.eye(size), alpha))
         for each in (majoriser.with_hessian(curvature), majoriser)
     )
-    penalty = alpha * np.append(prepared.unit[0], 0.0)[:size]
+    penalty = alpha * np.append(prepared.penalty_weights[0], 0.0)[:size]
     regularisation = Policy().hessian_regularisation * (bounding - np.diag(penalty))
     assert_allclose(found, hessian + regularisation, atol=1e-8)
 

@@ -421,7 +421,7 @@ static void check_newton(const problem_t *p, ptrdiff_t n_scores, loss_kind_t kin
     newton_t t = {.rows = rows, .n_rows = p->n, .n_columns = d, .stride = stride,
                   .n_scores = n_scores, .codes = p->codes, .positive = 1, .temperature = 0.5,
                   .loss = loss_of_kind(kind), .weight = p->weight, .penalty = penalty, .tol = 1e-9,
-                  .certain = 1e-3, .least = 1e-12, .max_iter = 100, .has_intercept = 1};
+                  .certain = 1e-3, .objective_floor = 1e-12, .max_iter = 100, .has_intercept = 1};
     int is_right = 1;
     if (n_scores > 1) t.loss.overconfidence = 0.0; /* a joint loss is convex below the level only */
     t.point = doubles(n_scores * d);
@@ -469,7 +469,7 @@ static void check_newton(const problem_t *p, ptrdiff_t n_scores, loss_kind_t kin
     for (ptrdiff_t i = 0; i < p->n; i++) weight[i] = unit * p->weight[i];
     for (ptrdiff_t j = 0; j < d; j++) penalty[j] *= unit;
     for (ptrdiff_t k = 0; k < n_scores * d; k++) t.point[k] = 0.0;
-    t.weight = weight, t.least *= unit;
+    t.weight = weight, t.objective_floor *= unit;
     p->kernels->newton(&t);
     is_right = t.n_iter == n_iter && is_near(t.gap / gap, 1.0, 0.0);
     for (ptrdiff_t k = 0; k < n_scores * d; k++) is_right &= is_near(t.point[k], before[k], 0.0);
@@ -497,7 +497,7 @@ static void check_lbfgs(const problem_t *p, loss_kind_t kind, int has_intercept)
                  .n_spans = 2, .joint = {exact.loss, 0.5, CLASSES, p->codes, p->weight, NULL, NULL,
                  TILE_ROWS}, .has_intercept = has_intercept, .penalty = penalty,
                  .preconditioner = inverse, .block = line, .is_scaled = 1, .tol = 1e-5,
-                 .least = 1e-12, .certain = 1e-3, .n_confirmations = 3, .max_iter = MOST_STEPS,
+                 .objective_floor = 1e-12, .certain = 1e-3, .n_confirmations = 3, .max_iter = MOST_STEPS,
                  .sufficient_decrease = 1e-4, .min_step_size = 1e-10, .min_scaling = 1e-3,
                  .max_idle = 20, .rate_span = 5, .values = values, .gaps = values + MOST_STEPS + 1};
     double weights = 0.0, squares = 0.0;
@@ -566,7 +566,7 @@ static void check_small_table(int level, ptrdiff_t n, ptrdiff_t d, int has_inter
                        .leverage_bound = 1.0, .far_distance = 30.0, .alpha = 0.01,
                        .inflation = d % 2 ? 10.0 : 0.0, .factors = factors, .min_distinct_rows = 4,
                        .tol = 1e-10, .certain = 1e-3, .half_tol = 1e-5, .half_certain = 0.1,
-                       .least = 1e-4, .max_iter = 100, .half_max_iter = 100, .direction = direction,
+                       .objective_floor = 1e-4, .max_iter = 100, .half_max_iter = 100, .direction = direction,
                        .prior_variance = 4.0,
                        .link = {.low = -1.0, .high = 1.0, .mean = 3.0, .min_slope = 1e-3, .max_slope = 1e3}};
     t.coef = doubles(d), t.intercept = doubles(1), t.scores = doubles(n), t.weight = doubles(n);

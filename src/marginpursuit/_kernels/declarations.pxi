@@ -148,7 +148,7 @@ cdef extern from "sweep.h" nogil:
         const double *weight
         const double *penalty
         int has_intercept, is_strict
-        double tol, certain, least
+        double tol, certain, objective_floor
         Py_ssize_t max_iter
         double *point
         const double *other
@@ -168,7 +168,7 @@ cdef extern from "sweep.h" nogil:
         loss_t loss
         double penalty
         int has_intercept
-        double tol, least
+        double tol, objective_floor
         Py_ssize_t max_iter
         double *coef
         double intercept
@@ -189,7 +189,7 @@ cdef extern from "sweep.h" nogil:
         const double *preconditioner
         Py_ssize_t block
         int is_scaled
-        double tol, least, certain
+        double tol, objective_floor, certain
         Py_ssize_t n_confirmations, min_iter, max_iter
         double sufficient_decrease, min_step_size, min_scaling
         Py_ssize_t max_idle, rate_span
@@ -277,7 +277,7 @@ cdef extern from "small_table.h" nogil:
         Py_ssize_t n_factors
         double max_increase, max_joint_increase, min_likelihood_gain
         Py_ssize_t min_distinct_rows
-        double tol, certain, half_tol, half_certain, least
+        double tol, certain, half_tol, half_certain, objective_floor
         Py_ssize_t max_iter, half_max_iter
         const double *direction
         link_t link

@@ -226,7 +226,7 @@ void JOIN(kernel_newton, LEVEL)(kernel_newton_t *t)
         for (ptrdiff_t i = 0; i < n; i++) slope += s.slopes[i] * intercept_step;
         const double decrement = -0.5 * slope;
         const double step_size = kernel_line_search(t, &s, intercept, slope, quadratic);
-        const double unit = t->value > t->least ? t->value : t->least;
+        const double reference = fmax(t->value, t->objective_floor);
         if (step_size > 0.0) {
             for (ptrdiff_t i = 0; i < n; i++) {
                 s.scores[i] += step_size * s.change[i];
@@ -237,10 +237,10 @@ void JOIN(kernel_newton, LEVEL)(kernel_newton_t *t)
             t->intercept += step_size * intercept_step;
             square = 2.0 * (quadratic[0] + step_size * (quadratic[1] + step_size * quadratic[2]))
                      / t->penalty;
-            t->gap = kernel_gap(t, &s) / unit;
+            t->gap = kernel_gap(t, &s) / reference;
         }
-        if (decrement <= decrement_fraction * t->tol * unit && decrement / unit < t->gap)
-            t->gap = decrement / unit;
+        if (decrement <= decrement_fraction * t->tol * reference && decrement / reference < t->gap)
+            t->gap = decrement / reference;
         if (t->gap <= t->tol || !(step_size > 0.0)) {
             t->status = t->gap <= t->tol ? NEWTON_CONVERGED : NEWTON_ROUNDING;
             t->n_iter++;

@@ -251,9 +251,9 @@ static void finish_iteration(lbfgs_t *t, const lbfgs_state_t *s)
     t->values[t->n_iter] = t->value;
     find_bound(t, s);
     find_gap(t);
-    const double unit = t->value > t->least ? t->value : t->least;
-    t->gap /= unit;
-    t->bound /= unit;
+    const double reference = fmax(t->value, t->objective_floor);
+    t->gap /= reference;
+    t->bound /= reference;
     if (t->bound <= t->tol) t->gap = t->bound;
     t->gaps[t->n_iter] = t->gap;
     t->n_met = t->gap <= t->tol ? t->n_met + 1 : 0;

@@ -47,7 +47,8 @@ cdef class Lbfgs:
         t.penalty, t.work = &self.penalty[0], &work[0]
         t.preconditioner, t.is_scaled = &self.preconditioner[0, 0], task.is_scaled
         t.trial, t.trial_gradient = &trial[0], &gradient[0]
-        t.tol, t.least, t.min_iter, t.max_iter = task.tol, task.least, task.min_iter, task.max_iter
+        t.tol, t.objective_floor = task.tol, task.objective_floor
+        t.min_iter, t.max_iter = task.min_iter, task.max_iter
         t.n_confirmations, policy = task.n_confirmations, task.policy
         t.certain, t.min_scaling = policy.certain_fraction, policy.min_hessian_scaling
         t.sufficient_decrease, t.min_step_size = policy.sufficient_decrease, policy.min_step_size

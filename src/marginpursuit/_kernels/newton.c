@@ -354,10 +354,10 @@ static double newton_direction(const newton_t *t, const newton_state_t *s, doubl
  * decrement alone. */
 static int meets_tolerance(newton_t *t, double decrement, double bound, int may_be_alone)
 {
-    const double unit = t->value > t->least ? t->value : t->least;
-    t->gap = decrement / unit;
+    const double reference = fmax(t->value, t->objective_floor);
+    t->gap = decrement / reference;
     return (may_be_alone && t->gap <= t->certain * t->tol)
-           || (t->gap <= t->tol && bound <= t->tol * unit);
+           || (t->gap <= t->tol && bound <= t->tol * reference);
 }
 
 /* The objective along the direction: the quadratic part is a0 + a1 t + a2 t^2. */

@@ -49,11 +49,12 @@ def newton(
     cdef const double[:, ::1] parameters = problem.losses
     cdef const double[:, ::1] weights = problem.weights
     cdef const double[:, ::1] penalty = problem.penalty
-    cdef const double[::1] tol = problem.tol, least = problem.least
+    cdef const double[::1] tol = problem.tol, objective_floor = problem.objective_floor
     cdef const double[::1] temperature = problem.temperature
     cdef const Py_ssize_t[:, ::1] codes = problem.codes
     cdef const Py_ssize_t[::1] fold = problem.fold, code = problem.code, positive = problem.positive
-    cdef const Py_ssize_t[::1] follows = problem.follows, starts = problem.starts
+    cdef const Py_ssize_t[::1] larger_penalty = problem.task_at_larger_penalty
+    cdef const Py_ssize_t[::1] larger_scale = problem.task_at_larger_scale
     cdef const kernels_t *kernels = kernels_at(level_of(level))
     cdef Py_ssize_t n_tasks = points.shape[0], k, j
     cdef newton_t t
@@ -67,10 +68,12 @@ def newton(
         raise ValueError(f"rows must be padded to a multiple of {NEWTON_PADDING} columns")
     check_inside("which", which, n_tasks)
     for name, length in (
-        ("tol", tol.shape[0]), ("least", least.shape[0]), ("temperature", temperature.shape[0]),
+        ("tol", tol.shape[0]), ("objective_floor", objective_floor.shape[0]),
+        ("temperature", temperature.shape[0]),
         ("positive", positive.shape[0]), ("fold", fold.shape[0]), ("penalty", penalty.shape[0]),
-        ("results", results.shape[0]), ("code", code.shape[0]), ("follows", follows.shape[0]),
-        ("starts", starts.shape[0]),
+        ("results", results.shape[0]), ("code", code.shape[0]),
+        ("task_at_larger_penalty", larger_penalty.shape[0]),
+        ("task_at_larger_scale", larger_scale.shape[0]),
     ):
         check_length(name, length, n_tasks)
     check_losses(parameters, n_tasks)
@@ -83,13 +86,13 @@ def newton(
     for k in range(n_tasks):
         if not 0 <= fold[k] < weights.shape[0]:
             raise IndexError(f"fold {fold[k]} is not within {weights.shape[0]} folds")
-        for j in (follows[k], starts[k]):
+        for j in (larger_penalty[k], larger_scale[k]):
             if not -1 <= j < n_tasks:
                 raise IndexError(f"task {j} is not within {n_tasks} tasks")
-        if follows[k] >= 0 and (fold[k], code[k], positive[k]) != (
-            fold[follows[k]], code[follows[k]], positive[follows[k]]
+        if larger_penalty[k] >= 0 and (fold[k], code[k], positive[k]) != (
+            fold[larger_penalty[k]], code[larger_penalty[k]], positive[larger_penalty[k]]
         ):
-            raise ValueError(f"task {k} follows task {follows[k]} of other rows or labels")
+            raise ValueError(f"task {k} follows task {larger_penalty[k]} of other rows or labels")
         if t.n_scores > 1 and not temperature[k] > 0:
             raise ValueError("a joint loss needs a positive temperature")
     if t.n_scores > 1:
@@ -120,11 +123,11 @@ def newton(
                     )
                     t.rows, t.weight, t.codes = &gathered_rows[0], &gathered_weight[0], &gathered_codes[0]
             t.positive, t.temperature, t.penalty = positive[k], temperature[k], &penalty[k, 0]
-            t.tol, t.least, t.point = tol[k], least[k], &points[k, 0]
-            if starts[k] >= 0:
-                points[k, :] = points[starts[k], :]
-            t.other = &points[follows[k], 0] if follows[k] >= 0 else NULL
-            t.continues = j > 0 and follows[k] == which[j - 1] and t.status == 0  # converged
+            t.tol, t.objective_floor, t.point = tol[k], objective_floor[k], &points[k, 0]
+            if larger_scale[k] >= 0:
+                points[k, :] = points[larger_scale[k], :]
+            t.other = &points[larger_penalty[k], 0] if larger_penalty[k] >= 0 else NULL
+            t.continues = j > 0 and larger_penalty[k] == which[j - 1] and t.status == 0  # converged
             kernels.newton(&t)
             if interrupt.is_raised:
                 with gil:
@@ -156,7 +159,7 @@ def kernel_newton(
     cdef kernel_newton_t t
     t.has_intercept, t.max_iter = problems.has_intercept, problems.max_iter
     t.tol = problems.tol
-    cdef double least = problems.least
+    cdef double objective_floor = problems.objective_floor
     check_length("gram", gram.shape[1], gram.shape[0])
     check_inside("rows", rows, gram.shape[0])
     check_losses(losses, n_penalties)
@@ -189,9 +192,9 @@ def kernel_newton(
                 for j in range(t.n_rows, t.stride):
                     block[i * t.stride + j] = 0.0
             t.sign, t.weight, t.intercept = &sign[first], &weight[first], intercept[0, k]
-            t.least = 0.0
+            t.objective_floor = 0.0
             for i in range(t.n_rows):
-                t.least += least * weight[first + i]
+                t.objective_floor += objective_floor * weight[first + i]
             for a in range(n_penalties):
                 if a > 0:
                     for i in range(t.n_rows):

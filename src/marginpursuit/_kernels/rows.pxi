@@ -47,7 +47,7 @@ cdef int check_vector(str name, Py_buffer *view) except -1:
 cdef struct pass_rule_t:  # as `PassStopping`; passes and visits of rows that are left
     double *gap
     const double *levels
-    const double *least
+    const double *objective_floor
     const double *tols
     Py_ssize_t n_tasks, min_tasks, n_left, n_visits
     double shrinking
@@ -59,7 +59,7 @@ cdef int next_pass(pass_rule_t *rule, dual_pass_t *dual) noexcept nogil:
     cdef double scale, gap
     for k in range(TASK_LANES):
         task = k if k < rule.n_tasks else 0
-        gap, scale = dual.gap[task], max(dual.value[task], rule.least[task])
+        gap, scale = dual.gap[task], max(dual.value[task], rule.objective_floor[task])
         # The violated constraint is the derivative in the intercept, whose distance to its
         # minimiser is at most the level.
         if dual.constant > 0.0:
@@ -207,7 +207,7 @@ cdef class _Rows:
         cdef dual_pass_t dual
         cdef pass_rule_t rule
         cdef double[::1] gap = None
-        cdef const double[::1] levels = None, least = None, tols = None
+        cdef const double[::1] levels = None, objective_floor = None, tols = None
         # A single column is contiguous by rows as well.
         cdef layout_t layout = ROWS if self.n_columns == 1 and self.layout == COLUMNS else self.layout
         if n_tasks != 1 and n_tasks != self.tasks_per_pass:
@@ -247,13 +247,16 @@ cdef class _Rows:
         dual.weight, dual.square, dual.constant = &weights[0], &squares[0], constant
         dual.residual, dual.coef = &residual[0, 0], &coef[0, 0]
         if stopping is not None:
-            gap, levels, least, tols = stopping.gap, stopping.levels, stopping.least, stopping.tols
+            gap, levels, tols = stopping.gap, stopping.levels, stopping.tols
+            objective_floor = stopping.objective_floor
             for name, length in (
-                ("gap", gap.shape[0]), ("levels", levels.shape[0]), ("least", least.shape[0]),
+                ("gap", gap.shape[0]), ("levels", levels.shape[0]),
+                ("objective_floor", objective_floor.shape[0]),
                 ("tols", tols.shape[0]),
             ):
                 check_length(name, length, n_tasks)
-            rule.gap, rule.levels, rule.least, rule.tols = &gap[0], &levels[0], &least[0], &tols[0]
+            rule.gap, rule.levels, rule.tols = &gap[0], &levels[0], &tols[0]
+            rule.objective_floor = &objective_floor[0]
             rule.n_tasks, rule.min_tasks = n_tasks, stopping.min_tasks
             rule.n_left, rule.n_visits = stopping.max_passes, stopping.max_visits
             rule.shrinking = stopping.shrinking

@@ -298,7 +298,7 @@ static newton_t newton_for(const small_table_t *t, const state_t *s)
         .n_scores = t->n_scores, .codes = t->codes, .positive = 1, .loss = t->loss,
         .temperature = t->temperature, .weight = t->weight, .penalty = s->penalty,
         .has_intercept = t->has_intercept, .tol = t->tol, .certain = t->certain, .is_strict = 1,
-        .least = t->least, .max_iter = t->max_iter, .work = s->newton_work};
+        .objective_floor = t->objective_floor, .max_iter = t->max_iter, .work = s->newton_work};
 }
 
 /* The penalty alpha in its unit; a constant column is fixed at zero. */

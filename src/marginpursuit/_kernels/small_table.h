@@ -30,7 +30,7 @@ typedef struct {
     ptrdiff_t min_distinct_rows; /* of a class, to be split */
     double tol, certain;      /* of the fit; see newton_t */
     double half_tol, half_certain;
-    double least;             /* see newton_t */
+    double objective_floor;   /* see newton_t */
     ptrdiff_t max_iter, half_max_iter;
     const double *direction;  /* n_columns, of the projections that order rows of equal norm */
     link_t link;              /* in: knots, prior mean and bounds; out: the link that was chosen */

@@ -40,7 +40,8 @@ def small_table(
     t.min_likelihood_gain = problem.min_likelihood_gain
     t.min_distinct_rows = problem.min_distinct_rows
     t.tol, t.certain, t.half_tol, t.half_certain = problem.tolerances
-    t.least, t.max_iter, t.half_max_iter = problem.least, problem.max_iter, problem.half_max_iter
+    t.objective_floor = problem.objective_floor
+    t.max_iter, t.half_max_iter = problem.max_iter, problem.half_max_iter
     t.link.low, t.link.high = -1.0, 1.0
     t.link.mean, t.prior_variance = problem.prior.mean, problem.prior.deviation ** 2
     t.link.min_slope, t.link.max_slope = problem.prior.bounds

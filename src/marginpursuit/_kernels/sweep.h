@@ -195,7 +195,7 @@ typedef struct {
     double tol;             /* relative suboptimality */
     double certain;         /* multiple of tol at which the Newton decrement alone is accepted */
     int is_strict;          /* whether the last Hessian must be that of the loss itself */
-    double least;           /* the value below which suboptimality is not relative to the value */
+    double objective_floor; /* suboptimality is relative to max(value, this) */
     ptrdiff_t max_iter;
     double *point;          /* in-out: (n_scores, n_columns), the coefficients */
     const double *other;    /* another start, which is taken where its objective is less; or NULL */
@@ -234,7 +234,7 @@ typedef struct {
     loss_t loss;
     double penalty;         /* of half the squared norm, positive */
     int has_intercept;
-    double tol, least;      /* as those of newton_t */
+    double tol, objective_floor; /* as those of newton_t */
     ptrdiff_t max_iter;
     double *coef;           /* in-out: n_rows, those of the expansion */
     double intercept;       /* in-out */
@@ -268,7 +268,7 @@ typedef struct {
     const double *preconditioner; /* block x block, symmetric: for each `block` entries of a point */
     ptrdiff_t block;
     int is_scaled;                /* whether the last pair scales the preconditioner */
-    double tol, least;            /* as those of newton_t */
+    double tol, objective_floor;  /* as those of newton_t */
     double certain;               /* multiple of tol that one estimate of the gap must meet */
     ptrdiff_t n_confirmations;    /* estimates in a row that must meet tol */
     ptrdiff_t min_iter, max_iter; /* before one that is not certain is accepted; and the most */

@@ -466,7 +466,7 @@ def _half_problem(
     )
     return replace(
         problem,
-        prepared=replace(prepared, unit=prepared.unit[:1]),
+        prepared=replace(prepared, penalty_weights=prepared.penalty_weights[:1]),
         tasks=repeated,
         alphas=2.0 * np.outer(np.repeat(factors, 2), problem.alphas).ravel(),
         start=(np.hstack([problem.start[0]] * n_fits), np.hstack([problem.start[1]] * n_fits)),

@@ -66,7 +66,7 @@ class KernelProblems:
     penalties: FloatArray
     has_intercept: bool
     tol: float
-    least: float  # the objective per weight below which suboptimality is not relative to it
+    objective_floor: float  # per weight; suboptimality is relative to max(objective, this)
     max_iter: int
 
 

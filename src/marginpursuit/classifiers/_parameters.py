@@ -151,7 +151,7 @@ def penalty(alpha: float | str, n_samples: float) -> float:
     return 0.3 / n_samples if isinstance(alpha, str) else float(alpha)
 
 
-def penalty_unit(
+def resolve_alpha_unit(
     alpha: float | str, alpha_unit: str, solver: str, *, is_sparse: bool, rows_per_column: float
 ) -> str:
     """Return the unit of the penalty: a name in `UNITS` of `solvers._problem`.

@@ -20,7 +20,7 @@ from marginpursuit.classifiers._online_newton import (
 )
 from marginpursuit.classifiers._progress import warn
 from marginpursuit.losses import MarginLoss
-from marginpursuit.solvers import penalty_unit
+from marginpursuit.solvers import penalty_weights
 
 
 def _can_stream(estimator: Any) -> bool:
@@ -144,13 +144,13 @@ class StreamingClassifier(LinearClassifier):
                 self.__dict__.pop(name, None)
 
     def _update_stream(self, data: TrainingData) -> None:
-        stream, name = self._stream, self._penalty_unit(is_sparse=self._stream.is_sparse)
+        stream, name = self._stream, self._resolve_alpha_unit(is_sparse=self._stream.is_sparse)
         # Neither the norms of earlier rows are kept, nor the fourth powers of their entries.
         name = {"row": "common", "inflated": "standardised"}.get(name, name)
         varies = np.ones((1, self.n_features_in_))
-        unit = penalty_unit(name, stream.standardisation.inverse_deviation, varies)
+        weights = penalty_weights(name, stream.standardisation.inverse_deviation, varies)
         loss = self._loss(self.scale_)
-        self.n_passes_ += stream.update(data, loss, self._penalty, unit[0], self._threads)
+        self.n_passes_ += stream.update(data, loss, self._penalty, weights[0], self._threads)
         self.n_iter_ += 1
         coef, self.intercept_ = self._stream.to_data()
         self.coef_ = coef.T
@@ -172,7 +172,7 @@ class StreamingClassifier(LinearClassifier):
         """Return the penalty α of a fit to this many rows."""
 
     @abstractmethod
-    def _penalty_unit(self, *, is_sparse: bool, rows_per_column: float = np.inf) -> str:
+    def _resolve_alpha_unit(self, *, is_sparse: bool, rows_per_column: float = np.inf) -> str:
         """Return the unit of the penalty, a name in `UNITS` of `solvers._problem`."""
 
     @property

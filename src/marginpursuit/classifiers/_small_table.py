@@ -44,7 +44,7 @@ class SmallProblem:
     inflation: float  # of the unit of alpha
     factors: FloatArray  # multiples of alpha; one for a link without a choice, none without a link
     tolerances: tuple[float, float, float, float]
-    least: float
+    objective_floor: float
     max_iter: int
     half_max_iter: int
     max_increase: float
@@ -155,7 +155,7 @@ def _has_fixed_loss(model: Any, data: TrainingData) -> bool:
 
 def _unit(model: Any, data: TrainingData) -> str:
     """Return the unit of the penalty."""
-    unit = model._penalty_unit(is_sparse=False, rows_per_column=data.rows_per_column)
+    unit = model._resolve_alpha_unit(is_sparse=False, rows_per_column=data.rows_per_column)
     return str(unit)
 
 
@@ -182,7 +182,7 @@ def _make_problem(model: Any, data: TrainingData, policy: Policy) -> SmallProble
         inflation=INFLATION if _unit(model, data) == "inflated" else 0.0,
         factors=np.array(factors),
         tolerances=(model.tol, policy.certain_decrement, half_tol, policy.certain_fold_decrement),
-        least=Problem.least_fraction * value_at_zero(joint or loss, n_classes),
+        objective_floor=Problem.least_fraction * value_at_zero(joint or loss, n_classes),
         max_iter=int(model.max_iter),
         half_max_iter=min(int(model.max_iter), half_policy.max_iter),
         max_increase=half_policy.max_increase,

@@ -48,7 +48,7 @@ from marginpursuit.classifiers._parameters import (
     number,
     one_of,
     penalty,
-    penalty_unit,
+    resolve_alpha_unit,
     training_margins,
     whole,
 )
@@ -661,7 +661,9 @@ class MarginPursuitClassifier(
             design,
             weights=data.weights[np.newaxis, :],
             losses=(self._loss(scale),),
-            unit=self._penalty_unit(is_sparse=data.is_sparse, rows_per_column=data.rows_per_column),
+            alpha_unit=self._resolve_alpha_unit(
+                is_sparse=data.is_sparse, rows_per_column=data.rows_per_column
+            ),
             least_alpha=self._penalty(data.n_samples),
             fit_intercept=self.fit_intercept,
             n_problems=len(data.labels.positive_classes),
@@ -804,10 +806,10 @@ class MarginPursuitClassifier(
         }
 
     def _needs_one_factor(self, data: TrainingData) -> bool:
-        return self._penalty_unit(is_sparse=data.is_sparse) in ("common", "row")
+        return self._resolve_alpha_unit(is_sparse=data.is_sparse) in ("common", "row")
 
     def _unit_dependent(self, data: TrainingData) -> list[str]:
-        unit = self._penalty_unit(is_sparse=data.is_sparse)
+        unit = self._resolve_alpha_unit(is_sparse=data.is_sparse)
         depends = {
             "alpha": self._penalty(data.n_samples) > 0 and unit == "absolute",
             "solver": self.solver in ("steepest", "stochastic"),
@@ -823,10 +825,10 @@ class MarginPursuitClassifier(
             return self._kernel_policy.penalty / n_samples
         return penalty(self.alpha, n_samples)
 
-    def _penalty_unit(self, *, is_sparse: bool, rows_per_column: float = np.inf) -> str:
+    def _resolve_alpha_unit(self, *, is_sparse: bool, rows_per_column: float = np.inf) -> str:
         if self.kernel != "linear":  # `_mapped` divides the kernel by the unit "row"
             return "common" if self.alpha_unit == "common" else "absolute"
-        return penalty_unit(
+        return resolve_alpha_unit(
             self.alpha,
             self.alpha_unit,
             self.solver,
@@ -842,7 +844,7 @@ class MarginPursuitClassifier(
         self, solution: Solution, request: Request, data: TrainingData, iteration: ScaleIteration
     ) -> None:
         least = 1e-2 * penalty("auto", data.n_samples)
-        is_negligible = request.unit == "column" or request.least_alpha < least
+        is_negligible = request.alpha_unit == "column" or request.least_alpha < least
         shape = data.matrix.shape
         message = convergence_message(
             solution, self.tol, self.max_iter, shape=shape, is_negligible=is_negligible

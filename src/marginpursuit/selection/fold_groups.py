@@ -168,7 +168,9 @@ def _prepared(
     if isinstance(data.labels, LabelSets) and data.labels.factors is not None:
         labels = replace(data.labels, codes=codes)
         weights = np.concatenate([labels.weights(own) for own in weights])
-        prepared = replace(prepared, unit=np.repeat(prepared.unit, labels.n_classes, axis=0))
+        prepared = replace(
+            prepared, penalty_weights=np.repeat(prepared.penalty_weights, labels.n_classes, axis=0)
+        )
         if ranges is not None:
             ranges = ranges._replace(is_used=np.repeat(ranges.is_used, labels.n_classes, axis=0))
     tests = np.zeros((len(folds), reader.n_rows), dtype=bool)

@@ -135,8 +135,8 @@ class ActiveSet(DampedNewton):
         tolerance = self._task.tolerance(self.value)
         target = selection.tolerance_fraction * tolerance
         if self._active.all() and self._n_active() < len(self._active):
-            unit = tolerance / problem.tol
-            coarse = selection.tolerance_fraction * selection.selection_tolerance * unit
+            reference = tolerance / problem.tol
+            coarse = selection.tolerance_fraction * selection.selection_tolerance * reference
             if self.value - self._lower_bound > 2.0 * coarse:
                 target = max(target, coarse)
         return target, 0.5 * problem.decrease_fraction

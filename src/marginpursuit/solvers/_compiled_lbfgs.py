@@ -46,7 +46,7 @@ class LbfgsTask:
     is_scaled: bool  # whether the last correction pair scales the preconditioner
     start: FloatArray
     tol: float
-    least: float  # the least value of the objective in a relative gap
+    objective_floor: float  # suboptimality is relative to max(objective, this)
     n_confirmations: int
     min_iter: int
     max_iter: int
@@ -122,7 +122,7 @@ def _posed(
     """Return what the kernel reads of each task."""
     prepared, tasks = problem.prepared, problem.tasks
     preconditioners = _preconditioners(problem)
-    points, least = problem.join(*problem.start), problem.relative_to(np.zeros(len(tasks)))
+    points, objective_floors = problem.join(*problem.start), problem.relative_to(0.0)
     joint = _joint_parts(tasks) if isinstance(tasks, JointTasks) else [{}] * len(tasks)
     posed = []
     for k in range(len(tasks)):
@@ -136,7 +136,7 @@ def _posed(
                 is_scaled=problem.inverse_hessian is None,
                 start=points[k],
                 tol=float(tols[k]),
-                least=float(least[k]),
+                objective_floor=float(objective_floors[k]),
                 n_confirmations=n_confirmations,
                 min_iter=min_iter,
                 max_iter=max_iter,

@@ -69,7 +69,7 @@ class _Objective:
     penalty: Any  # (n_columns, 1), α u
     inverse: Any  # of the preconditioner, (n_columns + 1, n_columns + 1)
     start: Any  # (n_columns + 1, n_classes)
-    unit: float  # the value that suboptimality is relative to, at least
+    objective_floor: float  # suboptimality is relative to max(objective, this)
 
     @classmethod
     def of(cls, problem: Problem, task: int) -> "_Objective":
@@ -170,10 +170,10 @@ def _minimise(
     while True:
         direction = pairs.direction(objective, gradient)
         slope = float(xp.sum(gradient * direction))
-        unit = max(value, objective.unit)
-        bound = objective.bound(gradient) / unit
+        reference = max(value, objective.objective_floor)
+        bound = objective.bound(gradient) / reference
         remaining = float(remaining_decrease(values, policy.rate_span))
-        gap = min(max(-0.5 * slope, remaining) / unit, bound)
+        gap = min(max(-0.5 * slope, remaining) / reference, bound)
         n_passes = problem.prepared.design.n_passes
         history.append(Progress(len(history), n_passes, value, gap))
         problem.tell(history[-1])

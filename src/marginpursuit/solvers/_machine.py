@@ -42,11 +42,11 @@ class Machine:
     tol: float
     report: Callable[[Progress], None]
 
-    def unit(self, excess: float) -> float:
-        """Return the unit of relative suboptimality.
+    def reference(self, excess: float) -> float:
+        """Return what suboptimality is relative to.
 
         `excess` is the objective less the minimum of its quadratic part, which is the objective
-        itself for c = g = 0. The unit is at least a hundredth of the losses at w = 0.
+        itself for c = g = 0. It is at least a hundredth of the losses at w = 0.
         """
         return max(excess, 1e-2 * float(self.terms.loss(np.zeros_like(self.sign)).sum()))
 
@@ -243,8 +243,8 @@ class MachineTask(SingleTask):
         return cho_factor(matrix, lower=True, overwrite_a=True, check_finite=False)
 
     def tolerance(self, value: float) -> float:
-        """Return `tol` times the unit of relative suboptimality."""
-        return self.machine.tol * self.machine.unit(value - self.lower_bound)
+        """Return `tol` times what suboptimality is relative to."""
+        return self.machine.tol * self.machine.reference(value - self.lower_bound)
 
     def residual_cost(self, residual: FloatArray, scores: FloatArray, safety: float) -> float:
         """Return ½ ρᵀQ⁻¹ρ: with it the gap is exactly the duality gap, as Q is definite."""

@@ -8,7 +8,7 @@ the standardised rows z,
 
     F_k(w, b) = \sum_i c_i\, \varphi(m_i) + \frac{\alpha}{2} \sum_j u_j w_j^2 ,
 
-where u_j is the *unit* of the penalty of column j. The intercept b is not penalised.
+where u_j is the *penalty weight* of column j. The intercept b is not penalised.
 The gradient is Zᵀ(c y φ'(m)) + α u w, and the Hessian Zᵀ diag(c φ''(m)) Z + α diag(u).
 
 A joint task has coefficients and an intercept for each class, the loss of all their scores
@@ -109,14 +109,14 @@ class Request:
     design: Design
     weights: FloatArray  # (n_folds, n_rows), each row sums to one
     losses: tuple[Any, ...]  # all losses that may be fitted
-    unit: str  # of the penalty: a name in `UNITS`
+    alpha_unit: str  # of the penalty: a name in `UNITS`
     least_alpha: float  # the smallest penalty that may be fitted
     fit_intercept: bool
     n_problems: int = 1  # binary problems: one, or the number of classes
     is_search: bool = False  # whether many candidates are fitted to folds
     #: Where few digits suffice, an order in which the rows may be copied in float32.
     order: NDArray[np.intp] | None = None
-    #: Weights of the variances in the unit of the penalty, (n_rows,) or (n_folds, n_rows); None:
+    #: Weights of the variances in the penalty weights, (n_rows,) or (n_folds, n_rows); None:
     #: those of the folds.
     variance_weights: Any = None
     #: The number of rows n in the unit "inflated"; whole weights count as repetitions.
@@ -156,11 +156,11 @@ class Prepared:
     design: Design
     standardisation: Standardisation  # of the design's rows, as they are swept
     fit_intercept: bool
-    unit: FloatArray  # (n_folds, n_columns), u; infinite for a column that is constant in a fold
+    penalty_weights: FloatArray  # (n_folds, n_columns), u; infinite for a column constant in a fold
     preconditioner: Preconditioner
     transform: Transform  # to and from models for the data as given
     order: NDArray[np.intp] | None = None  # of the rows in the design, if it is a reordered copy
-    rows: Any = None  # standardised and padded, for the compiled Newton method
+    padded_rows: Any = None  # standardised and padded, for the compiled Newton method
 
     def to_data(self, linear: Linear) -> Linear:
         """Translate a model for the prepared rows to one for the data as given."""
@@ -201,10 +201,10 @@ class Problem:
     _curvature: FloatArray = field(init=False)  # (n_tasks,), the factor c of `precondition`
 
     def __post_init__(self) -> None:
-        unit, n_folds = self.prepared.unit, self.tasks.weights.shape[0]
-        if len(unit) == 1 < n_folds:  # folds of one preparation: halves, labels with own weights
-            unit = np.broadcast_to(unit, (n_folds, unit.shape[1]))
-            object.__setattr__(self, "prepared", replace(self.prepared, unit=unit))
+        weights, n_folds = self.prepared.penalty_weights, self.tasks.weights.shape[0]
+        if len(weights) == 1 < n_folds:  # folds of one preparation: halves, labels with own weights
+            weights = np.broadcast_to(weights, (n_folds, weights.shape[1]))
+            object.__setattr__(self, "prepared", replace(self.prepared, penalty_weights=weights))
         object.__setattr__(self, "_least_values", self.least_fraction * self.tasks.values_at_zero())
         object.__setattr__(self, "_curvature", self.tasks.curvature())
 
@@ -237,8 +237,9 @@ class Problem:
         """Return the problem restricted to some rows, in memory; others have no weight."""
         tasks, design = self.tasks, self.prepared.design.subset(rows, threads)
         selected = replace(tasks, codes=tasks.codes[..., rows], weights=tasks.weights[:, rows])
-        copied = None if self.prepared.rows is None else self.prepared.rows[rows]
-        prepared = replace(self.prepared, design=design, rows=copied)
+        rows_before = self.prepared.padded_rows
+        copied = None if rows_before is None else rows_before[rows]
+        prepared = replace(self.prepared, design=design, padded_rows=copied)
         return replace(self, prepared=prepared, tasks=selected)
 
     def join(self, coef: FloatArray, intercept: FloatArray) -> FloatArray:
@@ -266,19 +267,20 @@ class Problem:
     @cached_property
     def penalty(self) -> FloatArray:
         """α u of each squared coefficient, of shape (n_tasks, n_columns)."""
-        unit = np.where(np.isfinite(self.prepared.unit), self.prepared.unit, 0.0)
-        return np.asarray(self.alphas[:, np.newaxis] * unit[self.tasks.fold])
+        weights = self.prepared.penalty_weights
+        weights = np.where(np.isfinite(weights), weights, 0.0)
+        return np.asarray(self.alphas[:, np.newaxis] * weights[self.tasks.fold])
 
     @cached_property
     def compiled_penalty(self) -> FloatArray:
         """The same as compiled solvers read it: infinite where the coefficient is fixed at zero."""
-        is_free = np.isfinite(self.prepared.unit) & self.prepared.standardisation.varies
+        is_free = np.isfinite(self.prepared.penalty_weights) & self.prepared.standardisation.varies
         return np.where(is_free[self.tasks.fold], self.penalty, np.inf)
 
     @cached_property
     def _is_fixed(self) -> NDArray[np.bool_] | None:
         """Which entries of each task's point are fixed at zero; None where there are none."""
-        is_excluded = np.isinf(self.prepared.unit)
+        is_excluded = np.isinf(self.prepared.penalty_weights)
         if not is_excluded.any():
             return None
         is_fixed = is_excluded[self.tasks.fold]
@@ -385,7 +387,7 @@ def penalty_chains(problem: Problem) -> list[list[int]]:
     return sorted(chains.values(), key=lambda chain: int(tasks.fold[chain[0]]))
 
 
-#: The units by name.
+#: The units of the penalty by name.
 UNITS = ("absolute", "column", "standardised", "inflated", "common", "row")
 
 #: The multiple of (κ - 1)/n in the unit "inflated". It was chosen among 0, 3, 10 and 30 on 50 cases
@@ -396,26 +398,26 @@ INFLATION = 10.0
 ROTATION_INVARIANT = ("absolute", "common", "row")
 
 
-def penalty_unit(
+def penalty_weights(
     name: str,
     inverse_deviation: FloatArray,
     variance: FloatArray,
     row_square: float = 1.0,
     inflation: FloatArray | float = 1.0,
 ) -> FloatArray:
-    """Return the unit of each fold and column; `row_square` is that of the unit "row".
+    """Return the penalty weight of each fold and column for the unit of this name.
 
-    `inflation` are the factors f of the unit "inflated".
+    `row_square` is the q of the unit "row", and `inflation` the factors f of "inflated".
 
     `variance`, of shape (n_folds, n_columns), is that of the standardised columns in each fold. A
-    column that is constant in one fold but not in all has an infinite unit there: its coefficient
-    is fixed at zero.
+    column that is constant in one fold but not in all has an infinite weight there: its
+    coefficient is fixed at zero.
     """
     varies = inverse_deviation > 0
     is_constant = variance <= 1e-12  # up to rounding, relative to the variance over all folds
     if name in ("column", "standardised", "inflated"):
         n_varying = 1 if name == "column" else np.sum(~is_constant, axis=1, keepdims=True)
-        unit = inflation * variance * n_varying
+        weights = inflation * variance * n_varying
     else:
         deviation = np.divide(
             1.0, inverse_deviation, out=np.zeros_like(inverse_deviation), where=varies
@@ -423,22 +425,22 @@ def penalty_unit(
         squares = np.full(len(variance), row_square if name == "row" else 1.0)
         if name == "common":
             squares = variance @ deviation**2
-        unit = np.outer(squares, inverse_deviation**2)
-    return np.where(varies & is_constant, np.inf, unit)
+        weights = np.outer(squares, inverse_deviation**2)
+    return np.where(varies & is_constant, np.inf, weights)
 
 
-def request_unit(request: Request, standardisation: Standardisation) -> FloatArray:
-    """Return the unit of each fold and column of a request, for this standardisation."""
+def request_penalty_weights(request: Request, standardisation: Standardisation) -> FloatArray:
+    """Return the penalty weight of each fold and column, for this standardisation."""
     variance = standardisation.varies[np.newaxis].astype(np.float64)
     if request.has_folds or request.variance_weights is not None:
         weights = request.weights if request.variance_weights is None else request.variance_weights
         weights = weights if weights.ndim == 2 else weights[np.newaxis, :]
         centred = request.fit_intercept
         variance = request.design.fold_variances(weights, standardisation, centred=centred)
-    row_square = quartile_square(request) if request.unit == "row" else 1.0
-    inflation = _inflation(request, standardisation) if request.unit == "inflated" else 1.0
+    row_square = quartile_square(request) if request.alpha_unit == "row" else 1.0
+    inflation = _inflation(request, standardisation) if request.alpha_unit == "inflated" else 1.0
     inverse_deviation = standardisation.inverse_deviation
-    return penalty_unit(request.unit, inverse_deviation, variance, row_square, inflation)
+    return penalty_weights(request.alpha_unit, inverse_deviation, variance, row_square, inflation)
 
 
 def _inflation(request: Request, standardisation: Standardisation) -> FloatArray:
@@ -477,11 +479,11 @@ def quartile_square(request: Request, rounding: float = 1e-10) -> float:
     return float(squares[order[np.searchsorted(cumulative, quarter)]])
 
 
-def mean_unit(unit: FloatArray) -> FloatArray:
-    """Return the mean of the unit over folds, where it is finite."""
-    if len(unit) == 1:
-        return np.where(np.isfinite(unit[0]), unit[0], 0.0)
-    return np.asarray(np.mean(np.where(np.isfinite(unit), unit, 0.0), axis=0))
+def mean_penalty_weights(weights: FloatArray) -> FloatArray:
+    """Return the mean over folds, where it is finite."""
+    if len(weights) == 1:
+        return np.where(np.isfinite(weights[0]), weights[0], 0.0)
+    return np.asarray(np.mean(np.where(np.isfinite(weights), weights, 0.0), axis=0))
 
 
 def mean_weights(request: Request) -> tuple[FloatArray, float]:

@@ -68,8 +68,8 @@ def minimise(
         state.find_directions()
         running = state.tasks
         points[running], values[running] = state.points, state.values
-        units = problem.relative_to(values)[running]
-        gaps[running], bounds[running] = (x / units for x in state.gaps())
+        references = problem.relative_to(values)[running]
+        gaps[running], bounds[running] = (x / references for x in state.gaps())
         gaps = np.where(bounds <= tol, bounds, gaps)
         n_passes = problem.prepared.design.n_passes
         progress = Progress(len(history), n_passes, float(values.mean()), float(gaps.max()))

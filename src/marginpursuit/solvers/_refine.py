@@ -157,12 +157,12 @@ def _steps(
         if is_new:
             point, value = method.point, method.value
         start_value = max(start_value, value)
-        unit = float(problem.relative_to(value)[index])
-        estimate = method.decrement / unit
+        reference = float(problem.relative_to(value)[index])
+        estimate = method.decrement / reference
         if has_gap and (estimate <= problem.tol or iteration == problem.max_iter):
-            estimate = max(estimate, gap_weight * method.gap / unit)
-        estimate = min(estimate, value / unit)  # the minimum is not negative
-        gap = _checked_gap(task, method, estimate if is_new else max(gap, estimate), unit)
+            estimate = max(estimate, gap_weight * method.gap / reference)
+        estimate = min(estimate, value / reference)  # the minimum is not negative
+        gap = _checked_gap(task, method, estimate if is_new else max(gap, estimate), reference)
         has_converged = gap <= min(problem.tol, problem.policy.max_refinement_tol)
         if decrease_fraction > 0 and not has_converged:
             has_converged = method.gap <= decrease_fraction * (start_value - value)
@@ -174,7 +174,7 @@ def _steps(
 
 
 def _checked_gap(
-    task: ProblemTask, method: DampedNewton | InteriorPoint, gap: float, unit: float
+    task: ProblemTask, method: DampedNewton | InteriorPoint, gap: float, reference: float
 ) -> float:
     """Raise a gap of the interior-point method that meets the tolerance to a lower bound on it.
 
@@ -182,7 +182,7 @@ def _checked_gap(
     """
     if gap > task.problem.tol or not isinstance(method, InteriorPoint):
         return gap
-    return max(gap, task.least_gap(method.point) / unit)
+    return max(gap, task.least_gap(method.point) / reference)
 
 
 class _Methods:

@@ -14,7 +14,13 @@ from scipy.linalg.lapack import dpstrf
 from marginpursuit._namespaces import to_numpy
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Design, Linear, Standardisation
-from marginpursuit.solvers._problem import Problem, Request, Solution, Status, request_unit
+from marginpursuit.solvers._problem import (
+    Problem,
+    Request,
+    Solution,
+    Status,
+    request_penalty_weights,
+)
 from marginpursuit.tasks import JointTasks
 
 
@@ -28,7 +34,7 @@ class RowSpace:
 
     design: Design
     standardisation: Standardisation
-    inverse_unit: FloatArray  # (n_columns,), 1/u, or zero
+    inverse_penalty_weights: FloatArray  # (n_columns,), 1/u, or zero
     lower: FloatArray  # (n_rows, rank)
     pivots: NDArray[np.intp]
     truncation: float  # the trace of K - L Lᵀ, up to rounding
@@ -38,7 +44,7 @@ class RowSpace:
         combinations = np.zeros((self.design.n_rows, linear[0].shape[1]))
         combinations[self.pivots] = _solve_lower(self.lower[self.pivots].T, linear[0], lower=False)
         columns = [self.design.adjoint(c, self.standardisation) for c in combinations.T]
-        coef = self.inverse_unit[:, np.newaxis] * np.column_stack(columns)
+        coef = self.inverse_penalty_weights[:, np.newaxis] * np.column_stack(columns)
         return self.standardisation.to_data((coef, linear[1]))
 
     def from_data(self, linear: Linear) -> Linear:
@@ -50,8 +56,8 @@ class RowSpace:
 
     def squared_norms(self, coef: FloatArray) -> FloatArray:
         """Return Σ_j u_j w_j² for the coefficients of standardised columns of each task."""
-        is_free = self.inverse_unit > 0
-        return np.asarray(1.0 / self.inverse_unit[is_free] @ coef[is_free] ** 2)
+        is_free = self.inverse_penalty_weights > 0
+        return np.asarray(1.0 / self.inverse_penalty_weights[is_free] @ coef[is_free] ** 2)
 
     def outside(self, slopes: FloatArray) -> float:
         """Return the squared norm of what Σ_i slopes_i x_i has outside of the space of the pivots.
@@ -64,7 +70,9 @@ class RowSpace:
         factors[self.pivots] = 0.0
         combined = (self.lower.T @ factors)[:, np.newaxis]
         factors[self.pivots] = -_solve_lower(self.lower[self.pivots].T, combined, lower=False)[:, 0]
-        return float(self.inverse_unit @ self.design.adjoint(factors, self.standardisation) ** 2)
+        return float(
+            self.inverse_penalty_weights @ self.design.adjoint(factors, self.standardisation) ** 2
+        )
 
     @classmethod
     def of(cls, request: Request) -> "RowSpace":
@@ -75,9 +83,11 @@ class RowSpace:
         standardisation = design.standardisation(
             request.weights[0, :], centred=request.fit_intercept
         )
-        unit = request_unit(request, standardisation)[0]
-        inverse_unit = np.divide(1.0, unit, out=np.zeros_like(unit), where=unit > 0)
-        products = design.row_products(inverse_unit, standardisation)
+        penalty_weights = request_penalty_weights(request, standardisation)[0]
+        inverse_penalty_weights = np.divide(
+            1.0, penalty_weights, out=np.zeros_like(penalty_weights), where=penalty_weights > 0
+        )
+        products = design.row_products(inverse_penalty_weights, standardisation)
         eps, squares = float(np.finfo(np.float64).eps), products.diagonal().copy()
         tol = request.policy.rank_tolerance * design.n_rows * eps * float(squares.max())
         factor, order, rank, _ = dpstrf(products, tol=tol, lower=1, overwrite_a=1)
@@ -87,7 +97,9 @@ class RowSpace:
         # Squared rests of the rows other than pivots; each is at least its rounding error.
         rests = np.maximum(squares - np.einsum("ij,ij->i", lower, lower), eps * squares)
         truncation = float(rests[order[rank:]].sum())
-        return cls(design, standardisation, inverse_unit, lower, order[:rank], truncation)
+        return cls(
+            design, standardisation, inverse_penalty_weights, lower, order[:rank], truncation
+        )
 
 
 def _solve_lower(triangle: FloatArray, right: FloatArray, *, lower: bool) -> FloatArray:
@@ -108,12 +120,12 @@ def with_truncation(problem: Problem, solution: Solution, space: RowSpace) -> So
     """
     largest = space.truncation * float(to_numpy(problem.tasks.weights).max())
     hidden = solution.value * largest / np.maximum(problem.alphas, largest)  # at most F: F* ≥ 0
-    unit = problem.relative_to(solution.value)
-    if np.any(hidden > 1e-9 * unit):  # else the objective is exact up to rounding
+    reference = problem.relative_to(solution.value)
+    if np.any(hidden > 1e-9 * reference):  # else the objective is exact up to rounding
         solution = replace(solution, value=_data_value(problem, solution, space))
-    if np.any(hidden > problem.tol * unit) and not isinstance(problem.tasks, JointTasks):
+    if np.any(hidden > problem.tol * reference) and not isinstance(problem.tasks, JointTasks):
         hidden = np.minimum(hidden, _gap_outside(problem, solution, space))
-    gap = np.maximum(solution.gap, hidden / unit)
+    gap = np.maximum(solution.gap, hidden / reference)
     is_hidden = solution.status is Status.CONVERGED and np.any(gap > problem.tol)
     status = Status.ROUNDING if is_hidden else solution.status
     return replace(solution, gap=gap, status=status)

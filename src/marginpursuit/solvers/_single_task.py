@@ -286,9 +286,9 @@ class ProblemTask(SingleTask):
         return product
 
     def tolerance(self, value: float) -> float:
-        """Return `tol` times the unit of relative suboptimality."""
-        unit = self.problem.relative_to(np.full(len(self.problem.tasks), value))
-        return self.problem.tol * float(unit[self.task])
+        """Return `tol` times what suboptimality is relative to."""
+        reference = self.problem.relative_to(np.full(len(self.problem.tasks), value))
+        return self.problem.tol * float(reference[self.task])
 
     def residual_cost(self, residual: FloatArray, scores: FloatArray, safety: float) -> float:
         """Return the norm of the residual times the distance to the minimiser.

@@ -91,7 +91,7 @@ class _Ascent:
     def __init__(self, problem: Problem) -> None:
         self._problem, self._rows = problem, np.empty(0, dtype=np.intp)
         self._is_in = np.zeros(problem.prepared.design.n_rows, dtype=bool)
-        self._unit, self._factors = common_penalty(problem.prepared.unit[0])
+        self._penalty_weight, self._factors = common_penalty(problem.prepared.penalty_weights[0])
 
     def add(self, rows: NDArray[np.intp]) -> None:
         """Add rows that are not in the set, with dual variables of zero."""
@@ -106,12 +106,17 @@ class _Ascent:
         dtype = row_type(problem, len(self._rows))
         copy = design.like(design.scaled_rows(standardisation.mean, factors, self._rows, dtype))
         identity = Standardisation.identity(design.n_columns)
-        unit = np.full((1, design.n_columns), self._unit)
+        weight_of_all = np.full((1, design.n_columns), self._penalty_weight)
         codes = tasks.codes[..., self._rows]
         weights = np.ascontiguousarray(tasks.weights[:, self._rows])
         restricted = replace(
             problem,
-            prepared=replace(prepared, design=copy, standardisation=identity, unit=unit),
+            prepared=replace(
+                prepared,
+                design=copy,
+                standardisation=identity,
+                penalty_weights=weight_of_all,
+            ),
             tasks=replace(tasks, codes=codes, weights=weights),
             max_iter=min(problem.max_iter, problem.policy.working_set.max_passes),
         )

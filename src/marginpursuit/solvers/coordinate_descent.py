@@ -158,7 +158,7 @@ def _descend(
         excess = terms.excess(descent.a, margins)
         moved = 0.5 * float(descent.a @ (margins - sign * start))
         regularised = moved + float(terms.loss(margins).sum())
-        gap = float(excess.sum()) / machine.unit(regularised)
+        gap = float(excess.sum()) / machine.reference(regularised)
         machine.report(Progress(iteration, iteration, regularised + constant, gap))
         if gap <= machine.tol:
             return regularised + constant, gap, Status.CONVERGED, iteration

@@ -37,7 +37,7 @@ def solve_interior_point(machine: Machine, rows: AugmentedRows) -> MachineFit:
     while iteration < machine.max_iter and status is Status.MAX_ITER:
         interior.step()
         iteration += 1
-        gap = interior.gap / machine.unit(interior.value - task.lower_bound)
+        gap = interior.gap / machine.reference(interior.value - task.lower_bound)
         machine.report(Progress(iteration, rows.n_passes, interior.value, gap))
         if gap <= machine.tol:
             status = Status.CONVERGED
@@ -58,7 +58,7 @@ def solve_newton(machine: Machine, rows: AugmentedRows) -> MachineFit:
     status, last, iteration = Status.MAX_ITER, np.inf, 0
     while True:
         newton.find_direction()
-        gap = 0.5 * float(newton.gradient @ newton.gradient) / machine.unit(newton.value)
+        gap = 0.5 * float(newton.gradient @ newton.gradient) / machine.reference(newton.value)
         machine.report(Progress(iteration, rows.n_passes, newton.value, gap))
         if gap <= machine.tol:
             status = Status.CONVERGED

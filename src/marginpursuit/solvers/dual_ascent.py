@@ -37,7 +37,7 @@ from marginpursuit.solvers._problem import (
     Status,
     mean_weights,
     quartile_square,
-    request_unit,
+    request_penalty_weights,
 )
 from marginpursuit.solvers.lbfgs import merge_request
 from marginpursuit.solvers.preconditioners import CentredDiagonalPreconditioner
@@ -62,23 +62,24 @@ class DualSolver:
         max_elements, design = request.policy.max_dense_dual_elements, request.design
         if self.separates_folds(request) and design.n_rows * design.n_columns > max_elements:
             return f"several folds need a CSR matrix, or at most {max_elements} dense elements"
-        if request.design.is_sparse and request.unit not in ROTATION_INVARIANT:
+        if request.design.is_sparse and request.alpha_unit not in ROTATION_INVARIANT:
             return (
                 "it needs one penalty for all coefficients: alpha_unit in "
-                f"{ROTATION_INVARIANT}, with a number for alpha; got the unit {request.unit!r}"
+                f"{ROTATION_INVARIANT}, with a number for alpha; got the unit "
+                f"{request.alpha_unit!r}"
             )
-        if not request.design.is_sparse and request.unit not in ("standardised", "inflated"):
+        if not request.design.is_sparse and request.alpha_unit not in ("standardised", "inflated"):
             return (
                 "with dense rows it needs kernel='linear', alpha_unit='standardised' or "
                 "'inflated' and a number for alpha; "
-                f"got the unit {request.unit!r}. Set solver='auto'"
+                f"got the unit {request.alpha_unit!r}. Set solver='auto'"
             )
         if not request.least_alpha > 0:
             return f"it needs a penalty alpha > 0; got {request.least_alpha:g}"
         return request.lacks("conjugate") or request.lacks("kernel_parameters")
 
     def prepare(self, request: Request) -> Prepared:
-        """Compute the unit of the penalty; sparse rows are read as given.
+        """Compute the weight of the penalty; sparse rows are read as given.
 
         Columns are merged where several tasks share passes, whose coefficients exceed a cache.
         """
@@ -89,16 +90,23 @@ class DualSolver:
             request, rotation = merge_request(request)
         design = request.design
         weights, fold_ratio = mean_weights(request)
-        unit = _units(request)
+        fold_weights = _penalty_weights(request)
+        shape = len(fold_weights), design.n_columns
         identity = Standardisation.identity(design.n_columns)
         preconditioner = CentredDiagonalPreconditioner(
-            *(design, weights, fold_ratio, float(unit.mean()), request.fit_intercept)
+            design=design,
+            weights=weights,
+            fold_ratio=fold_ratio,
+            penalty_weight=float(fold_weights.mean()),
+            fit_intercept=request.fit_intercept,
         )
         return Prepared(
-            *(design, identity, request.fit_intercept),
-            np.broadcast_to(unit[:, np.newaxis], (len(unit), design.n_columns)),
-            preconditioner,
-            identity if rotation is None else rotation,
+            design=design,
+            standardisation=identity,
+            fit_intercept=request.fit_intercept,
+            penalty_weights=np.broadcast_to(fold_weights[:, np.newaxis], shape),
+            preconditioner=preconditioner,
+            transform=identity if rotation is None else rotation,
         )
 
     def separates_folds(self, request: Request) -> bool:
@@ -252,18 +260,18 @@ def _prepared_dense(request: Request) -> Prepared:
     design, (weights, _) = request.design, mean_weights(request)
     assert isinstance(design, MemoryDesign)
     standardisation = design.standardisation(weights, centred=request.fit_intercept)
-    largest, factors = common_penalty(request_unit(request, standardisation)[0])
+    largest, factors = common_penalty(request_penalty_weights(request, standardisation)[0])
     scaling = Standardisation(standardisation.mean, factors * standardisation.inverse_deviation)
     dtype = row_type(request, design.n_rows)
     rows = design.scaled_rows(scaling.mean, scaling.inverse_deviation, dtype=dtype)
     copy, centred = design.with_matrix(rows), request.fit_intercept
     return Prepared(
-        copy,
-        Standardisation.identity(design.n_columns),
-        centred,
-        np.full((1, design.n_columns), largest),  # other columns are zero in the copy
-        CentredDiagonalPreconditioner(copy, weights, 1.0, largest, centred),
-        scaling,
+        design=copy,
+        standardisation=Standardisation.identity(design.n_columns),
+        fit_intercept=centred,
+        penalty_weights=np.full((1, design.n_columns), largest),  # other columns are zero
+        preconditioner=CentredDiagonalPreconditioner(copy, weights, 1.0, largest, centred),
+        transform=scaling,
     )
 
 
@@ -275,19 +283,19 @@ def row_type(source: Request | Problem, n_rows: int) -> type[np.float64 | np.flo
     return np.float32 if is_loose and is_large else np.float64
 
 
-def common_penalty(unit: FloatArray) -> tuple[float, FloatArray]:
-    """Return one unit of the penalty, and the factors of columns by which all have that unit.
+def common_penalty(weights: FloatArray) -> tuple[float, FloatArray]:
+    """Return one penalty weight, and the factors of columns by which all have that weight.
 
     Columns without penalty, and those whose coefficient is fixed at zero, have the factor zero.
     """
-    is_free = (unit > 0) & np.isfinite(unit)
-    largest = float(np.max(unit, where=is_free, initial=0.0)) or 1.0
-    inverse = np.divide(largest, unit, out=np.zeros_like(unit), where=is_free)
+    is_free = (weights > 0) & np.isfinite(weights)
+    largest = float(np.max(weights, where=is_free, initial=0.0)) or 1.0
+    inverse = np.divide(largest, weights, out=np.zeros_like(weights), where=is_free)
     return largest, np.sqrt(inverse)
 
 
-def _units(request: Request) -> FloatArray:
-    """Return the unit of the penalty in each fold; one where all rows are equal.
+def _penalty_weights(request: Request) -> FloatArray:
+    """Return the penalty weight of all columns in each fold; one where all rows are equal.
 
     The total variance of the columns is the mean of ‖x‖² less the square of the mean row.
     """
@@ -300,9 +308,9 @@ def _units(request: Request) -> FloatArray:
     underflows = not means.any() and design.matrix[np.any(weights > 0, axis=0)].count_nonzero() > 0
     if underflows or not np.all(np.isfinite(means)):
         raise FloatingPointError("the rows have no finite mean square")
-    if request.unit == "absolute":
+    if request.alpha_unit == "absolute":
         return np.ones(len(weights))
-    if request.unit == "row":
+    if request.alpha_unit == "row":
         return np.full(len(weights), quartile_square(request))
     identity, total = Standardisation.identity(design.n_columns), means.copy()
     if request.fit_intercept:
@@ -338,7 +346,7 @@ class PassStopping:
 
     gap: FloatArray  # out: relative, after the last pass
     levels: FloatArray
-    least: FloatArray  # value that the gap is relative to, at least
+    objective_floor: FloatArray  # the gap is relative to max(objective, this)
     tols: FloatArray  # infinite for lanes that repeat a task
     min_tasks: int  # whose gaps exceed their tolerances, as long as passes follow each other
     max_passes: int
@@ -359,7 +367,7 @@ class DualAscent:
     levels: FloatArray
     positive: NDArray[np.intp]
     penalty: FloatArray
-    least: FloatArray  # value that the gap is relative to, at least
+    objective_floor: FloatArray  # the gap is relative to max(objective, this)
     codes: NDArray[np.intp]  # (n_rows,), likewise weights and squares
     weights: FloatArray
     squares: FloatArray  # with the constant
@@ -388,19 +396,26 @@ class DualAscent:
         constant = policy.dual_intercept_square * median if prepared.fit_intercept else 0.0
         ((_, codes, positive),) = tasks.by_codes(lanes)
         return cls(
-            *(design, problem.max_iter, policy.dual_shrinking, policy.dual_call_elements),
-            tasks.loss_parameters[lanes],
-            np.array([tasks.losses[k].margin for k in lanes]),
-            positive,
-            problem.alphas[lanes] * prepared.unit[fold, 0],
-            problem.relative_to(np.zeros(len(tasks)))[lanes],
-            codes,
-            weights,
-            squares + constant,
-            constant,
-            rows,
-            *(np.zeros((design.n_rows, size)), np.zeros((design.n_columns, size))),
-            *(np.zeros(size), np.zeros((3, size)), *np.full((2, size), np.inf)),
+            design=design,
+            max_iter=problem.max_iter,
+            shrinking=policy.dual_shrinking,
+            call_elements=policy.dual_call_elements,
+            losses=tasks.loss_parameters[lanes],
+            levels=problem.levels[lanes],
+            positive=positive,
+            penalty=problem.alphas[lanes] * prepared.penalty_weights[fold, 0],
+            objective_floor=problem.relative_to(np.zeros(len(tasks)))[lanes],
+            codes=codes,
+            weights=weights,
+            squares=squares + constant,
+            constant=constant,
+            rows=rows,
+            residual=np.zeros((design.n_rows, size)),
+            coef=np.zeros((design.n_columns, size)),
+            intercept=np.zeros(size),
+            sums=np.zeros((3, size)),
+            gap=np.full(size, np.inf),
+            radius=np.full(size, np.inf),
         )
 
     def at_penalty(self, problem: Problem, task: int) -> "DualAscent":
@@ -408,8 +423,8 @@ class DualAscent:
 
         The coefficients are the adjoint product of the dual variables divided by the penalty.
         """
-        unit = problem.prepared.unit[problem.tasks.fold[task], 0]
-        penalty = np.array([problem.alphas[task] * unit])
+        weight = problem.prepared.penalty_weights[problem.tasks.fold[task], 0]
+        penalty = np.array([problem.alphas[task] * weight])
         return replace(
             self,
             penalty=penalty,
@@ -432,7 +447,7 @@ class DualAscent:
             levels=self.levels[own],
             positive=self.positive[own],
             penalty=self.penalty[own],
-            least=self.least[own],
+            objective_floor=self.objective_floor[own],
             rows=self.rows.copy(),
             residual=np.ascontiguousarray(self.residual[:, own]),
             coef=np.ascontiguousarray(self.coef[:, own]),
@@ -479,7 +494,7 @@ class DualAscent:
     @property
     def _scale(self) -> FloatArray:
         """What the gap is relative to."""
-        return np.maximum(self.value, self.least)
+        return np.maximum(self.value, self.objective_floor)
 
     def _pass(
         self, rows: NDArray[np.intp], tols: FloatArray, min_tasks: int, *, is_frozen: bool = False
@@ -491,12 +506,14 @@ class DualAscent:
         n_lanes, design = len(self.levels), self.design
         max_visits = self.call_elements * design.n_rows // max(1, design.n_stored)
         stopping = PassStopping(
-            *(self.gap, self.levels, self.least),
-            np.append(tols, np.full(n_lanes - len(tols), np.inf)),
-            min_tasks,
-            1 if is_frozen else self.max_iter - self.n_passes,
-            max_visits,
-            self.shrinking,
+            gap=self.gap,
+            levels=self.levels,
+            objective_floor=self.objective_floor,
+            tols=np.append(tols, np.full(n_lanes - len(tols), np.inf)),
+            min_tasks=min_tasks,
+            max_passes=1 if is_frozen else self.max_iter - self.n_passes,
+            max_visits=max_visits,
+            shrinking=self.shrinking,
         )
         n_active = design.dual_pass(
             *(self.losses, rows, self.n_passes, is_frozen, self.codes, self.weights),

@@ -36,9 +36,9 @@ from marginpursuit.solvers._problem import (
     Request,
     Solution,
     Status,
-    mean_unit,
+    mean_penalty_weights,
     mean_weights,
-    request_unit,
+    request_penalty_weights,
 )
 from marginpursuit.solvers._quasi_newton import minimise
 from marginpursuit.solvers._refine import at_start, refine, refine_some
@@ -96,17 +96,24 @@ class GramSolver:
                 standardisation, gram = design.standardisation_and_gram(
                     weights, centred=request.fit_intercept
                 )
-        unit = request_unit(request, standardisation)
+        penalty_weights = request_penalty_weights(request, standardisation)
+        preconditioner = GramPreconditioner(
+            design=design,
+            standardisation=standardisation,
+            weights=weights,
+            penalty_weights=mean_penalty_weights(penalty_weights),
+            fit_intercept=request.fit_intercept,
+            fold_ratio=fold_ratio,
+            gram=gram,
+            policy=request.policy,
+        )
         prepared = Prepared(
-            design,
-            standardisation,
-            request.fit_intercept,
-            unit,
-            GramPreconditioner(
-                *(design, standardisation, weights, mean_unit(unit), request.fit_intercept),
-                *(fold_ratio, gram, request.policy),
-            ),
-            standardisation,
+            design=design,
+            standardisation=standardisation,
+            fit_intercept=request.fit_intercept,
+            penalty_weights=penalty_weights,
+            preconditioner=preconditioner,
+            transform=standardisation,
         )
         return _copied(prepared, request, weights) if copies else prepared
 
@@ -197,7 +204,7 @@ def _of_task(problem: Problem, task: int, tol: float) -> Problem:
     own, fold = problem.take(np.array([task])), problem.tasks.fold[[task]]
     return replace(
         own,
-        prepared=replace(problem.prepared, unit=problem.prepared.unit[fold]),
+        prepared=replace(problem.prepared, penalty_weights=problem.prepared.penalty_weights[fold]),
         tasks=replace(own.tasks, weights=own.tasks.weights[fold], fold=np.zeros(1, dtype=np.intp)),
         tol=tol,
     )
@@ -359,11 +366,20 @@ def _prepare_rows(request: Request) -> Prepared:
     reduced, rank = request.design.like(space.lower), space.lower.shape[1]
     identity = Standardisation.identity(rank)
     preconditioner = GramPreconditioner(
-        *(reduced, identity, request.weights[0, :], np.ones(rank), request.fit_intercept),
+        design=reduced,
+        standardisation=identity,
+        weights=request.weights[0, :],
+        penalty_weights=np.ones(rank),
+        fit_intercept=request.fit_intercept,
         policy=request.policy,
         allows_hessian=False,
     )
     preconditioner.compute()
     return Prepared(
-        *(reduced, identity, request.fit_intercept, np.ones((1, rank)), preconditioner, space)
+        design=reduced,
+        standardisation=identity,
+        fit_intercept=request.fit_intercept,
+        penalty_weights=np.ones((1, rank)),
+        preconditioner=preconditioner,
+        transform=space,
     )

@@ -102,11 +102,12 @@ def _has_dual(problem: Problem) -> bool:
     Another start saves more than they do, unless columns are many.
     """
     prepared, loss = problem.prepared, problem.tasks.losses[0]
-    unit = prepared.unit[0, prepared.standardisation.varies]
-    least = problem.policy.min_dual_penalty * np.sum(1.0 / unit) if np.all(unit > 0) else np.inf
-    is_fast = problem.alphas[0] * prepared.design.n_rows >= least
+    weights = prepared.penalty_weights[0, prepared.standardisation.varies]
+    sum_of_inverses = np.sum(1.0 / weights) if np.all(weights > 0) else np.inf
+    min_penalty = problem.policy.min_dual_penalty * sum_of_inverses
+    is_fast = problem.alphas[0] * prepared.design.n_rows >= min_penalty
     is_possible = has(loss, "conjugate") and has(loss, "kernel_parameters")
-    n_columns, least_columns = len(unit), problem.policy.working_set.min_columns_from_start
+    n_columns, least_columns = len(weights), problem.policy.working_set.min_columns_from_start
     needs_no_start = n_columns >= least_columns or not any(map(np.any, problem.start))
     return (
         is_fast and is_possible and needs_no_start and "dual_pass" in prepared.design.capabilities

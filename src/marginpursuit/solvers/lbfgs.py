@@ -22,9 +22,9 @@ from marginpursuit.solvers._problem import (
     Problem,
     Request,
     Solution,
-    mean_unit,
+    mean_penalty_weights,
     mean_weights,
-    request_unit,
+    request_penalty_weights,
 )
 from marginpursuit.solvers._quasi_newton import minimise
 from marginpursuit.solvers.preconditioners import DiagonalPreconditioner
@@ -51,13 +51,19 @@ class LbfgsSolver:
         design = request.design
         weights, fold_ratio = mean_weights(request)
         standardisation = design.standardisation(weights, centred=request.fit_intercept)
-        unit = request_unit(request, standardisation)
-        preconditioner = DiagonalPreconditioner(fold_ratio, mean_unit(unit), request.fit_intercept)
+        penalty_weights = request_penalty_weights(request, standardisation)
+        mean = mean_penalty_weights(penalty_weights)
+        preconditioner = DiagonalPreconditioner(fold_ratio, mean, request.fit_intercept)
         transform = (
             standardisation if rotation is None else MergedColumns(standardisation, rotation)
         )
         prepared = Prepared(
-            *(design, standardisation, request.fit_intercept, unit, preconditioner, transform)
+            design=design,
+            standardisation=standardisation,
+            fit_intercept=request.fit_intercept,
+            penalty_weights=penalty_weights,
+            preconditioner=preconditioner,
+            transform=transform,
         )
         if request.order is None:
             return prepared
@@ -113,7 +119,7 @@ def merge_request(request: Request) -> tuple[Request, ColumnRotation | None]:
 def request_merge(request: Request) -> tuple[Any, ColumnRotation] | None:
     """Return the rows of a request with merged columns, and how; None where it does not pay."""
     design = request.design
-    is_invariant = request.unit in ROTATION_INVARIANT
+    is_invariant = request.alpha_unit in ROTATION_INVARIANT
     if not (is_invariant and design.is_sparse and "row_access" in design.capabilities):
         return None
     assert isinstance(design, MemoryDesign)

@@ -33,9 +33,9 @@ from marginpursuit.solvers._problem import (
     Request,
     Solution,
     Status,
-    mean_unit,
+    mean_penalty_weights,
     mean_weights,
-    request_unit,
+    request_penalty_weights,
 )
 from marginpursuit.solvers._quasi_newton import minimise
 from marginpursuit.solvers.gram import GramSolver
@@ -57,10 +57,10 @@ class NewtonTasks:
     code: NDArray[np.intp]  # the row of `codes`
     positive: NDArray[np.intp]
     fold: NDArray[np.intp]
-    follows: NDArray[np.intp]  # the task whose minimiser is another start, or -1
-    starts: NDArray[np.intp]  # the task whose minimiser is the start, or -1 for the given one
+    task_at_larger_penalty: NDArray[np.intp]  # whose minimiser is another start, or -1
+    task_at_larger_scale: NDArray[np.intp]  # whose minimiser is the start, or -1 for the given one
     tol: FloatArray
-    least: FloatArray  # the least value of the objective in a relative gap
+    objective_floor: FloatArray  # suboptimality is relative to max(objective, this)
     codes: NDArray[np.intp]  # (n_codes, n_rows)
     weights: FloatArray  # (n_folds, n_rows)
     n_scores: int
@@ -99,19 +99,25 @@ class NewtonSolver:
         design = request.design
         weights, fold_ratio = mean_weights(request)
         standardisation = design.standardisation(weights, centred=request.fit_intercept)
-        unit = request_unit(request, standardisation)
+        penalty_weights = request_penalty_weights(request, standardisation)
+        preconditioner = GramPreconditioner(  # of tasks that continue in "gram"
+            design=design,
+            standardisation=standardisation,
+            weights=weights,
+            penalty_weights=mean_penalty_weights(penalty_weights),
+            fit_intercept=request.fit_intercept,
+            fold_ratio=fold_ratio,
+            policy=request.policy,
+            allows_hessian=False,
+        )
         return Prepared(
-            design,
-            standardisation,
-            request.fit_intercept,
-            unit,
-            GramPreconditioner(  # of tasks that continue in "gram"
-                *(design, standardisation, weights, mean_unit(unit), request.fit_intercept),
-                *(fold_ratio, None, request.policy),
-                allows_hessian=False,
-            ),
-            standardisation,
-            rows=_padded(design, standardisation, constant=request.fit_intercept),
+            design=design,
+            standardisation=standardisation,
+            fit_intercept=request.fit_intercept,
+            penalty_weights=penalty_weights,
+            preconditioner=preconditioner,
+            transform=standardisation,
+            padded_rows=_padded(design, standardisation, constant=request.fit_intercept),
         )
 
     def separates_folds(self, request: Request) -> bool:
@@ -186,18 +192,24 @@ def _newton(
         problem.tell(history[-1], points if len(history) > 1 else None)
     codes = results[:, 3].astype(int)
     solution = Solution(
-        *(problem.split(points), results[:, 0], results[:, 1]),
-        *(_STATUSES[codes.max()], n_iter, tuple(history)),
+        linear=problem.split(points),
+        value=results[:, 0],
+        gap=results[:, 1],
+        status=_STATUSES[codes.max()],
+        n_iter=n_iter,
+        history=tuple(history),
     )
     return solution, codes == 0
 
 
 class TaskPaths(NamedTuple):
-    """Tasks in the order in which they are solved, and where each starts."""
+    """Tasks in the order in which they are solved, and where each at_larger_scale."""
 
     paths: list[NDArray[np.intp]]  # from the largest scale on, each from the largest penalty on
-    follows: NDArray[np.intp]  # the task of the same path and scale with the next larger penalty
-    starts: NDArray[np.intp]  # the task of the next larger scale, with the same penalty if possible
+    #: The task of the same path and scale with the next larger penalty.
+    task_at_larger_penalty: NDArray[np.intp]
+    #: The task of the next larger scale, with the same penalty if possible.
+    task_at_larger_scale: NDArray[np.intp]
 
     @classmethod
     def of(cls, problem: Problem) -> "TaskPaths":
@@ -206,9 +218,9 @@ class TaskPaths(NamedTuple):
         The paths of a fold are next to each other: its rows are copied once.
         """
         tasks, n = problem.tasks, len(problem.tasks)
-        follows, starts = np.full((2, n), -1, dtype=np.intp)
+        at_larger_penalty, at_larger_scale = np.full((2, n), -1, dtype=np.intp)
         if n == 1:
-            return cls([np.zeros(1, dtype=np.intp)], follows, starts)
+            return cls([np.zeros(1, dtype=np.intp)], at_larger_penalty, at_larger_scale)
         losses, temperature = _loss_parameters(problem)
         code, margin, scale, overconfidence = losses.T
         same = tasks.fold, tasks.positive, code, margin, overconfidence
@@ -217,15 +229,17 @@ class TaskPaths(NamedTuple):
         is_first[1:] = np.any([np.diff(own[order]) != 0 for own in same], axis=0)
         is_head = is_first.copy()
         is_head[1:] |= (np.diff(scale[order]) != 0) | (np.diff(temperature[order]) != 0)
-        follows[order[1:]] = np.where(is_head[1:], -1, order[:-1])
+        at_larger_penalty[order[1:]] = np.where(is_head[1:], -1, order[:-1])
         alphas, heads = problem.alphas.tolist(), np.flatnonzero(is_head)
         larger, first = dict[float, int](), -1  # the last chain by penalty, and its first task
         for head, chain in zip(heads.tolist(), np.split(order, heads[1:]), strict=True):
             members: list[int] = chain.tolist()
             if not is_first[head]:
-                starts[members] = [larger.get(alphas[k], first) for k in members]
+                at_larger_scale[members] = [larger.get(alphas[k], first) for k in members]
             larger, first = {alphas[k]: k for k in members}, members[0]
-        return cls(np.split(order, np.flatnonzero(is_first)[1:]), follows, starts)
+        return cls(
+            np.split(order, np.flatnonzero(is_first)[1:]), at_larger_penalty, at_larger_scale
+        )
 
 
 def _loss_parameters(problem: Problem) -> tuple[FloatArray, FloatArray]:
@@ -247,24 +261,26 @@ def _kernel_tasks(
     penalty = np.zeros((len(tasks), prepared.design.n_columns + prepared.fit_intercept))
     penalty[:, : prepared.design.n_columns] = problem.compiled_penalty
     codes, code, positive = tasks.code_table()
+    losses, temperature = _loss_parameters(problem)
     return NewtonTasks(
-        *_loss_parameters(problem),
-        penalty,
-        np.ascontiguousarray(code),
-        np.ascontiguousarray(positive),
-        np.ascontiguousarray(tasks.fold),
-        paths.follows,
-        paths.starts,
-        tol,
-        problem.relative_to(np.zeros(len(tasks))),
-        np.ascontiguousarray(codes),
-        np.ascontiguousarray(tasks.weights),
-        tasks.columns_per_task,
-        penalty.shape[1],
-        prepared.fit_intercept,
-        problem.max_iter,
-        certain,
-        is_strict,
+        losses=losses,
+        temperature=temperature,
+        penalty=penalty,
+        code=np.ascontiguousarray(code),
+        positive=np.ascontiguousarray(positive),
+        fold=np.ascontiguousarray(tasks.fold),
+        task_at_larger_penalty=paths.task_at_larger_penalty,
+        task_at_larger_scale=paths.task_at_larger_scale,
+        tol=tol,
+        objective_floor=problem.relative_to(np.zeros(len(tasks))),
+        codes=np.ascontiguousarray(codes),
+        weights=np.ascontiguousarray(tasks.weights),
+        n_scores=tasks.columns_per_task,
+        n_columns=penalty.shape[1],
+        has_intercept=prepared.fit_intercept,
+        max_iter=problem.max_iter,
+        certain=certain,
+        is_strict=is_strict,
     )
 
 
@@ -272,7 +288,11 @@ def _run(
     problem: Problem, tasks: NewtonTasks, paths: list[NDArray[np.intp]], points: FloatArray
 ) -> FloatArray:
     """Run the kernel for all tasks, in threads where there is enough work; returns its results."""
-    rows, threads, policy = problem.prepared.rows, problem.prepared.design.threads, problem.policy
+    rows, threads, policy = (
+        problem.prepared.padded_rows,
+        problem.prepared.design.threads,
+        problem.policy,
+    )
     results, task_products = np.zeros((len(points), 5)), points.shape[1] ** 2 * len(rows)
     size = max(1, policy.newton_call_products // task_products)  # tasks of a call
     n_paths, n_chunks = len(paths), 1

@@ -114,7 +114,7 @@ def steps_before_hessian(request: Request, solver: str) -> int | None:
 
 def _dual_is_fast(request: Request) -> bool:
     """Whether dual passes converge fast: for fold fits, to a loose tolerance, they always do."""
-    is_relative = request.unit in ("common", "row")
+    is_relative = request.alpha_unit in ("common", "row")
     penalty = request.least_alpha * request.design.n_rows
     return request.is_search or (is_relative and penalty >= request.policy.min_dual_penalty)
 

@@ -60,13 +60,15 @@ class DiagonalPreconditioner(Preconditioner):
     """The diagonal of the Gram matrix, which is one for standardised columns, and the penalty."""
 
     fold_ratio: float
-    unit: FloatArray  # (n_columns,), mean over folds
+    penalty_weights: FloatArray  # (n_columns,), mean over folds
     fit_intercept: bool
 
     def apply(self, points: FloatArray, alpha: float) -> FloatArray:
         """Divide by the diagonal."""
         intercept = [self.fold_ratio] * int(self.fit_intercept)
-        return np.asarray(points / np.append(self.fold_ratio + alpha * self.unit, intercept))
+        return np.asarray(
+            points / np.append(self.fold_ratio + alpha * self.penalty_weights, intercept)
+        )
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,7 @@ class CentredDiagonalPreconditioner(Preconditioner):
     design: Design
     weights: FloatArray  # (n_rows,), mean over folds
     fold_ratio: float
-    unit: float
+    penalty_weight: float
     fit_intercept: bool
 
     @cached_property
@@ -87,7 +89,7 @@ class CentredDiagonalPreconditioner(Preconditioner):
     def apply(self, points: FloatArray, alpha: float) -> FloatArray:
         """Centre, divide by the diagonal, and translate back."""
         mean, deviation = self._standardisation.mean, self._standardisation.deviation
-        diagonal = self.fold_ratio * deviation**2 + alpha * self.unit
+        diagonal = self.fold_ratio * deviation**2 + alpha * self.penalty_weight
         if not self.fit_intercept:
             return np.asarray(points / diagonal)
         intercept = points[:, -1:]
@@ -101,12 +103,12 @@ class ScalarPreconditioner(Preconditioner):
     """The smoothness constant: the mean of ‖x‖², one for an intercept, and the penalty."""
 
     mean_square: float
-    unit: float
+    penalty_weight: float
     fit_intercept: bool
 
     def apply(self, points: FloatArray, alpha: float) -> FloatArray:
         """Divide by the smoothness constant; it is zero only where all gradients are zero."""
-        smoothness = self.mean_square + float(self.fit_intercept) + alpha * self.unit
+        smoothness = self.mean_square + float(self.fit_intercept) + alpha * self.penalty_weight
         return points / (smoothness if smoothness > 0 else 1.0)
 
 
@@ -120,7 +122,7 @@ class GramPreconditioner(Preconditioner):
     design: Design
     standardisation: Standardisation
     weights: FloatArray  # (n_rows,), those of the Gram matrix
-    unit: FloatArray  # (n_columns,), mean over folds
+    penalty_weights: FloatArray  # (n_columns,), mean over folds
     fit_intercept: bool
     fold_ratio: float = 1.0
     gram: FloatArray | None = None  # computed on first use where it is not given
@@ -201,7 +203,7 @@ class GramPreconditioner(Preconditioner):
         # Constant columns have a zero diagonal; any positive value keeps the factorisation valid,
         # since their coefficient is fixed at zero.
         diagonal = np.zeros(len(self.matrix))
-        diagonal[: design.n_columns] = alpha * self.unit + np.where(z.varies, 0.0, 1.0)
+        diagonal[: design.n_columns] = alpha * self.penalty_weights + np.where(z.varies, 0.0, 1.0)
         offset = (z.mean * z.inverse_deviation) ** 2 if design.is_sparse else np.zeros(1)
         rounding = design.rounding * design.n_columns * (1.0 + float(np.max(offset, initial=0.0)))
         while True:

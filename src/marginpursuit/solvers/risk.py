@@ -18,7 +18,7 @@ import numpy as np
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Linear
 from marginpursuit.losses import LogisticLoss, MarginLoss
-from marginpursuit.solvers._problem import Prepared, Problem, Solution
+from marginpursuit.solvers._problem import Prepared, Problem, Solution, mean_penalty_weights
 from marginpursuit.tasks import Labels, Tasks
 
 #: The tolerance of weighted risks that are solved as exactly as rounding permits.
@@ -72,7 +72,7 @@ class Risk:
     """The risk of one class against the rest."""
 
     prepared: Prepared
-    alpha: float  # the penalty, in the unit of `prepared`
+    alpha: float  # the penalty, times the penalty weights of `prepared`
     solve: Callable[[Problem], Solution]
     bounds_gap: bool  # whether the solver bounds the gap, so that a loose tolerance is reliable
     labels: Labels  # of two classes
@@ -117,8 +117,9 @@ class Risk:
         """
         prepared, alpha = self.prepared, self.alpha
         if penalty > 0:
-            unit = np.where(np.isfinite(prepared.unit), 1.0, prepared.unit)
-            prepared, alpha = replace(prepared, unit=unit), penalty
+            is_free = np.isfinite(prepared.penalty_weights)
+            penalty_weights = np.where(is_free, 1.0, np.inf)
+            prepared, alpha = replace(prepared, penalty_weights=penalty_weights), penalty
         problem = Problem(
             prepared,
             Tasks.of(self.labels, weights, self.loss.loss),
@@ -139,6 +140,6 @@ class Risk:
         return float(weights @ (start.losses - end.losses)) + start.penalty - end.penalty
 
     def _point(self, linear: Linear, margins: FloatArray) -> Point:
-        unit = np.where(np.isfinite(self.prepared.unit[0]), self.prepared.unit[0], 0.0)
-        penalty = 0.5 * self.alpha * float(unit @ linear[0][:, 0] ** 2)
+        penalty_weights = mean_penalty_weights(self.prepared.penalty_weights[:1])
+        penalty = 0.5 * self.alpha * float(penalty_weights @ linear[0][:, 0] ** 2)
         return Point(linear, margins, self.loss.value(margins), penalty)

@@ -218,7 +218,7 @@ def minimise_by_robust_gradient(
         loss at zero.
     """
     policy = policy or RobustGradientPolicy()
-    unit = float(problem.loss.value(0.0))
+    reference = float(problem.loss.value(0.0))
     point = np.zeros(problem.n_coordinates)
     margins = problem.margins(point)
     gradient = estimate(problem, problem.factors(margins))
@@ -227,7 +227,7 @@ def minimise_by_robust_gradient(
         solve = _newton_solver(problem, margins, policy)
         direction = solve(gradient)
         merit = float(gradient @ direction)
-        gap = 0.5 * merit / unit
+        gap = 0.5 * merit / reference
         history.append(Progress(len(history), len(history), problem.value(point, margins), gap))
         report(history[-1])
         if gap <= tol:

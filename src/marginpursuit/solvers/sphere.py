@@ -83,12 +83,12 @@ def minimise_on_sphere(
     values, history, status = [problem.value(margins)], list[Progress](), Status.MAX_ITER
     while True:
         before = values[max(0, len(values) - 1 - n_compared)]
-        unit = max(values[-1], tiny)
-        gap = (before - values[-1]) / unit if len(values) > 1 else np.inf
+        reference = max(values[-1], tiny)
+        gap = (before - values[-1]) / reference if len(values) > 1 else np.inf
         history.append(Progress(len(history), problem.design.n_passes, values[-1], gap))
         report(history[-1])
         slope = float(gradient @ direction)
-        if -slope <= (tiny * unit) ** 2 or (len(values) > n_compared and gap <= tol):
+        if -slope <= (tiny * reference) ** 2 or (len(values) > n_compared and gap <= tol):
             status, gap = Status.CONVERGED, min(gap, tol)
             break
         if len(history) > max_iter:

@@ -45,7 +45,7 @@ from marginpursuit.solvers._problem import (
     Solution,
     Status,
     mean_weights,
-    request_unit,
+    request_penalty_weights,
 )
 from marginpursuit.solvers.preconditioners import ScalarPreconditioner
 from marginpursuit.tasks import Labels, Tasks
@@ -67,18 +67,29 @@ def prepare_raw(request: Request) -> Prepared:
     """
     design = request.design
     weights, _ = mean_weights(request)
-    units = np.full((request.weights.shape[0], design.n_columns), 1.0)
-    if request.unit == "column":
-        units = np.zeros_like(units)
-    elif request.unit != "absolute":
+    penalty_weights = np.full((request.weights.shape[0], design.n_columns), 1.0)
+    if request.alpha_unit == "column":
+        penalty_weights = np.zeros_like(penalty_weights)
+    elif request.alpha_unit != "absolute":
         standardisation = design.standardisation(weights, centred=request.fit_intercept)
-        units = request_unit(request, standardisation) * standardisation.deviation**2
-        units[:, standardisation.inverse_deviation == 0] = np.inf  # fixes constant columns at zero
-    largest = float(np.max(units, where=np.isfinite(units), initial=0.0))
+        penalty_weights = (
+            request_penalty_weights(request, standardisation) * standardisation.deviation**2
+        )
+        penalty_weights[:, standardisation.inverse_deviation == 0] = (
+            np.inf
+        )  # fixes constant columns at zero
+    largest = float(np.max(penalty_weights, where=np.isfinite(penalty_weights), initial=0.0))
     identity = Standardisation.identity(design.n_columns)
     mean_square = design.mean_square(weights)
     preconditioner = ScalarPreconditioner(mean_square, largest, request.fit_intercept)
-    return Prepared(*(design, identity, request.fit_intercept, units, preconditioner, identity))
+    return Prepared(
+        design=design,
+        standardisation=identity,
+        fit_intercept=request.fit_intercept,
+        penalty_weights=penalty_weights,
+        preconditioner=preconditioner,
+        transform=identity,
+    )
 
 
 class SteepestDescentSolver:
@@ -140,8 +151,12 @@ class SteepestDescentSolver:
         gaps = _gaps(problem, last, last_gradients, _geometric_tail(decreases))
         gaps = np.minimum(gaps, values) / problem.relative_to(values)
         return Solution(
-            *(problem.split(last), values, gaps, Status.ALL_STEPS),
-            *(problem.max_iter, tuple(history)),
+            linear=problem.split(last),
+            value=values,
+            gap=gaps,
+            status=Status.ALL_STEPS,
+            n_iter=problem.max_iter,
+            history=tuple(history),
         )
 
 

@@ -61,11 +61,11 @@ class StochasticSolver:
             return request.needs_one_against_rest
         if "descend" not in request.design.capabilities:
             return "it needs the rows in memory"
-        if request.unit not in ROTATION_INVARIANT or not request.least_alpha > 0:
+        if request.alpha_unit not in ROTATION_INVARIANT or not request.least_alpha > 0:
             return (
                 "the step size follows from one positive penalty for all coefficients: it needs "
                 f"alpha > 0 and alpha_unit in {('auto', *ROTATION_INVARIANT)}; got "
-                f"{request.least_alpha:g} in the unit {request.unit!r}"
+                f"{request.least_alpha:g} in the unit {request.alpha_unit!r}"
             )
         lacking = [loss for loss in request.losses if not isinstance(loss, MarginLoss)]
         if lacking:
@@ -125,9 +125,9 @@ def _task_descents(problem: Problem, random: Any) -> list[Descent]:
         coef = _random_start(random, coef.shape)
         # No step depends on the coefficient of a column of zeros; zero minimises its penalty.
         coef[~problem.prepared.design.nonzero_columns(tasks.weights.sum(axis=0))] = 0.0
-    # All columns that vary have the same unit.
-    unit = problem.prepared.unit
-    largest = np.max(unit, axis=1, where=np.isfinite(unit), initial=0.0)
+    # All columns that vary have the same penalty weight.
+    weights = problem.prepared.penalty_weights
+    largest = np.max(weights, axis=1, where=np.isfinite(weights), initial=0.0)
     penalties = problem.alphas * np.where(largest > 0, largest, 1.0)[tasks.fold]
     return [
         replace(
