@@ -163,7 +163,7 @@ def test_iterates_are_reported_and_kept(policy):
     reports, kept = [], []
     _, copy = problem_of(policy=policy)
     listening = replace(
-        copy, report=reports.append, keep=lambda problem, linear: kept.append(linear)
+        copy, report=reports.append, on_iterate=lambda problem, linear: kept.append(linear)
     )
     found, silent = minimise_compiled(listening), minimise_compiled(copy)
     assert_array_equal(found.linear[0], silent.linear[0])

@@ -84,7 +84,7 @@ def test_scores_are_those_of_the_explicit_rows(rows):
     some = np.array([3, 5, 100])
     assert_allclose(factored.subset(some).scores(coef, intercept), expected[some], atol=1e-10)
     assert_allclose(factored.subset(slice(9, 11)).scores(coef, intercept), expected[9:11])
-    assert_allclose(factored.like(array).scores(coef, intercept), expected)
+    assert_allclose(factored.from_dense_rows(array).scores(coef, intercept), expected)
     assert factored.n_passes == 4
     assert factored.n_stored == array.size
 

@@ -84,7 +84,7 @@ def minimum(loss, X, codes, weights, alpha):
 
 def problem_of(X, codes, weights, loss, name, *, alpha=1e-2, n_threads=1, **options):
     design = design_for(X, Threads(n_threads))
-    tasks = JointTasks.of(Labels(codes, N_CLASSES), design.place(weights), loss)
+    tasks = JointTasks.of(Labels(codes, N_CLASSES), design.to_device(weights), loss)
     request = Request(design, tasks.weights, tasks.losses, "absolute", alpha, True)
     prepared = SOLVERS[name].prepare(request)
     given = {"max_iter": 2000, "tol": 1e-10} | options

@@ -294,7 +294,7 @@ def test_designs_sweep_with_every_loss(loss, layout, n_classes):
     x, weights = rng.normal(size=(40, 5)), rng.random(40) / 40
     labels = Labels(rng.integers(0, n_classes, 40), n_classes)
     tasks = Tasks.of(labels, weights, loss)
-    assert tasks.has_kernels == has(loss, "kernel_parameters")
+    assert tasks.has_compiled_losses == has(loss, "kernel_parameters")
     coef, intercept = rng.normal(size=(5, len(tasks))), rng.normal(size=len(tasks))
     sweep = design_for(layout(x)).sweep(coef, intercept, tasks, Standardisation.identity(5))
     for k in range(len(tasks)):

@@ -192,7 +192,9 @@ def test_a_chain_of_penalties_takes_fewer_iterations():
     for paths in (alone(problem), TaskPaths.of(problem)):
         tasks = _kernel_tasks(problem, paths, tol, 1.0, False)
         points, results = problem.join(*problem.start), np.zeros((6, 5))
-        _kernels.newton(problem.prepared.padded_rows, tasks, points, results, np.concatenate(paths.paths))
+        _kernels.newton(
+            problem.prepared.padded_rows, tasks, points, results, np.concatenate(paths.paths)
+        )
         counts.append(results[:, 2].sum())
     assert counts[1] < counts[0]
 
@@ -258,7 +260,9 @@ def test_a_path_of_scales_takes_fewer_iterations():
     for paths in (alone(problem), TaskPaths.of(problem)):
         own = _kernel_tasks(problem, paths, tol, 1.0, False)
         points, results = problem.join(*problem.start), np.zeros((6, 5))
-        _kernels.newton(problem.prepared.padded_rows, own, points, results, np.concatenate(paths.paths))
+        _kernels.newton(
+            problem.prepared.padded_rows, own, points, results, np.concatenate(paths.paths)
+        )
         counts.append(results[:, 2].sum())
     assert counts[1] < counts[0]
 
@@ -316,7 +320,7 @@ def test_the_iterations_in_gram_are_counted_on_and_their_iterates_not_kept():
         alphas=np.array([1e-2, 0.0]),  # the second task continues in "gram"
         start=one.prepared.zeros(2),
         report=lambda progress: told.append(progress.iteration),
-        keep=lambda _, linear: kept.append(linear[0].shape[1]),
+        on_iterate=lambda _, linear: kept.append(linear[0].shape[1]),
     )
     found = SOLVERS["newton"].solve(problem)
     assert told == [progress.iteration for progress in found.history] == sorted(told)

@@ -425,7 +425,7 @@ def problems(**changes):
         "penalties": np.array([0.1]),
         "has_intercept": True,
         "tol": 1e-6,
-        "least": 1e-9,
+        "objective_floor": 1e-9,
         "max_iter": 50,
     }
     return KernelProblems(**(fields | changes))

@@ -41,7 +41,7 @@ def test_kurtosis(kind):
     weights = RNG.random(N_ROWS) * (RNG.random(N_ROWS) < 0.8)
     weights /= weights.sum()
     with design_for(kind(X)) as design:
-        placed = design.place(weights)
+        placed = design.to_device(weights)
         standardisation = design.standardisation(placed, centred=True)
         before = design.n_passes
         found = design.kurtosis(placed, standardisation)

@@ -100,7 +100,7 @@ def test_newton_continues_after_the_most_passes():
         *rare(),
         policy=policy,
         report=reported.append,
-        keep=lambda _, linear: kept.append(linear),
+        on_iterate=lambda _, linear: kept.append(linear),
     )
     first = solve_on_working_set(whole)
     assert (first.n_iter, first.status, first.is_proven) == (3, Status.MAX_ITER, False)

@@ -201,7 +201,7 @@ class Tasks:
     losses: tuple[Any, ...]  # (n_tasks,)
     ranges: RowRanges | None = None  # None: every task uses all rows
     #: Whether the kernels evaluate the losses: all are of one kind that they know.
-    has_kernels: bool = field(init=False, compare=False)
+    has_compiled_losses: bool = field(init=False, compare=False)
     #: Code, margin, scale and overconfidence of each loss, of shape (n_tasks, 4), for kernels.
     loss_parameters: FloatArray = field(init=False, compare=False)
     _signs: dict[int, FloatArray] = field(init=False, compare=False, default_factory=dict)
@@ -216,7 +216,7 @@ class Tasks:
         found = [known[id(loss)] for loss in self.losses]
         codes = {None if parameters is None else parameters[0] for parameters in found}
         is_known = len(codes) == 1 and None not in codes
-        object.__setattr__(self, "has_kernels", is_known)
+        object.__setattr__(self, "has_compiled_losses", is_known)
         parameters = np.array(found, dtype=np.float64) if is_known else np.empty((0, 4))
         object.__setattr__(self, "loss_parameters", parameters)
 

@@ -35,7 +35,12 @@ from marginpursuit.classifiers._progress import (
 )
 from marginpursuit.design import MemoryDesign, Standardisation
 from marginpursuit.solvers import Status
-from marginpursuit.solvers._machine import AugmentedRows, KernelFeatures, Machine, MachineFit
+from marginpursuit.solvers._machine import (
+    AugmentedRows,
+    KernelFeatures,
+    MachineFit,
+    MarginDistributionProblem,
+)
 from marginpursuit.solvers.coordinate_descent import solve_matrix, solve_rows
 
 
@@ -85,7 +90,7 @@ class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: i
         """Return the factors c of the variance and g of the mean of the margins."""
 
     @abstractmethod
-    def _solve_direct(self, machine: Machine, rows: AugmentedRows) -> MachineFit:
+    def _solve_direct(self, machine: MarginDistributionProblem, rows: AugmentedRows) -> MachineFit:
         """Solve by a method that factorises an n_columns x n_columns matrix in each step."""
 
     @with_callbacks  # type: ignore[untyped-decorator]
@@ -176,20 +181,22 @@ class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: i
         )
         return fits
 
-    def _kernel_solver(self, gram: FloatArray, n_problems: int) -> Callable[[Machine], MachineFit]:
+    def _kernel_solver(
+        self, gram: FloatArray, n_problems: int
+    ) -> Callable[[MarginDistributionProblem], MachineFit]:
         """Return the solver for a kernel matrix, which it may overwrite for its last problem."""
         if self._is_direct(len(gram) <= self._limits.max_kernel_rows):
             with single_threaded_blas():
                 features = KernelFeatures(gram)
 
-            def solve_features(machine: Machine) -> MachineFit:
+            def solve_features(machine: MarginDistributionProblem) -> MachineFit:
                 with single_threaded_blas():
                     fit = self._solve_direct(machine, features.rows)
                 return replace(fit, coef=features.expansion(fit.coef))
 
             return solve_features
 
-        def solve_gram(machine: Machine) -> MachineFit:
+        def solve_gram(machine: MarginDistributionProblem) -> MachineFit:
             # The solver overwrites its matrix.
             matrix = gram if n_problems == 1 else gram.copy()
             return solve_matrix(machine, matrix, self._generator)
@@ -204,13 +211,13 @@ class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: i
         self,
         data: TrainingData,
         report: Reporter,
-        solve: Callable[[Machine], MachineFit],
+        solve: Callable[[MarginDistributionProblem], MachineFit],
     ) -> list[MachineFit]:
         """Fit each class against the rest, or the second against the first."""
         variance, mean = self._moment_factors()
         fits = []
         for problem in data.labels.positive_classes:
-            machine = Machine(
+            machine = MarginDistributionProblem(
                 data.labels.sign(problem),
                 data.weights,
                 self._terms(data.weights),
@@ -223,7 +230,7 @@ class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: i
             fits.append(solve(machine))
         return fits
 
-    def _solve_linear(self, machine: Machine, design: MemoryDesign) -> MachineFit:
+    def _solve_linear(self, machine: MarginDistributionProblem, design: MemoryDesign) -> MachineFit:
         """Solve for the rows of a design, without standardisation."""
         rows = AugmentedRows(design, bool(self.fit_intercept))
         if design.n_columns <= min(self._limits.max_columns, design.n_rows):

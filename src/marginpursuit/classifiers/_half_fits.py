@@ -459,7 +459,7 @@ def _half_problem(
     first = np.arange(len(tasks)) % n_folds
     repeated = replace(
         tasks,
-        weights=prepared.design.place(weights),
+        weights=prepared.design.to_device(weights),
         positive=np.concatenate([tasks.positive] * n_fits),
         fold=np.tile(np.concatenate([first, n_folds + first]), len(factors)),
         losses=n_fits * tasks.losses,
@@ -473,7 +473,7 @@ def _half_problem(
         max_iter=min(problem.max_iter, max_iter),
         tol=tol,
         report=None,
-        keep=None,
+        on_iterate=None,
     )
 
 

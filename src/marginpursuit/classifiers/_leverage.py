@@ -67,7 +67,7 @@ def bounded_weights(
             ):
                 break
             robust_standardisation = design.standardisation(
-                design.place(variance_weights), centred=centred
+                design.to_device(variance_weights), centred=centred
             )
         except FloatingPointError:
             break
@@ -118,7 +118,7 @@ def _varies_far_away_only(
         if np.all(sample.standardisation(equal, centred=centred).varies[standardisation.varies]):
             return False
     near_standardisation = design.standardisation(
-        design.place(near_weights / remaining), centred=centred
+        design.to_device(near_weights / remaining), centred=centred
     )
     return bool(np.any(standardisation.varies & ~near_standardisation.varies))
 

@@ -12,7 +12,12 @@ from marginpursuit.classifiers._distribution import (
     DistributionClassifier,
 )
 from marginpursuit.classifiers._parameters import Allowed, number, one_of
-from marginpursuit.solvers._machine import AugmentedRows, DualPoint, Machine, MachineFit
+from marginpursuit.solvers._machine import (
+    AugmentedRows,
+    DualPoint,
+    MachineFit,
+    MarginDistributionProblem,
+)
 from marginpursuit.solvers.distribution import solve_interior_point
 
 if TYPE_CHECKING:
@@ -197,7 +202,7 @@ class LDMClassifier(DistributionClassifier):
     def _moment_factors(self) -> tuple[float, float]:
         return 2.0 * _VARIANCES[self.variance] * self.lambda1, float(self.lambda2)
 
-    def _solve_direct(self, machine: Machine, rows: AugmentedRows) -> MachineFit:
+    def _solve_direct(self, machine: MarginDistributionProblem, rows: AugmentedRows) -> MachineFit:
         return solve_interior_point(machine, rows)
 
     def _keep(self, fits: list[MachineFit]) -> None:

@@ -647,7 +647,7 @@ class MarginPursuitClassifier(
             tol=self.tol,
             report=report,
             random_state=self.random_state,
-            keep=None if checkpoint is None else checkpoint.keep,
+            on_iterate=None if checkpoint is None else checkpoint.keep,
             policy=request.policy,
         )
         return solver, request, problem, max_steps
@@ -657,6 +657,8 @@ class MarginPursuitClassifier(
     ) -> tuple[Request, Tasks]:
         """Return the request to a solver and the tasks at a scale; sets `multi_class_`."""
         variance_weights = data.variance_weights
+        if variance_weights is not None:
+            variance_weights = design.to_device(variance_weights)
         request = Request(
             design,
             weights=data.weights[np.newaxis, :],
@@ -667,7 +669,7 @@ class MarginPursuitClassifier(
             least_alpha=self._penalty(data.n_samples),
             fit_intercept=self.fit_intercept,
             n_problems=len(data.labels.positive_classes),
-            variance_weights=None if variance_weights is None else design.place(variance_weights),
+            variance_weights=variance_weights,
             n_samples=data.n_samples,
             tol=self.tol,
         )

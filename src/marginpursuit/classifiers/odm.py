@@ -12,7 +12,7 @@ from marginpursuit.classifiers._distribution import (
     DistributionClassifier,
 )
 from marginpursuit.classifiers._parameters import Allowed, number, one_of
-from marginpursuit.solvers._machine import AugmentedRows, Machine, MachineFit
+from marginpursuit.solvers._machine import AugmentedRows, MachineFit, MarginDistributionProblem
 from marginpursuit.solvers.distribution import solve_newton
 
 __all__ = ["ODMClassifier"]
@@ -179,5 +179,5 @@ class ODMClassifier(DistributionClassifier):
     def _moment_factors(self) -> tuple[float, float]:
         return 0.0, 0.0
 
-    def _solve_direct(self, machine: Machine, rows: AugmentedRows) -> MachineFit:
+    def _solve_direct(self, machine: MarginDistributionProblem, rows: AugmentedRows) -> MachineFit:
         return solve_newton(machine, rows)

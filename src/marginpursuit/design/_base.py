@@ -35,7 +35,7 @@ from marginpursuit.tasks import Tasks
 Linear: TypeAlias = tuple[FloatArray, FloatArray]
 
 #: Which rows each fold holds out, (n_folds, n_rows).
-Flags: TypeAlias = NDArray[np.bool_]
+BoolArray: TypeAlias = NDArray[np.bool_]
 
 # Squares that overflow are reported as FloatingPointError; NumPy's warnings would come before it.
 _quiet = np.errstate(over="ignore", invalid="ignore")
@@ -226,7 +226,7 @@ class Design(ABC):
         return self._map_scores(function, *standardisation.to_data((coef, intercept)))
 
     def held_out_scores(
-        self, coef: FloatArray, intercept: FloatArray, held_out: Flags, fold: NDArray[np.intp]
+        self, coef: FloatArray, intercept: FloatArray, held_out: BoolArray, fold: NDArray[np.intp]
     ) -> list[FloatArray]:
         """Return h(x) of the rows that each fold holds out, in one pass, as NumPy arrays.
 
@@ -308,7 +308,7 @@ class Design(ABC):
             raise FloatingPointError("the rows have no finite mean square")
         return mean
 
-    def nonzero_columns(self, weights: FloatArray) -> Flags:
+    def nonzero_columns(self, weights: FloatArray) -> BoolArray:
         """Return whether each column is other than zero in a row with weight.
 
         Without "subset" all rows count.
@@ -336,12 +336,12 @@ class Design(ABC):
         factors = np.sqrt(column_weights) * standardisation.inverse_deviation
         return self._row_products(standardisation.mean, factors)
 
-    def place(self, values: NDArray[Any]) -> Any:
+    def to_device(self, values: NDArray[Any]) -> Any:
         """Return an array with one entry per row on the device of the rows."""
         return values
 
     @abstractmethod
-    def like(self, rows: FloatArray) -> "Design":
+    def from_dense_rows(self, rows: FloatArray) -> "Design":
         """Return a design of other dense rows, given in NumPy, on the device of these."""
 
     def subset(self, rows: NDArray[np.intp] | slice, threads: Threads | None = None) -> "Design":
@@ -411,7 +411,7 @@ class Design(ABC):
 
     @abstractmethod
     def _held_out_scores(
-        self, coef: FloatArray, intercept: FloatArray, held_out: Flags, fold: NDArray[np.intp]
+        self, coef: FloatArray, intercept: FloatArray, held_out: BoolArray, fold: NDArray[np.intp]
     ) -> list[FloatArray]:
         """Return x·coef + intercept of held-out rows for the tasks of each fold."""
 

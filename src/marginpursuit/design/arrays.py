@@ -22,7 +22,7 @@ from marginpursuit._namespaces import (
 )
 from marginpursuit._threads import Threads
 from marginpursuit._validation import FloatArray
-from marginpursuit.design._base import Design, Flags, Sweep, design_for, take_rows
+from marginpursuit.design._base import BoolArray, Design, Sweep, design_for, take_rows
 from marginpursuit.losses.margin import stacked
 from marginpursuit.tasks import JointTasks, Tasks
 
@@ -82,7 +82,7 @@ class ArrayDesign(Design):
     def __exit__(self, *exc_info: object) -> None:
         self._context.close()
 
-    def like(self, rows: FloatArray) -> "ArrayDesign":
+    def from_dense_rows(self, rows: FloatArray) -> "ArrayDesign":
         """Return a design of other dense rows on the same device."""
         return ArrayDesign(to_device_of(self._matrix, rows), self.threads, policy=self._policy)
 
@@ -94,10 +94,10 @@ class ArrayDesign(Design):
         return ArrayDesign(some, threads, policy=self._policy)
 
     def _sweep(self, coef: FloatArray, intercept: FloatArray, tasks: Tasks) -> Sweep:
-        codes, weights = self.place(tasks.codes), self.place(tasks.weights)
+        codes, weights = self.to_device(tasks.codes), self.to_device(tasks.weights)
         if isinstance(tasks, JointTasks):
             return self._sweep_joint(coef, intercept, tasks, codes, weights)
-        if len(tasks) == 1 and self._kernels is not None and tasks.has_kernels:
+        if len(tasks) == 1 and self._kernels is not None and tasks.has_compiled_losses:
             fold, positive = int(tasks.fold[0]), int(tasks.positive[0])
             columns = self._kernels.sweep(
                 self._matrix,
@@ -187,7 +187,7 @@ class ArrayDesign(Design):
             yield span, self._xp.matmul(rows, columns) + offset
 
     def _held_out_scores(
-        self, coef: FloatArray, intercept: FloatArray, held_out: Flags, fold: NDArray[np.intp]
+        self, coef: FloatArray, intercept: FloatArray, held_out: BoolArray, fold: NDArray[np.intp]
     ) -> list[FloatArray]:
         xp, own = self._xp, [fold == k for k in range(len(held_out))]
         linear = [(self._here(coef[:, tasks]), self._here(intercept[tasks])) for tasks in own]
@@ -202,7 +202,7 @@ class ArrayDesign(Design):
         return [np.concatenate(kept, dtype=np.float64) for kept in scores]
 
     def _adjoint(self, factors: Any) -> FloatArray:
-        xp, factors = self._xp, self.place(factors)
+        xp, factors = self._xp, self.to_device(factors)
         if self._kernels is not None:
             return np.asarray(
                 self._kernels.moments(self._matrix, factors, np.zeros(self.n_columns))[0]
@@ -218,7 +218,7 @@ class ArrayDesign(Design):
         return to_numpy(total * unit)
 
     def _gram(self, weights: Any, mean: FloatArray) -> FloatArray:
-        xp, weights = self._xp, self.place(weights)
+        xp, weights = self._xp, self.to_device(weights)
         unit = self._unit(weights)
         is_weighted = bool(xp.min(weights) < unit)
         total = self._zeros(self.n_columns, self.n_columns)
@@ -229,10 +229,10 @@ class ArrayDesign(Design):
         return to_numpy(total * unit)
 
     def _squares(self, weights: Any, mean: FloatArray) -> FloatArray:
-        return np.asarray(self._fold_moments(self.place(weights)[None, :], mean)[1][0])
+        return np.asarray(self._fold_moments(self.to_device(weights)[None, :], mean)[1][0])
 
     def _fold_moments(self, weights: Any, mean: FloatArray) -> tuple[FloatArray, FloatArray]:
-        weights = self.place(weights)
+        weights = self.to_device(weights)
         if self._kernels is not None and weights.shape[0] == 1:
             first, second = self._kernels.moments(self._matrix, weights[0, :], mean)
             # Squares beyond float32 count as infinite: the other kernels would overflow.
@@ -249,7 +249,7 @@ class ArrayDesign(Design):
     def _even_moments(
         self, weights: FloatArray, mean: FloatArray, factors: FloatArray
     ) -> FloatArray:
-        placed, scale = self.place(weights), self._here(factors)
+        placed, scale = self.to_device(weights), self._here(factors)
         unit = self._unit(placed)
         total = self._zeros(2, self.n_columns)
         for span, rows in self._centred_chunks(mean):
@@ -288,7 +288,7 @@ class ArrayDesign(Design):
             total = total + xp.matmul(rows, rows.T)
         return to_numpy(total)
 
-    def place(self, values: Any) -> Any:
+    def to_device(self, values: Any) -> Any:
         """Return an array with one entry per row on the device of the data."""
         return to_device_of(self._matrix, values)
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from marginpursuit._threads import Threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.blocks import BlockResults, Blocks
-from marginpursuit.design._base import Design, Flags, Standardisation, Sweep, design_for
+from marginpursuit.design._base import BoolArray, Design, Standardisation, Sweep, design_for
 from marginpursuit.design.memory import MemoryDesign
 from marginpursuit.tasks import Tasks
 
@@ -51,7 +51,7 @@ class BlockDesign(Design):
         self._blocks = blocks
         self._n_threads = 1 if blocks.is_parallel else self.threads.n
 
-    def like(self, rows: FloatArray) -> MemoryDesign:
+    def from_dense_rows(self, rows: FloatArray) -> MemoryDesign:
         """Return a design of other dense rows, in memory."""
         return MemoryDesign(rows, self.threads)
 
@@ -97,7 +97,7 @@ class BlockDesign(Design):
             yield span, scores
 
     def _held_out_scores(
-        self, coef: FloatArray, intercept: FloatArray, held_out: Flags, fold: NDArray[np.intp]
+        self, coef: FloatArray, intercept: FloatArray, held_out: BoolArray, fold: NDArray[np.intp]
     ) -> list[FloatArray]:
         function = self._in_memory(partial(_held_out, coef, intercept, fold))
         scores = [scores for _, _, scores in self._blocks.each(function, held_out)]
@@ -188,7 +188,7 @@ def _held_out(
     intercept: FloatArray,
     fold: NDArray[np.intp],
     design: MemoryDesign,
-    held_out: Flags,
+    held_out: BoolArray,
 ) -> list[FloatArray]:
     return design._held_out_scores(coef, intercept, held_out, fold)
 

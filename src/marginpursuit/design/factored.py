@@ -16,7 +16,7 @@ from scipy.linalg import solve_triangular
 
 from marginpursuit._threads import Threads
 from marginpursuit._validation import FloatArray
-from marginpursuit.design._base import Design, Flags, Standardisation, Sweep, design_for
+from marginpursuit.design._base import BoolArray, Design, Standardisation, Sweep, design_for
 from marginpursuit.design.memory import MemoryDesign
 from marginpursuit.tasks import Tasks
 
@@ -44,7 +44,7 @@ class FactoredDesign(Design):
         self.capabilities = frozenset({"subset"})
         self._lower, self._base = rows.lower, MemoryDesign(rows.values, self.threads)
 
-    def like(self, rows: FloatArray) -> MemoryDesign:
+    def from_dense_rows(self, rows: FloatArray) -> MemoryDesign:
         """Return a design of other dense rows."""
         return MemoryDesign(rows, self.threads)
 
@@ -116,7 +116,7 @@ class FactoredDesign(Design):
         return self._base._map_scores(function, self._to_values(coef), intercept)
 
     def _held_out_scores(
-        self, coef: FloatArray, intercept: FloatArray, held_out: Flags, fold: NDArray[np.intp]
+        self, coef: FloatArray, intercept: FloatArray, held_out: BoolArray, fold: NDArray[np.intp]
     ) -> list[FloatArray]:
         return self._base._held_out_scores(self._to_values(coef), intercept, held_out, fold)
 

@@ -16,7 +16,7 @@ from marginpursuit import _kernels
 from marginpursuit._kernels import Descent
 from marginpursuit._threads import Threads
 from marginpursuit._validation import FloatArray
-from marginpursuit.design._base import Flags, PassCounter, Standardisation, Sweep, design_for
+from marginpursuit.design._base import BoolArray, PassCounter, Standardisation, Sweep, design_for
 from marginpursuit.design._joint import sweep_joint
 from marginpursuit.design._matrix import Block, MatrixDesign
 from marginpursuit.tasks import JointTasks, Tasks
@@ -60,7 +60,7 @@ class MemoryDesign(MatrixDesign):
         other._counter = self._counter
         return other
 
-    def like(self, rows: FloatArray) -> "MemoryDesign":
+    def from_dense_rows(self, rows: FloatArray) -> "MemoryDesign":
         """Return a design of other dense rows."""
         return MemoryDesign(rows, self.threads)
 
@@ -196,7 +196,7 @@ class MemoryDesign(MatrixDesign):
         return [part for parts in self.threads.map(run, self.blocks) for part in parts]
 
     def _scores_of_few(
-        self, coef: FloatArray, intercept: FloatArray, held_out: Flags, fold: NDArray[np.intp]
+        self, coef: FloatArray, intercept: FloatArray, held_out: BoolArray, fold: NDArray[np.intp]
     ) -> list[FloatArray]:
         """Return the scores of held-out rows, for few tasks of each fold.
 
@@ -215,7 +215,7 @@ class MemoryDesign(MatrixDesign):
         return [out[np.ix_(fold == k, flags)].T for k, flags in enumerate(held_out)]
 
     def _held_out_scores(
-        self, coef: FloatArray, intercept: FloatArray, held_out: Flags, fold: NDArray[np.intp]
+        self, coef: FloatArray, intercept: FloatArray, held_out: BoolArray, fold: NDArray[np.intp]
     ) -> list[FloatArray]:
         if np.bincount(fold).max() <= self.policy.max_single_tasks:
             return self._scores_of_few(coef, intercept, held_out, fold)
@@ -228,7 +228,7 @@ class MemoryDesign(MatrixDesign):
         self,
         coef: FloatArray,
         intercept: FloatArray,
-        held_out: Flags,
+        held_out: BoolArray,
         fold: NDArray[np.intp],
         which: Sequence[int],
     ) -> list[FloatArray]:
@@ -264,7 +264,7 @@ def sweep_for(rows: MatrixDesign, tasks: Tasks) -> _Sweeper:
     """Choose how to sweep these rows for these tasks."""
     if isinstance(tasks, JointTasks):
         return sweep_joint
-    if not tasks.has_kernels:
+    if not tasks.has_compiled_losses:
         return sweep_any_loss
     if len(tasks) == 1:
         return sweep_each_task

@@ -133,7 +133,7 @@ def _distances(model: Any, data: TrainingData) -> tuple[FloatArray, FloatArray |
         return distances, 1.0 if factors is None else factors
     threads = Threads(usable_threads(model.n_threads))
     with threads, design_for(data.matrix, threads) as design:
-        placed = replace(data, weights=design.place(data.weights))
+        placed = replace(data, weights=design.to_device(data.weights))
         return to_numpy(row_distances(design, placed, centred=model.fit_intercept)), 1.0
 
 

@@ -176,9 +176,9 @@ def _prepared(
     tests = np.zeros((len(folds), reader.n_rows), dtype=bool)
     for mask, fold in zip(tests, data.folds, strict=True):
         mask[fold.test] = True
-    place = prepared.design.place
+    to_device = prepared.design.to_device
     return FoldGroup(
-        *(folds, prepared, place(codes), place(weights), ranges),
+        *(folds, prepared, to_device(codes), to_device(weights), ranges),
         *(reader, tests, design.n_passes),
     )
 

@@ -195,7 +195,7 @@ def _run(problem: Problem, solves: list[Any], n_products: int) -> None:
                 pass
             before = solve.point
 
-    if problem.report is None and problem.keep is None:
+    if problem.report is None and problem.on_iterate is None:
         list(threads.map(run, penalty_chains(problem)))
         return
     running, iteration = solves, 0
@@ -222,12 +222,12 @@ def _solution(problem: Problem, solves: list[Any], tols: FloatArray, n_passes: i
 
 def _tell(problem: Problem, solves: list[Any], iteration: int) -> None:
     """Report an iteration, if progress is reported."""
-    if problem.report is None and problem.keep is None:
+    if problem.report is None and problem.on_iterate is None:
         return
     value, gap = np.mean([x.value for x in solves]), max(x.gap for x in solves)
     n_passes = problem.prepared.design.n_passes
     points = np.stack([solve.point for solve in solves]) if iteration else None
-    problem.tell(Progress(iteration, n_passes, float(value), float(gap)), points)
+    problem.notify(Progress(iteration, n_passes, float(value), float(gap)), points)
 
 
 def _history(solves: list[Any], n_passes: int) -> tuple[Progress, ...]:

@@ -74,7 +74,7 @@ class _Objective:
     @classmethod
     def of(cls, problem: Problem, task: int) -> "_Objective":
         """Copy what the objective of a task needs to the device."""
-        prepared, place = problem.prepared, problem.prepared.design.place
+        prepared, to_device = problem.prepared, problem.prepared.design.to_device
         which = np.array([task])
         tasks = problem.tasks.take(which)
         assert isinstance(tasks, JointTasks)
@@ -86,13 +86,13 @@ class _Objective:
         inverse = prepared.preconditioner.inverse(alpha / curvature) / curvature
         z = prepared.standardisation
         return cls(
-            namespace(place(intercept)),
+            namespace(to_device(intercept)),
             problem,
             tasks,
-            Standardisation(place(z.mean), place(z.inverse_deviation)),
-            place(problem.penalty[task][:, np.newaxis]),
-            place(inverse),
-            place(np.concatenate(point)),
+            Standardisation(to_device(z.mean), to_device(z.inverse_deviation)),
+            to_device(problem.penalty[task][:, np.newaxis]),
+            to_device(inverse),
+            to_device(np.concatenate(point)),
             float(problem.relative_to(0.0)[task]),
         )
 
@@ -176,7 +176,7 @@ def _minimise(
         gap = min(max(-0.5 * slope, remaining) / reference, bound)
         n_passes = problem.prepared.design.n_passes
         history.append(Progress(len(history), n_passes, value, gap))
-        problem.tell(history[-1])
+        problem.notify(history[-1])
         n_met = n_met + 1 if gap <= tol else 0
         # The first direction has no measured curvature.
         if bound <= tol or (n_met >= n_confirmations and pairs.pairs):

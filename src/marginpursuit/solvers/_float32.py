@@ -49,7 +49,7 @@ def _copied(problem: Problem) -> Problem | None:
     low, high = policy.float32_margins
     is_large = design.n_rows * design.n_columns >= policy.min_float32_elements
     in_range = all(low <= getattr(loss, "margin", 0.0) <= high for loss in problem.tasks.losses)
-    is_fast = problem.tasks.has_kernels or isinstance(problem.tasks, JointTasks)
+    is_fast = problem.tasks.has_compiled_losses or isinstance(problem.tasks, JointTasks)
     if not (is_large and in_range and _is_curved(problem) and is_fast):
         return None
     return float32_problem(problem, design.copied_order(problem.prepared.standardisation))

@@ -83,7 +83,7 @@ def _subsample(problem: Problem, factor: int) -> Problem:
     sample = problem.with_rows(rows, threads=design.threads)
     own = sample.tasks.weights / probability[rows]
     tasks = replace(sample.tasks, weights=own / own.sum(), ranges=None)
-    return replace(sample, tasks=tasks, report=None, keep=None)
+    return replace(sample, tasks=tasks, report=None, on_iterate=None)
 
 
 def inverse_hessian(problem: Problem, linear: Linear, regularisation: float) -> FloatArray:

@@ -30,7 +30,7 @@ from marginpursuit.solvers._single_task import SingleTask
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MarginDistributionProblem:
     """One binary problem of a margin distribution machine."""
 
     sign: FloatArray
@@ -146,7 +146,9 @@ class KernelFeatures:
         return self._inverse @ coef
 
 
-def quadratic_form(machine: Machine, rows: AugmentedRows) -> tuple[FloatArray, Any, FloatArray]:
+def quadratic_form(
+    machine: MarginDistributionProblem, rows: AugmentedRows
+) -> tuple[FloatArray, Any, FloatArray]:
     """Return Q, its Cholesky factor and g z̄.
 
     Raises
@@ -211,7 +213,11 @@ class MachineTask(SingleTask):
     scale, averages_curvature = 1.0, False
 
     def __init__(
-        self, machine: Machine, rows: AugmentedRows, loss: Any, weights: FloatArray
+        self,
+        machine: MarginDistributionProblem,
+        rows: AugmentedRows,
+        loss: Any,
+        weights: FloatArray,
     ) -> None:
         self.machine, self.rows, self.loss = machine, rows, loss
         self.sign, self.weights, self.total_weight = machine.sign, weights, float(weights.sum())

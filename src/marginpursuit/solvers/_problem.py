@@ -187,7 +187,7 @@ class Problem:
     tol: float  # relative suboptimality at which a task is finished
     report: Callable[[Progress], None] | None = None
     random_state: Any = None  # seed or generator, for stochastic solvers
-    keep: Callable[["Problem", Linear], None] | None = None  # is given each iterate
+    on_iterate: Callable[["Problem", Linear], None] | None = None  # is given each iterate
     #: A solver that bounds the gap may stop where that is at most this multiple of the decrease.
     decrease_fraction: float = 0.0
     policy: Policy = field(default_factory=default_policy)
@@ -351,12 +351,12 @@ class Problem:
         """The level γ of each task; one for losses without a level."""
         return np.array([float(getattr(loss, "margin", 1.0)) for loss in self.tasks.losses])
 
-    def tell(self, progress: Progress, points: FloatArray | None = None) -> None:
+    def notify(self, progress: Progress, points: FloatArray | None = None) -> None:
         """Report progress and hand over the iterate, to those that asked for them."""
         if self.report is not None:
             self.report(progress)
-        if self.keep is not None and points is not None:
-            self.keep(self, self.split(points))
+        if self.on_iterate is not None and points is not None:
+            self.on_iterate(self, self.split(points))
 
 
 @dataclass(frozen=True, slots=True)
@@ -455,7 +455,7 @@ def _inflation(request: Request, standardisation: Standardisation) -> FloatArray
         spread = spread if spread.ndim == 1 else spread.mean(axis=0)
         ratios = np.divide(spread, bounded, out=np.zeros_like(spread), where=bounded > 0)
         fourth = spread * (ratios / ratios.max()) ** 2
-        weights = request.design.place(fourth / fourth.sum())
+        weights = request.design.to_device(fourth / fourth.sum())
     kurtosis = request.design.kurtosis(weights, standardisation)
     # Weights of the variances may give a larger kurtosis than n, or one that is not finite.
     error = np.nan_to_num((kurtosis - 1.0) / request.n_samples, nan=1.0, posinf=1.0)

@@ -73,7 +73,7 @@ def minimise(
         gaps = np.where(bounds <= tol, bounds, gaps)
         n_passes = problem.prepared.design.n_passes
         progress = Progress(len(history), n_passes, float(values.mean()), float(gaps.max()))
-        problem.tell(progress, points if history else None)
+        problem.notify(progress, points if history else None)
         history.append(progress)
         n_met = np.where(gaps <= tol, n_met + 1, 0)
         is_finished |= (gaps <= policy.certain_fraction * tol) | (bounds <= tol)

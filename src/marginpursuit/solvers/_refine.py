@@ -65,7 +65,7 @@ def refine(
                 passes = problem.prepared.design.n_passes
                 last = Progress(step.iteration, passes, float(value.mean()), float(gap.max()))
                 history.append(last)
-                problem.tell(last, points)
+                problem.notify(last, points)
             n_iter = max(n_iter, step.iteration)
         converged &= step.has_converged
     status = Status.CONVERGED
@@ -87,7 +87,7 @@ def refine_some(problem: Problem, first: Solution) -> Solution:
     which = np.flatnonzero(is_separated | (first.gap > problem.tol))
     if len(which) == 0 or first.is_proven or first.n_iter >= problem.max_iter:
         return first
-    some = replace(problem, start=first.linear, keep=None).take(which)
+    some = replace(problem, start=first.linear, on_iterate=None).take(which)
     own = replace(first, linear=some.start, value=first.value[which], gap=first.gap[which])
     refined = refine(some, own)
     coef, intercept, value, gap = (x.copy() for x in (*first.linear, first.value, first.gap))

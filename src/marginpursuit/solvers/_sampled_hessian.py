@@ -46,5 +46,5 @@ def _hessian(sample: Problem, linear: Linear) -> FloatArray:
     prepared, tasks = sample.prepared, sample.tasks.on_host()
     scores = to_numpy(prepared.design.scores(*linear, prepared.standardisation))[:, 0]
     curvature = tasks.weights[0] * tasks.losses[0].curvature(tasks.sign(0) * scores)
-    with_hessian: Any = prepared.preconditioner.with_hessian(prepared.design.place(curvature))
+    with_hessian: Any = prepared.preconditioner.with_hessian(prepared.design.to_device(curvature))
     return np.asarray(with_hessian.matrix)

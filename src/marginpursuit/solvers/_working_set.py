@@ -43,7 +43,7 @@ def solve_on_working_set(problem: Problem) -> Solution | None:
         gap = (value - state.lower_bound) / float(problem.relative_to(value)[0])
         n_passes = problem.prepared.design.n_passes
         history.append(Progress(state.n_passes, n_passes, value, gap))
-        problem.tell(history[-1], point[np.newaxis])
+        problem.notify(history[-1], point[np.newaxis])
         if gap <= problem.tol or state.n_passes >= state.max_iter:
             return _solution(problem, point, history)
         is_wanted, tol = margins < level, _next_tolerance(problem, tol)
@@ -104,7 +104,9 @@ class _Ascent:
         assert isinstance(design, MemoryDesign)
         factors = self._factors * standardisation.inverse_deviation
         dtype = row_type(problem, len(self._rows))
-        copy = design.like(design.scaled_rows(standardisation.mean, factors, self._rows, dtype))
+        copy = design.from_dense_rows(
+            design.scaled_rows(standardisation.mean, factors, self._rows, dtype)
+        )
         identity = Standardisation.identity(design.n_columns)
         weight_of_all = np.full((1, design.n_columns), self._penalty_weight)
         codes = tasks.codes[..., self._rows]

@@ -26,8 +26,8 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.solvers._machine import (
     AugmentedRows,
     DualPoint,
-    Machine,
     MachineFit,
+    MarginDistributionProblem,
     quadratic_form,
 )
 from marginpursuit.solvers._problem import Progress, Status
@@ -45,7 +45,7 @@ class CoordinatePolicy:
     max_unchecked_passes: int = 20  # between two computations of the gap
 
 
-def solve_matrix(machine: Machine, gram: FloatArray, rng: Any) -> MachineFit:
+def solve_matrix(machine: MarginDistributionProblem, gram: FloatArray, rng: Any) -> MachineFit:
     """Solve in the feature space of a kernel matrix, which is overwritten.
 
     The coefficients of the solution are those of the expansion in the rows. Raises a
@@ -104,7 +104,7 @@ def _whiten(
     return factor, whitened
 
 
-def solve_rows(machine: Machine, rows: AugmentedRows, rng: Any) -> MachineFit:
+def solve_rows(machine: MarginDistributionProblem, rows: AugmentedRows, rng: Any) -> MachineFit:
     """Solve for rows without a kernel, dense or sparse.
 
     A variance term needs an n_columns x n_columns matrix. The coefficient of the constant column,
@@ -135,7 +135,7 @@ def _dual_point(descent: Coordinates) -> DualPoint:
 
 
 def _descend(
-    machine: Machine, descent: Coordinates, start: FloatArray, rng: Any
+    machine: MarginDistributionProblem, descent: Coordinates, start: FloatArray, rng: Any
 ) -> tuple[float, float, Status, int]:
     """Minimise until the gap meets the tolerance; return objective, gap, status and passes.
 

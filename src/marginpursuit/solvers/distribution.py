@@ -15,9 +15,9 @@ from marginpursuit.solvers._machine import (
     AugmentedRows,
     ConjugateHinge,
     DualPoint,
-    Machine,
     MachineFit,
     MachineTask,
+    MarginDistributionProblem,
     TermLosses,
 )
 from marginpursuit.solvers._problem import Progress, Status
@@ -25,7 +25,7 @@ from marginpursuit.solvers._problem import Progress, Status
 __all__ = ["solve_interior_point", "solve_newton"]
 
 
-def solve_interior_point(machine: Machine, rows: AugmentedRows) -> MachineFit:
+def solve_interior_point(machine: MarginDistributionProblem, rows: AugmentedRows) -> MachineFit:
     """Minimise the objective of LDM, whose terms are linear between 0 and `upper`.
 
     The coefficient of the constant column, if any, is last.
@@ -48,7 +48,7 @@ def solve_interior_point(machine: Machine, rows: AugmentedRows) -> MachineFit:
     return MachineFit(interior.point, interior.value, gap, status, iteration, dual)
 
 
-def solve_newton(machine: Machine, rows: AugmentedRows) -> MachineFit:
+def solve_newton(machine: MarginDistributionProblem, rows: AugmentedRows) -> MachineFit:
     """Minimise the objective of ODM, with quadratic terms and without variance and mean.
 
     The coefficient of the constant column, if any, is last.

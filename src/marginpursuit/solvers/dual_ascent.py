@@ -248,7 +248,7 @@ def _solution(passes: _Passes, found: _Found) -> Solution:
     value, gap = float(found.value.mean()), float(found.gap.max())
     end = Progress(found.n_passes, design.n_passes, value, gap)
     linear = found.coef, found.intercept
-    problem.tell(end, problem.join(*linear) if problem.keep is not None else None)
+    problem.notify(end, problem.join(*linear) if problem.on_iterate is not None else None)
     is_proven = is_met and passes.evaluates
     return Solution(
         linear, found.value, found.gap, status, found.n_passes, (end,), is_proven=is_proven

@@ -218,7 +218,7 @@ def _runs_on_device(problem: Problem) -> bool:
     is_elsewhere = isinstance(problem.prepared.design, ArrayDesign)
     is_joint = isinstance(problem.tasks, JointTasks)
     is_large = problem.start[0].size >= problem.policy.min_device_coefficients
-    return is_elsewhere and is_joint and is_large and problem.keep is None
+    return is_elsewhere and is_joint and is_large and problem.on_iterate is None
 
 
 def _solve_joint(problem: Problem) -> Solution:
@@ -363,7 +363,7 @@ def _active_fraction(problem: Problem, linear: Linear) -> float:
 def _prepare_rows(request: Request) -> Prepared:
     """Prepare in the space of the rows, for one fold."""
     space = RowSpace.of(request)
-    reduced, rank = request.design.like(space.lower), space.lower.shape[1]
+    reduced, rank = request.design.from_dense_rows(space.lower), space.lower.shape[1]
     identity = Standardisation.identity(rank)
     preconditioner = GramPreconditioner(
         design=reduced,

@@ -178,7 +178,7 @@ def _newton(
     tasks = _kernel_tasks(problem, paths, tol, certain, is_strict)
     design, history = problem.prepared.design, list[Progress]()
     n_passes, start = design.n_passes, problem.join(*problem.start)
-    is_silent = problem.report is None and problem.keep is None
+    is_silent = problem.report is None and problem.on_iterate is None
     for max_iter in [problem.max_iter] if is_silent else range(problem.max_iter + 1):
         points = start.copy()
         own = tasks if max_iter == tasks.max_iter else replace(tasks, max_iter=max_iter)
@@ -189,7 +189,7 @@ def _newton(
         design.n_passes = n_passes + int(results[:, 4].max())
         value, gap = float(results[:, 0].mean()), float(results[:, 1].max())
         history.append(Progress(n_iter, design.n_passes, value, gap))
-        problem.tell(history[-1], points if len(history) > 1 else None)
+        problem.notify(history[-1], points if len(history) > 1 else None)
     codes = results[:, 3].astype(int)
     solution = Solution(
         linear=problem.split(points),
@@ -312,11 +312,11 @@ def _run(
 def _part(problem: Problem, first: Solution, tasks: NDArray[np.intp]) -> Problem:
     """Return the problem of some tasks, from the end of a first solution.
 
-    Iterates of some tasks are not kept: those that `keep` is given have all tasks.
+    Iterates of some tasks are not kept: those that `on_iterate` is given have all tasks.
     """
     points, rest = problem.join(*first.linear)[tasks], continued(problem, first)
     own = problem.tasks.take(tasks)
-    part = replace(rest, tasks=own, alphas=problem.alphas[tasks], keep=None)
+    part = replace(rest, tasks=own, alphas=problem.alphas[tasks], on_iterate=None)
     return replace(part, start=part.split(points))
 
 

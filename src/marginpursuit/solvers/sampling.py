@@ -65,7 +65,7 @@ def subsample(problem: Problem, size: int) -> Problem | None:
         prepared=replace(sample.prepared, preconditioner=preconditioner),
         tasks=replace(sample.tasks, weights=weights),
         report=None,
-        keep=None,
+        on_iterate=None,
     )
 
 

@@ -147,7 +147,7 @@ class SteepestDescentSolver:
             if iteration > 0:
                 decreases[iteration - 1] = before - values
             last, last_gradients, before = points, gradients, values
-            problem.tell(history[-1], ahead)
+            problem.notify(history[-1], ahead)
         gaps = _gaps(problem, last, last_gradients, _geometric_tail(decreases))
         gaps = np.minimum(gaps, values) / problem.relative_to(values)
         return Solution(

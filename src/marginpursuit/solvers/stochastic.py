@@ -110,7 +110,7 @@ class StochasticSolver:
             )
             values, _ = problem.value_and_gradient(points, np.arange(len(tasks)))
             history.append(Progress(n_taken, design.n_passes, float(values.mean()), float("nan")))
-            problem.tell(history[-1])
+            problem.notify(history[-1])
             if criterion.is_met(n_taken, values):
                 status = Status.CONVERGED
                 break
