@@ -20,7 +20,7 @@ static void check_kernel_newton(int level, ptrdiff_t n, loss_kind_t kind, int ha
     double *gram = doubles(n * stride), *rest = doubles(n);
     kernel_newton_t t = {.gram = gram, .n_rows = n, .stride = stride, .sign = p.sign, .weight = p.weight,
                          .loss = loss_of_kind(kind), .penalty = 0.5, .has_intercept = has_intercept,
-                         .tol = 1e-10, .least = 1e-12, .max_iter = 200};
+                         .tol = 1e-10, .objective_floor = 1e-12, .max_iter = 200};
     t.coef = doubles(n), t.work = doubles(kernel_newton_doubles(n));
     for (ptrdiff_t i = 0; i < n; i++)
         for (ptrdiff_t j = 0; j < stride; j++) {
