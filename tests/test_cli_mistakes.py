@@ -89,11 +89,34 @@ def test_compare_and_issues_leave_out_the_only_row_of_a_class(table, run):
     assert f"of {len(frame) - 1} labels are suspicious" in done.stdout
 
 
-def test_compare_has_the_folds_of_the_smallest_class(run):
-    with_rare(numbers(), 3).to_csv("rare.csv", index=False)
-    done = run("compare", "rare.csv", "-t", "y", *ONE)
-    assert "3 folds instead of --folds 5: the smallest class has 3 rows\n" in done.stderr
-    assert len(Run.load("out").sets[0].methods[0].folds) == 3
+@pytest.mark.filterwarnings("always:classes with a single sample:UserWarning")
+def test_a_rare_class_does_not_reduce_the_folds(run):
+    """It is absent from some folds, and the only row of a class is left out of the measurement."""
+    frame = with_rare(numbers(), 3)
+    frame.loc[20, "y"] = "stray"
+    frame.to_csv("rare.csv", index=False)
+    stray = "left out of the cross-validation, as the only row of a class cannot be both fitted "
+    few = "has 5 folds, and the smallest class 3 rows: some folds hold out none of it."
+    for command in (["compare", *ONE], ["issues"], ["fit", "-o", "m", "--bootstrap", "2"]):
+        done = run(*command[:1], "rare.csv", "-t", "y", *command[1:])
+        assert f"{stray}and held out: stray (line 22)\n" in done.stderr
+        assert (
+            f"the cross-validation {few} Choose fewer folds with --folds NUMBER.\n" in done.stderr
+        )
+        assert done.stderr.count("single sample") <= 1
+    assert "5-fold cross-validation" in done.stdout
+    for method in Run.load("out").sets[0].methods:
+        assert len(method.folds) == 5
+        assert method.score("roc_auc") > 0.5
+
+
+def test_two_large_classes_are_needed_to_measure_an_error(run):
+    numbers().groupby("y").head(4).to_csv("few.csv", index=False)
+    done = run("compare", "few.csv", "-t", "y", code=1)
+    assert "4 folds instead of --folds 5: the second largest class has 4 rows\n" in done.stderr
+    failure = "the largest classes, no and yes, have 3 and 3. Set cv to a smaller number, or use "
+    assert failure in done.stderr
+    assert "The command fit has --set cv=NUMBER.\n" in done.stderr
 
 
 def test_labels_that_are_words_for_missing_values(run):

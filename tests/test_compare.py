@@ -207,9 +207,12 @@ def test_scores_are_those_of_scikit_learn():
                 np.testing.assert_allclose(ours, expected, rtol=1e-3, atol=1e-3)
 
 
-def test_no_auc_if_a_class_is_not_held_out():
-    predicted = Predictions(np.arange(3), np.array([0, 1]), None, np.eye(3)[:2])
-    assert set(all_scores(np.array([0, 1]), predicted)) == {"accuracy", "balanced_accuracy", "f1"}
+def test_the_auc_is_that_of_the_classes_that_are_held_out():
+    ranking = np.array([[0.9, 0.5, 0.1], [0.2, 0.3, 0.9], [0.3, 0.1, 0.5]])
+    predicted = Predictions(np.arange(3), np.array([0, 2, 2]), None, ranking)
+    expected = (1.0 + 0.5) / 2  # of the classes 0 and 1 against the rest
+    assert all_scores(np.array([0, 1, 0]), predicted)["roc_auc"] == expected
+    assert "roc_auc" not in all_scores(np.array([1, 1, 1]), predicted)
 
 
 def test_calibration_error_is_the_mean_distance_from_the_diagonal():

@@ -10,6 +10,7 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline
 
 from marginpursuit.cli.data import Labelled
+from marginpursuit.cli.folds import with_folds
 from marginpursuit.cli.output import named_options
 from marginpursuit.experiments.coefficients import bootstrap
 from marginpursuit.experiments.compare import standardised
@@ -20,7 +21,7 @@ from marginpursuit.experiments.cross_validation import (
     vectorised_splits,
 )
 from marginpursuit.experiments.method_results import MethodResult
-from marginpursuit.tables import counted
+from marginpursuit.tables import TableError, counted
 
 __all__ = ["FitSummary", "evaluate", "fit_labelled"]
 
@@ -52,12 +53,10 @@ def fit_labelled(
 def evaluate(
     model: Any, known: Labelled, folds: int, progress: Callable[[str], None]
 ) -> MethodResult | None:
-    """Cross-validate a method; None if a class has a single row.
-
-    A class with fewer rows than `folds` reduces the number of folds.
-    """
-    n_folds = min(folds, int(np.unique(known.y, return_counts=True)[1].min()))
-    if n_folds < 2:
+    """Cross-validate a method, as `with_folds` permits; None if that is not possible."""
+    try:
+        known, n_folds = with_folds(known, folds)
+    except TableError:
         return None
     splits = stratified_splits(known.y, groups=known.groups, n_folds=n_folds)
     if known.vectoriser is not None:
@@ -119,7 +118,7 @@ class FitSummary:
     def missing_evaluation(self) -> str | None:
         """The reason for which there is no cross-validated error; None if there is one."""
         if self.evaluation is None:
-            return "a class has a single row; cross-validation needs at least two"
+            return "cross-validation needs at least 2 classes with at least 2 rows"
         failure = self.evaluation.failure
         return None if failure is None else named_options(failure)
 

@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from marginpursuit.cli.data import Labelled
 from marginpursuit.cli.output import note
+from marginpursuit.experiments.cross_validation import most_folds
 from marginpursuit.tables import TableError, counted
 
 __all__ = ["note_search_folds", "with_folds"]
@@ -15,7 +16,7 @@ __all__ = ["note_search_folds", "with_folds"]
 def with_folds(known: Labelled, folds: int) -> tuple[Labelled, int]:
     """Return rows that can be cross-validated, and the number of folds.
 
-    Classes with a single row are left out. The smallest other class has a row in each fold.
+    Classes with a single row are left out. The two largest classes have a row in each fold.
     """
     _, codes, sizes = np.unique(known.y, return_inverse=True, return_counts=True)
     singles = np.flatnonzero(sizes[codes] == 1)
@@ -28,12 +29,19 @@ def with_folds(known: Labelled, folds: int) -> tuple[Labelled, int]:
             f"{len(sizes)}. Classes with a single row: {listed}. Add rows, or merge classes."
         )
     if len(singles):
-        note(f"left out, as the only row of a class cannot be both fitted and held out: {listed}")
+        note("left out of the cross-validation, as the only row of a class cannot be both fitted "
+             f"and held out: {listed}")  # fmt: skip
         known = _without(known, singles)
-    if sizes.min() < folds:
-        note(f"{sizes.min()} folds instead of --folds {folds}: the smallest class has "
-             f"{counted(int(sizes.min()), 'row')}")  # fmt: skip
-    return known, min(folds, int(sizes.min()))
+    n_folds = min(folds, most_folds(known.y))
+    if n_folds < folds:
+        note(f"{n_folds} folds instead of --folds {folds}: the second largest class has "
+             f"{counted(n_folds, 'row')}")  # fmt: skip
+    fewest = int(sizes.min())
+    if fewest < n_folds:
+        note(f"the cross-validation has {n_folds} folds, and the smallest class "
+             f"{counted(fewest, 'row')}: some folds hold out none of it. Choose fewer folds with "
+             "--folds NUMBER.")  # fmt: skip
+    return known, n_folds
 
 
 def _without(known: Labelled, rows: NDArray[np.intp]) -> Labelled:

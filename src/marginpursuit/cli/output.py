@@ -126,10 +126,10 @@ def data_errors(name: str, reword: Callable[[str], str] = str) -> Iterator[None]
         raise _DataError(text if text.startswith(name) else f"{name}: {text}") from error
 
 
-def named_options(message: str) -> str:
-    """Return an error of `fit`; one about the parameter `cv` also names the option that sets it."""
+def named_options(message: str, option: str = "The option is --set cv=NUMBER.") -> str:
+    """Return an error of a fit; one about the parameter `cv` also names the option that sets it."""
     is_about_cv = re.search(r"\bcv\b|\bn_splits\b", message) is not None
-    return f"{message} The option is --set cv=NUMBER." if is_about_cv else message
+    return f"{message} {option}" if is_about_cv else message
 
 
 def say(content: Any, *, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import typer
 
 from marginpursuit._files import write_atomically
-from marginpursuit.cli.output import Exit, note, say, show_table
+from marginpursuit.cli.output import Exit, named_options, note, say, show_table
 from marginpursuit.experiments.method_results import MethodResult, SetResult
 from marginpursuit.experiments.paired_differences import Recommendation, recommend
 from marginpursuit.experiments.runs import Run
@@ -42,7 +42,8 @@ def finish_comparison(run: Run, folder: Path, as_json: bool, hint: str = "") -> 
         say(f"report at {path.resolve()}", as_json=False)
     failed = [(data.name, method) for data in run.sets for method in data.methods if method.failure]
     for name, method in failed:
-        note(f"{method.name} failed on {name}: {method.failure}")
+        reason = named_options(str(method.failure), "The command fit has --set cv=NUMBER.")
+        note(f"{method.name} failed on {name}: {reason}")
     if failed:
         raise typer.Exit(Exit.FAILED)
 

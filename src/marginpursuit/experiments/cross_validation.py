@@ -26,6 +26,7 @@ __all__ = [
     "Split",
     "cross_validate",
     "fitted_numbers",
+    "most_folds",
     "stratified_splits",
     "vectorised_splits",
 ]
@@ -125,6 +126,30 @@ def vectorised_splits(
     return found
 
 
+def most_folds(y: NDArray[Any]) -> int:
+    """Return the most stratified folds: the number of rows of the second largest class.
+
+    The two largest classes thus have a row in each fold. Smaller classes may be absent from some.
+
+    Parameters
+    ----------
+    y : ndarray of shape (n_samples,)
+        Classes, of which there are at least two.
+
+    Returns
+    -------
+    int
+        The number of folds.
+
+    Examples
+    --------
+    >>> from marginpursuit.experiments.cross_validation import most_folds
+    >>> most_folds(["a"] * 20 + ["b"] * 4 + ["c"] * 2)
+    4
+    """
+    return int(np.sort(np.unique(y, return_counts=True)[1])[-2])
+
+
 def stratified_splits(
     y: NDArray[Any],
     *,
@@ -143,7 +168,7 @@ def stratified_splits(
     groups : ndarray of shape (n_samples,), optional
         Group of each sample; a group is held out as a whole.
     n_folds : int, default=5
-        Number of folds.
+        Number of folds, at most `most_folds`. Each class needs two samples.
     n_repeats : int, default=1
         Number of assignments of samples to folds.
     seed : int, default=0
@@ -167,20 +192,25 @@ def stratified_splits(
     classes, sizes = np.unique(y, return_counts=True)
     if len(classes) < 2:
         raise ValueError(f"y must have at least 2 classes; got {classes.tolist()}")
-    if sizes.min() < count("n_folds", n_folds, least=2):
+    if sizes.min() < 2 or most_folds(y) < count("n_folds", n_folds, least=2):
+        rare = int(sizes.argmin() if sizes.min() < 2 else np.argsort(sizes, kind="stable")[-2])
         raise ValueError(
-            f"class {classes[sizes.argmin()].item()!r} has {counted(sizes.min(), 'sample')}; each "
-            f"class needs at least n_folds = {n_folds}. Reduce n_folds or merge classes."
+            f"class {classes[rare].item()!r} has {counted(sizes[rare], 'sample')}; each class "
+            f"needs at least 2, and the two largest n_folds = {n_folds}. Reduce n_folds or merge "
+            "classes."
         )
     splitter = StratifiedKFold if groups is None else StratifiedGroupKFold
     seeds = range(seed, seed + count("n_repeats", n_repeats, least=1))
-    return [
-        Split(train, test, number, contamination)
-        for number in seeds
-        for train, test in splitter(n_folds, shuffle=True, random_state=number).split(
-            np.zeros(len(y)), y, groups
-        )
-    ]
+    with warnings.catch_warnings():
+        # Folds may hold out none of a rare class.
+        warnings.filterwarnings("ignore", "The least populated class in y", UserWarning)
+        return [
+            Split(train, test, number, contamination)
+            for number in seeds
+            for train, test in splitter(n_folds, shuffle=True, random_state=number).split(
+                np.zeros(len(y)), y, groups
+            )
+        ]
 
 
 def cross_validate(
@@ -240,6 +270,8 @@ def cross_validate(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
+            # A fold may leave one row of a class with two.
+            warnings.filterwarnings("ignore", "classes with a single sample", UserWarning)
             for split in splits:
                 rows = split.training_rows(X, y)
                 start = time.perf_counter()

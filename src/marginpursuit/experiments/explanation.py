@@ -10,7 +10,11 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 
 from marginpursuit.experiments.coefficients import bootstrap, list_coefficients
-from marginpursuit.experiments.cross_validation import stratified_splits, vectorised_splits
+from marginpursuit.experiments.cross_validation import (
+    most_folds,
+    stratified_splits,
+    vectorised_splits,
+)
 from marginpursuit.experiments.method_results import (
     Explanation,
     SetResult,
@@ -63,7 +67,7 @@ def find_label_issues(
     rows : TrainingRows
         The rows.
     n_folds : int, default=5
-        The number of folds; reduced to the size of the smallest class.
+        The number of folds; reduced to the size of the second largest class.
     seed : int, default=0
         The seed of the assignment to folds.
     progress : callable, optional
@@ -86,19 +90,19 @@ def find_label_issues(
     classes, first, codes, sizes = np.unique(
         rows.y, return_index=True, return_inverse=True, return_counts=True
     )
-    folds = min(n_folds, int(sizes.min()))
-    if folds < 2:
+    if sizes.min() < 2:
         rare = int(sizes.argmin())
         raise ValueError(
             f"class {classes.tolist()[rare]!r} has a single row, {rows.row_name(first[rare])}; "
             "expected at least two, so that one can be held out. Remove the row, or merge the "
             "class with another."
         )
+    folds = min(n_folds, most_folds(codes))
     splits = stratified_splits(codes, groups=rows.groups, n_folds=folds, seed=seed)
     if rows.vectoriser is not None:
         splits = vectorised_splits(splits, rows.vectoriser, rows.X, progress)
     proba = np.empty((len(codes), len(classes)))
-    given = classes, folds, int(sizes.min())
+    given = classes, folds, most_folds(codes)
     n_search = min(_search_folds(codes[split.train], *given) for split in splits)
     for split in splits:
         with warnings.catch_warnings():
@@ -111,12 +115,10 @@ def find_label_issues(
     return label_issues(rows.y, proba, classes)
 
 
-def _search_folds(
-    codes: NDArray[np.intp], classes: NDArray[Any], n_folds: int, n_fewest: int
-) -> int:
+def _search_folds(codes: NDArray[np.intp], classes: NDArray[Any], n_folds: int, n_most: int) -> int:
     """Return the folds of the search in the rows that one of `n_folds` does not hold out.
 
-    `n_fewest` are the rows of the smallest class, held-out ones too. The folds are five, or the
+    `n_most` is the most folds of all rows. The folds of the search are five, or the
     rows of the largest class if these are fewer. The second largest class needs two rows: a fold
     that holds out the only one would train on a single class. Every class needs one, without which
     all its held-out rows would look mislabelled.
@@ -134,7 +136,7 @@ def _search_folds(
         raise ValueError(
             f"{n_folds} folds leave {found} of class {names[largest]!r} and {counts[second]} of "
             f"class {names[second]!r} to fit; expected at least 2 rows of each of two classes. "
-            f"Add rows{', or raise n_folds' if n_folds < n_fewest else ''}."
+            f"Add rows{', or raise n_folds' if n_folds < n_most else ''}."
         )
     return min(5, int(counts[largest]))
 

@@ -122,7 +122,7 @@ def all_scores(y: NDArray[Any], predicted: Predictions) -> dict[str, float]:
     """Return the scores of held-out samples.
 
     F1 and AUC refer to the second of two classes in sorted order. With several classes they are
-    unweighted means over the classes, each against the rest.
+    unweighted means over the classes, each against the rest; over those that y has for the AUC.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def all_scores(y: NDArray[Any], predicted: Predictions) -> dict[str, float]:
     -------
     dict
         From the names in `SCORINGS` to scores. The log-loss is absent without probabilities. The
-        AUC is absent without a ranking, and if a class has no sample.
+        AUC is absent without a ranking, and if fewer than two classes have samples.
 
     Examples
     --------
@@ -158,7 +158,10 @@ def all_scores(y: NDArray[Any], predicted: Predictions) -> dict[str, float]:
     if predicted.proba is not None:
         scores["neg_log_loss"] = -log_loss(y, predicted.proba, labels=classes)
     outcomes = y[:, np.newaxis] == classes
-    if predicted.ranking is not None and outcomes.any(axis=0).all():
-        truth = outcomes[:, 1] if len(classes) == 2 else outcomes
-        scores["roc_auc"] = roc_auc_score(truth, predicted.ranking)
+    present = outcomes.any(axis=0)
+    if predicted.ranking is not None and present.sum() >= 2:
+        binary = len(classes) == 2
+        truth = outcomes[:, 1] if binary else outcomes[:, present]
+        ranking = predicted.ranking if binary else predicted.ranking[:, present]
+        scores["roc_auc"] = roc_auc_score(truth, ranking)
     return {name: float(score) for name, score in scores.items()}
