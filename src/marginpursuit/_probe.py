@@ -96,8 +96,7 @@ def probe(
 
     The penalty is chosen by the accuracy on `validation`, or by cross-validation. Where penalties
     are given, they are fitted from the largest to the smallest, each warm-started by the one
-    before, to an estimated relative suboptimality of 1e-3; the fit at the chosen penalty continues
-    to the tolerance of the estimator.
+    before. :doc:`/tutorials/embeddings` has examples.
 
     Parameters
     ----------
@@ -112,7 +111,7 @@ def probe(
         Features and classes on which the accuracies are measured. By default these are the rows by
         which the penalty is chosen, which favours the probe a little.
     cv : int, splitter or iterable, default=5
-        How to split without `validation`, as in scikit-learn; a split that is given is
+        How to split without `validation`, as in scikit-learn; for a split that is given pass
         :class:`~sklearn.model_selection.PredefinedSplit`. The chosen candidate is fitted to all
         rows.
     alphas : iterable of float, optional

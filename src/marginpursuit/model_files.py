@@ -47,9 +47,9 @@ _HEADER = "header.json"
 def save_model(model: Any, path: str | os.PathLike[str]) -> Path:
     """Write a fitted classifier of this library, or a pipeline that ends with one, to a file.
 
-    The file holds the parameters and the fitted attributes that are numbers, text, arrays of them,
-    or lists and dicts of these; predictions and further fits need no other. The state of a stream
-    (`partial_fit`) is not stored. An existing file is replaced atomically.
+    Model files contain no code and are safe to open. They hold what predictions and further calls
+    of `fit` need, but not the state of a stream (`partial_fit`). An existing file is replaced
+    atomically.
 
     Parameters
     ----------

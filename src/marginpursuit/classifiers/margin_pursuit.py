@@ -87,7 +87,7 @@ class MarginPursuitClassifier(
     MappedKernelClassifier,
     StreamingClassifier,
 ):
-    r"""Linear or kernel classifier that penalises the distance of margins from a chosen level.
+    r"""Linear or kernel classifier that limits the influence of outliers and wrong labels.
 
     The margin of a sample with label y in {-1, +1} is m = y (x·w + b): positive if the sample is
     classified correctly. The coefficients w and the intercept b minimise
@@ -96,83 +96,50 @@ class MarginPursuitClassifier(
 
         \frac{1}{\sum_i c_i} \sum_i c_i\, \varphi(m_i) + \frac{\alpha}{2} \|w\|^2,
 
-    with sample weights c. The loss φ is :class:`~marginpursuit.losses.MarginLoss`, a function ρ of
-    the residual γ - m: its level γ is `margin`, its scale s is `scale`, and the weight τ of margins
-    above the level is `overconfidence`. The intercept is not penalised. Several classes have a
-    joint loss of all their scores (:class:`~marginpursuit.losses.JointLoss`), or are fitted one
-    against the rest, all in the same passes over the data; with a kernel they are fitted one
-    against one.
-
-    If `y` is an indicator matrix, with a column of 0 and 1 for each of several labels, each label
-    is a binary problem, and all are fitted in the same passes over the data. A label that all rows
-    have, or none, is predicted for all rows, or none. With ``probability="held_out"`` each label
-    has a threshold: the score at which its held-out probability is `link_.decision_probability`. It
-    is subtracted from the intercept. With `class_weight` the fit, the half fits and the link of
-    each label have its weights: the probabilities are those of rows so weighted, and a label is
-    predicted where its probability exceeds 1/2.
-
-    With a `kernel` the score is linear in its feature space, h(x) = Σ_j c_j K(x_j, x) + b, and the
-    penalty is that of the norm of this space. Rows in blocks have Nyström features, which are
-    computed again in every pass.
+    with sample weights c. The loss φ is a function ρ of the residual γ - m
+    (:class:`~marginpursuit.losses.MarginLoss`): its level γ is `margin`, its scale s is `scale`,
+    and the weight τ of margins above the level is `overconfidence`. The intercept is not penalised.
+    The :doc:`user guide </guide/margins>` has pictures.
 
     Columns are standardised algebraically, without a copy of X. With the default penalty the
     predictions for dense data depend neither on the unit nor on the origin of a column.
 
-    The defaults were chosen on 16 data sets of 100 to 4,000 rows, such that the error is that of
-    scikit-learn's `LogisticRegression()` or less in the mean (`docs/choosing.md`). `as_published`
-    has the settings of the paper instead, and :class:`~marginpursuit.MarginPursuitClassifierCV`
-    chooses settings by cross-validation.
+    `as_published` has the settings of the paper [1]_.
+    :class:`~marginpursuit.MarginPursuitClassifierCV` chooses settings by cross-validation.
 
     Parameters
     ----------
     margin : float, default=1.0
-        The level γ > 0 at which the loss is least. With a negligible penalty the predictions
-        depend only on the ratio of scale to margin.
+        The level γ > 0 at which the loss is least. Leave it at 1: with a negligible penalty the
+        predictions depend only on the ratio of scale to margin.
     scale : float or {"auto", "variance", "confidence", "quantile"}, default=1.0
         The scale s > 0: the influence of a residual γ - m is nearly linear up to s and bounded
-        beyond. A rule sets s from the margins, by fits until the rule returns the scale of the fit
-        to within 2 %:
-
-        - "variance": s = 2 Var(m)/γ, the paper's Algorithm 1 with k = 2
-          (:func:`~marginpursuit.location.variance_scale`);
-        - "confidence": s² = n Var(m)/(2 log(2/δ)) with δ = 0.05
-          (:func:`~marginpursuit.location.confidence_scale`);
-        - "quantile": s = q √(n/(2 log(2/δ))), q the 75 % quantile of \|m\|
-          (as in :func:`~marginpursuit.location.consistent_quantile_scale`);
-        - "auto": s = max(√2 γ, 2 v/γ), v = (interquartile range of m / 1.349)². This is the rule of
-          Algorithm 1 with a variance that outliers do not change, and at least √2 γ. For s ≥ √2 γ
-          Catoni's ρ is truncated only at margins below -γ, and its probability link is strictly
-          increasing between -γ and γ.
-
-        Here n is the sum of the weights. With several classes, variances and squared quantiles are
-        means over the binary problems.
+        beyond. Smaller values give misclassified samples less influence; try 0.1 to 3. The rules
+        "auto", "variance", "confidence" and "quantile" compute s from the margins, by several fits
+        (:doc:`/guide/parameters`).
     overconfidence : float, default=0.0
-        The weight τ in [0, 1] of margins above the level: 1 is the loss of the paper; 0 ignores
-        them, as the hinge loss does.
+        The weight τ in [0, 1] of margins above the level: 0 ignores them, as the hinge loss does; 1
+        is the loss of the paper.
     rho : {"catoni", "pseudo_huber", "log_cosh", "huber", "square"}, default="catoni"
         The function ρ of the loss, a name in :data:`~marginpursuit.losses.RHOS`. "catoni" is that
-        of the paper, whose theory holds for others too. All but "square" have a bounded derivative,
-        which makes the fit robust; "square" is weighted least squares.
+        of the paper. All but "square" have a bounded derivative, which makes the fit robust;
+        "square" is weighted least squares.
     alpha : float, "auto" or "negligible", default="auto"
-        The penalty α >= 0 of the squared coefficients. Let n be the sum of the sample weights, or
-        the number of rows with positive weight if that is larger.
+        The penalty α >= 0 of the squared coefficients, in the unit `alpha_unit`. Increase it where
+        there are hardly more samples than columns, or labels are noisy.
 
-        "auto" is 0.3/n. With fewer than 32 rows per column it is chosen by the held-out log-loss
-        of two half fits (see `probability`), if `scale` is a number and the solver is "newton",
-        "gram" or, for dense rows, "dual". With two classes, several labels or one class against the
-        rest it is the smallest of 0.3/n, 1/n and 3/n whose log-loss is at most 0.5 % above the
-        lowest; 0.1/n replaces 0.3/n if its held-out log-likelihood is larger by 1. With several
-        classes, joint or one against one, it is the largest of the three whose log-loss is at most
-        1 % above the lowest. With a kernel all these are a third as large.
-
-        "negligible" is 1e-6 for the coefficients of standardised columns, whatever `alpha_unit` is;
-        it determines only coefficients that the data leave undetermined.
+        - "auto": 0.3/n, with n the sum of the sample weights, or the number of samples with
+          positive weight if that is larger. With fewer than 32 samples per column it is chosen
+          among 0.1/n, 0.3/n, 1/n and 3/n by the log-loss of held-out samples
+          (:doc:`/guide/parameters`). With a kernel all these are a third as large.
+        - "negligible": 1e-6 for the coefficients of standardised columns, whatever `alpha_unit` is.
+          It determines only coefficients that the data leave undetermined.
     kernel : {"linear", "rbf", "poly", "sigmoid", "precomputed"} or callable, default="linear"
-        The kernel. "rbf" is exp(-γ‖x - x'‖²), "poly" (γ x·x' + c)^k and "sigmoid"
-        tanh(γ x·x' + c), with γ, k and c the next three parameters. A callable returns the kernel
-        of all rows of one matrix with all rows of another. For "precomputed", X is the kernel of
-        all samples with the training samples. The kernel is that of the columns as they are:
-        standardise them first, if their units differ.
+        "linear" draws a flat boundary; the others draw curved ones (:doc:`/guide/kernels`). "rbf"
+        is exp(-γ‖x - x'‖²), "poly" (γ x·x' + c)^k and "sigmoid" tanh(γ x·x' + c), with γ, k and c
+        the next three parameters. A callable returns the kernel of all rows of one matrix with all
+        rows of another. For "precomputed", X is the kernel of all samples with the training
+        samples. Standardise columns of different units first.
     gamma : float or {"scale", "auto"}, default="scale"
         The factor γ of the kernels "rbf", "poly" and "sigmoid". "scale" is 1/(d v), with d columns
         and the variance v of all entries of X, "auto" is 1/d.
@@ -181,98 +148,80 @@ class MarginPursuitClassifier(
     coef0 : float, default=0.0
         The constant c of the kernels "poly" and "sigmoid".
     n_components : int or None, default=None
-        The number of landmarks: training rows in which the score is expanded. With all rows the fit
-        is that in the feature space of the kernel; with fewer it is its Nyström approximation, in
-        time proportional to n_samples · n_components². None is all rows up to 10,000, and 1,000
-        beyond or for rows in blocks. The choice of landmarks depends on the content of the rows
-        alone.
+        With a kernel, the number of landmarks: training samples in which the score is expanded. All
+        of them give an exact fit; fewer its Nyström approximation, in time proportional to
+        n_samples · n_components². None is all samples up to 10,000, and 1,000 beyond or for rows in
+        blocks.
     alpha_unit : {"auto", "absolute", "standardised", "inflated", "common", "row"}, default="auto"
-        The unit of `alpha`. "absolute" is the penalty above. "standardised" is d Σ_j v_j w_j², with
-        v_j the variance of column j (without an intercept its mean square) and d the number of
-        columns: the penalty of standardised columns divided by √d, which does not depend on the
-        units of the columns. "inflated" is d Σ_j f_j v_j w_j², where
-        f_j = 1 + 10 min(1, (κ_j - 1)/n) and κ_j is the kurtosis of column j:
-        columns whose variance few rows determine are shrunk more. "common" is (Σ_j v_j) ‖w‖²: that
-        of columns divided by the root of their total variance, for columns of the same unit. "row"
-        is q ‖w‖², with q the lower quartile of the squared norms of the rows. "auto" is "row" for
-        sparse data, "common" for ``solver="stochastic"`` and in the updates of `partial_fit` with
-        sparse data; otherwise it is "inflated" with fewer than 32 rows per column and
-        "standardised" with more, as in the updates of `partial_fit`. With a kernel, q is the median
-        of the squared norms in its feature space, "auto" is "row", and "standardised" and
-        "inflated" are refused.
-    leverage_bound : float or None, default=1.0
-        Upper bound of the leverage of a row: that of a row at `leverage_bound` times the median
-        distance from the centre. The weights c of rows beyond shrink in inverse proportion to their
-        distance; then each class is rescaled to its former total weight. Distances are those of
-        standardised columns, from their means if there is an intercept; those of sparse rows are
-        their norms. With a kernel they are √K(x, x), and for "rbf", where these are equal, the
-        distances of the rows from their mean, the columns as they are; there the weights of rows
-        beyond five times the bound also fall with the 32nd power of the distance. Where dense
-        rows are 30 times as far or more, means and variances, also those in the unit of the
-        penalty, are taken with weights that these rows do not determine. None, as in the paper,
-        leaves the weights unchanged. The default costs three passes over the data. On eight sets of
-        400 rows by which it was not chosen it changes the error by -0.3 to +0.6 points where the
-        data are clean, and lowers it by up to 21 points with 5 % leverage rows
-        (`docs/choosing.md`).
-    multi_class : {"auto", "joint", "ovr", "ovo"}, default="auto"
-        How three classes or more are fitted. "joint" minimises the loss of the score of each row's
-        class less a smooth maximum of the others, :class:`~marginpursuit.losses.JointLoss` with the
-        temperature 0.3 γ, and the penalty of all coefficients. It is convex for
-        ``overconfidence=0``, and refuses another. "ovr" fits each class against the rest. "ovo",
-        for kernels, fits each class against each other one, to the rows of both alone; the scores
-        of classes are logarithms of their probabilities by pairwise coupling [2]_. It needs all
-        rows as landmarks, in memory, a number as `scale` and a positive penalty. "auto" is "ovo"
-        for such fits of up to 2,000 rows with ``n_components=None``; otherwise it is "joint" where
-        overconfidence is 0 and the solver supports it, and "ovr" where not. The solvers "dual"
-        (that of sparse wide rows), "steepest" and "stochastic", and `partial_fit`, fit one against
-        the rest.
-    probability : {"held_out", "exact"} or None, default="held_out"
-        The link from scores to probabilities.
+        The unit of `alpha`, in place of ‖w‖², with d columns and v_j the variance of column j
+        (without an intercept its mean square):
 
-        - "held_out": a monotone link with four slopes, fitted to held-out scores. The rows are
-          split by content into two halves, and a fit to each half scores the other. The half fits
-          share passes, and one fit starts at the other: together they cost about as much as the fit
-          itself. Fits to two classes and more than 2**18 stored values have approximate leave-one-
-          out scores instead, where Σ_i φ''(m_i) is at least 50 times the number of coefficients and
-          no row has more than three times the mean weight: the margin of a row changes by the
-          effect of leaving it out, to first order and with the mean hat value. They cost no pass in
-          memory, and one for rows in blocks or on a device. With ten classes or more of a joint
-          loss, the link is rescaled to the coefficients of the fit. Probabilities are strictly
-          inside (0, 1), and the most probable class is the prediction. If fewer than two classes
-          have four distinct rows, there are no half fits, and the logit is 3/γ times the score.
+        - "standardised": d Σ_j v_j w_j², for columns of different units;
+        - "inflated": the same, times a factor that grows with the kurtosis of the column, for few
+          samples: columns whose variance few samples determine are shrunk more;
+        - "common": (Σ_j v_j) ‖w‖², for columns of the same unit;
+        - "row": q ‖w‖², with q the lower quartile of the squared norms of the rows; with a kernel,
+          the median of those in its feature space;
+        - "absolute": ‖w‖²;
+        - "auto": "row" for sparse data and kernels, "inflated" with fewer than 32 samples per
+          column, otherwise "standardised". "common" for ``solver="stochastic"`` and for
+          `partial_fit` with sparse data; "standardised" for `partial_fit` with dense data.
+    leverage_bound : float or None, default=1.0
+        Samples at more than `leverage_bound` times the median distance from the centre get weights
+        in inverse proportion to their distance; the total weight of each class is unchanged. Set a
+        larger number, or None as in the paper, if samples far away are correct. Distances are those
+        of standardised columns, norms for sparse rows, and √K(x, x) for kernels. "rbf" takes the
+        distance from the mean of the columns as they are, and reduces weights far away faster
+        (:doc:`/guide/kernels`). The default costs three passes over the data.
+    multi_class : {"auto", "joint", "ovr", "ovo"}, default="auto"
+        How three classes or more are fitted (:doc:`/guide/classes`):
+
+        - "joint": one problem, with the loss of the score of each sample's class less a smooth
+          maximum of the others (:class:`~marginpursuit.losses.JointLoss`). It needs
+          ``overconfidence=0``;
+        - "ovr": each class against the rest;
+        - "ovo": each pair of classes, for kernels; the scores of classes are logarithms of their
+          probabilities by pairwise coupling [2]_. It needs all samples as landmarks, in memory, a
+          number as `scale` and a positive penalty;
+        - "auto": "ovo" for such fits of up to 2,000 samples with ``n_components=None``; otherwise
+          "joint" where overconfidence is 0 and the solver supports it, and "ovr" where not. The
+          solvers "dual" (that of sparse wide rows), "steepest" and "stochastic", and `partial_fit`,
+          fit "ovr".
+    probability : {"held_out", "exact"} or None, default="held_out"
+        The link from scores to probabilities (:doc:`/guide/probabilities`).
+
+        - "held_out": an increasing function, fitted to held-out scores: each half of the samples is
+          scored by a fit to the other half. This costs about as much as the fit itself. Where
+          samples of two classes are many, approximate leave-one-out scores cost at most one pass.
+          Probabilities are strictly inside (0, 1), and the most probable class is the prediction.
+          If fewer than two classes have four distinct samples, the logit is 3/γ times the score.
           The solvers "steepest" and "stochastic" use the exact link. `partial_fit` keeps the link
           of its last exact fit.
-        - "exact": the link of the loss. It returns P(y | x) if the score minimises the expected
-          loss over all functions; no link follows from the loss for a linear score on few rows.
-          Those of several labels are strictly inside (0, 1), those of classes may be 0 or 1. With
-          one class against one, the coupled probabilities whose logit of a pair is 3/γ times its
-          score.
-        - None: no probabilities, and no half fits but those that choose the penalty.
+        - "exact": the link of the loss. It is right if the score minimises the expected loss over
+          all functions, and overconfident for a linear score on few samples.
+        - None: no probabilities. This saves the half fits, unless they choose the penalty.
     fit_intercept : bool, default=True
         Whether to fit b.
     solver : {"auto", "newton", "gram", "lbfgs", "dual", "steepest", "stochastic"}, default="auto"
-        The algorithm; "auto" chooses by the shape of the data, and `verbose=1` prints the choice
-        with its reason. "newton" is Newton's method in one compiled call, for
-        small tables. "dual" is dual coordinate ascent, for a positive penalty. "steepest" is
-        the paper's Algorithm 1 with `max_iter` steps. "stochastic" is the learner of its
-        experiments, with `max_iter` steps of one sample each and a positive `alpha` that is the
-        same for all columns; :func:`~marginpursuit.solvers.stochastic_margin_pursuit` has all its
-        options. A solver that does not support the data, loss or penalty raises a ValueError that
+        The algorithm (:doc:`/guide/solvers`). Leave it at "auto", which chooses by the shape of the
+        data; `verbose=1` prints the choice with its reason. "steepest" is the paper's Algorithm 1
+        with `max_iter` steps. "stochastic" is the learner of its experiments, with `max_iter` steps
+        of one sample each (:func:`~marginpursuit.solvers.stochastic_margin_pursuit` has all its
+        options). A solver that does not support the data, loss or penalty raises a ValueError that
         states the reason.
     max_iter : int, default=1000
         The maximum number of iterations of the solver.
     tol : float, default=1e-4
         The relative suboptimality, bounded or estimated, at which the solver stops; a fit that ends
-        above it warns. A fit to 1e-6 has the same test error to 0.03 points on 15 data sets
-        (:doc:`/choosing`). "steepest" takes all steps.
-        "stochastic" stops after at least one step for each sample, if the relative change of the
-        objective was below `tol` the last two times that the number of steps doubled.
+        above it warns. Set 1e-6 to compare coefficients; the test error hardly changes.
+        "steepest" takes all steps. "stochastic" stops after at least one step for each sample, if
+        the relative change of the objective was below `tol` the last two times that the number of
+        steps doubled.
     class_weight : dict, list of dict, "balanced" or None, default=None
         Weights of the classes; "balanced" gives all classes the same total weight. With several
         labels, a dict has the weights of rows without and with a label, under the keys 0 and 1, and
-        a list has a dict for each label; "balanced" gives both the same total for each label. The
-        weights of a label are divided by their sum: they do not change the penalty. They take
-        8 bytes for each row and label.
+        a list has a dict for each label. The weights of a label are divided by their sum: they do
+        not change the penalty. They take 8 bytes for each row and label.
     warm_start : bool, default=False
         Whether to start from the coefficients of the previous fit; with a kernel, from its scores.
         Fits of one class against one do not use it.

@@ -73,16 +73,9 @@ def label_issues(
     A label is an issue if another class j is confident, more probable than every other confident
     class, and the given label is at most `max_ratio` times as probable as j. A class j is confident
     where its probability is at least the mean probability of j over the rows that are labelled j
-    (confident learning, Northcutt, Jiang and Chuang 2021). That alone flags rows between classes
-    that overlap: 26 % of cov, and 27 % of two normal distributions without any wrong label; with
-    the ratio, 1 % and 2 %.
-
-    Which probabilities rank best depends on the rows for each column. With two classes and more
-    rows than columns it is a fit to all rows, wrong labels included (`fitted_proba`), whose
-    influence on a robust fit is bounded: its average precision is 0.53 in the mean over three data
-    sets and six kinds of changed labels, with out-of-fold probabilities 0.50, and with those of
-    logistic regression 0.48. With 20 classes and as many columns as rows it is 0.45, 0.56 and 0.49
-    (`benchmarks/label_errors.py`).
+    (confident learning, Northcutt, Jiang and Chuang 2021). The ratio keeps rows between classes
+    that overlap from being flagged. :doc:`/tutorials/outliers` has the precision and recall of the
+    flags, and of the rankings.
 
     Parameters
     ----------
@@ -94,12 +87,12 @@ def label_issues(
     classes : array-like of shape (n_classes,)
         The class of each column of `proba`.
     fitted_proba : array-like of shape (n_samples, n_classes), optional
-        Probabilities of the same rows by a fit to all of them, ``model.predict_proba(X)``, for more
-        rows than columns. Where given, `label_quality` is taken from these; otherwise from `proba`.
+        Probabilities of the same rows by a fit to all of them, ``model.predict_proba(X)``. Pass
+        them if there are more rows than columns: they rank wrong labels better. Where given,
+        `label_quality` is taken from these; otherwise from `proba`.
     max_ratio : float, default=0.3
         The most that the probability of a given label may be, relative to that of the confident
-        class, for the label to be an issue. The default keeps the flags of 20 % flipped labels,
-        whose probabilities are 0.2 and 0.8 at best.
+        class, for the label to be an issue. A larger number flags more rows.
 
     Returns
     -------

@@ -58,45 +58,37 @@ class MarginPursuitClassifierCV(
 ):
     """Margin pursuit with scale, overconfidence and penalty chosen by cross-validation.
 
-    All candidates, folds and classes are fitted in the same passes over the data, with one Gram
-    matrix, from the largest scale to the smallest, each warm-started by the previous one. With many
-    rows, candidates that are clearly worse on a subsample are eliminated early
-    (`successive_halving`).
+    All candidates, folds and classes share passes over the data, and candidates that are clearly
+    worse on a subsample are eliminated early (:doc:`/guide/search`).
 
     The rows may be in memory, in :mod:`~marginpursuit.blocks`, on a Dask cluster or in an array
     that NumPy cannot read in place, for example on a GPU. The passes over the data run where the
-    rows are, and the choice is the same up to the tolerance of the fits. Labels, weights and the
-    scores of held-out rows are kept in the memory of this process.
+    rows are. Labels, weights and the scores of held-out rows are kept in the memory of this
+    process.
 
     `y` may be an indicator matrix of several labels. All labels have the same scale, overconfidence
-    and penalty: a choice for each label has the same F1 and log-loss on test rows. Each label has
-    a link and a threshold of its own, as in :class:`MarginPursuitClassifier`.
+    and penalty. Each has a link and a threshold of its own, as in
+    :class:`MarginPursuitClassifier`.
 
     Parameters
     ----------
     scales : sequence of float, optional
-        Scales s to choose from; by default 0.1, 0.3, 1 and 3, for sparse data and for the joint
-        loss of three classes or more 0.3 and 1, and with a kernel 1. Results depend on the ratio of
-        scale and margin.
+        Scales s to choose from. By default 0.1, 0.3, 1 and 3; for sparse data and the joint loss of
+        three classes or more 0.3 and 1; with a kernel 1.
     overconfidences : sequence of float, optional
-        Weights τ of the loss above the margin level to choose from; by default 0 and 1 for dense
-        data, and 0 for sparse data, where 1 takes several times as long and is rarely better, and
-        for the joint loss of three classes or more.
+        Weights τ of the loss above the margin level to choose from. By default 0 and 1 for dense
+        data, and 0 for sparse data, kernels and the joint loss of three classes or more.
     alphas : sequence of float, optional
-        Penalties to choose from; by default seven from 1e-3 to 1e-6 for dense data, and from 10/n
-        to 0.01/n for sparse data. With fewer than 3,000 dense rows the largest is 3/n instead of
-        1e-3, and the others keep their ratios to it. With a kernel they are six from 3/n to
-        0.01/n.
+        Penalties to choose from. By default seven from 1e-6 to 1e-3 for dense data; with fewer than
+        3,000 samples all are larger by the same factor, so that the largest is 3/n. Seven from
+        0.01/n to 10/n for sparse data, and six from 0.01/n to 3/n with a kernel.
     kernel : {"linear", "rbf", "poly", "sigmoid", "precomputed"} or callable, default="linear"
         The kernel, as in :class:`MarginPursuitClassifier`.
     gammas : sequence of float, optional
-        Factors γ of the kernels "rbf", "poly" and "sigmoid" to choose from; by default 0.03, 0.1,
+        Factors γ of the kernels "rbf", "poly" and "sigmoid" to choose from. By default 0.03, 0.1,
         0.3 and 1 times 2/m for "rbf", with m the median of the squared distances between rows, and
-        times 1/m for the others, with m the median of the squared norms. All candidates are
-        compared at every γ with 250 landmarks; then the best of the two best γ, and that with the
-        next smaller penalty, with 1,000 (or 5,000 over the number of classes, if that is less).
-        With one class against one there are no landmarks: all candidates are compared on a
-        subsample of the rows (`successive_halving`), the best of them on all rows.
+        times 1/m for the others, with m the median of the squared norms. :doc:`/guide/kernels`
+        describes the search.
     degree : int, default=3
         The degree of the kernel "poly".
     coef0 : float, default=0.0
@@ -105,76 +97,64 @@ class MarginPursuitClassifierCV(
         The number of landmarks of the refit, as in :class:`MarginPursuitClassifier`, and an upper
         bound of those of the search.
     alpha_unit : {"auto", "absolute", "standardised", "inflated", "common", "row"}, default="auto"
-        The unit of the penalties, as in :class:`MarginPursuitClassifier`. "auto" is "inflated"
-        for dense data with fewer than 32 rows per column, "standardised" with more, and "row" for
-        sparse data, whose columns usually have the same unit.
+        The unit of the penalties, as in :class:`MarginPursuitClassifier`.
     leverage_bound : float or None, default=1.0
-        The bound on the influence of rows with a large norm, in medians of the norm, as in
-        :class:`MarginPursuitClassifier`; None sets no bound. The norms are compared over the rows
-        of all folds. The scores of the search are not weighted by it, except those of
-        ``scoring=None`` with the kernel "rbf": held-out rows far away, whose prediction is that of
-        the intercept alone, count less, as they do in the fits.
+        The bound on the influence of rows far from the others, as in
+        :class:`MarginPursuitClassifier`; None sets no bound. The scores of the search are not
+        weighted by it, except those of ``scoring=None`` with the kernel "rbf".
     margin : float, default=1.0
         The margin level γ.
     rho : {"catoni", "pseudo_huber", "log_cosh", "huber", "square"}, default="catoni"
         The function ρ of the loss, as in :class:`MarginPursuitClassifier`.
     cv : int, splitter or iterable, default=5
-        How to split, as in scikit-learn; a number means stratified folds: with several labels,
-        rows with the same labels are in different folds. If the rows are not in memory, a splitter
-        gets their shape, with labels and groups.
+        How to split, as in scikit-learn; a number means stratified folds. Pass
+        :class:`~sklearn.model_selection.GroupKFold` where rows belong together. If the rows are not
+        in memory, a splitter gets their shape, with labels and groups.
     scoring : str, callable or None, default=None
-        The scorer; by default accuracy. None and "accuracy" differ for two classes: None evaluates
-        each candidate at a fitted `threshold`, with an accuracy that is smoothed over thresholds,
-        and shifts the intercept; "accuracy" is the fraction of correct predictions at threshold
-        zero, as in GridSearchCV. They are the same for several classes, unless the kernel "rbf"
-        and `leverage_bound` reduce the weight of rows far away. A callable that uses X gets the
-        held-out rows in the container that holds them: :class:`~marginpursuit.blocks.Blocks`, which
-        are loaded only if the callable loads them, or an array of the same library. With several
-        labels None is the negative of the log-loss, the mean over labels; scorers that use
-        predictions, such as "f1_micro", get those at the thresholds of the candidate.
+        The scorer. None is accuracy, for two classes at the fitted `threshold`; "accuracy" is that
+        at threshold zero, as in GridSearchCV. Try "roc_auc" or "neg_log_loss" for rare classes.
+        With several labels None is the negative of the mean log-loss of the labels, and scorers
+        that use predictions, such as "f1_micro", get those at the thresholds of the candidate. A
+        callable that uses X gets the held-out rows in the container that holds them.
     rule : {"auto", "best", "one-standard-error"}, default="auto"
-        Which candidate to choose. "best": the one with the best mean score. "one-standard-error":
-        among those within one standard error of it, the one with the largest penalty, then
-        overconfidence, then scale. "auto": the best, if there are more than 400 rows, a scorer,
-        several labels, a kernel or candidates of your own. Otherwise folds hardly distinguish the
-        candidates: that of :class:`MarginPursuitClassifier` is chosen, at threshold zero, unless
-        the best has a mean score that is larger by two standard errors of the difference.
+        Which candidate to choose.
+
+        - "best": the one with the best mean score.
+        - "one-standard-error": among those within one standard error of it, the one with the
+          largest penalty, then overconfidence, then scale.
+        - "auto": "best", except with at most 400 rows, where folds hardly distinguish candidates:
+          there that of :class:`MarginPursuitClassifier` is chosen, at threshold zero, unless the
+          best has a mean score that is larger by two standard errors of the difference. A scorer,
+          several labels, a kernel or candidates of your own have "best" for any number of rows.
     threshold : {"fitted", "zero"}, default="fitted"
-        The score above which the second of two classes is predicted. "fitted": each candidate is
-        scored at the threshold within ± `margin` with the best out-of-fold accuracy, and the
-        intercept is shifted by that of the chosen candidate. This helps if rows lie far on the
-        wrong side, and needs no further fits. It applies if the scorer is accuracy, there is an
-        intercept, the link is fitted and `class_weight` is None. "zero": the intercept is the
-        minimiser of the loss.
+        The score above which the second of two classes is predicted.
+
+        - "fitted": that within ± `margin` with the best out-of-fold accuracy. It is subtracted from
+          the intercept. This helps if labels of one class are wrong more often. It applies if
+          `scoring` is None, there is an intercept, the link is fitted and `class_weight` is None.
+        - "zero": the intercept is the minimiser of the loss.
     refit : bool, default=True
         Whether to fit the chosen candidate to all rows.
     successive_halving : bool, default=True
-        Whether to eliminate candidates on growing subsamples of the rows. A candidate is eliminated
-        if its mean score is more than 3.5 standard errors below the best, or neither in the best
-        sixteenth nor among the best two. It keeps the score it had then, and
-        ``cv_results_["n_resources"]`` has the number of rows. A subsample is held in
-        memory, or on the device that holds the rows, and has at most 2**25 stored elements (256 MiB
-        in float64): a larger one is reduced to that, or omitted if it then has too few rows.
+        Whether to eliminate candidates on growing subsamples of the rows; False evaluates every
+        candidate on all rows. An eliminated candidate keeps the score it had then, and
+        ``cv_results_["n_resources"]`` has the number of rows. A subsample is held in memory, or on
+        the device that holds the rows, and has at most 2**25 stored elements.
     multi_class : {"auto", "joint", "ovr", "ovo"}, default="auto"
         How three classes or more are fitted, as in :class:`MarginPursuitClassifier`. With "joint",
-        candidates with an overconfidence of 0 have a joint loss, and others are fitted one class
-        against the rest. "auto" is "ovo" with a kernel, up to 2,000 rows that are all landmarks;
-        otherwise "joint", except for sparse data that are fitted by "dual".
+        candidates with a positive overconfidence are fitted one class against the rest.
     link : {"fitted", "exact"}, default="fitted"
         Where probabilities come from: a monotone link fitted to out-of-fold scores, or the exact
         link of the loss.
     fit_intercept : bool, default=True
         Whether to fit an intercept.
     solver : {"auto", "newton", "gram", "lbfgs", "dual"}, default="auto"
-        The solver, as in :class:`MarginPursuitClassifier`. With "auto", fits to folds of sparse
-        data in memory with many columns use "dual", coordinate ascent in the dual, if the penalty
-        is the same for all coefficients (`alpha_unit` "absolute", "common" and "row").
+        The solver, as in :class:`MarginPursuitClassifier`.
     max_iter : int, default=1000
         The most iterations of a fit.
     tol : float, default=1e-3
         The estimated relative suboptimality at which fits to folds stop; the refit stops at a
-        tenth of it. Dual ascent stops at a relative duality gap of ten times `tol`; the gap is
-        an upper bound of the suboptimality, up to the changes during a pass.
+        tenth of it.
     class_weight : dict, list of dict, "balanced" or None, default=None
         Weights of the classes.
     n_threads : int or None, default=None
@@ -194,8 +174,7 @@ class MarginPursuitClassifierCV(
     best_params_ : dict
         The chosen candidate: `alpha`, `overconfidence` and `scale`, and the `gamma` of a kernel.
     best_score_ : float
-        Its mean score. It is the largest of many means, and therefore optimistic: by 1.5 points of
-        accuracy on 200 rows (`benchmarks/optimism.py`), with a fitted threshold as without.
+        Its mean score. It is the largest of many means, and therefore a little optimistic.
     best_index_ : int
         Its index in `cv_results_`.
     best_estimator_ : MarginPursuitClassifier
