@@ -15,8 +15,8 @@ from marginpursuit import MarginPursuitClassifier, _kernels
 from marginpursuit._threads import Threads
 from marginpursuit.design import design_for
 from marginpursuit.losses import RHOS, JointLoss, MarginLoss
-from marginpursuit.solvers import SOLVERS, Policy, Problem, Request, Status
-from marginpursuit.solvers.newton import NewtonSolver, TaskPaths, _kernel_tasks
+from marginpursuit.solvers import SOLVERS, Policy, Problem, Request, Status, newton
+from marginpursuit.solvers.newton import NewtonSolver, TaskPaths, _kernel_tasks, _newton
 from marginpursuit.tasks import JointTasks, Labels, Tasks
 
 pytestmark = pytest.mark.skipif(
@@ -297,8 +297,8 @@ def test_a_warm_start_takes_two_iterations():
     assert_allclose(model.objective_, before, rtol=1e-6)
 
 
-def test_a_singular_task_continues_in_gram():
-    """Two equal columns without penalty have no unique minimiser."""
+def test_equal_columns_without_penalty_have_the_minimum_of_gram():
+    """Rounding that is added to the diagonal leaves the Hessian a Cholesky factor."""
     X, codes = rows(50, 2)
     X = np.column_stack([X, X[:, 0]])
     loss = MarginLoss()
@@ -309,27 +309,78 @@ def test_a_singular_task_continues_in_gram():
     assert_allclose(found.value, expected.value, rtol=1e-5)
 
 
-def test_the_iterations_in_gram_are_counted_on_and_their_iterates_not_kept():
-    X, codes = rows(50, 3, seed=1)
+def almost_separable(seed, alphas):
+    """Return a problem whose task without penalty the kernel does not finish."""
+    X, codes = rows(50, 3, seed=seed)
     loss = MarginLoss(scale=0.01, overconfidence=0.0)
     one = make("newton", X, codes, loss, alpha=0.0, tol=1e-6)
+    tasks = one.tasks.take(np.zeros(len(alphas), dtype=np.intp))
+    start = one.prepared.zeros(len(alphas))
+    return replace(one, tasks=tasks, alphas=np.array(alphas), start=start)
+
+
+def test_progress_in_gram_is_that_of_all_tasks_and_iterates_of_some_are_not_kept():
     told, kept = [], []
     problem = replace(
-        one,
-        tasks=one.tasks.take(np.zeros(2, dtype=np.intp)),
-        alphas=np.array([1e-2, 0.0]),  # the second task continues in "gram"
-        start=one.prepared.zeros(2),
-        report=lambda progress: told.append(progress.iteration),
+        almost_separable(1, [1e-2, 0.0]),
+        report=told.append,
         on_iterate=lambda _, linear: kept.append(linear[0].shape[1]),
     )
     found = SOLVERS["newton"].solve(problem)
-    assert told == [progress.iteration for progress in found.history] == sorted(told)
-    assert found.n_iter == told[-1] > len(kept)
+    iterations = [progress.iteration for progress in told]
+    assert iterations == [progress.iteration for progress in found.history] == sorted(iterations)
+    assert found.n_iter == iterations[-1] > len(kept)
     assert set(kept) == {2}
-    limited = SOLVERS["newton"].solve(replace(problem, max_iter=found.n_iter - 1))
-    assert limited.n_iter == found.n_iter - 1
+    assert_allclose([told[-1].value, found.history[-1].value], found.value.mean(), rtol=1e-12)
+
+
+def test_only_the_iterations_of_an_unfinished_task_count_against_max_iter():
+    problem = almost_separable(1, [1e-2, 0.0])
+    found = SOLVERS["newton"].solve(problem)
+    # The first task takes 10 iterations, the second has no Cholesky factor in its first.
+    limited = SOLVERS["newton"].solve(replace(problem, max_iter=10))
+    assert (limited.n_iter, limited.status) == (10, Status.MAX_ITER)
+    assert_allclose(limited.value[0], found.value[0], rtol=1e-12)
+    assert found.value[1] < limited.value[1] < 1.1 * found.value[1]
+    fewer = SOLVERS["newton"].solve(replace(problem, max_iter=found.n_iter - 1))
+    assert fewer.n_iter == found.n_iter - 1
     folds = SOLVERS["newton"].solve_folds(replace(problem, max_iter=5), np.full(2, 1e-6))
     assert folds.n_iter == 5
+
+
+def test_a_task_that_ends_before_its_first_step_has_a_gap_of_one():
+    problem = almost_separable(1, [1e-2, 0.0])
+    tol = np.full(2, 1e-6)
+    first = _newton(problem, tol, certain=problem.policy.certain_decrement, is_strict=True)
+    assert first.is_finished.tolist() == [True, False]
+    assert first.n_iter[1] == 0
+    assert first.solution.gap[1] == 1.0
+
+
+def test_iterates_of_a_single_task_are_kept_in_gram_too():
+    kept = []
+    problem = almost_separable(0, [0.0])
+    problem = replace(problem, on_iterate=lambda _, linear: kept.append(linear[0].copy()))
+    silent = replace(problem, on_iterate=None)
+    first = _newton(
+        silent, np.full(1, 1e-6), certain=problem.policy.certain_decrement, is_strict=True
+    )
+    found = SOLVERS["newton"].solve(problem)
+    assert len(kept) >= found.n_iter > first.solution.n_iter
+    assert_allclose(kept[-1], found.linear[0], rtol=1e-6)
+
+
+def test_a_task_whose_decrement_falls_slowly_has_not_stopped_by_rounding(monkeypatch):
+    case, first = draw(17674, "newton"), []  # a row of large weight shortens every step
+
+    def listen(*arguments, **options):
+        first.append(_newton(*arguments, **options))
+        return first[-1]
+
+    monkeypatch.setattr(newton, "_newton", listen)
+    MarginPursuitClassifier(**case.parameters).fit(case.X, case.y, case.weights)
+    slow = [each.solution for each in first if not each.is_finished.all()]
+    assert {solution.status for solution in slow} == {Status.MAX_ITER}
 
 
 def test_each_iteration_is_reported_and_max_iter_stops_it():

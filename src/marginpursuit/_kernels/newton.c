@@ -524,7 +524,7 @@ void JOIN(newton, LEVEL)(newton_t *t)
     int has_factor = t->continues && newton_continue(t, &s);
     if (!has_factor) t->value = newton_begin(t, &s);
     line_t line = {.value = t->value};
-    t->status = NEWTON_MAX_ITER;
+    t->status = NEWTON_MAX_ITER, t->gap = 1.0; /* losses are not negative */
     t->n_passes = has_factor ? 1 : 2; /* the scores of the start and the last gradient */
     int is_exact = !t->is_strict;
     double before = t->value; /* the decrement of the last step */
@@ -562,7 +562,7 @@ void JOIN(newton, LEVEL)(newton_t *t)
         before = decrement;
         const int is_met = meets_tolerance(t, decrement, bound, 1);
         if (is_met && is_slow && !meets_tolerance(t, decrement, bound, 0)) {
-            t->status = NEWTON_ROUNDING;
+            t->status = NEWTON_SLOW;
             break;
         }
         const int is_finished = is_met && is_exact, is_next_exact = is_met || !t->is_strict;

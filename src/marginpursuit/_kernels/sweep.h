@@ -177,7 +177,10 @@ static inline int is_interrupted(interrupt_t *t, double products)
 enum { NEWTON_PADDING = 16 };
 
 typedef enum {
-    NEWTON_CONVERGED, NEWTON_ROUNDING, NEWTON_MAX_ITER, NEWTON_SINGULAR, NEWTON_INTERRUPTED
+    NEWTON_CONVERGED, NEWTON_ROUNDING, NEWTON_MAX_ITER,
+    NEWTON_SINGULAR, /* the Hessian has no Cholesky factor */
+    NEWTON_SLOW,     /* the decrement meets the tolerance, but has not fallen fast */
+    NEWTON_INTERRUPTED
 } newton_status_t;
 
 typedef struct {

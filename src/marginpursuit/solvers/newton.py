@@ -14,6 +14,7 @@ A task that the kernel does not finish, because its Hessian is singular to worki
 line search stalls far from the minimum, continues in the solver "gram".
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any, ClassVar, NamedTuple
@@ -25,7 +26,6 @@ from marginpursuit import _kernels
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Design, MemoryDesign, Standardisation
 from marginpursuit.losses import JointLoss
-from marginpursuit.solvers._continuation import continued, joined
 from marginpursuit.solvers._problem import (
     Prepared,
     Problem,
@@ -44,7 +44,7 @@ from marginpursuit.solvers.preconditioners import GramPreconditioner
 __all__ = ["NewtonSolver"]
 
 #: What the kernel returns for a task, by number.
-_STATUSES = (Status.CONVERGED, Status.ROUNDING, Status.MAX_ITER, Status.MAX_ITER)
+_STATUSES = (Status.CONVERGED, Status.ROUNDING, *(Status.MAX_ITER,) * 3)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,25 +127,70 @@ class NewtonSolver:
     def solve_folds(self, problem: Problem, tol: FloatArray) -> Solution:
         """Minimise the objective of every task; the Newton decrement decides."""
         certain = problem.policy.certain_fold_decrement
-        first, is_finished = _newton(problem, tol, certain=certain, is_strict=False)
-        unfinished = np.flatnonzero(~is_finished)
-        if not len(unfinished) or first.n_iter >= problem.max_iter:
-            return first
-        n_confirmations, rest_tol = problem.policy.lbfgs.fold_confirmations, tol[unfinished]
-        part = _part(problem, first, unfinished)
-        rest = minimise(part, n_confirmations=n_confirmations, tol=rest_tol)
-        return _merged(problem, first, rest, unfinished)
+        first = _newton(problem, tol, certain=certain, is_strict=False)
+        n_confirmations = problem.policy.lbfgs.fold_confirmations
+
+        def solve(part: Problem, tasks: NDArray[np.intp]) -> Solution:
+            return minimise(part, n_confirmations=n_confirmations, tol=tol[tasks])
+
+        return first.finished_by(solve, problem)
 
     def solve(self, problem: Problem) -> Solution:
         """Minimise the objective of every task, to a bound or a decrement far below `tol`."""
         tol = np.full(len(problem.tasks), float(problem.tol))
         certain = problem.policy.certain_decrement
-        first, is_finished = _newton(problem, tol, certain=certain, is_strict=True)
-        unfinished = np.flatnonzero(~is_finished)
-        if not len(unfinished) or first.n_iter >= problem.max_iter:
+        first = _newton(problem, tol, certain=certain, is_strict=True)
+        return first.finished_by(lambda part, _: GramSolver().solve(part), problem)
+
+
+class KernelSolution(NamedTuple):
+    """What the kernel returns for all tasks, some of which it may not have finished."""
+
+    solution: Solution
+    n_iter: NDArray[np.intp]  # of each task
+    is_finished: NDArray[np.bool_]
+
+    def finished_by(
+        self, solve: Callable[[Problem, NDArray[np.intp]], Solution], problem: Problem
+    ) -> Solution:
+        """Continue the unfinished tasks, if they have iterations left.
+
+        `solve` is given their problem, which starts at the end of this solution, and their numbers.
+        Its progress is reported as that of all tasks; `on_iterate`, which is given the coefficients
+        of all tasks, is called only if all continue.
+        """
+        first, rest = self.solution, np.flatnonzero(~self.is_finished)
+        n_before = int(self.n_iter[rest].max(initial=0))
+        if not len(rest) or n_before >= problem.max_iter:
             return first
-        rest = GramSolver().solve(_part(problem, first, unfinished))
-        return _merged(problem, first, rest, unfinished)
+        finished, report = first.value[self.is_finished], problem.report
+
+        def of_all(step: Progress) -> Progress:
+            value = (finished.sum() + len(rest) * step.value) / len(first.value)
+            iteration = max(first.n_iter, n_before + step.iteration)
+            return replace(step, iteration=iteration, value=float(value))
+
+        points = problem.join(*first.linear)
+        part = replace(
+            problem,
+            tasks=problem.tasks.take(rest),
+            alphas=problem.alphas[rest],
+            max_iter=problem.max_iter - n_before,
+            report=None if report is None else lambda step: report(of_all(step)),
+            on_iterate=None if len(finished) else problem.on_iterate,
+        )
+        second = solve(replace(part, start=part.split(points[rest])), rest)
+        points[rest] = problem.join(*second.linear)
+        value, gap = first.value.copy(), first.gap.copy()
+        value[rest], gap[rest] = second.value, second.gap
+        return Solution(
+            linear=problem.split(points),
+            value=value,
+            gap=gap,
+            status=second.status,
+            n_iter=max(first.n_iter, n_before + second.n_iter),
+            history=(*first.history, *map(of_all, second.history)),
+        )
 
 
 def _margin_loss(loss: Any) -> Any:
@@ -168,8 +213,8 @@ def _padded(design: Design, standardisation: Standardisation, *, constant: bool)
 
 def _newton(
     problem: Problem, tol: FloatArray, *, certain: float, is_strict: bool
-) -> tuple[Solution, NDArray[np.bool_]]:
-    """Run the kernel for every task; return the solution and which tasks it has finished.
+) -> KernelSolution:
+    """Run the kernel for every task.
 
     If progress is reported, the kernel runs from the start to each iterate in turn: the iterates
     and the solution are those of a single call.
@@ -199,11 +244,11 @@ def _newton(
         n_iter=n_iter,
         history=tuple(history),
     )
-    return solution, codes == 0
+    return KernelSolution(solution, results[:, 2].astype(np.intp), codes == 0)
 
 
 class TaskPaths(NamedTuple):
-    """Tasks in the order in which they are solved, and where each at_larger_scale."""
+    """Tasks in the order in which they are solved, and where each starts."""
 
     paths: list[NDArray[np.intp]]  # from the largest scale on, each from the largest penalty on
     #: The task of the same path and scale with the next larger penalty.
@@ -307,23 +352,3 @@ def _run(
 
     list(threads.map(run, chunks))
     return results
-
-
-def _part(problem: Problem, first: Solution, tasks: NDArray[np.intp]) -> Problem:
-    """Return the problem of some tasks, from the end of a first solution.
-
-    Iterates of some tasks are not kept: those that `on_iterate` is given have all tasks.
-    """
-    points, rest = problem.join(*first.linear)[tasks], continued(problem, first)
-    own = problem.tasks.take(tasks)
-    part = replace(rest, tasks=own, alphas=problem.alphas[tasks], on_iterate=None)
-    return replace(part, start=part.split(points))
-
-
-def _merged(problem: Problem, first: Solution, rest: Solution, tasks: NDArray[np.intp]) -> Solution:
-    """Return the first solution with those of some tasks replaced."""
-    points, value, gap = problem.join(*first.linear), first.value.copy(), first.gap.copy()
-    points[tasks] = problem.join(*rest.linear)
-    value[tasks], gap[tasks] = rest.value, rest.gap
-    whole, linear = joined(first, rest), problem.split(points)
-    return replace(whole, linear=linear, value=value, gap=gap, is_proven=False)
