@@ -63,7 +63,7 @@ GROUPS = {
             "test_kernel_map.py",
             "test_kernel_blocks.py",
         ],
-        "classifiers/_active_landmarks.py": ["test_kernel_map.py"],
+        "classifiers/_kernel_fit.py": ["test_kernel_map.py"],
         "classifiers/_landmarks.py": ["test_kernel_map.py"],
         "design/factored.py": ["test_factored_rows.py"],
         "solvers/_sampled_hessian.py": ["test_factored_rows.py"],

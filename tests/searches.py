@@ -8,7 +8,7 @@ from sklearn.model_selection import GridSearchCV
 
 from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
 from marginpursuit.selection.candidates import FitOptions, Fold, Stopping
-from marginpursuit.selection.fold_groups import FitPlan, FoldData
+from marginpursuit.selection.fold_data import FitPlan, FoldData
 from marginpursuit.selection.policy import SelectionPolicy
 from marginpursuit.selection.successive_halving import full_rung, next_size, subsampled_rung
 from marginpursuit.solvers import Policy

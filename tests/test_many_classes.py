@@ -12,7 +12,7 @@ from scipy import sparse
 from marginpursuit import MarginPursuitClassifier
 from marginpursuit.classifiers import _base
 from marginpursuit.classifiers._link import FittedLink, link_rows
-from marginpursuit.classifiers._parameters import training_margins
+from marginpursuit.classifiers._margins import training_margins
 from marginpursuit.design import MemoryDesign
 from marginpursuit.losses import MarginLoss
 from marginpursuit.solvers import SOLVERS, Problem, Request

@@ -10,8 +10,8 @@ from searches import GRID, fold_plan, grid_search, sparse_wide, with_policy
 from sklearn.base import clone
 
 from marginpursuit import MarginPursuitClassifierCV, _kernels
+from marginpursuit.selection.fold_data import merged_columns
 from marginpursuit.selection.fold_fits import FoldFits
-from marginpursuit.selection.fold_groups import merged_columns
 from marginpursuit.selection.policy import SelectionPolicy
 from marginpursuit.solvers import FOLD_SOLVERS, Policy, minimise
 

@@ -160,7 +160,7 @@ def test_a_search_that_fails_while_it_prepares_restores_blas(monkeypatch):
     def fail(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("marginpursuit.selection.fold_groups._prepared", fail)
+    monkeypatch.setattr("marginpursuit.selection.fold_data._prepared", fail)
     X = np.random.default_rng(0).normal(size=(60, 3))
     with pytest.raises(KeyboardInterrupt) as caught:  # which keeps all objects alive
         MarginPursuitClassifierCV(n_threads=2).fit(X, np.arange(60) % 2)

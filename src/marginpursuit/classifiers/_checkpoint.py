@@ -2,7 +2,7 @@
 
 The file is replaced atomically after each iteration and removed when the fit ends. It stores
 digests of the rows, labels and weights: a fit to others refuses it. A fit with a kernel may be
-several, each with more landmarks (`_active_landmarks`): the file is that of one of them. An
+several, each with more landmarks (`_kernel_fit`): the file is that of one of them. An
 interrupted fit repeats those before it, and leaves the file unchanged meanwhile.
 """
 

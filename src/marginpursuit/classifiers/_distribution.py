@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -15,7 +16,6 @@ from marginpursuit._threads import Threads, single_threaded_blas, usable_threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import TrainingData
 from marginpursuit.classifiers._finite import range_error
-from marginpursuit.classifiers._held_out import PROBABILITY
 from marginpursuit.classifiers._kernel_expansion import KernelClassifier, refuse_unusable
 from marginpursuit.classifiers._parameters import (
     CLASS_WEIGHT,
@@ -33,6 +33,7 @@ from marginpursuit.classifiers._progress import (
     warn,
     with_callbacks,
 )
+from marginpursuit.classifiers._refitted_halves import PROBABILITY
 from marginpursuit.design import MemoryDesign, Standardisation
 from marginpursuit.solvers import Status
 from marginpursuit.solvers._machine import (
@@ -256,7 +257,7 @@ class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: i
 
     def _warn(self, fits: list[MachineFit]) -> None:
         above = (fit for fit in fits if not fit.gap <= self.tol)
-        worst = max(above, key=_gap, default=None)
+        worst = max(above, key=attrgetter("gap"), default=None)
         if worst is None:
             return
         advice = f"Set max_iter above {self.max_iter}."
@@ -267,10 +268,6 @@ class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: i
             f"the objective, above tol={self.tol:g}. {advice}",
             ConvergenceWarning,
         )
-
-
-def _gap(fit: MachineFit) -> float:
-    return fit.gap
 
 
 def _without_zero_weights(data: TrainingData) -> TrainingData:

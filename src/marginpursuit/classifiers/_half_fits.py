@@ -221,10 +221,10 @@ class HalfFits:
         )
 
 
-def is_joint_link_rescaled(tasks: Tasks, policy: HalfFitPolicy | None = None) -> bool:
+def is_joint_link_rescaled(tasks: Tasks) -> bool:
     """Whether the link of a joint loss is rescaled, which depends on the number of classes."""
-    policy = HalfFitPolicy() if policy is None else policy
-    return isinstance(tasks, JointTasks) and tasks.n_classes >= policy.min_rescaled_classes
+    min_classes = HalfFitPolicy().min_rescaled_classes
+    return isinstance(tasks, JointTasks) and tasks.n_classes >= min_classes
 
 
 def _centred_norm(coef: FloatArray) -> float:
@@ -392,16 +392,13 @@ def chosen_fits(
     return best
 
 
-def penalty_factors(
-    data: TrainingData, problem: Problem, solver: str, policy: HalfFitPolicy | None = None
-) -> tuple[float, ...]:
+def penalty_factors(data: TrainingData, problem: Problem, solver: str) -> tuple[float, ...]:
     """Return the multiples of the default penalty from which half fits choose.
 
     There are none where a choice costs more than it gains: with many rows for each column, sparse
     rows that are fitted in the dual, or no solver for small or wide dense rows.
     """
-    policy = HalfFitPolicy() if policy is None else policy
-    n_columns = data.matrix.shape[1]
+    policy, n_columns = HalfFitPolicy(), data.matrix.shape[1]
     is_large = problem.start[0].size > policy.max_coefficients
     is_fast = solver in ("newton", "gram") or (solver == "dual" and not data.is_sparse)
     if is_large or not is_fast or not policy.chooses_penalty(data.n_samples, n_columns):

@@ -134,6 +134,12 @@ class InputChecks:
         for name in (*fitted, *self._private_state):
             self.__dict__.pop(name, None)
 
+    def _copy_input_attributes(self, other: "InputChecks") -> None:
+        """Take the attributes that the checks of another estimator have set."""
+        for name in ("classes_", "multilabel_", "n_features_in_", "feature_names_in_"):
+            if hasattr(other, name):
+                setattr(self, name, getattr(other, name))
+
     def _check_training(self, X: Any, y: Any, sample_weight: ArrayLike | None) -> TrainingData:
         """Check the input of `fit`; set `classes_` and the attributes of `validate_data`."""
         if self._accepts_label_sets:

@@ -18,10 +18,10 @@ from marginpursuit._namespaces import is_device_array, to_device_of, to_host
 from marginpursuit._validation import FloatArray
 from marginpursuit.blocks import Blocks
 from marginpursuit.classifiers._base import LinearClassifier, TrainingData
-from marginpursuit.classifiers._held_out import HeldOutProbabilityMixin
 from marginpursuit.classifiers._lazy import lazy_on_dask
 from marginpursuit.classifiers._pairs import class_scores, pair_scores
 from marginpursuit.classifiers._parameters import KERNELS
+from marginpursuit.classifiers._refitted_halves import HeldOutProbabilityMixin
 from marginpursuit.design import loaded, take_rows
 
 

@@ -29,7 +29,7 @@ from scipy.special import expit, log_expit, logit
 
 from marginpursuit._namespaces import namespace, to_device_of
 from marginpursuit._validation import FloatArray
-from marginpursuit.classifiers._link import inside
+from marginpursuit.classifiers._link import SlopePrior, inside
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +41,9 @@ class LabelLinks:
     offset: float = 0.0  # logit of the probability above which a label is predicted
 
     @classmethod
-    def a_priori(cls, n_labels: int, margin: float, mean: float = 3.0) -> "LabelLinks":
+    def a_priori(cls, n_labels: int, margin: float) -> "LabelLinks":
         """Return the links without any held-out score: slopes have the mean of the prior."""
-        return cls(np.full(n_labels, mean / margin), np.zeros(n_labels))
+        return cls(np.full(n_labels, SlopePrior().mean / margin), np.zeros(n_labels))
 
     @classmethod
     def fit(
@@ -53,7 +53,7 @@ class LabelLinks:
         counts: FloatArray,
         margin: float,
         factors: FloatArray | None = None,
-        prior: tuple[float, float] = (3.0, 2.0),
+        prior: SlopePrior | None = None,
         least_probability: float = 0.1,
     ) -> "tuple[LabelLinks, float]":
         """Fit the links of all labels to held-out scores.
@@ -70,8 +70,8 @@ class LabelLinks:
             The level γ, the unit of the scores.
         factors : ndarray of shape (2, n_labels), optional
             Factors of the counts of rows without and with a label, by `class_weight`.
-        prior : tuple of float
-            Mean μ and standard deviation σ of slope times margin, a priori.
+        prior : SlopePrior, optional
+            Mean μ, standard deviation σ and bounds of slope times margin.
         least_probability : float
             The least θ.
 
@@ -85,7 +85,7 @@ class LabelLinks:
         bins = _Bins.of(scores / margin, is_positive, counts)
         if factors is not None:
             bins = bins.weighted(factors)
-        slopes, offsets = bins.logistic_fits(*prior)
+        slopes, offsets = bins.logistic_fits(SlopePrior() if prior is None else prior)
         logits = slopes * bins.scores + offsets
         offset = 0.0
         if factors is None:
@@ -158,27 +158,28 @@ class _Bins:
         )
 
     def logistic_fits(
-        self, mean: float, deviation: float, max_iter: int = 50, tol: float = 1e-8
+        self, prior: SlopePrior, max_iter: int = 50, tol: float = 1e-8
     ) -> tuple[FloatArray, FloatArray]:
         """Return slopes and offsets, which minimise the log-loss of smoothed targets plus a ridge.
 
-        Newton steps of all labels, none longer than 3 in either variable. Slopes are at least 1e-3.
+        Newton steps of all labels, none longer than 3 in either variable. Slopes are at least the
+        lower bound of the prior.
         """
         n_negative, n_positive = self.negative.sum(axis=0), self.positive.sum(axis=0)
         target = self.positive * ((n_positive + 1.0) / (n_positive + 2.0))
         target += self.negative / (n_negative + 2.0)
-        count, ridge = self.positive + self.negative, 1.0 / deviation**2
+        count, ridge = self.positive + self.negative, 1.0 / prior.deviation**2
         # At the start the mean score has about the probability of the label, and few probabilities
         # are close to zero or one.
         middle = np.sum(count * self.scores, axis=0) / count.sum(axis=0)
         spread = np.sqrt(np.sum(count * (self.scores - middle) ** 2, axis=0) / count.sum(axis=0))
-        slopes = mean / np.maximum(1.0, spread)
+        slopes = prior.mean / np.maximum(1.0, spread)
         offsets = logit((n_positive + 1.0) / (n_positive + n_negative + 2.0)) - slopes * middle
         for _ in range(max_iter):
             proba = expit(slopes * self.scores + offsets)
             excess = count * proba - target
             curvature = count * proba * (1.0 - proba)
-            g_slope = np.einsum("bl,bl->l", self.scores, excess) + ridge * (slopes - mean)
+            g_slope = np.einsum("bl,bl->l", self.scores, excess) + ridge * (slopes - prior.mean)
             g_offset = excess.sum(axis=0)
             weighted = curvature * self.scores
             h_slope = np.einsum("bl,bl->l", weighted, self.scores) + ridge
@@ -191,7 +192,7 @@ class _Bins:
             slopes, offsets = slopes + step[0], offsets + step[1]
             if np.abs(step).max() < tol:
                 break
-        return np.maximum(slopes, 1e-3), offsets
+        return np.maximum(slopes, prior.bounds[0]), offsets
 
     def largest_f1(self, logits: FloatArray) -> float:
         """Return the largest micro-averaged F1 of one threshold for all logits; 1 without rows."""

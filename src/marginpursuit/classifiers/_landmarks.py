@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from marginpursuit.blocks import Blocks
 from marginpursuit.classifiers._base import TrainingData
 from marginpursuit.classifiers._halves import rounded
-from marginpursuit.classifiers._held_out import row_projections
+from marginpursuit.classifiers._refitted_halves import row_projections
 from marginpursuit.solvers import Policy
 
 
@@ -19,17 +19,15 @@ class KernelPolicy:
 
     #: The penalty "auto", times n (`benchmarks/kernel_defaults.py`).
     penalty: float = 0.1
-    #: Rows up to which all are landmarks where `n_components` is None, and landmarks beyond. The
-    #: kernel matrix of 10,000 rows takes 800 MB.
+    #: Rows up to which all are landmarks where `n_components` is None: their kernel matrix takes
+    #: 800 MB.
     max_exact_rows: int = 10_000
-    n_components: int = 1000
-    #: Rows from which an exact fit has active rows as landmarks (`_active_landmarks`). Those with
-    #: margins below this multiple of the level count as active. All rows are landmarks if more than
-    #: this fraction are active. The first fit has `n_components` landmarks and this tolerance.
-    min_active_rows: int = 1500
-    active_level: float = 1.2
-    max_active_fraction: float = 0.7
-    first_tol: float = 1e-3
+    n_components: int = 1000  # landmarks of more rows, and of the first of several exact fits
+    # Exact fits with the active rows as landmarks (`_kernel_fit`).
+    min_active_rows: int = 1500  # rows from which there are such fits
+    active_level: float = 1.2  # margins below this multiple of the level count as active
+    max_active_fraction: float = 0.7  # of more active rows than this, all rows are landmarks
+    first_tol: float = 1e-3  # relative suboptimality of the first fit
     #: Rows up to which `multi_class="auto"` fits three classes or more one against one. A search of
     #: 2,000 rows has a test error of 27.3 % on cov with seven classes (joint: 27.7 %, three splits)
     #: and 9.3 % on MNIST (10.3 %, two splits), in 1.7 and 0.9 times the processor time. With 4,900

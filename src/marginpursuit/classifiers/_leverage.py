@@ -23,7 +23,7 @@ intercept, by which all of them are predicted. Their weights are redescending
    Approach Based on Influence Functions", 1986, section 6.3.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -36,8 +36,30 @@ from marginpursuit.classifiers._margins import ArrayMargins, Margins
 from marginpursuit.design import Design, Standardisation
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class LeveragePolicy:
+    """Thresholds of the weights with bounded leverage."""
+
+    #: The distance of a row far away, in medians of the distances, times
+    #: the larger of the bound and one.
+    far_distance: float = 30.0
+    #: Distances are measured again, with weights that rows far away hardly change, until no weight
+    #: changes by more than the fraction `rtol`, and at most this number of times.
+    max_repetitions: int = 10
+    rtol: float = 1e-2
+    #: The fraction of the weight from which rows far away are no outliers.
+    max_far_fraction: float = 0.25
+    #: Rows by which a column is known to vary without a pass over the data.
+    max_sample: int = 1 << 12
+    #: Redescending factors, see `redescending_factors`.
+    multiple: float = 5.0
+    power: int = 32
+    bulk: float = 0.9
+    min_ratio: float = 1e-3
+
+
 def bounded_weights(
-    design: Design, data: TrainingData, bound: float, *, centred: bool, max_repetitions: int = 10
+    design: Design, data: TrainingData, bound: float, *, centred: bool
 ) -> TrainingData:
     """Return the data with weights of bounded leverage, and with `variance_weights`.
 
@@ -57,7 +79,8 @@ def bounded_weights(
     first = weights = within_limit(data, distances, limit)
     # Rows far away also shift the mean and the deviations by which distances are measured. Each
     # repetition, with weights that they hardly change, measures more of their distance.
-    for repetition in range(max_repetitions):
+    policy = LeveragePolicy()
+    for repetition in range(policy.max_repetitions):
         variance_weights = weights_for_variances(sample_weights, weights, bound)
         if variance_weights is None:
             return replace(data, weights=weights, variance_weights=None)
@@ -76,15 +99,11 @@ def bounded_weights(
         )
         limit = bound * median_distance(distances, data)
         previous, weights = weights, within_limit(data, distances, limit)
-        if bool(namespace(weights).all(abs(weights - previous) <= 1e-2 * previous)):
+        if bool(namespace(weights).all(abs(weights - previous) <= policy.rtol * previous)):
             variance_weights = weights_for_variances(sample_weights, weights, bound)
             return replace(data, weights=weights, variance_weights=variance_weights)
     # Where most rows are equal their deviation converges to zero.
     return replace(data, weights=first, variance_weights=None)
-
-
-#: The distance of a row far away, in medians of the distances, times the bound.
-FAR_DISTANCE = 30.0
 
 
 def _varies_far_away_only(
@@ -96,7 +115,6 @@ def _varies_far_away_only(
     limit: float,
     *,
     centred: bool,
-    max_sample: int = 1 << 12,
 ) -> bool:
     """Whether a column has equal values in all rows but those far away, as a rare category has.
 
@@ -113,7 +131,7 @@ def _varies_far_away_only(
         return False
     if "row_access" in design.capabilities:  # columns that vary in a subsample need no pass
         rows = np.flatnonzero(near_weights)
-        sample = design.subset(rows[:: 1 + len(rows) // max_sample])
+        sample = design.subset(rows[:: 1 + len(rows) // LeveragePolicy().max_sample])
         equal = np.full(sample.n_rows, 1.0 / sample.n_rows)
         if np.all(sample.standardisation(equal, centred=centred).varies[standardisation.varies]):
             return False
@@ -130,29 +148,26 @@ def _factors(sample_weights: Any, bounded: Any) -> Any:
     )
 
 
-def far_rows(
-    sample_weights: Any, bounded: Any, bound: float, min_distance: float = FAR_DISTANCE
-) -> Any:
-    """Return which rows are at least `min_distance` · max(1, bound) median distances away."""
+def far_rows(sample_weights: Any, bounded: Any, bound: float) -> Any:
+    """Return which rows are at least `far_distance` · max(1, bound) median distances away."""
     factors = _factors(sample_weights, bounded)
     largest = float(namespace(factors).max(factors))
-    return (sample_weights > 0) & (min_distance * factors <= min(1.0, bound) * largest)
+    is_far = LeveragePolicy().far_distance * factors <= min(1.0, bound) * largest
+    return (sample_weights > 0) & is_far
 
 
-def weights_for_variances(
-    sample_weights: Any, bounded: Any, bound: float, max_fraction: float = 0.25
-) -> Any:
+def weights_for_variances(sample_weights: Any, bounded: Any, bound: float) -> Any:
     """Return weights for the variances of columns that rows far away do not determine, or None.
 
     A bounded weight decreases with 1/r in the distance r of a row, so that its part of a variance
     increases with r. Multiplied by the ratio of the weights it is bounded. None unless there are
     `far_rows`: smaller distances change a variance by a small factor. None also where such rows
-    have more than `max_fraction` of the weight: a column whose values are zero in most rows, and
-    about zero in the mean, has no outliers.
+    have more than `max_far_fraction` of the weight: a column whose values are zero in most rows,
+    and about zero in the mean, has no outliers.
     """
     xp, is_far = namespace(sample_weights), far_rows(sample_weights, bounded, bound)
     far = float(xp.sum(xp.where(is_far, sample_weights, xp.zeros_like(sample_weights))))
-    if not 0 < far <= max_fraction * float(xp.sum(sample_weights)):
+    if not 0 < far <= LeveragePolicy().max_far_fraction * float(xp.sum(sample_weights)):
         return None
     weights = bounded * _factors(sample_weights, bounded)
     return weights / xp.sum(weights)
@@ -226,15 +241,7 @@ def within_limit(data: TrainingData, distances: Any, limit: float) -> Any:
     return bounded * xp.take(to_device_of(weights, ratios), xp.astype(codes, xp.int64), axis=0)
 
 
-def redescending_factors(
-    data: TrainingData,
-    distances: FloatArray,
-    bound: float,
-    *,
-    multiple: float = 5.0,
-    power: int = 32,
-    bulk: float = 0.9,
-) -> FloatArray:
+def redescending_factors(data: TrainingData, distances: FloatArray, bound: float) -> FloatArray:
     """Return factors min(1, l/r)^power that hardly count rows far away, for rows in NumPy.
 
     l is `multiple` times the median distance, of all rows or of the class of the row, if that is
@@ -247,7 +254,7 @@ def redescending_factors(
     -0.01 to +0.12 points (`2026-11-18-kernels.md`, seeds 131 to 136, on which `multiple` and
     `power` were chosen). With the power 8 leverage rows raise the error on 10,000 rows of digit5.
     """
-    codes = data.labels.strata
+    policy, codes = LeveragePolicy(), data.labels.strata
     limits = np.full(data.labels.n_strata, median_distance(distances, data))
     order = np.argsort(codes, kind="stable")
     edges = np.searchsorted(codes[order], np.arange(1, data.labels.n_strata))
@@ -255,8 +262,8 @@ def redescending_factors(
         own = replace(data, weights=data.weights[rows])
         limits[k] = max(limits[k], median_distance(distances[rows], own))
     margins = Margins.from_margins(distances[:, np.newaxis], data.weights, data.total_weight, 1.0)
-    limits = np.maximum(multiple * limits, 2.0 * margins.quantiles((bulk,))[0, 0])
+    limits = np.maximum(policy.multiple * limits, 2.0 * margins.quantiles((policy.bulk,))[0, 0])
     with np.errstate(divide="ignore"):
         ratios = max(1.0, bound) * limits[codes] / distances
     # No factor is zero: a fold may hold out rows far away only.
-    return np.asarray(np.clip(ratios, 1e-3, 1.0) ** power)
+    return np.asarray(np.clip(ratios, policy.min_ratio, 1.0) ** policy.power)

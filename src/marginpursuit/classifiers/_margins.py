@@ -17,7 +17,9 @@ from numpy.typing import NDArray
 from marginpursuit._namespaces import namespace, to_device_of, to_numpy
 from marginpursuit._threads import Threads
 from marginpursuit._validation import FloatArray
-from marginpursuit.losses import TRUNCATION
+from marginpursuit.design import BlockDesign, Linear
+from marginpursuit.losses import TRUNCATION, JointLoss
+from marginpursuit.solvers import Problem
 from marginpursuit.tasks import Labels
 
 #: The levels of the quantiles in `MarginStatistics`.
@@ -340,6 +342,48 @@ class ArrayMargins(Margins):
 
     def _deviations(self, mean: FloatArray) -> Any:
         return self.values - to_device_of(self.values, mean, self.values.dtype)[None, :]
+
+
+def training_margins(
+    problem: Problem,
+    linear: Linear,
+    labels: Labels,
+    weights: Any,
+    total_weight: float,
+    max_scores: int = 1 << 24,
+) -> Margins:
+    """Return the margins of all rows at a point of the problem; a joint task has one per row.
+
+    `weights` are those of the rows, the same for all classes or labels. `total_weight` is their sum
+    before normalisation. The margins of one class against the rest are computed for as many
+    classes at a time as have `max_scores` scores.
+    """
+    prepared, tasks = problem.prepared, problem.tasks
+    design, standardisation = prepared.design, prepared.standardisation
+    loss = tasks.losses[0]
+    if isinstance(design, BlockDesign):
+        from marginpursuit.classifiers._block_margins import block_margins
+
+        return block_margins(design, standardisation, linear, labels, weights, total_weight, loss)
+    if isinstance(loss, JointLoss):
+        parts = design.map_scores(
+            lambda span, scores: loss.margins(scores, labels.codes[span]), *linear, standardisation
+        )
+        xp = namespace(parts[0])
+        kind = Margins if isinstance(parts[0], np.ndarray) else ArrayMargins
+        return kind.from_margins(xp.concat(parts)[:, None], weights, total_weight, loss.margin)
+
+    def of(first: int, last: int) -> Margins:
+        """Return the margins of some classes against the rest, in one pass."""
+        coef, intercept = linear[0][:, first:last], linear[1][first:last]
+        scores = design.scores(coef, intercept, standardisation)
+        kind = Margins if isinstance(scores, np.ndarray) else ArrayMargins
+        return kind.from_scores(scores, labels, weights, total_weight, loss.margin, first)
+
+    n_problems, tile = len(linear[1]), max(1, max_scores // design.n_rows)
+    if n_problems <= tile:
+        return of(0, n_problems)
+    return MarginTiles.of(of, n_problems, tile, design.threads)
 
 
 class MarginStatisticsMixin:

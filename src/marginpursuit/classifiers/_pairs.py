@@ -32,6 +32,7 @@ from numpy.typing import NDArray
 
 from marginpursuit import _kernels
 from marginpursuit._validation import FloatArray
+from marginpursuit.classifiers._link import SlopePrior
 from marginpursuit.tasks import value_at_zero
 
 
@@ -39,10 +40,8 @@ from marginpursuit.tasks import value_at_zero
 class PairPolicy:
     """Thresholds of the fits of pairs."""
 
-    #: The logit of a class of a pair, per score and margin: the mean of the prior of `_link`.
-    slope: float = 3.0
-    #: The bound of that logit. Probabilities of classes are then above 1e-10, and their rounding
-    #: errors below 1e-15.
+    #: The bound of the logit of a class of a pair. Probabilities of classes are then above 1e-10,
+    #: and their rounding errors below 1e-15.
     max_logit: float = 10.0
     #: Rows of a pair, in the mean, from which a fit starts at a fit to one of `start_step` rows of
     #: each class, whose relative suboptimality is `start_tol`. Pairs of 216 rows of digits take
@@ -199,14 +198,11 @@ def pair_scores(
     return scores
 
 
-def class_scores(
-    scores: FloatArray, n_classes: int, margin: float, policy: PairPolicy | None = None
-) -> FloatArray:
+def class_scores(scores: FloatArray, n_classes: int, margin: float) -> FloatArray:
     """Return scores of classes, (..., n_classes), from those of pairs, (..., n_pairs)."""
-    policy = PairPolicy() if policy is None else policy
-    factor = policy.slope / margin
+    factor = SlopePrior().mean / margin
     logits = np.ascontiguousarray(factor * scores.reshape(-1, scores.shape[-1]))
     if not len(logits):
         return np.empty((*scores.shape[:-1], n_classes))
-    found = _kernels.coupled(logits, n_classes, policy.max_logit) / factor
+    found = _kernels.coupled(logits, n_classes, PairPolicy().max_logit) / factor
     return np.asarray(found.reshape(*scores.shape[:-1], n_classes))

@@ -4,7 +4,7 @@ r"""Parameters of an estimator: allowed values, and what penalty and scale mean.
 chosen on 16 data sets of 100, 400 and 4,000 rows, with two seeds that are used for nothing else
 (`docs/choosing.md`): the error is 0.08 points below that of logistic regression in the mean. With
 0.1/n and 1/n it is 0.03 below and 0.30 above, with penalties in proportion to 1/(n d) 0.5 or more
-above. With few rows per column a multiple of 0.3/n is chosen by half fits (`_link`).
+above. With few rows per column a multiple of 0.3/n is chosen by `_half_fits`.
 `benchmarks/defaults.py` repeats the comparison on other seeds.
 
 **Scale.** A rule maps the margins of a fit at scale s to a new scale. `ScaleIteration` finds a
@@ -15,18 +15,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import exp, log
 from numbers import Integral, Real
 from reprlib import repr as short
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from marginpursuit._namespaces import namespace
 from marginpursuit._validation import FloatArray
-from marginpursuit.classifiers._margins import ArrayMargins, Margins, MarginTiles
-from marginpursuit.design import BlockDesign, Linear
+from marginpursuit.classifiers._half_fits import HalfFitPolicy
+from marginpursuit.classifiers._margins import Margins
 from marginpursuit.location import confidence_scale, variance_scale
-from marginpursuit.losses import TRUNCATION, JointLoss
-from marginpursuit.solvers import Problem, Solution, Status
-from marginpursuit.tasks import Labels
+from marginpursuit.losses import TRUNCATION
+from marginpursuit.solvers import Solution, Status
 
 
 class Allowed(NamedTuple):
@@ -140,6 +138,13 @@ RANDOM_STATE = Allowed(
 )
 
 
+#: The penalty "auto", times the number of rows (docs/choosing.md).
+AUTO_PENALTY = 0.3
+
+#: The penalty "negligible", in the unit of standardised columns.
+NEGLIGIBLE_PENALTY = 1e-6
+
+
 def penalty(alpha: float | str, n_samples: float) -> float:
     """Return the penalty α that a value of the parameter means for a number of rows.
 
@@ -147,8 +152,8 @@ def penalty(alpha: float | str, n_samples: float) -> float:
     the data leave undetermined.
     """
     if alpha == "negligible":
-        return 1e-6
-    return 0.3 / n_samples if isinstance(alpha, str) else float(alpha)
+        return NEGLIGIBLE_PENALTY
+    return AUTO_PENALTY / n_samples if isinstance(alpha, str) else float(alpha)
 
 
 def resolve_alpha_unit(
@@ -172,13 +177,14 @@ def resolve_alpha_unit(
     return "row" if is_sparse else dense_unit(rows_per_column)
 
 
-def dense_unit(rows_per_column: float, min_rows_per_column: float = 32.0) -> str:
+def dense_unit(rows_per_column: float) -> str:
     """Return the unit of the penalty of dense rows.
 
-    With at least as many rows per column as `HalfFitPolicy.max_rows_per_column` the penalty "auto"
-    hardly changes the fit, whatever its unit, and the pass for the kurtosis is saved.
+    With so many rows per column that the penalty is not chosen, "auto" hardly changes the fit,
+    whatever its unit, and the pass for the kurtosis is saved.
     """
-    return "inflated" if rows_per_column < min_rows_per_column else "standardised"
+    has_few_rows = rows_per_column < HalfFitPolicy().max_rows_per_column
+    return "inflated" if has_few_rows else "standardised"
 
 
 def check_kernel_options(kernel: Any, multi_class: str, alpha_unit: str) -> None:
@@ -224,48 +230,6 @@ def convergence_message(
 SMOOTH_LINK_SCALE = TRUNCATION
 
 
-def training_margins(
-    problem: Problem,
-    linear: Linear,
-    labels: Labels,
-    weights: Any,
-    total_weight: float,
-    max_scores: int = 1 << 24,
-) -> Margins:
-    """Return the margins of all rows at a point of the problem; a joint task has one per row.
-
-    `weights` are those of the rows, the same for all classes or labels. `total_weight` is their sum
-    before normalisation. The margins of one class against the rest are computed for as many
-    classes at a time as have `max_scores` scores.
-    """
-    prepared, tasks = problem.prepared, problem.tasks
-    design, standardisation = prepared.design, prepared.standardisation
-    loss = tasks.losses[0]
-    if isinstance(design, BlockDesign):
-        from marginpursuit.classifiers._block_margins import block_margins
-
-        return block_margins(design, standardisation, linear, labels, weights, total_weight, loss)
-    if isinstance(loss, JointLoss):
-        parts = design.map_scores(
-            lambda span, scores: loss.margins(scores, labels.codes[span]), *linear, standardisation
-        )
-        xp = namespace(parts[0])
-        kind = Margins if isinstance(parts[0], np.ndarray) else ArrayMargins
-        return kind.from_margins(xp.concat(parts)[:, None], weights, total_weight, loss.margin)
-
-    def of(first: int, last: int) -> Margins:
-        """Return the margins of some classes against the rest, in one pass."""
-        coef, intercept = linear[0][:, first:last], linear[1][first:last]
-        scores = design.scores(coef, intercept, standardisation)
-        kind = Margins if isinstance(scores, np.ndarray) else ArrayMargins
-        return kind.from_scores(scores, labels, weights, total_weight, loss.margin, first)
-
-    n_problems, tile = len(linear[1]), max(1, max_scores // design.n_rows)
-    if n_problems <= tile:
-        return of(0, n_problems)
-    return MarginTiles.of(of, n_problems, tile, design.threads)
-
-
 def first_scale(scale: float | str, margin: float) -> float:
     """Return the scale of the first fit: the number given, or the starting point of a rule."""
     return SMOOTH_LINK_SCALE * float(margin) if isinstance(scale, str) else float(scale)
@@ -282,20 +246,21 @@ class ScaleIteration:
         The scale that the rule returned for the margins of the last fit.
     """
 
-    def __init__(
-        self, parameter: float | str, scale: float, *, rtol: float = 0.02, max_fits: int = 10
-    ) -> None:
+    #: Relative difference of the scale of a fit and that of the rule at which they are equal.
+    rtol: ClassVar[float] = 0.02
+    max_fits: ClassVar[int] = 10
+
+    def __init__(self, parameter: float | str, scale: float) -> None:
         """Begin at a scale. If the parameter is a number, one fit is enough."""
         self._rule = SCALE_RULES[parameter] if isinstance(parameter, str) else None
-        self._rtol = rtol
-        self._fits_left = max_fits
+        self._fits_left = self.max_fits
         self._last: tuple[float, float] | None = None  # scale and target of the fit before
         self.scale = self.target = scale
 
     @property
     def converged(self) -> bool:
         """Whether the rule returns the scale of the last fit, to within the tolerance."""
-        return abs(self.target - self.scale) <= self._rtol * self.scale
+        return abs(self.target - self.scale) <= self.rtol * self.scale
 
     def is_finished(self, margins: Margins) -> bool:
         """Apply the rule to the margins of a fit; return whether no other fit follows."""

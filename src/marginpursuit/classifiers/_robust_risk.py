@@ -8,10 +8,10 @@ import numpy as np
 
 from marginpursuit._threads import Threads, usable_threads
 from marginpursuit.classifiers._base import TrainingData
-from marginpursuit.classifiers._held_out import PROBABILITY
+from marginpursuit.classifiers._one_vs_rest import SeparateClassifier
 from marginpursuit.classifiers._parameters import CLASS_WEIGHT, FLAG, number, one_of, whole
 from marginpursuit.classifiers._progress import Reporter
-from marginpursuit.classifiers._separate import SeparateClassifier
+from marginpursuit.classifiers._refitted_halves import PROBABILITY
 from marginpursuit.design import MemoryDesign
 from marginpursuit.solvers import SOLVERS, Progress, Request, plan
 from marginpursuit.solvers._refine import solve_hinge, solve_newton

@@ -1,20 +1,25 @@
-"""The internal interface of this package: the names that `selection` and `model_files` use.
+"""The internal interface of this package: the names that other packages use.
 
-All other names outside `classifiers/__init__.py` are private to the package. The estimators
-themselves share three methods with a search: `_check_training` checks the input, `_fit` fits
-checked data, and `_allowed` states the values that parameters may have.
+These are `selection`, `inspection`, `export`, model files and linear probes. All other names
+outside `classifiers/__init__.py` are private to the package. Other packages also use some members
+of estimators:
+
+- parameters: `_allowed`, `_check_parameters`;
+- input: `_check_training`, `_refuse_missing`, `_copy_input_attributes`;
+- fits of checked data: `_fit`, `_rescaled`, `_take_margins_of`, `_fitted_link`, `_not_in_files`;
+- kernels: `_set_kernel`, `_mapped`, `_bounded_kernel`, `_kernel_of_rows`, `_leverage_distances`,
+  `_redescending_factors`.
 """
 
-from marginpursuit.classifiers._active_landmarks import fit_with_kernel
 from marginpursuit.classifiers._base import LinearClassifier, ProbabilityMixin
 from marginpursuit.classifiers._finite import range_error, rescaled
 from marginpursuit.classifiers._input import TrainingData
 from marginpursuit.classifiers._kernel_expansion import KernelExpansion
+from marginpursuit.classifiers._kernel_fit import fit_with_kernel
 from marginpursuit.classifiers._kernel_map import RowScores
 from marginpursuit.classifiers._label_links import LabelLinks
 from marginpursuit.classifiers._labels import balanced_factors, check_weights
 from marginpursuit.classifiers._landmarks import systematic_sample
-from marginpursuit.classifiers._lazy import lazy_on_dask
 from marginpursuit.classifiers._leverage import (
     bounded_weights,
     median_distance,
@@ -73,7 +78,6 @@ __all__ = [
     "exact_probabilities",
     "fit_with_kernel",
     "fits_pairs",
-    "lazy_on_dask",
     "median_distance",
     "numbers",
     "one_of",

@@ -13,7 +13,6 @@ from sklearn.exceptions import ConvergenceWarning
 from marginpursuit._namespaces import to_host, to_numpy
 from marginpursuit._threads import Threads, usable_threads
 from marginpursuit._validation import FloatArray
-from marginpursuit.classifiers._active_landmarks import fit_with_kernel
 from marginpursuit.classifiers._base import ProbabilityMixin, TrainingData
 from marginpursuit.classifiers._checkpoint import Checkpoint, data_digests
 from marginpursuit.classifiers._finite import range_error
@@ -25,12 +24,13 @@ from marginpursuit.classifiers._half_fits import (
     penalty_factors,
     solve_with_half_fits,
 )
+from marginpursuit.classifiers._kernel_fit import fit_with_kernel
 from marginpursuit.classifiers._kernel_map import MappedKernelClassifier
 from marginpursuit.classifiers._label_links import LabelLinks
 from marginpursuit.classifiers._leave_one_out import leave_one_out_fits
 from marginpursuit.classifiers._leverage import bounded_weights
 from marginpursuit.classifiers._link import ExactLabelLink, ExactLink, FittedLink, Link
-from marginpursuit.classifiers._margins import MarginStatisticsMixin
+from marginpursuit.classifiers._margins import MarginStatisticsMixin, training_margins
 from marginpursuit.classifiers._parameters import (
     ALPHA_UNITS,
     FLAG,
@@ -49,7 +49,6 @@ from marginpursuit.classifiers._parameters import (
     one_of,
     penalty,
     resolve_alpha_unit,
-    training_margins,
     whole,
 )
 from marginpursuit.classifiers._partial_fit import StreamingClassifier
@@ -794,8 +793,9 @@ class MarginPursuitClassifier(
     def _warn_unless_converged(
         self, solution: Solution, request: Request, data: TrainingData, iteration: ScaleIteration
     ) -> None:
-        least = 1e-2 * penalty("auto", data.n_samples)
-        is_negligible = request.alpha_unit == "column" or request.least_alpha < least
+        # The advice for the user differs where the penalty is far below the default.
+        default = penalty("auto", data.n_samples)
+        is_negligible = request.alpha_unit == "column" or request.least_alpha < 1e-2 * default
         shape = data.matrix.shape
         message = convergence_message(
             solution, self.tol, self.max_iter, shape=shape, is_negligible=is_negligible

@@ -10,11 +10,11 @@ from sklearn.utils.validation import has_fit_parameter
 from marginpursuit._threads import Threads, usable_threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import TrainingData
-from marginpursuit.classifiers._held_out import PROBABILITY
 from marginpursuit.classifiers._margins import Margins
+from marginpursuit.classifiers._one_vs_rest import SeparateClassifier
 from marginpursuit.classifiers._parameters import CLASS_WEIGHT, FLAG, Allowed, number, whole
 from marginpursuit.classifiers._progress import Reporter
-from marginpursuit.classifiers._separate import SeparateClassifier
+from marginpursuit.classifiers._refitted_halves import PROBABILITY
 from marginpursuit.classifiers.margin_pursuit import MarginPursuitClassifier
 from marginpursuit.design import Linear, MemoryDesign, Standardisation
 from marginpursuit.losses import ProjectionLoss

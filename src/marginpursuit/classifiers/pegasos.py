@@ -12,7 +12,6 @@ from sklearn.utils.metaestimators import available_if
 from marginpursuit._kernels import Descent
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import TrainingData
-from marginpursuit.classifiers._held_out import PROBABILITY
 from marginpursuit.classifiers._kernel_expansion import KernelClassifier
 from marginpursuit.classifiers._link import thinning
 from marginpursuit.classifiers._parameters import (
@@ -26,6 +25,7 @@ from marginpursuit.classifiers._parameters import (
     whole,
 )
 from marginpursuit.classifiers._progress import warn
+from marginpursuit.classifiers._refitted_halves import PROBABILITY
 from marginpursuit.design import Linear, MemoryDesign, take_rows
 from marginpursuit.losses import HingeLoss
 from marginpursuit.solvers import Status
@@ -321,7 +321,7 @@ class PegasosClassifier(KernelClassifier):
         objective = weights @ losses / weights.sum() + 0.5 * self.alpha * square
         if np.max(objective) > 1.0:
             warn(
-                f"{type(self).__name__} took all steps that were asked for, and its objective, "
+                f"{type(self).__name__} {Status.ALL_STEPS.value}, and its objective, "
                 f"{np.max(objective):.3g}, is above 1, that of zero coefficients. Standardise the "
                 "columns of X, or set a larger max_iter or alpha.",
                 ConvergenceWarning,

@@ -9,7 +9,7 @@ from scipy import sparse
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import TrainingData
-from marginpursuit.classifiers._held_out import PROBABILITY
+from marginpursuit.classifiers._one_vs_rest import SeparateClassifier
 from marginpursuit.classifiers._parameters import (
     CLASS_WEIGHT,
     FLAG,
@@ -20,7 +20,7 @@ from marginpursuit.classifiers._parameters import (
     whole,
 )
 from marginpursuit.classifiers._progress import Reporter
-from marginpursuit.classifiers._separate import SeparateClassifier
+from marginpursuit.classifiers._refitted_halves import PROBABILITY
 from marginpursuit.losses import LogisticLoss, MarginLoss
 from marginpursuit.solvers.robust_gradient import (
     GradientProblem,

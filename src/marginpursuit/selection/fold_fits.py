@@ -30,7 +30,7 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.design import Linear
 from marginpursuit.losses import JointLoss, MarginLoss
 from marginpursuit.selection.candidates import Candidate, FoldBatch, Path, Stopping
-from marginpursuit.selection.fold_groups import FitPlan, FoldData, FoldGroup, prepare_groups
+from marginpursuit.selection.fold_data import FitPlan, FoldData, FoldGroup, prepare_groups
 from marginpursuit.solvers import Prepared, Problem, Solution, minimise
 from marginpursuit.tasks import JointTasks, LabelSets, LabelTasks, Tasks
 

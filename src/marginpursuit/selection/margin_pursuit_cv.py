@@ -38,7 +38,7 @@ from marginpursuit.classifiers._shared import (
 from marginpursuit.design import Linear, design_for
 from marginpursuit.selection._cross_validated import CrossValidatedClassifier
 from marginpursuit.selection.candidates import Candidate, FitOptions, Fold, Stopping
-from marginpursuit.selection.fold_groups import fits_jointly
+from marginpursuit.selection.fold_data import fits_jointly
 from marginpursuit.selection.pair_fits import PairKernels
 from marginpursuit.selection.policy import SelectionPolicy
 from marginpursuit.selection.scoring import HeldOutScorer, refuse_undefined, search_results
@@ -654,9 +654,7 @@ class MarginPursuitClassifierCV(
             **self.best_params_, alpha_unit=self.alpha_unit_, multi_class=self.multi_class_
         )
         model._check_parameters()
-        for name in ("classes_", "multilabel_", "n_features_in_", "feature_names_in_"):
-            if hasattr(self, name):
-                setattr(model, name, getattr(self, name))
+        model._copy_input_attributes(self)
         own = {"class_weight": self.class_weight, "leverage_bound": self.leverage_bound}
         with np.errstate(all="ignore"):  # the results are checked instead
             if self.kernel != "linear":

@@ -53,18 +53,16 @@ class SelectionPolicy:
     # 2.5 %, and 2.1 % without.
     gamma_factors: tuple[float, ...] = (0.03, 0.1, 0.3, 1.0)
     kernel_alphas: tuple[float, ...] = (3.0, 1.0, 0.3, 0.1, 0.03, 0.01)
-    # Landmarks of the first step and of the last, with at most this number of coefficients of all
-    # classes; values of γ in the last step, for one binary problem and for several; candidates of
-    # each; iterations and tolerances of the two steps. With two values of γ and 1,000 landmarks a
-    # search of ten classes of MNIST (four splits of 1,347 rows) takes 2.1 times, of cov (two
-    # splits) 2.2 times and of digits (seeds 110 to 115) 1.8 times the processor time; the mean
-    # errors are 11.41 % instead of 11.38, 28.12 instead of 28.12, and 2.04 instead of 2.08.
-    gamma_components: int = 250
-    search_components: int = 1000
-    max_search_coefficients: int = 5000
-    max_final_gammas: int = 2
-    max_final_gammas_of_several: int = 1
-    max_final_candidates: int = 1
+    # The two steps of a search with a kernel. With two values of γ and 1,000 landmarks a search of
+    # ten classes of MNIST (four splits of 1,347 rows) takes 2.1 times, of cov (two splits) 2.2
+    # times and of digits (seeds 110 to 115) 1.8 times the processor time; the mean errors are
+    # 11.41 % instead of 11.38, 28.12 instead of 28.12, and 2.04 instead of 2.08.
+    gamma_components: int = 250  # landmarks of the first step
+    search_components: int = 1000  # landmarks of the last step
+    max_search_coefficients: int = 5000  # landmarks times classes, in the last step
+    max_final_gammas: int = 2  # values of γ in the last step, for one binary problem
+    max_final_gammas_of_several: int = 1  # and for several
+    max_final_candidates: int = 1  # candidates in the last step, for each γ
     kernel_first_stopping: Stopping = field(default_factory=partial(Stopping, 20, 1e-2))
     kernel_last_stopping: Stopping = field(default_factory=partial(Stopping, 40, 1e-3))
 
@@ -119,10 +117,9 @@ class SelectionPolicy:
     primal_state_arrays: int = 24
     dual_state_arrays: int = 2
 
-    # Sums of products are in float32 for tolerances of at least `float32_tol` and margins γ in
-    # `float32_margins`, outside of which float32 does not hold the scores.
+    # Sums of products are in float32 for tolerances of at least this, and margins γ in
+    # `solvers.float32_margins`.
     float32_tol: float = 1e-4
-    float32_margins: tuple[float, float] = (1e-20, 1e20)
 
     # Thresholds by which the solver of the fold fits is chosen, and by which it runs. With many
     # tasks the passes of "gram" are shared, and those of "newton" are not: the first rung of cov,

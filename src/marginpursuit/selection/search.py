@@ -24,8 +24,8 @@ from marginpursuit.classifiers._shared import (
 from marginpursuit.design import Linear
 from marginpursuit.losses import JointLoss, MarginLoss
 from marginpursuit.selection.candidates import Candidate, FitOptions, Fold, FoldBatch, Stopping
+from marginpursuit.selection.fold_data import FitPlan, FoldData, merged_columns
 from marginpursuit.selection.fold_fits import FoldFits
-from marginpursuit.selection.fold_groups import FitPlan, FoldData, merged_columns
 from marginpursuit.selection.pair_fits import PairFoldFits, PairKernels
 from marginpursuit.selection.policy import SelectionPolicy
 from marginpursuit.selection.scoring import HeldOutScorer, best_candidate

@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike
 from sklearn.exceptions import ConvergenceWarning
 
 from marginpursuit.classifiers._base import LinearClassifier, TrainingData
-from marginpursuit.classifiers._held_out import HeldOutProbabilityMixin
 from marginpursuit.classifiers._parameters import Allowed, check_parameters
 from marginpursuit.classifiers._progress import warn
+from marginpursuit.classifiers._refitted_halves import HeldOutProbabilityMixin
 from marginpursuit.design import Linear
 from marginpursuit.solvers import Solution, Status
 

@@ -76,9 +76,7 @@ def _first_landmarks(
         changes = {"n_components": policy.n_components, "tol": max(model.tol, policy.first_tol)}
         changes |= {"probability": None, "checkpoint": None, "verbose": 0}
         rough = type(model)(**(model.get_params(deep=False) | changes))
-        for name in ("classes_", "multilabel_", "n_features_in_", "feature_names_in_"):
-            if hasattr(model, name):
-                setattr(rough, name, getattr(model, name))
+        rough._copy_input_attributes(model)
         mapped, _ = rough._mapped(data)
         rough._fit(mapped)
         start = _row_scores(rough, mapped)

@@ -109,7 +109,7 @@ class FitPlan:
     @property
     def takes_float32(self) -> bool:
         """Whether sums of products in float32 meet the tolerance, and float32 holds the scores."""
-        low, high = self.policy.float32_margins
+        low, high = self.policy.solvers.float32_margins
         return self.stopping.tol >= self.policy.float32_tol and low <= self.options.margin <= high
 
     def max_tasks_in_memory(self, n_floats: int) -> int:
