@@ -9,7 +9,8 @@ from solver_problems import make
 from marginpursuit import MarginPursuitClassifier
 from marginpursuit.losses import MarginLoss, influence
 from marginpursuit.solvers import SOLVERS, margin_pursuit_descent
-from marginpursuit.solvers.steepest import _remaining_decrease, checked_rows
+from marginpursuit.solvers._raw_rows import checked_rows
+from marginpursuit.solvers.steepest import _geometric_tail
 
 
 def drawn(n=60, d=3, seed=0):
@@ -150,17 +151,17 @@ def test_refuses_invalid_arguments(wrong, message):
 
 @pytest.mark.parametrize("n_steps", [3, 8, 21])
 @pytest.mark.parametrize("ratio", [0.3, 0.9])
-def test_remaining_decrease_is_the_rest_of_a_geometric_series(n_steps, ratio):
+def test_geometric_tail_is_the_rest_of_a_geometric_series(n_steps, ratio):
     decreases = 5.0 * ratio ** np.arange(n_steps)[:, np.newaxis]
     rest = 5.0 * ratio**n_steps / (1 - ratio)
-    assert_allclose(_remaining_decrease(decreases), [rest], rtol=1e-12)
+    assert_allclose(_geometric_tail(decreases), [rest], rtol=1e-12)
 
 
-def test_remaining_decrease_without_a_ratio_is_the_last_one():
+def test_geometric_tail_without_a_ratio_is_the_last_one():
     """One step, or decreases that do not fall: the ratio is one half."""
-    assert_array_equal(_remaining_decrease(np.array([[3.0]])), [3.0])
-    assert_array_equal(_remaining_decrease(np.array([[1.0], [2.0], [4.0]])), [4.0])
-    assert_array_equal(_remaining_decrease(np.array([[1.0], [0.0]])), [0.0])
+    assert_array_equal(_geometric_tail(np.array([[3.0]])), [3.0])
+    assert_array_equal(_geometric_tail(np.array([[1.0], [2.0], [4.0]])), [4.0])
+    assert_array_equal(_geometric_tail(np.array([[1.0], [0.0]])), [0.0])
 
 
 def test_weights_must_have_one_entry_for_each_row_and_a_positive_one():

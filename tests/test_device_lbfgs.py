@@ -10,7 +10,7 @@ from marginpursuit.design import ArrayDesign, Standardisation
 from marginpursuit.losses import JointLoss, MarginLoss
 from marginpursuit.solvers import Problem, Request, Status
 from marginpursuit.solvers._device_lbfgs import minimise_on_device
-from marginpursuit.solvers._quasi_newton import minimise, remaining_decrease
+from marginpursuit.solvers._numpy_lbfgs import minimise, remaining_decrease
 from marginpursuit.solvers.gram import GramSolver
 from marginpursuit.solvers.policy import Policy
 from marginpursuit.tasks import JointTasks, Labels

@@ -12,7 +12,7 @@ from marginpursuit._threads import Threads
 from marginpursuit.design import ColumnRotation, design_for
 from marginpursuit.losses import LogisticLoss, MarginLoss
 from marginpursuit.solvers import SOLVERS, Policy, Problem, Request, Status, minimise
-from marginpursuit.solvers.dual_ascent import PassStopping
+from marginpursuit.solvers._dual_passes import PassStopping
 from marginpursuit.tasks import Tasks
 
 pytestmark = pytest.mark.skipif(

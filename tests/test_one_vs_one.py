@@ -21,12 +21,12 @@ from marginpursuit._kernels import _link
 from marginpursuit._model_checks import model_error
 from marginpursuit.classifiers._pairs import (
     KernelProblems,
-    PairPolicy,
     Pairs,
     class_scores,
     pair_scores,
 )
 from marginpursuit.losses import MarginLoss
+from marginpursuit.solvers import Problem
 
 pytestmark = needs_compiled
 
@@ -91,7 +91,7 @@ def test_newton_meets_its_tolerance(seed, level, monkeypatch):
     for tol in (1e-1, 1e-3, 1e-6):
         found = pairs.fit(weights, [loss] * 3, penalties, tol, 1000)
         assert np.all(found.solved.gaps <= tol)
-        least = PairPolicy().least_fraction * float(loss.value(0.0)) / 2
+        least = Problem.floor_fraction * float(loss.value(0.0)) / 2
         excess = found.solved.values - precise.solved.values
         assert np.all(excess <= tol * np.maximum(precise.solved.values, least))
 

@@ -33,6 +33,7 @@ from numpy.typing import NDArray
 from marginpursuit import _kernels
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._link import SlopePrior
+from marginpursuit.solvers import Problem
 from marginpursuit.tasks import value_at_zero
 
 
@@ -49,8 +50,6 @@ class PairPolicy:
     min_start_rows: int = 100
     start_step: int = 4
     start_tol: float = 1e-2
-    #: Suboptimality is relative to the objective, or this fraction of that at zero if larger.
-    least_fraction: float = 1e-2
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +155,7 @@ class Pairs:
             np.ascontiguousarray(penalties, dtype=np.float64),
             self.fit_intercept,
             tol,
-            self.policy.least_fraction * min(map(value_at_zero, losses)),
+            Problem.floor_fraction * min(map(value_at_zero, losses)),
             max_iter,
         )
         coef, intercept = np.zeros((n_penalties, len(own))), np.zeros((n_penalties, len(which)))

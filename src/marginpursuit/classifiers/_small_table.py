@@ -182,7 +182,7 @@ def _make_problem(model: Any, data: TrainingData, policy: Policy) -> SmallProble
         inflation=INFLATION if _unit(model, data) == "inflated" else 0.0,
         factors=np.array(factors),
         tolerances=(model.tol, policy.certain_decrement, half_tol, policy.certain_fold_decrement),
-        objective_floor=Problem.least_fraction * value_at_zero(joint or loss, n_classes),
+        objective_floor=Problem.floor_fraction * value_at_zero(joint or loss, n_classes),
         max_iter=int(model.max_iter),
         half_max_iter=min(int(model.max_iter), half_policy.max_iter),
         max_increase=half_policy.max_increase,

@@ -52,6 +52,9 @@ class ReadPolicy:
     max_single_csr_tasks: int = 2
     #: Bytes of a float32 copy of the rows.
     max_copy_bytes: int = 1 << 30
+    #: Bound on the standardised values of such a copy: products of values within it stay finite.
+    #: Only rows of weight about zero are farther out in standard deviations.
+    max_float32_value: float = 1e15
     #: Least fraction of the columns that merging removes: with less, the merged copy costs more
     #: than the passes it speeds up (news20, one class: 5.7 s to 3.3 s with half the columns
     #: removed).

@@ -94,7 +94,7 @@ class MemoryDesign(MatrixDesign):
         width = -(-self.n_columns // _kernels.TILE_PADDING) * _kernels.TILE_PADDING
         padded = np.zeros((self.n_rows, width), dtype=np.float32)
         rows = padded[:, : self.n_columns]
-        step = max(16, policy.chunk_elements // self.n_columns)
+        step, limit = max(16, policy.chunk_elements // self.n_columns), policy.max_float32_value
 
         def run(block: Block) -> None:
             _, first, last = block
@@ -102,9 +102,7 @@ class MemoryDesign(MatrixDesign):
                 span = slice(start, min(start + step, last))
                 chunk = self.matrix[order[span]] - standardisation.mean
                 chunk *= standardisation.inverse_deviation
-                # Products of values within ±1e15 stay finite in float32. Only rows of weight
-                # about zero are farther out in standard deviations.
-                rows[span] = np.clip(chunk, -1e15, 1e15, out=chunk)
+                rows[span] = np.clip(chunk, -limit, limit, out=chunk)
 
         list(self.threads.map(run, self.blocks))
         copy = MemoryDesign(rows, self.threads, padded=padded, policy=policy)
@@ -147,7 +145,10 @@ class MemoryDesign(MatrixDesign):
             return np.asarray((self.matrix.toarray() - mean) * factors, dtype=dtype)
         n_rows = self.n_rows if rows is None else len(rows)
         out: Any = np.empty((n_rows, self.n_columns), dtype=dtype)
-        step = max(16, self.policy.chunk_elements // self.n_columns)
+        step, limit = (
+            max(16, self.policy.chunk_elements // self.n_columns),
+            self.policy.max_float32_value,
+        )
 
         def run(start: int) -> None:
             span: Any = slice(start, min(start + step, n_rows))
@@ -155,7 +156,7 @@ class MemoryDesign(MatrixDesign):
             scaled = np.subtract(chunk, mean, out=out[span] if dtype is np.float64 else None)
             scaled *= factors
             if dtype is np.float32:
-                np.clip(scaled, -1e15, 1e15, out=out[span], casting="same_kind")
+                np.clip(scaled, -limit, limit, out=out[span], casting="same_kind")
 
         list(self.threads.map(run, range(0, n_rows, step)))
         return out

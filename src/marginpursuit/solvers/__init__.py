@@ -7,9 +7,9 @@ and takes a `Problem` to a `Solution`.
 registered solvers    in `SOLVERS`, among which `plan` chooses: `newton`, `gram`, `lbfgs`,
                       `dual_ascent`, `steepest`, `stochastic`
 parts of "gram"       `gram_plan` chooses among them: `sampling`, `_row_space`, `_working_set`,
-                      `_compiled_lbfgs`, `_quasi_newton`, `_device_lbfgs`, `_sampled_hessian`,
-                      `_joint_newton`, `_float32`, `_refine` with the Newton, active-set and
-                      interior-point methods
+                      `_compiled_lbfgs`, `_numpy_lbfgs`, `_device_lbfgs`, `_sampled_hessian`,
+                      `_joint_sampled_hessian`, `_float32`, `_refine` with the methods of Newton,
+                      active sets and interior points
 of other estimators   `distribution`, `coordinate_descent`, `kernel_descent`, `catoni_risk`,
                       `median_of_means`, `robust_gradient`, `sphere`, `intercept_search`
 ====================  =============================================================================
@@ -18,6 +18,7 @@ of other estimators   `distribution`, `coordinate_descent`, `kernel_descent`, `c
 # Names with "as" are for other layers of the package; `__all__` has the public ones.
 from marginpursuit.solvers._fallback import continue_with_hessian as continue_with_hessian
 from marginpursuit.solvers._float32 import float32_problem as float32_problem
+from marginpursuit.solvers._numpy_lbfgs import minimise as minimise
 from marginpursuit.solvers._problem import INFLATION as INFLATION
 from marginpursuit.solvers._problem import Prepared as Prepared
 from marginpursuit.solvers._problem import Problem as Problem
@@ -26,7 +27,6 @@ from marginpursuit.solvers._problem import Request as Request
 from marginpursuit.solvers._problem import Solution as Solution
 from marginpursuit.solvers._problem import Status as Status
 from marginpursuit.solvers._problem import penalty_weights as penalty_weights
-from marginpursuit.solvers._quasi_newton import minimise as minimise
 from marginpursuit.solvers.gram_plan import plan_gram as plan_gram
 from marginpursuit.solvers.lbfgs import request_merge as request_merge
 from marginpursuit.solvers.plan import Plan as Plan

@@ -1,6 +1,6 @@
 """L-BFGS with steps in compiled code: joint tasks whose rows are a float32 copy, few other tasks.
 
-The kernel (`_kernels/lbfgs.c`) takes the steps of `_quasi_newton.minimise`, each task with its own
+The kernel (`_kernels/lbfgs.c`) takes the steps of `_numpy_lbfgs.minimise`, each task with its own
 correction pairs. A joint task whose passes are short also sweeps its rows there, so that Python
 runs once in some hundred passes; tasks are divided among the threads. Tasks that differ in their
 penalty only form a chain, from the largest penalty on: a task whose start is zero begins at the
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from marginpursuit import _kernels
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import can_sweep_tiles
+from marginpursuit.solvers._numpy_lbfgs import Renewal, minimise
 from marginpursuit.solvers._problem import (
     Problem,
     Progress,
@@ -26,7 +27,6 @@ from marginpursuit.solvers._problem import (
     Status,
     penalty_chains,
 )
-from marginpursuit.solvers._quasi_newton import Renewal, minimise
 from marginpursuit.solvers.policy import LbfgsPolicy
 from marginpursuit.tasks import JointTasks
 

@@ -1,7 +1,7 @@
 r"""Preconditioned L-BFGS for joint tasks, with all arrays on the device of the rows.
 
 A thousand classes have as many coefficients as some millions of rows have labels: the steps of
-`_quasi_newton`, in NumPy, then take longer than a pass over rows on a GPU. Here points, gradients
+`_numpy_lbfgs`, in NumPy, then take longer than a pass over rows on a GPU. Here points, gradients
 and correction pairs are float64 arrays of shape (n_columns + 1, n_classes) where the rows are, and
 a few numbers of each step are copied. Tasks are solved one after the other.
 """
@@ -14,8 +14,8 @@ import numpy as np
 from marginpursuit._namespaces import namespace, to_numpy
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Linear, Standardisation
+from marginpursuit.solvers._numpy_lbfgs import remaining_decrease
 from marginpursuit.solvers._problem import Problem, Progress, Solution, Status
-from marginpursuit.solvers._quasi_newton import remaining_decrease
 from marginpursuit.tasks import JointTasks
 
 __all__ = ["minimise_on_device"]

@@ -25,7 +25,7 @@ from marginpursuit._kernels.coordinates import Terms
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import MemoryDesign, Standardisation
 from marginpursuit.losses import HingeLoss
-from marginpursuit.solvers._problem import Progress, Status
+from marginpursuit.solvers._problem import Problem, Progress, Status
 from marginpursuit.solvers._single_task import SingleTask
 
 
@@ -46,9 +46,10 @@ class MarginDistributionProblem:
         """Return what suboptimality is relative to.
 
         `excess` is the objective less the minimum of its quadratic part, which is the objective
-        itself for c = g = 0. It is at least a hundredth of the losses at w = 0.
+        itself for c = g = 0. It is at least 1 % of the losses at w = 0, as in `Problem`.
         """
-        return max(excess, 1e-2 * float(self.terms.loss(np.zeros_like(self.sign)).sum()))
+        losses = self.terms.loss(np.zeros_like(self.sign))
+        return max(excess, Problem.floor_fraction * float(losses.sum()))
 
 
 @dataclass(frozen=True, slots=True)

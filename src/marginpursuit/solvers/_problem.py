@@ -193,10 +193,10 @@ class Problem:
     policy: Policy = field(default_factory=default_policy)
     #: The inverse of a Hessian of each task, which replaces the preconditioner.
     inverse_hessian: FloatArray | None = None
-    _least_values: FloatArray = field(init=False)  # (n_tasks,), see `relative_to`
+    _objective_floors: FloatArray = field(init=False)  # (n_tasks,), see `relative_to`
 
     #: The fraction of the objective at zero coefficients below which it is not relative to itself.
-    least_fraction: ClassVar[float] = 1e-2
+    floor_fraction: ClassVar[float] = 1e-2
 
     _curvature: FloatArray = field(init=False)  # (n_tasks,), the factor c of `precondition`
 
@@ -205,7 +205,9 @@ class Problem:
         if len(weights) == 1 < n_folds:  # folds of one preparation: halves, labels with own weights
             weights = np.broadcast_to(weights, (n_folds, weights.shape[1]))
             object.__setattr__(self, "prepared", replace(self.prepared, penalty_weights=weights))
-        object.__setattr__(self, "_least_values", self.least_fraction * self.tasks.values_at_zero())
+        object.__setattr__(
+            self, "_objective_floors", self.floor_fraction * self.tasks.values_at_zero()
+        )
         object.__setattr__(self, "_curvature", self.tasks.curvature())
 
     def value_and_gradient(
@@ -328,7 +330,7 @@ class Problem:
         Where the data can be fitted almost exactly the objective tends to zero. It then counts as
         1 % of its value at zero coefficients.
         """
-        return np.maximum(values, self._least_values)
+        return np.maximum(values, self._objective_floors)
 
     def strong_convexity_bounds(self, gradients: FloatArray, tasks: NDArray[np.intp]) -> FloatArray:
         """Bound the suboptimality of these tasks by their gradients.

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import MemoryDesign, Standardisation
+from marginpursuit.solvers._dual_passes import DualAscent, common_penalty, row_type
 from marginpursuit.solvers._problem import Problem, Progress, Solution, Status
 from marginpursuit.solvers._single_task import ProblemTask
-from marginpursuit.solvers.dual_ascent import DualAscent, common_penalty, row_type
 from marginpursuit.solvers.sampling import stratified_rows
 
 

@@ -29,7 +29,8 @@ from marginpursuit.solvers._compiled_lbfgs import lbfgs_for
 from marginpursuit.solvers._continuation import continued, joined
 from marginpursuit.solvers._device_lbfgs import minimise_on_device
 from marginpursuit.solvers._float32 import solve_in_float32
-from marginpursuit.solvers._joint_newton import has_subsample, solve_by_subsample
+from marginpursuit.solvers._joint_sampled_hessian import has_subsample, solve_by_subsample
+from marginpursuit.solvers._numpy_lbfgs import minimise
 from marginpursuit.solvers._problem import (
     Prepared,
     Problem,
@@ -40,7 +41,6 @@ from marginpursuit.solvers._problem import (
     mean_weights,
     request_penalty_weights,
 )
-from marginpursuit.solvers._quasi_newton import minimise
 from marginpursuit.solvers._refine import at_start, refine, refine_some
 from marginpursuit.solvers._row_space import RowSpace, with_truncation
 from marginpursuit.solvers._sampled_hessian import minimise_by_sampled_hessian
@@ -245,7 +245,7 @@ def _minimise_joint(problem: Problem) -> Solution:
     """Minimise the objective of joint tasks.
 
     Where rows are many for each coefficient, the Hessian of a subsample preconditions in place of
-    the Gram matrix (`_joint_newton`), from the start or after some steps.
+    the Gram matrix (`_joint_sampled_hessian`), from the start or after some steps.
     """
     policy = problem.policy
     if has_subsample(problem, policy.direct_sampling_ratio):

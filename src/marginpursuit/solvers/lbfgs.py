@@ -16,6 +16,7 @@ from marginpursuit.design import (
     Standardisation,
     merge_columns,
 )
+from marginpursuit.solvers._numpy_lbfgs import minimise
 from marginpursuit.solvers._problem import (
     ROTATION_INVARIANT,
     Prepared,
@@ -26,7 +27,6 @@ from marginpursuit.solvers._problem import (
     mean_weights,
     request_penalty_weights,
 )
-from marginpursuit.solvers._quasi_newton import minimise
 from marginpursuit.solvers.preconditioners import DiagonalPreconditioner
 
 __all__ = ["LbfgsSolver"]

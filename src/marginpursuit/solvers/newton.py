@@ -26,6 +26,7 @@ from marginpursuit import _kernels
 from marginpursuit._validation import FloatArray
 from marginpursuit.design import Design, MemoryDesign, Standardisation
 from marginpursuit.losses import JointLoss
+from marginpursuit.solvers._numpy_lbfgs import minimise
 from marginpursuit.solvers._problem import (
     Prepared,
     Problem,
@@ -37,7 +38,6 @@ from marginpursuit.solvers._problem import (
     mean_weights,
     request_penalty_weights,
 )
-from marginpursuit.solvers._quasi_newton import minimise
 from marginpursuit.solvers.gram import GramSolver
 from marginpursuit.solvers.preconditioners import GramPreconditioner
 

@@ -36,8 +36,8 @@ from marginpursuit.solvers._problem import (
     Solution,
     Status,
 )
+from marginpursuit.solvers._raw_rows import checked_rows, checked_start, prepare_raw
 from marginpursuit.solvers.sampling import random_generator
-from marginpursuit.solvers.steepest import checked_rows, checked_start, prepare_raw
 from marginpursuit.solvers.stochastic_steps import (
     RowSampler,
     StoppingCriterion,

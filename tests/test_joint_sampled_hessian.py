@@ -19,7 +19,7 @@ from marginpursuit.solvers import (
 )
 from marginpursuit.solvers._compiled_lbfgs import lbfgs_for
 from marginpursuit.solvers._float32 import solve_in_float32
-from marginpursuit.solvers._joint_newton import (
+from marginpursuit.solvers._joint_sampled_hessian import (
     has_subsample,
     inverse_hessian,
     joint_hessian,
