@@ -43,4 +43,4 @@ plt.show()
 
 # %%
 # The exact link is exact for the best of *all* functions, not for a linear one fitted to a
-# thousand rows. The default fits the link to scores of rows that a half fit has not seen.
+# thousand rows. The default fits the link to scores of rows that a half fit did not use.

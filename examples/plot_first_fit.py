@@ -23,7 +23,7 @@ error = 100 * (1 - model.score(X_test, y_test))
 print(f"test error {error:.1f} %, {model.n_passes_} passes over the data")
 
 # %%
-# Rows left of zero are misclassified. The loss pushes margins up to the level γ = 1; with the
+# Rows left of zero are misclassified. The loss penalises margins below the level γ = 1; with the
 # default `overconfidence=0` larger margins cost nothing.
 fig, ax = plt.subplots(figsize=(7, 4), layout="constrained")
 MarginDistributionDisplay.from_estimator(model, X_test, y_test, ax=ax)

@@ -2,9 +2,9 @@
 Outliers with leverage
 ======================
 
-Five per cent of the rows lie far out and have the wrong label. The loss of such a row is bounded
-in its derivative, but the gradient is the derivative times the row: distance is influence.
-`leverage_bound`, on by default, limits it.
+Five per cent of the rows lie far from the others and have the wrong label. The derivative of the
+loss is bounded, but the gradient is this derivative times the row: its influence grows with the
+distance. `leverage_bound`, on by default, limits it.
 """
 
 import matplotlib.pyplot as plt

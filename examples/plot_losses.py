@@ -4,7 +4,7 @@ The loss and its derivative
 
 The loss of a row depends on its margin m and the margin level γ = 1. It is quadratic near γ and
 linear far from it, so that the derivative, the influence of one row, is bounded. The scale s sets
-where the one turns into the other.
+where: at a distance of √2 s from γ.
 """
 
 import matplotlib.pyplot as plt

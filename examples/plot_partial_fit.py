@@ -31,6 +31,6 @@ whole = MarginPursuitClassifier().fit(X[:20_000], y[:20_000])
 ax.axhline(
     100 * (1 - whole.score(X_test, y_test)), color="black", linestyle=":", label="fit to all rows"
 )
-ax.set(xlabel="rows seen", ylabel="error on held-out rows, %")
+ax.set(xlabel="rows of the stream", ylabel="error on held-out rows, %")
 ax.legend()
 plt.show()

@@ -6,9 +6,8 @@ Gradient boosting with the margin loss in place of log-loss, by
 :func:`~marginpursuit.interop.lightgbm_objective`, while 20 % of the training labels are wrong.
 
 No loss of a flexible learner ignores wrong labels: trees that are added late fit them, one by one.
-With ``overconfidence=1`` scores beyond the margin level are pulled back to it, so that late trees
-have less to do, and the error on clean rows rises later. What the loss gains and costs with other
-libraries and data is in the results of ``benchmarks/interop.py``.
+With ``overconfidence=1`` margins above the level cost too, and the error on clean rows rises later.
+:doc:`/tutorials/other_learners` has what the loss gains and costs with other libraries and data.
 """
 
 import matplotlib.pyplot as plt

@@ -6,9 +6,9 @@ A head with one hidden layer, trained by AdamW on features with 30 % wrong label
 cross-entropy, and with the joint margin loss, :func:`~marginpursuit.interop.torch_loss`.
 
 Both losses are bounded in their derivative, and both fit wrong labels in the end. A small scale
-makes the margin loss linear for rows that are short of the margin level: a row far on the wrong
-side then counts no more than one at the boundary, and the error on clean rows is lower for most of
-the training.
+makes the margin loss linear for rows with margins below the level: a row far on the wrong side then
+counts no more than one at the boundary, and the error on clean rows is lower for most of the
+training.
 """
 
 import matplotlib.pyplot as plt

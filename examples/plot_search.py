@@ -1,6 +1,6 @@
 """
-What the search saw
-===================
+The candidates of a search
+==========================
 
 :class:`~marginpursuit.MarginPursuitClassifierCV` evaluates its candidates on growing subsamples
 and eliminates those that are significantly worse. All folds and candidates share passes over the
