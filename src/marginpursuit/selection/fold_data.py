@@ -68,8 +68,8 @@ class FoldData:
         """The weights of the variances for each fold, zero for the rows that it holds out."""
         if self.variance_weights is None:
             return None
-        own = np.where(self.weights > 0, self.variance_weights, 0.0)
-        return np.asarray(own / own.sum(axis=1, keepdims=True))
+        weights = np.where(self.weights > 0, self.variance_weights, 0.0)
+        return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
     def in_memory(self) -> "FoldData":
         """Return the same with the rows to fit loaded."""

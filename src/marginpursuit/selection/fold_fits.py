@@ -108,16 +108,16 @@ class FoldFits:
         """Fit the candidates fold by fold, as many at a time as memory permits."""
         folds = range(len(group.folds))
         members = [
-            FoldCandidate(each, FoldPath(each.path, fold))
+            FoldCandidate(candidate, FoldPath(candidate.path, fold))
             for fold in folds
-            for each in sorted(candidates)
+            for candidate in sorted(candidates)
         ]
         n_coefficients = group.prepared.design.n_columns * self._n_problems
         size = self._plan.max_tasks_in_memory(self._policy.dual_state_arrays * n_coefficients)
         for first in range(0, len(members), size):
-            some = members[first : first + size]
+            batch = members[first : first + size]
             # No name keeps the coefficients during the next solve.
-            yield from self._scored(group, some, self._fit_dual(group, some))
+            yield from self._scored(group, batch, self._fit_dual(group, batch))
 
     def _fit_dual(self, group: FoldGroup, members: list[FoldCandidate]) -> Linear:
         """Fit members of a group by dual ascent from zero."""
@@ -131,16 +131,20 @@ class FoldFits:
         self, group: FoldGroup, candidates: Collection[Candidate]
     ) -> Iterator[FoldBatch]:
         """Fit all scales of paths together, as many paths at a time as memory permits."""
-        own: dict[Path, list[Candidate]] = {}
+        by_path: dict[Path, list[Candidate]] = {}
         for candidate in sorted(candidates, reverse=True):
-            own.setdefault(candidate.path, []).append(candidate)
-        paths = [FoldPath(*each) for each in product(sorted(own), range(len(group.folds)))]
+            by_path.setdefault(candidate.path, []).append(candidate)
+        paths = [FoldPath(*each) for each in product(sorted(by_path), range(len(group.folds)))]
         n_coefficients = group.prepared.design.n_columns * self._n_problems
-        n_floats = self._policy.primal_state_arrays * n_coefficients * max(map(len, own.values()))
+        n_floats = (
+            self._policy.primal_state_arrays * n_coefficients * max(map(len, by_path.values()))
+        )
         size = self._plan.max_tasks_in_memory(n_floats)
         for first in range(0, len(paths), size):
-            some = paths[first : first + size]
-            members = [FoldCandidate(each, path) for path in some for each in own[path.path]]
+            part = paths[first : first + size]
+            members = [
+                FoldCandidate(candidate, path) for path in part for candidate in by_path[path.path]
+            ]
             for batch in self._batches(members):
                 start = group.prepared.zeros(len(batch) * self._n_problems)
                 problem, tols = self._problem_and_tols(
@@ -196,8 +200,8 @@ class FoldFits:
         zero = group.prepared.zeros(self._n_problems)
         for members in self._batches(list(stopping), are_separate=with_hessian):
             start = _joined([fits.get(member.path, zero) for member in members])
-            own = [stopping[member] for member in members]
-            problem, tols = self._problem_and_tols(group, members, start, own)
+            rules = [stopping[member] for member in members]
+            problem, tols = self._problem_and_tols(group, members, start, rules)
             if with_hessian:
                 problem = replace(problem, prepared=self._with_hessian(problem))
             with self._counted(group):
@@ -228,8 +232,8 @@ class FoldFits:
         stopping: Sequence[Stopping],
     ) -> tuple[Problem, FloatArray]:
         """Return the problem of members, each with its own stopping rule, and the tolerances."""
-        own = Stopping(max(x.max_iter for x in stopping), min(x.tol for x in stopping))
-        problem = self._problem(group, members, start, own)
+        strictest = Stopping(max(x.max_iter for x in stopping), min(x.tol for x in stopping))
+        problem = self._problem(group, members, start, strictest)
         n_tasks = len(problem.tasks) // len(members)
         return problem, np.repeat([x.tol for x in stopping], n_tasks)
 
@@ -257,9 +261,9 @@ class FoldFits:
         kinds = [(member.candidate.scale, member.candidate.overconfidence) for member in members]
         is_joint = options.is_joint and members[0].candidate.overconfidence == 0
         loss_of: dict[Any, Any] = {}
-        for own in set(kinds):
-            loss = MarginLoss(options.margin, *own, options.rho)
-            loss_of[own] = JointLoss.at_level(loss) if is_joint else loss
+        for scale_and_tau in set(kinds):
+            loss = MarginLoss(options.margin, *scale_and_tau, options.rho)
+            loss_of[scale_and_tau] = JointLoss.at_level(loss) if is_joint else loss
         losses = [loss_of[kind] for kind in kinds]
         folds = np.array([member.fold for member in members], dtype=np.intp)
         if is_joint:
@@ -295,14 +299,14 @@ class FoldFits:
         unfinished = np.flatnonzero(solution.gap > allowed)
         size = self._plan.max_tasks_in_memory(policy.primal_state_arrays * len(coef))
         for first in range(0, len(unfinished), size):
-            some = unfinished[first : first + size]
-            found = minimise(
-                replace(problem, start=solution.linear).take(some),
+            which = unfinished[first : first + size]
+            primal = minimise(
+                replace(problem, start=solution.linear).take(which),
                 n_confirmations=policy.primal_confirmations,
                 min_iter=policy.min_primal_iterations,
-                tol=tols[some],
+                tol=tols[which],
             )
-            coef[:, some], intercept[some] = found.linear
+            coef[:, which], intercept[which] = primal.linear
         return solution
 
     def _may_take_hessian(self, group: FoldGroup) -> bool:
@@ -347,22 +351,22 @@ class FoldFits:
         max_rows = max(1, int(group.tests.sum(axis=1).max()))
         size = self._plan.max_tasks_in_memory(self._n_problems * max_rows)
         for first in range(0, len(members), size):
-            some = members[first : first + size]
-            tasks = slice(first * self._n_problems, (first + len(some)) * self._n_problems)
+            batch = members[first : first + size]
+            tasks = slice(first * self._n_problems, (first + len(batch)) * self._n_problems)
             part = linear[0][:, tasks], linear[1][tasks]
             coef, intercept = group.prepared.to_data(part)
-            of_member = np.array([member.fold for member in some])
+            of_member = np.array([member.fold for member in batch])
             fold = np.repeat(of_member, self._n_problems)
             scores = group.reader.held_out_scores(coef, intercept, group.tests, fold)
             self.n_passes += self._passes_per_scoring
             for k, (number, held_out) in enumerate(zip(group.folds, scores, strict=True)):
-                candidates = [some[j].candidate for j in np.flatnonzero(of_member == k)]
+                candidates = [batch[j].candidate for j in np.flatnonzero(of_member == k)]
                 if candidates:
-                    own = fold == k
+                    in_fold = fold == k
                     yield FoldBatch(
                         candidates,
                         number,
-                        (coef[:, own], intercept[own]) if self._keeps_fits else None,
+                        (coef[:, in_fold], intercept[in_fold]) if self._keeps_fits else None,
                         held_out.reshape(len(held_out), len(candidates), self._n_problems),
                     )
 

@@ -123,7 +123,7 @@ def search_pairs(
     values: list[float | None] = [*gammas] or [None]
     pairs = PairKernels.of([(gamma, replace_parameters(model, gamma)) for gamma in values], data)
     params = [p | ({} if g is None else {"gamma": g}) for g in values for p in grid]
-    candidates = [KernelCandidate(*own, g) for g in values for own in _candidates(grid)]
+    candidates = [KernelCandidate(*candidate, g) for g in values for candidate in _candidates(grid)]
     return KernelResult(params, evaluate(pairs, candidates), None)
 
 
@@ -131,8 +131,8 @@ def replace_parameters(
     model: MarginPursuitClassifier, gamma: float | None, **changes: Any
 ) -> MarginPursuitClassifier:
     """Return an unfitted copy with another value of γ, if there is one, and other changes."""
-    own = changes if gamma is None else changes | {"gamma": gamma}
-    return MarginPursuitClassifier(**(model.get_params() | own))
+    parameters = changes if gamma is None else changes | {"gamma": gamma}
+    return MarginPursuitClassifier(**(model.get_params() | parameters))
 
 
 def _candidates(params: list[Params]) -> list[Candidate]:
@@ -182,17 +182,17 @@ def default_gammas(
     kernels, with m the median of the squared norms. For independent columns of unit variance both
     are 1/d, which is "scale".
     """
-    some = systematic_sample(data, n_rows)
-    rows = loaded(take_rows(data.matrix, some)).astype(np.float64)
+    sample = systematic_sample(data, n_rows)
+    rows = loaded(take_rows(data.matrix, sample)).astype(np.float64)
     is_rbf = isinstance(kernel, str) and kernel == "rbf"
     if is_rbf:
         if isinstance(rows, np.ndarray):
             rows -= rows.mean(axis=0)  # smaller rounding errors of the distances
-        squares = euclidean_distances(rows, squared=True)[np.triu_indices(len(some), 1)]
+        squares = euclidean_distances(rows, squared=True)[np.triu_indices(len(sample), 1)]
     else:
         squares = np.asarray(euclidean_distances(rows, rows[:1] * 0, squared=True)).ravel()
     positive = squares[squares > 0]
-    if len(some) > 1 and len(positive) == 0:
+    if len(sample) > 1 and len(positive) == 0:
         raise range_error("the squares of the distances between rows are zero")
     unit = (2.0 if is_rbf else 1.0) / float(np.median(positive)) if len(positive) else 1.0
     return [factor * unit for factor in policy.gamma_factors]

@@ -384,8 +384,10 @@ class MarginPursuitClassifierCV(
             bounded, start = self._search_linear(data, folds, to_scorer, report)
             if self.refit:
                 weights = to_device_of(checked.weights, bounded.weights)
-                own = replace(checked, weights=weights, variance_weights=bounded.variance_weights)
-                self._refit(own, start)
+                refitted = replace(
+                    checked, weights=weights, variance_weights=bounded.variance_weights
+                )
+                self._refit(refitted, start)
         else:
             self._fit_kernel(data, folds, to_scorer, report)
         if report is not None:
@@ -463,9 +465,9 @@ class MarginPursuitClassifierCV(
         def evaluate(
             mapped: TrainingData, candidates: list[Candidate], *, is_last: bool
         ) -> SearchResult:
-            policy, own = self._policy, Stopping(self.max_iter, self.tol)
+            policy = self._policy
             earlier = policy.kernel_last_stopping if is_last else policy.kernel_first_stopping
-            stopping = own.loosened(earlier)
+            stopping = Stopping(self.max_iter, self.tol).loosened(earlier)
             search = self._search(mapped, folds, to_scorer, candidates, report, stopping)
             return search.run(candidates)
 
@@ -476,14 +478,14 @@ class MarginPursuitClassifierCV(
         try:
             with np.errstate(all="ignore"):
                 if fits_pairs(model, data):
-                    found = search_pairs(model, data, grid, gammas, evaluate_pairs)
+                    chosen = search_pairs(model, data, grid, gammas, evaluate_pairs)
                 else:
-                    found = KernelSearch(model, data, grid, evaluate, self._policy).run(gammas)
-            self._set_results(found.params, found.result, found.n_components)
-            if found.n_components is None:
+                    chosen = KernelSearch(model, data, grid, evaluate, self._policy).run(gammas)
+            self._set_results(chosen.params, chosen.result, chosen.n_components)
+            if chosen.n_components is None:
                 self.multi_class_ = "ovo"
             if self.refit:
-                self._refit(data, None, found.start)
+                self._refit(data, None, chosen.start)
         except FloatingPointError as error:
             raise range_error(error) from error
 
@@ -538,7 +540,9 @@ class MarginPursuitClassifierCV(
             for candidate in candidates
             if (candidate.overconfidence, candidate.scale) == (model.overconfidence, model.scale)
         ]
-        return min(same, key=lambda own: abs(np.log(own.alpha / model.alpha_)), default=None)
+        return min(
+            same, key=lambda candidate: abs(np.log(candidate.alpha / model.alpha_)), default=None
+        )
 
     def _search(
         self,
@@ -616,7 +620,7 @@ class MarginPursuitClassifierCV(
 
     def _estimator(self, **parameters: Any) -> MarginPursuitClassifier:
         """Return a classifier with the parameters of the search, to be fitted to checked data."""
-        own = {
+        shared = {
             "kernel": self.kernel,
             "degree": self.degree,
             "coef0": self.coef0,
@@ -631,7 +635,7 @@ class MarginPursuitClassifierCV(
             "tol": self._policy.refit_tol_ratio * self.tol,
             "n_threads": self.n_threads,
         }
-        return MarginPursuitClassifier(**(own | parameters))
+        return MarginPursuitClassifier(**(shared | parameters))
 
     def _bounded(self, data: TrainingData) -> tuple[TrainingData, int]:
         """Return the data with bounded weights, and the number of passes that this took."""
@@ -655,17 +659,17 @@ class MarginPursuitClassifierCV(
         )
         model._check_parameters()
         model._copy_input_attributes(self)
-        own = {"class_weight": self.class_weight, "leverage_bound": self.leverage_bound}
+        as_given = {"class_weight": self.class_weight, "leverage_bound": self.leverage_bound}
         with np.errstate(all="ignore"):  # the results are checked instead
             if self.kernel != "linear":
-                fit_with_kernel(model.set_params(**own), data, scores)
+                fit_with_kernel(model.set_params(**as_given), data, scores)
             else:
                 try:
                     model._fit(data, start)
                 except FloatingPointError:
                     with model._rescaled(data) as rescaled_data:
                         model._fit(rescaled_data)
-        self.best_estimator_ = model.set_params(**own)
+        self.best_estimator_ = model.set_params(**as_given)
         self.refit_time_ = perf_counter() - begin
         self.n_passes_ += model.n_passes_
         kernel = ("dual_coef_", "support_", "support_vectors_", "n_support_", "gamma_")

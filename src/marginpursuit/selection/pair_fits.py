@@ -50,10 +50,10 @@ class PairKernels:
         """
         kernels: dict[float | None, Kernel] = {}
         for gamma, model in models:
-            own, divisor = model._bounded_kernel(data)
+            weighted, divisor = model._bounded_kernel(data)
             if not kernels:
-                numbers = np.arange(len(own.weights))[:, np.newaxis]
-                bounded = replace(own, matrix=numbers, original_matrix=data.matrix)
+                numbers = np.arange(len(weighted.weights))[:, np.newaxis]
+                bounded = replace(weighted, matrix=numbers, original_matrix=data.matrix)
             kernels[gamma] = partial(model._kernel_of_rows, data.matrix, divisor)
         return cls(kernels, bounded)
 

@@ -77,7 +77,7 @@ class SearchResult:
 
 
 @dataclass
-class _Kept:
+class _CandidateRecord:
     """What a link, the out-of-fold scores and the refit need of the fits of a candidate."""
 
     #: By fold: scores / margin of the rows in `_RungResult.rows`, in float32.
@@ -97,7 +97,7 @@ class _RungResult:
     scores: FloatArray  # (n_candidates, n_folds, n_thresholds)
     rows: list[NDArray[np.intp]]  # by fold, the scored rows of which held-out scores are kept
     step: int  # between these rows among the rows that a fold holds out; usually one
-    kept: dict[int, _Kept] = field(default_factory=dict)  # by the index of the candidate
+    kept: dict[int, _CandidateRecord] = field(default_factory=dict)  # by the index of the candidate
 
 
 @dataclass
@@ -197,17 +197,17 @@ class Search:
 
     @cached_property
     def _random(self) -> Any:
-        given = self._options.random_state
-        if isinstance(given, np.random.Generator):
-            given = int(given.integers(2**31))
-        return check_random_state(given)
+        seed = self._options.random_state
+        if isinstance(seed, np.random.Generator):
+            seed = int(seed.integers(2**31))
+        return check_random_state(seed)
 
     def _evaluate(
         self, rung: Rung, candidates: list[Candidate], scales: Sequence[float]
     ) -> _RungResult:
         """Fit candidates to the folds of a rung and score the held-out rows."""
         index = {candidate: k for k, candidate in enumerate(candidates)}
-        prior = next((k for own, k in index.items() if own == self._options.prior), None)
+        prior = next((k for c, k in index.items() if c == self._options.prior), None)
         shape = len(candidates), len(self._folds), len(self._scorer.thresholds)
         result = _RungResult(np.full(shape, np.nan), *self._kept_rows(rung, len(candidates)))
         prepare = self._fold_fits(rung)
@@ -215,14 +215,14 @@ class Search:
         n_fits = 0
         with self._progress_bar(label) as reached, prepare() as fold_fits:
             for batch in fold_fits.held_out(index, scales):
-                own = [index[candidate] for candidate in batch.candidates]
-                self._keep(rung, batch, result, own)
-                self._score(rung, batch, result, own)
+                indices = [index[candidate] for candidate in batch.candidates]
+                self._keep(rung, batch, result, indices)
+                self._score(rung, batch, result, indices)
                 self._drop(rung, result, prior)
-                n_fits += len(own) * len(rung.held_out[batch.fold])
+                n_fits += len(indices) * len(rung.held_out[batch.fold])
                 reached(n_fits, shape[0] * shape[1])
                 if self._options.report is not None:
-                    for _ in own:
+                    for _ in indices:
                         self._options.report.finish_task("fit of a fold")
             self._n_passes += fold_fits.n_passes * rung.fraction
         return result
@@ -247,9 +247,9 @@ class Search:
     def _kept_rows(self, rung: Rung, n_candidates: int) -> tuple[list[NDArray[np.intp]], int]:
         """Return by fold the held-out rows whose scores are kept, and the step between them."""
         tests: dict[int, NDArray[np.intp]] = {
-            fold: fit.test[own]
+            fold: fit.test[positions]
             for fit, held_out in zip(rung.fits, rung.held_out, strict=True)
-            for fold, own in held_out
+            for fold, positions in held_out
         }
         n_problems = len(self._data.labels.positive_classes)
         n_rows = sum(map(len, tests.values()))
@@ -261,12 +261,14 @@ class Search:
         """Keep the scores of fits if a link needs them, and those of the last rung."""
         if not (rung.is_full or self._needs_link):
             return
-        kept = [result.kept.setdefault(index, _Kept()) for index in indices]
+        records = [result.kept.setdefault(index, _CandidateRecord()) for index in indices]
         for fold, held_out in rung.held_out[batch.fold]:
             # In units of the margin, since float32 may not hold the scores.
             scaled = batch.scores[held_out][:: result.step] / self._options.fits.margin
-            for own, its_scores in zip(kept, scaled.astype(np.float32).swapaxes(0, 1), strict=True):
-                own.held_out[fold] = its_scores
+            for record, record_scores in zip(
+                records, scaled.astype(np.float32).swapaxes(0, 1), strict=True
+            ):
+                record.held_out[fold] = record_scores
         if batch.linear is None:
             return
         coef, intercept = batch.linear
@@ -275,9 +277,9 @@ class Search:
         ):
             return
         n_problems = len(intercept) // len(indices)
-        for k, own in enumerate(kept):
+        for k, record in enumerate(records):
             columns = slice(k * n_problems, (k + 1) * n_problems)
-            own.fits.append((coef[:, columns], intercept[columns]))
+            record.fits.append((coef[:, columns], intercept[columns]))
 
     def _score(self, rung: Rung, batch: FoldBatch, result: _RungResult, indices: list[int]) -> None:
         """Score fits on the folds that they hold out.
@@ -287,9 +289,11 @@ class Search:
         """
         if not self._needs_link:
             test = rung.fits[batch.fold].test
-            exact = [partial(self._exact_probabilities, own) for own in batch.candidates]
-            for fold, own in rung.held_out[batch.fold]:
-                values = self._scorer(batch.scores[own], rung.rows[test[own]], exact)
+            exact = [
+                partial(self._exact_probabilities, candidate) for candidate in batch.candidates
+            ]
+            for fold, positions in rung.held_out[batch.fold]:
+                values = self._scorer(batch.scores[positions], rung.rows[test[positions]], exact)
                 result.scores[indices, fold] = values
             return
         for index in indices:
@@ -304,8 +308,8 @@ class Search:
         if isinstance(rung.scored.labels, LabelSets):
             thresholds = link.fitted.thresholds
         for fold, rows in enumerate(result.rows):
-            own = self._options.fits.margin * kept.held_out[fold].astype(np.float64)
-            shifted = (own - thresholds)[:, np.newaxis]
+            scores = self._options.fits.margin * kept.held_out[fold].astype(np.float64)
+            shifted = (scores - thresholds)[:, np.newaxis]
             result.scores[index, fold] = self._scorer(shifted, rung.rows[rows], [link])[0]
 
     def _drop(self, rung: Rung, result: _RungResult, prior: int | None) -> None:
@@ -315,7 +319,7 @@ class Search:
         candidate that other rules may choose besides the best.
         """
         n_folds, kept = len(self._folds), result.kept
-        complete = sorted(k for k, own in kept.items() if len(own.held_out) == n_folds)
+        complete = sorted(k for k, record in kept.items() if len(record.held_out) == n_folds)
         if not rung.is_full:
             for k in complete:
                 del kept[k]
@@ -345,11 +349,12 @@ class Search:
         """Return the weights of the rows in each fit, zero for those that it holds out."""
         labels = rung.fitted.labels
         weights = np.zeros((len(rung.fits), labels.n_rows))
-        for own, (train, _) in zip(weights, rung.fits, strict=True):
-            own[train] = rung.fitted.weights[train]
+        for fold_weights, (train, _) in zip(weights, rung.fits, strict=True):
+            fold_weights[train] = rung.fitted.weights[train]
             if self._options.is_balanced:
                 codes = labels.codes[train]
-                own[train] *= balanced_factors(codes, own[train], labels.n_classes)[codes]
+                factors = balanced_factors(codes, fold_weights[train], labels.n_classes)
+                fold_weights[train] *= factors[codes]
         weights /= weights.sum(axis=1, keepdims=True)
         return weights
 
@@ -367,7 +372,7 @@ class Search:
         self,
         rung: Rung,
         rows: list[NDArray[np.intp]],
-        kept: _Kept,
+        kept: _CandidateRecord,
         threshold: float = 0.0,
         *,
         max_rows: int,
@@ -380,11 +385,11 @@ class Search:
         counts = rung.scored.total_weight * rung.scored.weights[all_rows]
         if isinstance(labels, LabelSets):
             return LabelLinks.fit(scores, labels.indicator(), counts, margin, labels.factors)[0]
-        given = scores, labels.codes, counts, margin, threshold
-        return FittedLink.fit(*given, max_rows=max_rows)[0]
+        held_out = scores, labels.codes, counts, margin, threshold
+        return FittedLink.fit(*held_out, max_rows=max_rows)[0]
 
     def _out_of_fold_scores(
-        self, rows: list[NDArray[np.intp]], kept: _Kept, threshold: Any
+        self, rows: list[NDArray[np.intp]], kept: _CandidateRecord, threshold: Any
     ) -> FloatArray:
         """Return the mean score of each row over the folds that hold it out, less the threshold.
 
@@ -392,9 +397,9 @@ class Search:
         """
         n_rows = len(self._data.weights)
         total, count = np.zeros((n_rows, kept.held_out[0].shape[1])), np.zeros((n_rows, 1))
-        for fold, own in enumerate(rows):
-            total[own] += kept.held_out[fold]
-            count[own] += 1
+        for fold, fold_rows in enumerate(rows):
+            total[fold_rows] += kept.held_out[fold]
+            count[fold_rows] += 1
         return np.asarray(self._options.fits.margin * (total / count) - threshold)
 
     def _out_of_fold_proba(
@@ -407,7 +412,7 @@ class Search:
         result[held_out] = (exact if link is None else link.probabilities)(scores[held_out])
         return result
 
-    def _start(self, kept: _Kept) -> Linear | None:
+    def _start(self, kept: _CandidateRecord) -> Linear | None:
         """Return the mean of the fold fits of a candidate, if they were kept."""
         if not kept.fits:
             return None

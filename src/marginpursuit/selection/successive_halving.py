@@ -219,10 +219,10 @@ def _with_all_classes(
     is_drawn = _mask(len(data.weights), drawn)
     kinds = 2 * data.labels.strata + (data.weights > 0)
     for rows in chain.from_iterable(folds):
-        own = kinds[rows]
-        counts = np.bincount(own[is_drawn[rows]], minlength=2 * data.labels.n_strata)
+        fold_kinds = kinds[rows]
+        counts = np.bincount(fold_kinds[is_drawn[rows]], minlength=2 * data.labels.n_strata)
         for kind in np.flatnonzero(counts == 0):
-            is_drawn[rows[own == kind][:1]] = True
+            is_drawn[rows[fold_kinds == kind][:1]] = True
     return np.flatnonzero(is_drawn)
 
 
