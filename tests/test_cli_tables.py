@@ -12,7 +12,7 @@ pytest.importorskip("skrub")
 from cli_calls import call, squeezed  # noqa: E402
 from mixed_table import mixed_table  # noqa: E402
 
-from marginpursuit import load_model  # noqa: E402
+from marginpursuit import load_model, save_model  # noqa: E402
 from marginpursuit.experiments.runs import Run  # noqa: E402
 
 
@@ -139,6 +139,58 @@ def test_numeric_identifiers_are_dropped_with_a_note(run, tmp_path):
     assert "'a'" not in run("predict", "m", "new.csv", code=3).stderr.split(";")[0]
 
 
+@pytest.fixture
+def fitted_numbers(run):
+    """Rows of numbers, and m, a model of them."""
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"a": rng.normal(size=60), "b": 1e4 * rng.normal(size=60)}).round(3)
+    labelled = frame.assign(y=(frame.a > 0).astype(int))
+    labelled.to_csv("n.csv")  # with an index, which has no name
+    done = run("fit", "n.csv", "-t", "y", "-o", "m", "--folds", "2", "--bootstrap", "0",
+               "--method", "MarginPursuitClassifier")  # fmt: skip
+    assert "column 1 has no name; it is called 'column 1'\n" in done.stderr
+    assert "dropped, as a different integer in each row: column 1. Keep" in done.stderr
+    return labelled
+
+
+def test_the_target_is_known_to_a_model_of_numbers(fitted_numbers, run):
+    fitted_numbers.assign(more=1).to_csv("n.csv", index=False)
+    assert (
+        "ignored, as the model does not have them: 'more'\n" in run("predict", "m", "n.csv").stderr
+    )
+    tip = run("explain", "m").stderr.strip()
+    assert tip.endswith("marginpursuit explain m DATA")
+    assert "suspicious labels" in run("explain", "m", "n.csv", "--bootstrap", "2").stdout
+    model = load_model("m")
+    del model.target_name_
+    save_model(model, "m")
+    assert run("explain", "m").stderr.strip().endswith("explain m DATA --target COLUMN")
+
+
+def test_a_model_of_numbers_reads_spreadsheets(fitted_numbers, run):
+    pytest.importorskip("openpyxl")
+    frame = fitted_numbers[["b", "a"]]
+    expected = run("predict", "m", "n.csv").stdout
+    frame.to_excel("n.xlsx", index=False)
+    assert run("predict", "m", "n.xlsx").stdout == expected
+    frame.to_csv("n.txt", index=False)
+    assert run("predict", "m", "n.txt").stdout == expected
+    text = frame.assign(b=[f"{value:,.3f}".translate({44: 46, 46: 44}) for value in frame.b])
+    text.to_csv("eu.csv", index=False, sep=";", decimal=",")
+    done = run("predict", "m", "eu.csv")
+    assert done.stdout == expected
+    assert "column b: number, decimal ',', thousands '.'\n" in done.stderr
+    for cell, found in [("", "a missing value"), ("many", "'many'")]:
+        text.assign(b=["1,5", cell, *text.b[2:]]).to_csv("eu.csv", index=False, sep=";")
+        refused = run("predict", "m", "eu.csv", code=3).stderr
+        assert (
+            "eu.csv: line 3, column 'b': expected a number, as in all rows of the fit; " in refused
+        )
+        assert f"found {found}. Fill in the cell, leave out the row, or fit to a table" in refused
+    text.drop(columns="a").to_csv("eu.csv", index=False, sep=";")
+    assert "there is no column 'a'; there are 'b'" in run("predict", "m", "eu.csv", code=3).stderr
+
+
 def test_numbers_need_no_extra(run, monkeypatch):
     rng = np.random.default_rng(0)
     frame = pd.DataFrame({"a": rng.normal(size=60), "b": rng.normal(size=60)})
@@ -150,7 +202,7 @@ def test_numbers_need_no_extra(run, monkeypatch):
     monkeypatch.setattr("marginpursuit.tables.errors.import_module", absent)
     run("fit", "n.csv", "-t", "y", "-o", "m", "--folds", "2", "--method", "MarginPursuitClassifier")
     assert Path("m").exists()
-    assert "'y'" in run("predict", "m", "n.csv").stderr
+    assert run("predict", "m", "n.csv").stderr == ""
     refused = run("compare", "customers.csv", "-t", "status", code=3).stderr
     assert "line 2, column 'customer': expected a number, found 'C10000'" in refused
     assert "pip install 'marginpursuit[tables]'" in refused

@@ -411,7 +411,7 @@ def test_names_are_made_different(tmp_path):
         ("a.csv.gz", gzip.compress(b"a,b\n1,2\n", mtime=0)[:-9], "expected a gzip file"),
         ("a.xlsx", b"PK\x03\x04 no", "no .xlsx file, or a damaged one"),
         ("a.parquet", b"PAR1 no", "no Parquet file, or a damaged one"),
-        ("a.doc", b"a", "found the suffix '.doc', expected a .csv, .tsv or .txt file"),
+        ("a.doc", b"a", "found the suffix '.doc', expected one of .csv, .tsv, .txt, .xlsx, "),
         ("a.csv", b"\x89PNG\0\xff", "line 1: expected text in UTF-8, found byte 0x89"),
     ],
 )

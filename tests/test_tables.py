@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import sparse
 
-from marginpursuit.tables import TableError, read_labels, read_table
+from marginpursuit.tables import MixedTableError, TableError, read_labels, read_table
 
 
 def write(folder, text, name="pets.csv"):
@@ -248,7 +248,17 @@ def test_labels_of_archives(tmp_path):
 
 
 def test_other_files(tmp_path):
-    with pytest.raises(TableError, match=r"found the suffix '.xls', expected a .csv"):
-        read_table(write(tmp_path, "x", "a.xls"))
+    for suffix in (".xls", ".xlsx"):
+        expected = rf"found the suffix '{suffix}', expected one of .csv, .tsv, .parquet, .npz \("
+        with pytest.raises(MixedTableError, match=expected):
+            read_table(write(tmp_path, "x", f"a{suffix}"))
+
+
+def test_columns_without_a_name_get_one(tmp_path):
+    path = write(tmp_path, ",a,,y\n0,5,2,1\n1,7,3,0\n")
+    table = read_table(path, "y")
+    assert table.columns == ("column 1", "a", "column 3")
+    assert table.notes[0] == "column 1 has no name; it is called 'column 1'"
+    assert read_table(path, only=["a"]).further == ("column 1", "column 3", "y")
     with pytest.raises(FileNotFoundError):
         read_table(tmp_path / "absent.csv")

@@ -40,6 +40,7 @@ __all__ = [
     "note_cells",
     "read_labelled",
     "read_mixed",
+    "read_mixed_instead",
     "read_numbers",
     "row_names",
 ]
@@ -70,6 +71,7 @@ class Labelled(NamedTuple):
     groups: NDArray[Any] | None = None
     vectoriser: TableVectoriser | None = None
     rows: tuple[str, ...] | None = None  # how a row is named: its line, and its identifiers
+    target: str | None = None  # of a table of numbers; the vectoriser has that of a mixed table
 
     @property
     def training_rows(self) -> TrainingRows:
@@ -87,13 +89,26 @@ def read_mixed(data: str, max_gigabytes: float) -> RawTable:
     return raw
 
 
+def read_mixed_instead(data: str, max_gigabytes: float, reason: MixedTableError) -> RawTable:
+    """Read a table that `read_numbers` refused; an error about the extra names the reason."""
+    try:
+        return read_mixed(data, max_gigabytes)
+    except TableError as error:
+        if not isinstance(error.__cause__, ImportError):
+            raise
+        raise TableError(f"{str(reason).rstrip('.')}. For mixed tables, {error}") from error
+
+
 def read_numbers(
     data: str, target: str | None = None, *, max_gigabytes: float, **columns: Any
 ) -> Table:
     """Read a file of numbers; show progress. `columns` has `drop` or `only`."""
     with activity(f"reading {Path(data).name}") as reached:
         n_bytes = int(1e9 * max_gigabytes)
-        return read_table(data, target, max_bytes=n_bytes, progress=reached, **columns)
+        table = read_table(data, target, max_bytes=n_bytes, progress=reached, **columns)
+    for message in table.notes:
+        note(message)
+    return table
 
 
 def read_labelled(
@@ -106,20 +121,12 @@ def read_labelled(
     if target is None and suffix != ".npz":
         raise typer.BadParameter(_missing_target(data, max_gigabytes))
     _check_target(target, options)
-    is_mixed = options.categorical or options.text or options.ids
-    if not is_mixed and suffix not in (".xlsx", ".txt"):
-        try:
-            return _numeric_table(data, target, options, max_gigabytes)
-        except MixedTableError as error:
-            reason = str(error).rstrip(".")
-        try:
-            raw = read_mixed(data, max_gigabytes)
-        except TableError as error:
-            if not isinstance(error.__cause__, ImportError):
-                raise
-            raise TableError(f"{reason}. For mixed tables, {error}") from error
-    else:
-        raw = read_mixed(data, max_gigabytes)
+    if options.categorical or options.text or options.ids:
+        return _mixed_table(read_mixed(data, max_gigabytes), str(target), options)
+    try:
+        return _numeric_table(data, target, options, max_gigabytes)
+    except MixedTableError as error:
+        raw = read_mixed_instead(data, max_gigabytes, error)
     return _mixed_table(raw, str(target), options)
 
 
@@ -179,7 +186,9 @@ def _numeric_table(
     if isinstance(X, np.ndarray):
         _note_copies(target or "y", table.y, zip(columns, X.T, strict=True), X.shape[1])
     names = columns if table.has_names else None
-    return Labelled(table.name, X, table.y, table.sha256, names, rows=line_names(table))
+    return Labelled(
+        table.name, X, table.y, table.sha256, names, rows=line_names(table), target=target
+    )
 
 
 def _without_identifiers(table: Table, options: ColumnOptions) -> tuple[Any, tuple[str, ...]]:

@@ -33,8 +33,9 @@ from marginpursuit.cli.inputs import (
     check_output,
 )
 from marginpursuit.cli.output import data_errors, note, progress, say, show_table
-from marginpursuit.cli.predictions import as_csv, table_step
+from marginpursuit.cli.predictions import as_csv, table_step, target_name
 from marginpursuit.experiments.coefficients import Bootstrap, list_coefficients
+from marginpursuit.experiments.cross_validation import most_folds
 from marginpursuit.experiments.explanation import TrainingRows, find_label_issues
 from marginpursuit.experiments.explanation import explain as explain_fit
 from marginpursuit.experiments.method_results import Coefficient, SuspiciousRow
@@ -90,10 +91,14 @@ def explain(
         else:
             _print_coefficients(coefficients[:top], n_resamples)
             absent = "" if n_resamples else "standard errors, which the model does not hold, "
-            note(f"For {absent}influential and suspicious rows: marginpursuit explain {model} DATA")
+            column = "" if target_name(fitted) else " --target COLUMN"
+            note(f"For {absent}influential and suspicious rows: marginpursuit explain {model} "
+                 f"DATA{column}")  # fmt: skip
         return
+    target = target or target_name(fitted)
     rows = _training_rows(classifier, vectoriser, data, target, max_gigabytes)
-    folds = min(5, int(np.unique(rows.y, return_counts=True)[1].min()))
+    with data_errors(data):
+        folds = min(5, most_folds(rows.y))
     n_steps = bootstrap + folds * (1 + (vectoriser is not None))
     with data_errors(data), progress("held-out probabilities", n_steps) as report_progress:
         found = explain_fit(
@@ -182,7 +187,7 @@ def _training_rows(
         found = datasets.load(data)
         rows = TrainingRows(found.X, found.y, groups=found.groups)
     elif vectoriser is not None:
-        rows = _frame_rows(vectoriser, data, target or vectoriser.target, max_gigabytes)
+        rows = _frame_rows(vectoriser, data, target, max_gigabytes)
     else:
         names = getattr(classifier, "feature_names_in_", None)
         only = None if names is None else names.tolist()
@@ -199,7 +204,7 @@ def _training_rows(
     return rows._replace(y=rows.y.astype(classifier.classes_.dtype))
 
 
-def _frame_rows(vectoriser: Any, data: str, target: str, max_gigabytes: float) -> TrainingRows:
+def _frame_rows(vectoriser: Any, data: str, target: Any, max_gigabytes: float) -> TrainingRows:
     raw = read_mixed(data, max_gigabytes)
     if target not in raw.frame.columns:
         shown = ", ".join(raw.frame.columns[:40])

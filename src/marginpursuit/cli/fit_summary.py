@@ -47,6 +47,7 @@ def fit_labelled(
     if known.columns is not None:
         first = scaling[0][1] if scaling else model
         first.feature_names_in_ = np.array(known.columns, dtype=object)
+        model.target_name_ = known.target
     return fitted
 
 

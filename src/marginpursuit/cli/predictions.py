@@ -3,18 +3,31 @@
 import csv
 import io
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
 from marginpursuit import datasets
-from marginpursuit.cli.data import is_data_set, note_cells, read_mixed, read_numbers
+from marginpursuit.cli.data import (
+    is_data_set,
+    note_cells,
+    read_mixed,
+    read_mixed_instead,
+    read_numbers,
+)
 from marginpursuit.cli.output import csv_cell, note
-from marginpursuit.tables import RawTable, TableVectoriser
+from marginpursuit.tables import (
+    MixedTableError,
+    RawTable,
+    TableError,
+    TableVectoriser,
+    is_missing,
+    parse,
+)
 
-__all__ = ["NewRows", "as_csv", "predicted_columns", "read_new", "table_step"]
+__all__ = ["NewRows", "as_csv", "predicted_columns", "read_new", "table_step", "target_name"]
 
 
 class NewRows(NamedTuple):
@@ -37,10 +50,9 @@ def read_new(model: Any, data: str, max_gigabytes: float) -> NewRows:
         return NewRows(datasets.load(data).X, {})
     if vectoriser is None:
         names = getattr(model, "feature_names_in_", None)
-        only = None if names is None else names.tolist()
-        table = read_numbers(data, max_gigabytes=max_gigabytes, only=only)
-        _note_extra(table.further)
-        return NewRows(table.X, {})
+        X, further = _read_numbers(data, None if names is None else names.tolist(), max_gigabytes)
+        _note_extra([name for name in further if name != target_name(model)])
+        return NewRows(X, {})
     raw = read_mixed(data, max_gigabytes)
     differences = vectoriser.differences(raw.frame)
     known = {vectoriser.target, *vectoriser.ids, *vectoriser.drop}
@@ -53,6 +65,48 @@ def read_new(model: Any, data: str, max_gigabytes: float) -> NewRows:
         if name in raw.frame.columns
     }
     return NewRows(raw.frame, ids)
+
+
+def target_name(model: Any) -> str | None:
+    """Return the column that a model of `fit` predicts, if its file has it."""
+    vectoriser = table_step(model)
+    if vectoriser is not None:
+        return vectoriser.target
+    name = getattr(model[-1] if hasattr(model, "steps") else model, "target_name_", None)
+    return name if isinstance(name, str) else None
+
+
+def _read_numbers(
+    data: str, names: list[str] | None, max_gigabytes: float
+) -> tuple[Any, Sequence[str]]:
+    """Read the columns of a model of numbers, also from a mixed table; return further columns."""
+    try:
+        table = read_numbers(data, max_gigabytes=max_gigabytes, only=names)
+        return table.X, table.further
+    except MixedTableError as error:
+        if names is None:
+            raise
+        raw = read_mixed_instead(data, max_gigabytes, error)
+    given = raw.frame.columns.tolist()
+    absent = ", ".join(repr(name) for name in names if name not in given)
+    if absent:
+        raise TableError(f"{data}: there is no column {absent}; there are {', '.join(given[:40])}")
+    columns = []
+    for column in TableVectoriser(numeric=names).describe(raw.frame[names]):
+        if column.reason and not column.n_missing:
+            note(f"column {column}")
+        numbers = parse(raw.frame[column.name], column)
+        if column.n_missing:
+            row = int(np.flatnonzero(np.isnan(numbers))[0])
+            cell = str(raw.frame[column.name].iloc[row]).strip()
+            found = "a missing value" if is_missing(cell) else repr(cell[:40])
+            raise TableError(
+                f"{data}: {raw.row_word} {raw.rows[row]}, column {column.name!r}: expected a "
+                f"number, as in all rows of the fit; found {found}. Fill in the cell, leave out "
+                "the row, or fit to a table with missing values, which the model then replaces."
+            )
+        columns.append(numbers)
+    return np.column_stack(columns), [name for name in given if name not in names]
 
 
 def _note_unusable(vectoriser: TableVectoriser, raw: RawTable) -> None:

@@ -147,7 +147,10 @@ def most_folds(y: NDArray[Any]) -> int:
     >>> most_folds(["a"] * 20 + ["b"] * 4 + ["c"] * 2)
     4
     """
-    return int(np.sort(np.unique(y, return_counts=True)[1])[-2])
+    classes, sizes = np.unique(y, return_counts=True)
+    if len(classes) < 2:
+        raise ValueError(f"y must have at least 2 classes; got {classes.tolist()}")
+    return int(np.sort(sizes)[-2])
 
 
 def stratified_splits(
@@ -190,9 +193,7 @@ def stratified_splits(
     (10, 4)
     """
     classes, sizes = np.unique(y, return_counts=True)
-    if len(classes) < 2:
-        raise ValueError(f"y must have at least 2 classes; got {classes.tolist()}")
-    if sizes.min() < 2 or most_folds(y) < count("n_folds", n_folds, least=2):
+    if most_folds(y) < count("n_folds", n_folds, least=2) or sizes.min() < 2:
         rare = int(sizes.argmin() if sizes.min() < 2 else np.argsort(sizes, kind="stable")[-2])
         raise ValueError(
             f"class {classes[rare].item()!r} has {counted(sizes[rare], 'sample')}; each class "

@@ -6,8 +6,10 @@
 
 from marginpursuit._table_records import Column, Feature
 from marginpursuit.tables._content import MAX_BYTES as MAX_BYTES  # for other layers of the package
-from marginpursuit.tables.columns import expected_cells as expected_cells
+from marginpursuit.tables.columns import expected_cells as expected_cells  # and the next
 from marginpursuit.tables.columns import is_identifier, unreadable_rows
+from marginpursuit.tables.columns import is_missing as is_missing
+from marginpursuit.tables.columns import parse as parse
 from marginpursuit.tables.copies import copies_of
 from marginpursuit.tables.errors import MixedTableError, TableError
 from marginpursuit.tables.errors import counted as counted  # for other layers of the package

@@ -6,7 +6,7 @@ import gzip
 import io
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -172,11 +172,11 @@ def _decoded(content: bytes, may_be_windows: bool) -> tuple[str, list[str]]:
         raise MixedTableError(f"{found}. Save the table as UTF-8.") from error
 
 
-def unknown_suffix(path: Path, suffix: str) -> TableError:
-    """Return the error of a file of another kind."""
-    return TableError(
-        f"{path}: found the suffix {suffix!r}, expected a .csv, .tsv or .txt file (also with .gz), "
-        "or an .xlsx, .parquet or .npz file. Save the table as one of these."
+def unknown_suffix(path: Path, suffix: str, expected: Iterable[str]) -> str:
+    """Return the error of a file that a reader of some suffixes does not read."""
+    return (
+        f"{path}: found the suffix {suffix!r}, expected one of {', '.join(expected)} (text files "
+        "also with .gz). Save the table as one of these."
     )
 
 
@@ -216,7 +216,7 @@ def names_in(content: bytes, suffix: str) -> list[str]:
     """Return the names of the columns of a CSV or Parquet file."""
     if suffix == ".parquet":
         return list(optional("pyarrow.parquet", "parquet").read_schema(io.BytesIO(content)).names)
-    return csv_lines(content).names
+    return unique_names(csv_lines(content).names)[0]
 
 
 def is_number(cell: str) -> bool:

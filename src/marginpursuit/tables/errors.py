@@ -28,7 +28,7 @@ target.
 
 
 class MixedTableError(TableError):
-    r"""`read_table` cannot read a table that `read_frame` can: text, missing cells, equal names.
+    r"""`read_table` cannot read a table that `read_frame` may: text, missing cells, other files.
 
     Examples
     --------

@@ -122,7 +122,7 @@ def read_frame(
     }
     content, stem, suffix = read_content(path, max_bytes)
     if suffix not in readers:
-        raise unknown_suffix(path, suffix)
+        raise TableError(unknown_suffix(path, suffix, readers))
     try:
         frame, rows, has_names, encoding_notes = readers[suffix](content)
     except TableError as error:

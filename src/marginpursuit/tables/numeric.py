@@ -29,6 +29,7 @@ from marginpursuit.tables._content import (
     numbered,
     parquet_content,
     read_content,
+    unique_names,
     unknown_suffix,
 )
 from marginpursuit.tables.errors import MixedTableError, TableError, counted
@@ -58,6 +59,8 @@ class Table:
         Columns of the file that were not asked for by `only`.
     lines : sequence of int or None
         The line of each row in a CSV file.
+    notes : tuple of str
+        The columns of a CSV file that had no name and got one.
 
     Examples
     --------
@@ -78,6 +81,7 @@ class Table:
     sha256: str
     further: tuple[str, ...] = ()
     lines: Sequence[int] | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def has_names(self) -> bool:
@@ -144,9 +148,9 @@ def read_table(
     readers = {".csv": _read_csv, ".tsv": _read_csv, ".parquet": _read_parquet, ".npz": _read_npz}
     content, stem, suffix = read_content(path, max_bytes)
     if suffix not in readers:
-        raise unknown_suffix(path, suffix)
+        raise MixedTableError(unknown_suffix(path, suffix, readers))
     try:
-        X, y, columns, lines = readers[suffix](
+        X, y, columns, lines, notes = readers[suffix](
             content, _Selection(target, drop, only, max_bytes, progress)
         )
     except TableError as error:
@@ -159,10 +163,11 @@ def read_table(
     further: tuple[str, ...] = ()
     if only is not None and suffix != ".npz":
         further = tuple(name for name in names_in(content, suffix) if name not in set(columns))
-    return Table(stem, X, y, columns, hashlib.sha256(content).hexdigest(), further, lines)
+    digest = hashlib.sha256(content).hexdigest()
+    return Table(stem, X, y, columns, digest, further, lines, tuple(notes))
 
 
-_Parts = tuple[Any, NDArray[Any] | None, tuple[str, ...], Sequence[int] | None]
+_Parts = tuple[Any, NDArray[Any] | None, tuple[str, ...], Sequence[int] | None, Sequence[str]]
 
 
 class _Selection(NamedTuple):
@@ -176,9 +181,7 @@ class _Selection(NamedTuple):
 
     def columns(self, names: Sequence[str]) -> tuple[str, ...]:
         """Return the columns of X among those of a file; refuse names that the file lacks."""
-        name, count = Counter(names).most_common(1)[0] if names else ("", 0)
-        if count > 1:
-            raise MixedTableError(f"the column {name!r} is there {count} times")
+        _refuse_equal_names(names)
         target = [] if self.target is None else [self.target]
         known, omitted = set(names), {*self.drop, *target}
         asked = [*target, *self.drop, *(self.only or ())]
@@ -189,13 +192,21 @@ class _Selection(NamedTuple):
         return tuple(name for name in (self.only or names) if name not in omitted)
 
 
+def _refuse_equal_names(names: Sequence[str]) -> None:
+    for name, count in Counter(filter(None, names)).most_common(1):
+        if count > 1:
+            raise MixedTableError(f"the column {name!r} is there {count} times")
+
+
 def _read_csv(content: bytes, selection: _Selection) -> _Parts:
     lines = csv_lines(content, selection.progress)
-    columns = selection.columns(lines.names)
-    cells = _Cells(lines.names, columns, selection.target)
+    _refuse_equal_names(lines.names)
+    names, notes = unique_names(lines.names)
+    columns = selection.columns(names)
+    cells = _Cells(names, columns, selection.target)
     for line, row in lines.rows:
         cells.append(row, line)
-    return *cells.table(), columns, cells.lines
+    return *cells.table(), columns, cells.lines, notes
 
 
 class _Cells:
@@ -261,7 +272,7 @@ def _read_parquet(content: bytes, selection: _Selection) -> _Parts:
     X = np.column_stack([values.astype(np.float64) for values in arrays or [np.empty((0, 0))]])
     _refuse_not_finite(X, columns, "row", range(len(X)))
     y = None if selection.target is None else _target(frame[selection.target])
-    return X, y, columns, None
+    return X, y, columns, None, ()
 
 
 def _target(column: Any) -> NDArray[Any]:
@@ -297,7 +308,7 @@ def _read_npz(content: bytes, selection: _Selection) -> _Parts:
         raise TableError(
             f"{name} must have a label for each of {counted(X.shape[0], 'row')}; got {y.shape}"
         )
-    return X, y, columns, None
+    return X, y, columns, None, ()
 
 
 def _archived_labels(name: str, y: NDArray[Any]) -> NDArray[Any]:
