@@ -41,6 +41,7 @@ FILES = {
     **{
         "csr_passes.h": "sweep",
         "newton.c": "newton",
+        "newton_system.h": "newton",
         "kernel_newton.c": "kernel_newton",
         "cholesky.h": "newton kernel_newton",
         "coupling.c": "coupling",
