@@ -60,16 +60,17 @@ class TableVectoriser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     Parameters
     ----------
     numeric, categorical, text : sequence of str, default=()
-        Columns whose kind is given instead of inferred.
+        Columns whose kind is given instead of inferred: those whose kind in `columns_` is wrong.
     drop, ids : sequence of str, default=()
         Columns that are not used; `ids` identify the rows in listings of the command line. They may
         be absent, here and at prediction.
     target : str, optional
         The column to predict. It is not used, and may be absent.
     min_frequency : int, default=5
-        The least number of rows of a value of a category that gets a column of its own.
+        The least number of rows of a value of a category that gets a column of its own. Smaller
+        numbers keep rare values apart, with more columns.
     max_text_features : int, default=20000
-        The most words per text column.
+        The most words per text column: the most frequent ones.
     max_dense_features : int, default=500
         The most columns of a dense output.
 
