@@ -199,9 +199,13 @@ def _combined(
     deviation = mean - np.repeat(anchor + shift, lengths)
     part = weight * deviation * deviation
     return _Cells(
-        *(first[order[starts]], last[order[starts]], total(size), weights, anchor + shift),
-        total(second + part),
-        total(third + deviation * (3.0 * second + part)),
+        first=first[order[starts]],
+        last=last[order[starts]],
+        size=total(size),
+        weight=weights,
+        mean=anchor + shift,
+        second=total(second + part),
+        third=total(third + deviation * (3.0 * second + part)),
     )
 
 
@@ -265,8 +269,13 @@ def _cells(
         values, keys, ones = values[rows], keys[rows], np.ones(len(rows))
         mask = np.int64((1 << (64 - bits)) - 1)
         found[k] = _combined(
-            *(keys & ~mask, keys | mask, ones, ones if weights is None else weights[k, rows]),
-            *(values, 0.0 * ones, 0.0 * ones),
+            first=keys & ~mask,
+            last=keys | mask,
+            size=ones,
+            weight=ones if weights is None else weights[k, rows],
+            mean=values,
+            second=0.0 * ones,
+            third=0.0 * ones,
         )
     return found
 

@@ -321,7 +321,11 @@ class MappedKernelClassifier(KernelExpansion):
                 else:
                     kernel = partial(self._kernel_of_rows, matrix, divisor)
                     kernel_map = KernelMap.of(
-                        *(kernel, matrix.shape[0], candidates, policy, threads),
+                        kernel,
+                        matrix.shape[0],
+                        candidates,
+                        policy,
+                        threads,
                         factored=self._reads_factored_rows,
                     )
             except FloatingPointError as error:

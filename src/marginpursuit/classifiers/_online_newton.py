@@ -85,16 +85,16 @@ class Stream:
             size = design.n_columns + fit_intercept
             stream = cls(
                 standardisation,
-                standardisation.from_data(linear),
-                np.zeros((size, size) if is_narrow else size),
-                np.zeros(len(data.labels.positive_classes)),
-                0,
-                0,
-                0.0,
-                fit_intercept,
-                data.is_sparse,
-                float("inf"),
-                policy,
+                linear=standardisation.from_data(linear),
+                bound=np.zeros((size, size) if is_narrow else size),
+                curvature=np.zeros(len(data.labels.positive_classes)),
+                n_rows=0,
+                n_weighted=0,
+                weight=0.0,
+                fit_intercept=fit_intercept,
+                is_sparse=data.is_sparse,
+                limit=float("inf"),
+                policy=policy,
             )
             if leverage_bound is not None:
                 stream.limit = leverage_bound * median_distance(

@@ -147,16 +147,16 @@ class Pairs:
         lengths = np.array([len(part) for part in parts], dtype=np.intp)
         own = np.concatenate(parts)
         problems = KernelProblems(
-            own,
-            np.concatenate([[0], np.cumsum(lengths.reshape(-1, 2).sum(axis=1))]),
-            np.repeat(np.tile([1.0, -1.0], len(which)), lengths),
-            np.ascontiguousarray(weights[own]),
-            np.array([loss.kernel_parameters for loss in losses], dtype=np.float64),
-            np.ascontiguousarray(penalties, dtype=np.float64),
-            self.fit_intercept,
-            tol,
-            Problem.floor_fraction * min(map(value_at_zero, losses)),
-            max_iter,
+            rows=own,
+            edges=np.concatenate([[0], np.cumsum(lengths.reshape(-1, 2).sum(axis=1))]),
+            sign=np.repeat(np.tile([1.0, -1.0], len(which)), lengths),
+            weight=np.ascontiguousarray(weights[own]),
+            losses=np.array([loss.kernel_parameters for loss in losses], dtype=np.float64),
+            penalties=np.ascontiguousarray(penalties, dtype=np.float64),
+            has_intercept=self.fit_intercept,
+            tol=tol,
+            objective_floor=Problem.floor_fraction * min(map(value_at_zero, losses)),
+            max_iter=max_iter,
         )
         coef, intercept = np.zeros((n_penalties, len(own))), np.zeros((n_penalties, len(which)))
         other = np.array([pairs[k][::-1] for k in which], dtype=np.intp).ravel()

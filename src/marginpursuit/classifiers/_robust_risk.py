@@ -31,7 +31,7 @@ ALLOWED = {
 }
 
 # Solvers of weighted risks for few columns or few rows; they bound the gap.
-_SOLVE_SMALL = {"hinge": solve_hinge, "logistic": solve_newton}
+_SOLVE_WITH_GAP = {"hinge": solve_hinge, "logistic": solve_newton}
 
 
 class RobustRiskClassifier(SeparateClassifier):
@@ -50,21 +50,23 @@ class RobustRiskClassifier(SeparateClassifier):
         with Threads(usable_threads(self.n_threads)) as threads:
             request = Request(
                 MemoryDesign(data.matrix, threads),
-                data.weights[np.newaxis],
-                (loss.loss,),
-                "column" if automatic else "absolute",
-                alpha,
-                self.fit_intercept,
+                weights=data.weights[np.newaxis],
+                losses=(loss.loss,),
+                alpha_unit="column" if automatic else "absolute",
+                least_alpha=alpha,
+                fit_intercept=self.fit_intercept,
             )
             name = plan(request).solver
             solver = SOLVERS[name]
             prepared = solver.prepare(request)
-            is_small = name == "gram"
-            solve = _SOLVE_SMALL[self.loss] if is_small else solver.solve
+            bounds_gap = name == "gram"
+            solve = _SOLVE_WITH_GAP[self.loss] if bounds_gap else solver.solve
             fits = []
             for problem in data.labels.positive_classes:
                 labels = Labels((data.labels.codes == problem).astype(np.intp), 2)
-                risk = Risk(prepared, alpha, solve, is_small, labels, data.weights, loss, self.tol)
+                risk = Risk(
+                    prepared, alpha, solve, bounds_gap, labels, data.weights, loss, self.tol
+                )
                 fits.append(self._minimise(risk, data, Reporter(self)))
             solutions = [solution for solution, _ in fits]
             self._keep(solutions, [prepared.to_data(solution.linear) for solution in solutions])

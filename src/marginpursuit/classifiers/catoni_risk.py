@@ -176,7 +176,11 @@ class CatoniRiskClassifier(RobustRiskClassifier):
 
         scale = by_confidence if isinstance(self.scale, str) else float(self.scale)
         return minimise_catoni_risk(
-            *(risk, scale, self.influence, self.max_iter, report),
+            risk,
+            scale,
+            self.influence,
+            self.max_iter,
+            report,
             n_init=self.n_init,
             random=random_generator(self.random_state),
         )

@@ -188,8 +188,13 @@ class MDOClassifier(SeparateClassifier):
             for k, name in enumerate(data.labels.positive_classes):
                 sign = data.labels.sign(int(name))
                 problem = SphereProblem(
-                    *(design, standardisation, sign, data.weights, ProjectionLoss()),
-                    *(self.fit_intercept, radius),
+                    design,
+                    standardisation,
+                    sign=sign,
+                    weights=data.weights,
+                    loss=ProjectionLoss(),
+                    fit_intercept=self.fit_intercept,
+                    radius=radius,
                 )
                 point = _unit(problem, starts[0][:, k], starts[1][k])
                 loss = self._loss(problem.margins(point), data)

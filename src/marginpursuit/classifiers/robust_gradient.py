@@ -205,8 +205,14 @@ class RobustGradientClassifier(SeparateClassifier):
         solutions, linears = [], []
         for name in data.labels.positive_classes:
             problem = GradientProblem(
-                *(rows, data.labels.sign(int(name)), data.weights, data.n_samples),
-                *(loss, penalty, self.fit_intercept, limits),
+                rows,
+                sign=data.labels.sign(int(name)),
+                weights=data.weights,
+                count=data.n_samples,
+                loss=loss,
+                penalty=penalty,
+                fit_intercept=self.fit_intercept,
+                limits=limits,
             )
             estimate = (
                 partial(catoni_gradient, delta=self.delta)

@@ -178,8 +178,14 @@ def _prepared(
         mask[fold.test] = True
     to_device = prepared.design.to_device
     return FoldGroup(
-        *(folds, prepared, to_device(codes), to_device(weights), ranges),
-        *(reader, tests, design.n_passes),
+        folds,
+        prepared,
+        codes=to_device(codes),
+        weights=to_device(weights),
+        ranges=ranges,
+        reader=reader,
+        tests=tests,
+        n_passes=design.n_passes,
     )
 
 
@@ -220,9 +226,12 @@ def _request(
     design: Design, data: FoldData, options: FitOptions, policy: SelectionPolicy
 ) -> Request:
     return Request(
-        *(design, data.weights, _losses(options)),
-        options.alpha_unit,
-        *(float(options.are_penalised), options.fit_intercept),
+        design,
+        weights=data.weights,
+        losses=_losses(options),
+        alpha_unit=options.alpha_unit,
+        least_alpha=float(options.are_penalised),
+        fit_intercept=options.fit_intercept,
         n_problems=len(data.labels.positive_classes),
         is_search=True,
         variance_weights=data.fold_variance_weights,

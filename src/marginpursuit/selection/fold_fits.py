@@ -268,9 +268,12 @@ class FoldFits:
         folds = np.array([member.fold for member in members], dtype=np.intp)
         if is_joint:
             return JointTasks(
-                *(group.codes, group.weights, np.zeros_like(folds), folds),
-                tuple(losses),
-                group.ranges,
+                group.codes,
+                group.weights,
+                positive=np.zeros_like(folds),
+                fold=folds,
+                losses=tuple(losses),
+                ranges=group.ranges,
                 n_classes=n_problems,
             )
         kind = LabelTasks if isinstance(self._labels, LabelSets) else Tasks
@@ -278,10 +281,12 @@ class FoldFits:
         if isinstance(self._labels, LabelSets) and self._labels.factors is not None:
             fold = n_problems * fold + np.tile(np.arange(n_problems), len(members))
         return kind(
-            *(group.codes, group.weights, np.tile(self._positive_classes, len(members))),
-            fold,
-            tuple(loss for loss in losses for _ in range(n_problems)),
-            group.ranges,
+            group.codes,
+            group.weights,
+            positive=np.tile(self._positive_classes, len(members)),
+            fold=fold,
+            losses=tuple(loss for loss in losses for _ in range(n_problems)),
+            ranges=group.ranges,
         )
 
     def _solve_dual(self, problem: Problem, tols: FloatArray) -> Solution:

@@ -560,19 +560,21 @@ class MarginPursuitClassifierCV(
             unit = "absolute"  # the kernel has been divided by the unit
         scorer = HeldOutScorer(
             self.scorer_,
-            data.original_matrix if data.has_kernel_features else data.matrix,
-            data.labels,
-            self.classes_,
-            to_scorer,
-            float(self.margin) * policy.thresholds if self._fits_threshold else np.zeros(1),
-            policy.smoothing,
+            matrix=data.original_matrix if data.has_kernel_features else data.matrix,
+            labels=data.labels,
+            classes=self.classes_,
+            metadata=to_scorer,
+            thresholds=(
+                float(self.margin) * policy.thresholds if self._fits_threshold else np.zeros(1)
+            ),
+            smoothing=policy.smoothing,
         )
         fits = FitOptions(
-            float(self.margin),
-            unit,
-            self.fit_intercept,
-            self.solver,
-            usable_threads(self.n_threads),
+            margin=float(self.margin),
+            alpha_unit=unit,
+            fit_intercept=self.fit_intercept,
+            solver=self.solver,
+            n_threads=usable_threads(self.n_threads),
             are_penalised=all(candidate.alpha > 0 for candidate in candidates),
             rho=self.rho,
             n_samples=data.n_samples,
@@ -582,11 +584,11 @@ class MarginPursuitClassifierCV(
         )
         options = SearchOptions(
             replace(fits, is_joint=is_joint),
-            stopping or Stopping(self.max_iter, self.tol),
-            self.successive_halving,
-            self.rule,
-            self.link,
-            self.random_state,
+            stopping=stopping or Stopping(self.max_iter, self.tol),
+            successive_halving=self.successive_halving,
+            rule=self.rule,
+            link=self.link,
+            random_state=self.random_state,
             is_balanced=isinstance(self.class_weight, str) and not self.multilabel_,
             title=type(self).__name__ if self.verbose else None,
             report=report,

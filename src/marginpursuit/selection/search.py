@@ -173,13 +173,13 @@ class Search:
             thresholds,
             resources,
             best,
-            self._start(fits),
-            threshold,
-            link,
-            out_of_fold,
-            self._out_of_fold_proba(out_of_fold, candidates[best], link),
-            self._n_passes,
-            self._is_joint(candidates[best]),
+            start=self._start(fits),
+            threshold=threshold,
+            link=link,
+            out_of_fold_scores=out_of_fold,
+            out_of_fold_proba=self._out_of_fold_proba(out_of_fold, candidates[best], link),
+            n_passes=self._n_passes,
+            is_joint=self._is_joint(candidates[best]),
         )
 
     def _is_joint(self, candidate: Candidate) -> bool:
@@ -234,12 +234,12 @@ class Search:
         if options.pairs is not None:
             return partial(PairFoldFits, options.pairs, rung, weights, fits, options.stopping)
         data = FoldData(
-            rung.fitted.matrix,
-            rung.scored.matrix,
-            rung.fitted.labels,
-            weights,
-            rung.fits,
-            rung.fitted.variance_weights,
+            fitted=rung.fitted.matrix,
+            scored=rung.scored.matrix,
+            labels=rung.fitted.labels,
+            weights=weights,
+            folds=rung.fits,
+            variance_weights=rung.fitted.variance_weights,
         )
         plan = FitPlan.make(data, fits, options.stopping, self._policy, is_final=rung.is_full)
         return partial(FoldFits, data, plan)
