@@ -370,7 +370,7 @@ class TestInput:
 
     def test_values_beyond_all_floats(self):
         X, y = IRIS
-        with pytest.raises(OverflowError, match="need another unit, or alpha=1e-300"):
+        with pytest.raises(OverflowError, match="are too large, or alpha=1e-300"):
             PegasosClassifier(alpha=1e-300, random_state=0).fit(1e200 * X, y)
         with pytest.raises(OverflowError, match="X is too large for this kernel"):
             PegasosClassifier(kernel="poly", gamma=1.0, max_iter=50).fit(1e200 * X, y)

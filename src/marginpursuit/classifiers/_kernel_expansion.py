@@ -258,7 +258,8 @@ def refuse_unusable(gram: FloatArray, step: int = 1024) -> None:
     spans = list(gen_batches(len(gram), step))
     if not all(np.all(np.isfinite(gram[span])) for span in spans):
         raise OverflowError(
-            "kernel values exceed the largest float: X needs another unit. Scale the columns."
+            "kernel values exceed the largest float. Rescale the columns of X, or the kernel if it "
+            "is precomputed."
         )
     largest = max(float(np.abs(gram[span]).max()) for span in spans)
     asymmetry = max(float(np.abs(gram[span] - gram[:, span].T).max()) for span in spans)

@@ -13,6 +13,7 @@ of estimators:
 
 from marginpursuit.classifiers._base import LinearClassifier, ProbabilityMixin
 from marginpursuit.classifiers._finite import range_error, rescaled
+from marginpursuit.classifiers._half_fits import HalfFitPolicy
 from marginpursuit.classifiers._input import TrainingData
 from marginpursuit.classifiers._kernel_expansion import KernelExpansion
 from marginpursuit.classifiers._kernel_fit import fit_with_kernel
@@ -56,6 +57,7 @@ __all__ = [
     "ExactLabelLink",
     "ExactLink",
     "FittedLink",
+    "HalfFitPolicy",
     "KernelExpansion",
     "LabelLinks",
     "LinearClassifier",

@@ -439,8 +439,8 @@ class PegasosClassifier(KernelClassifier):
         if not (np.all(np.isfinite(coef)) and np.all(np.isfinite(intercept))):
             self._reset()
             raise OverflowError(
-                "coefficients exceed the largest float: the columns of X need another unit, or "
-                f"alpha={self.alpha!r} is too small. Scale the columns, or set a larger alpha."
+                "coefficients exceed the largest float: the columns of X are too large, or "
+                f"alpha={self.alpha!r} is too small. Rescale the columns, or set a larger alpha."
             )
         return coef, intercept
 

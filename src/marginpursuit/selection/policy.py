@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 
 from marginpursuit._validation import FloatArray
+from marginpursuit.classifiers._shared import HalfFitPolicy
 from marginpursuit.selection.candidates import Stopping
 from marginpursuit.solvers import Policy
 
@@ -178,7 +179,7 @@ class SelectionPolicy:
     # The most held-out rows to which the four slopes of the link are fitted: that of the chosen
     # candidate, and those of candidates that are scored by their probabilities. A search of
     # spambase by log-loss takes 2.3 times as long as one by accuracy with all rows in all links.
-    max_link_rows: int = 1 << 14
+    max_link_rows: int = HalfFitPolicy().max_link_rows
     max_scoring_link_rows: int = 1 << 11
 
     # Bytes of the held-out scores, in float32, that are kept of all candidates of a rung. Of more,
