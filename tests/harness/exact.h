@@ -1,5 +1,26 @@
 /* Kernels against their computations written out, with all their results; included by kernels.c. */
 
+/* The logarithm at the level that the harness is compiled for: near one, at the edges of the reduced
+ * range, over all magnitudes, and of values that are not finite. */
+static void check_logarithm(void)
+{
+    int is_right = 1;
+    for (int k = 0; k < 4000; k++) {
+        const double scale = ldexp(1.0, k % 996), edge = k % 4 == 1 ? 0.75 : 1.5;
+        const double near = 1.0 + ldexp(uniform(), -(k % 52)), far = pow(10.0, 300.0 * uniform());
+        const double at_edge = scale * edge * (1.0 + (k % 3 - 1) * DBL_EPSILON);
+        double x[LANES], found[LANES];
+        for (int i = 0; i < LANES; i++) x[i] = i % 2 ? far : k % 2 && at_edge >= 1.0 ? at_edge : near;
+        store(found, log_from_one(load_f8(x)));
+        for (int i = 0; i < LANES; i++)
+            is_right &= fabs(found[i] - log(x[i])) <= 4.0 * DBL_EPSILON * log(x[i]);
+    }
+    const double special[] = {INFINITY, NAN};
+    for (int k = 0; k < 2; k++) is_right &= isnan(lane_sum(log_from_one(splat(special[k]))));
+    is_right &= lane_sum(log_from_one(splat(1.0))) == 0.0;
+    expect(is_right, "logarithm", 0, 0, 0, 0, 0);
+}
+
 /* Scores of one task become derivatives. */
 static void check_task_losses(int level, loss_kind_t kind, ptrdiff_t n)
 {

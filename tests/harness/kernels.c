@@ -14,6 +14,7 @@
 #include "link.h"
 #include "small_table.h"
 #include "sweep.h"
+#include "vec_math.h"
 
 #include <float.h>
 #include <math.h>
@@ -834,6 +835,7 @@ int main(int count, char **arguments)
     for (int level = 0; n_threads < 2 && level < n_levels; level++)
         for (int n_scores = 1; n_scores < 6; n_scores += 3) /* begins with one of several rows */
             check_link(level, 17001, n_scores, 1.5, 1e-2);
+    if (n_threads < 2) check_logarithm();
     printf("%d SIMD levels\n%d passed, %d failed\n", n_levels, passed, failed);
     return failed != 0;
 }

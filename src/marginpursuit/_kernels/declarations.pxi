@@ -107,7 +107,7 @@ cdef extern from "sweep.h" nogil:
     enum:
         PADDING
         TASK_GROUP
-        MOST_TASKS
+        MAX_TASKS
         TILE_ROWS
     ctypedef struct tiles_t:
         Py_ssize_t n_rows
@@ -261,7 +261,7 @@ cdef extern from "intervals.h" nogil:
 
 cdef extern from "small_table.h" nogil:
     enum:
-        MOST_FACTORS
+        MAX_FACTORS
     ctypedef struct small_table_t:
         const kernels_t *kernels
         const double *matrix

@@ -12,13 +12,15 @@
  * the sum of gradient_j^2 / (2 penalty_j), to which the intercepts, without a penalty, add their own
  * decrement. Where the step of an intercept alone is longer than the scale, the curvature changes along
  * it: gradient times level is then added, by convexity that of an intercept one level from its
- * minimiser. The method
- * stops where both meet the tolerance, or the first alone meets `certain` times the tolerance. The
- * step of the last decrement is taken nevertheless: its Hessian, the expensive part, is known. With
- * `is_strict` the first alone counts only if it is that of the second derivative itself, since the
- * divided difference may be larger: once it is met, the next iteration has no widths. Of a task with one score
- * it does not count either where it has fallen by less than `fast_ratio`: a row of large weight at the level,
- * beyond which its curvature is zero, then shortens every step. The task ends unfinished.
+ * minimiser.
+ *
+ * The method stops where both meet the tolerance, or the first alone meets `certain` times the
+ * tolerance. The step of the last decrement is taken nevertheless: its Hessian, the expensive part, is
+ * known. With `is_strict` the first alone counts only if it is that of the second derivative itself,
+ * since the divided difference may be larger: once it is met, the next iteration has no widths. Of a
+ * task with one score it does not count either where it has fallen by less than `fast_ratio`: a row of
+ * large weight at the level, beyond which its curvature is zero, then shortens every step. The task
+ * ends unfinished.
  *
  * Before a Hessian is computed, three times the decrement by the factor of the last one is an
  * estimate by which the method may stop: most solves end without a last Hessian. With `is_strict`

@@ -60,10 +60,10 @@ static void newton_scores(const newton_t *t, const double *point, double *out)
             vec sums[LANES];
             for (int r = 0; r < LANES; r++) sums[r] = splat(0.0);
             for (ptrdiff_t j = 0; j < stride; j += LANES) {
-                const vec here = load_f8(coef + j);
+                const vec values = load_f8(coef + j);
                 UNROLL
                 for (int r = 0; r < LANES; r++)
-                    sums[r] += here * load_f8(t->rows + (i + r) * stride + j);
+                    sums[r] += values * load_f8(t->rows + (i + r) * stride + j);
             }
             store(out + k * n + i, lane_sums(sums));
         }
@@ -128,8 +128,8 @@ static double newton_curvature(const newton_t *t, const newton_state_t *s)
     margin_losses(t, s, s->trial);
     margin_losses(t, s, s->other);
     for (ptrdiff_t i = 0; i < t->n_rows; i++) {
-        const double here = 0.5 * (s->trial[i] - s->other[i]) / s->width[i];
-        s->curvature[i] = here > 0.0 ? here : 0.0;
+        const double curvature = 0.5 * (s->trial[i] - s->other[i]) / s->width[i];
+        s->curvature[i] = curvature > 0.0 ? curvature : 0.0;
         sum += s->curvature[i];
     }
     return sum;
@@ -153,9 +153,9 @@ static void add_tile(const newton_t *t, const double *factors, const ptrdiff_t *
         const vec low = factor * load_f8(x + first), high = factor * load_f8(x + first + LANES);
         UNROLL
         for (int l = 0; l < TILE_LINES; l++) {
-            const vec here = splat(x[line + l]);
-            sums[l][0] += here * low;
-            sums[l][1] += here * high;
+            const vec entry = splat(x[line + l]);
+            sums[l][0] += entry * low;
+            sums[l][1] += entry * high;
         }
     }
     UNROLL
@@ -165,8 +165,8 @@ static void add_tile(const newton_t *t, const double *factors, const ptrdiff_t *
     }
 }
 
-/* block = the sum of factors_i x_i x_i', the upper triangle; rows in groups that the cache holds. An interrupt
- * ends it before. */
+/* block = the sum of factors_i x_i x_i', the upper triangle; rows in groups that the cache holds. An
+ * interrupt ends it before. */
 static void weighted_gram(const newton_t *t, const newton_state_t *s, const double *factors)
 {
     ptrdiff_t *active = (ptrdiff_t *)s->active, n_active = 0;
@@ -177,13 +177,13 @@ static void weighted_gram(const newton_t *t, const newton_state_t *s, const doub
     memset(s->block, 0, (size_t)(t->stride * t->stride) * sizeof(double));
     const ptrdiff_t group = GROUP_DOUBLES / t->stride > 16 ? GROUP_DOUBLES / t->stride : 16;
     for (ptrdiff_t begin = 0; begin < n_active; begin += group) {
-        const ptrdiff_t here = n_active - begin < group ? n_active - begin : group;
+        const ptrdiff_t n_rows = n_active - begin < group ? n_active - begin : group;
         for (ptrdiff_t line = 0; line < t->n_columns; line += TILE_LINES)
             for (ptrdiff_t first = line - line % TILE_COLUMNS; first < t->n_columns;
                  first += TILE_COLUMNS)
-                add_tile(t, factors, active + begin, here, line, first, s->block);
+                add_tile(t, factors, active + begin, n_rows, line, first, s->block);
         const double width = (double)t->n_columns;
-        if (is_interrupted(t->interrupt, 0.5 * (double)here * width * width)) return;
+        if (is_interrupted(t->interrupt, 0.5 * (double)n_rows * width * width)) return;
     }
 }
 

@@ -5,10 +5,10 @@ A handle checks its buffers once, and a method the arrays that it receives; it t
 """
 
 # CSR rows take AVX2 at most: their loads of single coefficients gain nothing from vectors of eight,
-# whose divisions take longer. With AVX-512 dual passes take 1.12 to 1.27 times as long on an Intel
-# Xeon (benchmarks/results, text). Their functions are not compiled for it.
+# whose divisions take longer. With AVX-512 dual passes took 1.12 to 1.27 times as long on an Intel
+# Xeon (benchmarks/text.py at commit c15a07e). Their functions are not compiled for it.
 cdef enum:
-    MOST_LEVEL_OF_CSR = 1
+    MAX_CSR_LEVEL = 1
 
 # Buffer formats, numbered in the order of TYPES in vectors.h; l and q are both 64 bits where C
 # says so, hence the item size next to the format.
@@ -420,7 +420,7 @@ cdef class CsrRows(_Rows):
 
     def __cinit__(self, data, indices, indptr, Py_ssize_t n_columns, str level=BEST):
         self.held = 0
-        self.level = LEVELS[min(level_of(level), MOST_LEVEL_OF_CSR)]
+        self.level = LEVELS[min(level_of(level), MAX_CSR_LEVEL)]
         self.kernels = kernels_at(level_of(self.level))
         PyObject_GetBuffer(data, &self.data, PyBUF_STRIDES | PyBUF_FORMAT)
         self.held = 1

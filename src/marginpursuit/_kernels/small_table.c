@@ -387,7 +387,7 @@ static int fit_halves(small_table_t *t, const state_t *s)
     const ptrdiff_t first = fit_half(t, s, 0), second = first ? fit_half(t, s, 1) : 0;
     if (second == 0) return 0;
     t->n_passes += (first > second ? first : second) + 1; /* and the held-out scores */
-    link_t links[MOST_FACTORS];
+    link_t links[MAX_FACTORS];
     for (ptrdiff_t k = 0; k < t->n_factors; k++) links[k] = fit_held_out(t, s, k);
     const ptrdiff_t chosen = chosen_factor(t, links);
     t->factor = t->factors[chosen], t->link = links[chosen];

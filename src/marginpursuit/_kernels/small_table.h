@@ -5,7 +5,7 @@
 #include "link.h"
 #include "sweep.h"
 
-enum { MOST_FACTORS = 8 };
+enum { MAX_FACTORS = 8 };
 
 typedef struct {
     const kernels_t *kernels; /* of a SIMD level */

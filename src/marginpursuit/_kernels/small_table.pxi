@@ -22,8 +22,8 @@ def small_table(
         raise ValueError("a small table needs rows, columns and two classes, or a score for each")
     if t.n_scores == 1 and t.n_classes > 2:
         raise ValueError(f"one score is for two classes; got {t.n_classes}")
-    if t.n_factors > MOST_FACTORS:
-        raise ValueError(f"there may be at most {MOST_FACTORS} factors; got {t.n_factors}")
+    if t.n_factors > MAX_FACTORS:
+        raise ValueError(f"there may be at most {MAX_FACTORS} factors; got {t.n_factors}")
     check_length("codes", codes.shape[0], t.n_rows)
     check_inside("codes", codes, t.n_classes)
     check_length("weights", weights.shape[0], t.n_rows)

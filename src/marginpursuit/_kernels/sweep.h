@@ -65,7 +65,7 @@ typedef struct {
     double radius;          /* of the ball; INFINITY where there is none */
     int fit_intercept;
     int penalise_intercept; /* treat b as the coefficient of a column of ones */
-    const ptrdiff_t *own;   /* the column that equals each row; may be NULL */
+    const ptrdiff_t *own;   /* by row, the column of its kernel values; may be NULL */
     ptrdiff_t t;            /* in-out: steps taken so far */
     double *coef;           /* in-out: w */
     double intercept;       /* in-out: b */
@@ -115,11 +115,11 @@ typedef struct {
 } joint_t;
 
 /* Several tasks that share a sweep of dense rows in float32, and its results. */
-enum { PADDING = 16, TASK_GROUP = 4, MOST_TASKS = 48, TILE_ROWS = 64 /* of a tile */ };
+enum { PADDING = 16, TASK_GROUP = 4, MAX_TASKS = 48, TILE_ROWS = 64 /* of a tile */ };
 
 typedef struct {
     ptrdiff_t n_rows;          /* of the data */
-    ptrdiff_t n_tasks;         /* at most MOST_TASKS */
+    ptrdiff_t n_tasks;         /* at most MAX_TASKS */
     const ptrdiff_t *codes;    /* the class or labels of each row */
     const double *weight;      /* sample weights, n_rows for each part */
     const float *coef;         /* a row for each task, as long as a row of the data */
@@ -370,7 +370,7 @@ typedef struct {
      * lbfgs.c. */
     void (*lbfgs_advance)(lbfgs_t *);
     void (*lbfgs_run)(lbfgs_t *, ptrdiff_t n_sweeps);
-    /* Sets the trial point anew, for a preconditioner that has changed. */
+    /* Sets the trial point again, for a preconditioner that has changed. */
     void (*lbfgs_renew)(lbfgs_t *);
     /* Fits the slopes of a link; see link.c. */
     void (*fit_link)(link_t *);

@@ -111,8 +111,8 @@ static void tile_losses(const tiles_t *s, ptrdiff_t first, ptrdiff_t n, double (
 
 static void tiles(const float *x, ptrdiff_t first, ptrdiff_t last, ptrdiff_t d, tiles_t *s)
 {
-    ALIGNED double scores[MOST_TASKS][TILE_ROWS];
-    ALIGNED float factors[MOST_TASKS][TILE_ROWS] = {{0.0f}};
+    ALIGNED double scores[MAX_TASKS][TILE_ROWS];
+    ALIGNED float factors[MAX_TASKS][TILE_ROWS] = {{0.0f}};
     const ptrdiff_t padded = (s->n_tasks + TASK_GROUP - 1) / TASK_GROUP * TASK_GROUP;
     for (ptrdiff_t i = first; i < last; i += TILE_ROWS) {
         const ptrdiff_t n = last - i < TILE_ROWS ? last - i : TILE_ROWS;

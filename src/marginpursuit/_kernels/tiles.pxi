@@ -3,7 +3,7 @@
 #: The multiples to which `sweep_tiles` expects columns, and rows of coefficients, to be padded, and
 #: the largest number of tasks; 0 without vector instructions.
 TILE_PADDING, TILE_GROUP = PADDING, TASK_GROUP
-TILE_TASKS = MOST_TASKS if kernels_at(0).tiles != NULL else 0
+TILE_TASKS = MAX_TASKS if kernels_at(0).tiles != NULL else 0
 
 
 def sweep_tiles(
@@ -22,7 +22,7 @@ def sweep_tiles(
     cdef const double[:, ::1] parameters = losses
     cdef Py_ssize_t n_tasks = positive.shape[0], k
     cdef const kernels_t *kernels = kernels_at(level_of(level))
-    cdef loss_t loss[MOST_TASKS]
+    cdef loss_t loss[MAX_TASKS]
     cdef tiles_t s
     for name, length in (
         ("part", part.shape[0]), ("value", value.shape[0]), ("slope", slope.shape[0]),

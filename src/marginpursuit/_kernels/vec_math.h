@@ -9,7 +9,7 @@
 
 /* Adding this number rounds a small double to an integer, which the low bits of the sum hold. */
 #define ROUNDING_SHIFT 0x1.8p52
-#define LEAST_EXPONENT (-708.0)
+#define MIN_EXPONENT (-708.0)
 
 /* log 2, and its first 40 bits with the rest: k times the first part is exact for |k| < 2^13. */
 #define LOG2 0.6931471805599453
@@ -68,15 +68,15 @@ ALWAYS_INLINE vec reduced_exp(vec x, vec *power)
 ALWAYS_INLINE vec exp_of_negative(vec x)
 {
     vec power;
-    const vec p = reduced_exp(larger(splat(LEAST_EXPONENT), x), &power);
-    return where_negative(x - splat(LEAST_EXPONENT), splat(0.0), power + power * p);
+    const vec p = reduced_exp(larger(splat(MIN_EXPONENT), x), &power);
+    return where_negative(x - splat(MIN_EXPONENT), splat(0.0), power + power * p);
 }
 
 /* e^x - 1 for x <= 0. */
 ALWAYS_INLINE vec expm1_of_negative(vec x)
 {
     vec power;
-    const vec p = reduced_exp(larger(splat(LEAST_EXPONENT), x), &power);
+    const vec p = reduced_exp(larger(splat(MIN_EXPONENT), x), &power);
     return (power - splat(1.0)) + power * p;
 }
 
@@ -91,7 +91,7 @@ ALWAYS_INLINE vec log1p_of_unit(vec t)
     return splat(2.0) * z + splat(2.0) * z * (square * sum);
 }
 
-/* log x for x >= 1.
+/* log x for finite x >= 1; NaN where x is NaN or infinite.
  *
  * With x = 2^k m and m in [3/4, 3/2) it is k log 2 + 2 artanh z, with z = (m - 1)/(m + 1) and
  * |z| <= 1/5, by the odd power series up to z^21, whose next term is less than 2e-17 z. */
@@ -105,7 +105,7 @@ ALWAYS_INLINE vec log_from_one(vec x)
     UNROLL
     for (int j = 19; j > 1; j -= 2) sum = sum * square + splat(1.0 / j);
     const vec low = splat(2.0) * z * (square * sum) + k * splat(LOG2_LOW);
-    const vec not_a_number = x - x; /* zero unless x is NaN */
+    const vec not_a_number = x - x; /* zero for finite x */
     return k * splat(LOG2_HIGH) + (splat(2.0) * z + low) + not_a_number;
 }
 

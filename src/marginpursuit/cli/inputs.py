@@ -76,8 +76,8 @@ Data = Annotated[
     str,
     typer.Argument(
         metavar="DATA",
-        help="A .csv, .csv.gz, .xlsx, .parquet or .npz file, or the name of a data set "
-        "(see `datasets`).",
+        help="A .csv, .tsv or .txt file (also .gz), a .xlsx, .parquet or .npz file, or the name "
+        "of a data set (see `datasets`).",
         autocompletion=completion(lambda: sorted(datasets.REGISTRY)),
     ),
 ]
