@@ -56,6 +56,7 @@ from marginpursuit.design import (
     loaded,
     take_rows,
 )
+from marginpursuit.solvers import SOLVERS
 
 #: Returns the kernel values of the rows with the first and those with the second indices, in
 #: float64 or in the dtype given.
@@ -340,8 +341,9 @@ class MappedKernelClassifier(KernelExpansion):
     @property
     def _reads_factored_rows(self) -> bool:
         """Whether the solver reads `FactoredRows`; the unit "common" needs all variances."""
-        is_common = self.alpha_unit == "common"
-        return not is_common and self.solver in self._kernel_policy.factored_solvers
+        if self.alpha_unit == "common":
+            return False
+        return self.solver == "auto" or SOLVERS[self.solver].reads_factored_rows
 
     def _scores_of(self, matrix: Any) -> RowScores | None:
         """Return the scores of rows by a fit with a kernel, or None if there is none for them."""

@@ -43,11 +43,9 @@ class KernelPolicy:
     solvers: Policy = field(
         default_factory=partial(Policy, gram_rows_per_column=20, max_start_rows_per_column=15)
     )
-    #: Features up to which they are in float64: 1 GiB. More are in float32, where four digits of
-    #: them are exact.
+    #: Features up to which they are in float64: 1 GiB. More are kept as `FactoredRows` for solvers
+    #: that read these, and otherwise in float32, where four digits of them are exact.
     max_double_elements: int = 1 << 27
-    #: Solvers that read `FactoredRows`, in which more features than that are kept for them.
-    factored_solvers: tuple[str, ...] = ("auto", "gram", "lbfgs")
     #: Kernel values that are computed at a time: 32 MiB; and of `FactoredRows`, 2 MiB.
     block_elements: int = 1 << 22
     factored_block_elements: int = 1 << 19

@@ -168,7 +168,7 @@ def _make_problem(model: Any, data: TrainingData, policy: Policy) -> SmallProble
         factors = half_policy.factors_of(is_joint=joint is not None)
     half_tol, direction = 1.0, np.zeros(n_columns)  # not used without half fits
     if factors:
-        half_tol = half_policy.half_fit_tol(factors, "newton")
+        half_tol = half_policy.half_fit_tol(factors, bounds_gap=False)
         direction = random_direction(n_columns)
     bound = np.inf if model.leverage_bound is None else float(model.leverage_bound)
     return SmallProblem(

@@ -715,7 +715,7 @@ class MarginPursuitClassifier(
             return n_classes > 2 and self.multi_class == "joint"
         if self.overconfidence > 0:
             return False
-        return plan(request, self.solver).solver in ("newton", "gram", "lbfgs")
+        return SOLVERS[plan(request, self.solver).solver].supports_joint
 
     def _fitted_link(self) -> Link:
         fitted: Any = getattr(self, "link_", None) if self.probability != "exact" else None
@@ -762,7 +762,7 @@ class MarginPursuitClassifier(
         unit = self._resolve_alpha_unit(is_sparse=data.is_sparse)
         depends = {
             "alpha": self._penalty(data.n_samples) > 0 and unit == "absolute",
-            "solver": self.solver in ("steepest", "stochastic"),
+            "solver": self.solver != "auto" and SOLVERS[self.solver].depends_on_units,
             # The distance of a sparse row is its norm, in the unit of the columns.
             "leverage_bound": self.leverage_bound is not None
             and data.is_sparse

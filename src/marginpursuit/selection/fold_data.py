@@ -28,6 +28,7 @@ from marginpursuit.selection.candidates import FitOptions, Fold, Stopping
 from marginpursuit.selection.policy import SelectionPolicy
 from marginpursuit.solvers import (
     FOLD_SOLVERS,
+    SOLVERS,
     FoldSolver,
     Prepared,
     Request,
@@ -201,7 +202,7 @@ def fits_jointly(
     if labels.n_classes == 2 or multi_class != "auto":
         return labels.n_classes > 2 and multi_class == "joint"
     request = _whole_request(matrix, labels, options, policy)
-    return plan(request, options.solver).solver != "dual"
+    return SOLVERS[plan(request, options.solver).solver].supports_joint
 
 
 def merged_columns(
@@ -209,8 +210,8 @@ def merged_columns(
 ) -> tuple[Any, ColumnRotation] | None:
     """Merge sparse columns for all rungs of a search; None where it does not pay."""
     request = _whole_request(matrix, labels, options, policy)
-    is_wide = plan(request, options.solver).solver in ("dual", "lbfgs")
-    return request_merge(request) if is_wide else None
+    solver = FOLD_SOLVERS[plan(request, options.solver).solver]
+    return request_merge(request) if solver.merges_columns else None
 
 
 def _whole_request(

@@ -49,8 +49,14 @@ class DualSolver:
     """Dual coordinate ascent over CSR rows, or a standardised copy of dense rows, in memory."""
 
     name: ClassVar[str] = "dual"
+    supports_joint: ClassVar[bool] = False
+    depends_on_units: ClassVar[bool] = False
     warm_starts: ClassVar[bool] = False
     solves_paths: ClassVar[bool] = False
+    shares_passes: ClassVar[bool] = False
+    bounds_gap: ClassVar[bool] = True
+    merges_columns: ClassVar[bool] = True
+    reads_factored_rows: ClassVar[bool] = False
     loose_stopping: ClassVar[tuple[int, float]] = (20, 2.5e-2)
 
     def supports(self, request: Request) -> str | None:

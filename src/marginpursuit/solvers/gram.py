@@ -62,8 +62,14 @@ class GramSolver:
     """L-BFGS preconditioned by the Gram matrix, refined by Newton's method."""
 
     name: ClassVar[str] = "gram"
+    supports_joint: ClassVar[bool] = True
+    depends_on_units: ClassVar[bool] = False
     warm_starts: ClassVar[bool] = True
     solves_paths: ClassVar[bool] = False
+    shares_passes: ClassVar[bool] = True
+    bounds_gap: ClassVar[bool] = False
+    merges_columns: ClassVar[bool] = False
+    reads_factored_rows: ClassVar[bool] = True
     loose_stopping: ClassVar[tuple[int, float]] = (12, 1e-2)
 
     def supports(self, request: Request) -> str | None:

@@ -36,8 +36,14 @@ class LbfgsSolver:
     """L-BFGS preconditioned by the diagonal of the Gram matrix."""
 
     name: ClassVar[str] = "lbfgs"
+    supports_joint: ClassVar[bool] = True
+    depends_on_units: ClassVar[bool] = False
     warm_starts: ClassVar[bool] = True
     solves_paths: ClassVar[bool] = False
+    shares_passes: ClassVar[bool] = True
+    bounds_gap: ClassVar[bool] = False
+    merges_columns: ClassVar[bool] = True
+    reads_factored_rows: ClassVar[bool] = True
     # After 25 iterations the scores of one class of news20 were up to 4 points too low.
     loose_stopping: ClassVar[tuple[int, float]] = (75, 1e-2)
 

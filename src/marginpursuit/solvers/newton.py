@@ -75,8 +75,14 @@ class NewtonSolver:
     """Newton's method in one compiled call per task."""
 
     name: ClassVar[str] = "newton"
+    supports_joint: ClassVar[bool] = True
+    depends_on_units: ClassVar[bool] = False
     warm_starts: ClassVar[bool] = True
     solves_paths: ClassVar[bool] = True
+    shares_passes: ClassVar[bool] = False
+    bounds_gap: ClassVar[bool] = False
+    merges_columns: ClassVar[bool] = False
+    reads_factored_rows: ClassVar[bool] = False
     loose_stopping: ClassVar[tuple[int, float]] = (12, 1e-2)
 
     def supports(self, request: Request) -> str | None:

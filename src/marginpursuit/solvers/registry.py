@@ -21,6 +21,18 @@ class Solver(Protocol):
     def name(self) -> str:
         """The name by which users choose it."""
 
+    @property
+    def supports_joint(self) -> bool:
+        """Whether it fits several classes with a joint loss."""
+
+    @property
+    def depends_on_units(self) -> bool:
+        """Whether its steps, and not only the penalty, depend on the units of the columns."""
+
+    @property
+    def reads_factored_rows(self) -> bool:
+        """Whether it reads the features of a kernel as `FactoredRows`."""
+
     def supports(self, request: Request) -> str | None:
         """Return None, or the reason why the request is not supported."""
 
@@ -41,6 +53,18 @@ class FoldSolver(Solver, Protocol):
     @property
     def solves_paths(self) -> bool:
         """Whether tasks that differ in their scale are solved together, each as a warm start."""
+
+    @property
+    def shares_passes(self) -> bool:
+        """Whether all tasks of a fold fit share each pass."""
+
+    @property
+    def bounds_gap(self) -> bool:
+        """Whether fold fits stop by a bound on the suboptimality, and not by an estimate."""
+
+    @property
+    def merges_columns(self) -> bool:
+        """Whether it merges sparse columns with a single non-zero."""
 
     @property
     def loose_stopping(self) -> tuple[int, float]:

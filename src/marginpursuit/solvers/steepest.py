@@ -54,6 +54,9 @@ class SteepestDescentSolver:
     """Steepest descent with a constant step size, for `max_iter` steps."""
 
     name: ClassVar[str] = "steepest"
+    supports_joint: ClassVar[bool] = False
+    depends_on_units: ClassVar[bool] = True
+    reads_factored_rows: ClassVar[bool] = False
 
     def supports(self, request: Request) -> str | None:
         """Return None, or why the request is not supported."""

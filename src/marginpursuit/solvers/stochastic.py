@@ -54,6 +54,9 @@ class StochasticSolver:
     """Projected stochastic gradient steps of one row each."""
 
     name: ClassVar[str] = "stochastic"
+    supports_joint: ClassVar[bool] = False
+    depends_on_units: ClassVar[bool] = True
+    reads_factored_rows: ClassVar[bool] = False
 
     def supports(self, request: Request) -> str | None:
         """Return None, or the reason why the request is not supported."""
