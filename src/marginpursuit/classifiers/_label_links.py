@@ -21,7 +21,7 @@ bin. All labels take the same Newton steps.
 """
 
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -115,6 +115,9 @@ class _Bins:
     negative: FloatArray  # the count of rows without the label
     positive: FloatArray  # the count of rows with it
 
+    per_margin: ClassVar[int] = 32  # bins
+    limit: ClassVar[int] = 4  # margins beyond which the first and the last bin have all scores
+
     @classmethod
     def of(
         cls,
@@ -122,18 +125,16 @@ class _Bins:
         is_positive: NDArray[np.bool_],
         counts: FloatArray,
         *,
-        per_margin: int = 32,
-        limit: int = 4,
         chunk_elements: int = 1 << 20,
     ) -> "_Bins":
-        """Sum over the rows; the first and last bin have all scores beyond ± `limit` margins."""
+        """Sum over the rows; the scores are in units of the margin."""
         n_labels = scores.shape[1]
-        n_bins = 2 * limit * per_margin
+        n_bins = 2 * cls.limit * cls.per_margin
         sums = np.zeros((3, n_bins * n_labels))
         step = max(1, chunk_elements // n_labels)
         for first in range(0, len(scores), step):
             rows = slice(first, first + step)
-            place = np.floor(per_margin * scores[rows]) + n_bins // 2
+            place = np.floor(cls.per_margin * scores[rows]) + n_bins // 2
             index = np.clip(place, 0, n_bins - 1).astype(np.intp) * n_labels + np.arange(n_labels)
             weights = np.broadcast_to(counts[rows, np.newaxis], index.shape)
             for total, own in zip(

@@ -140,8 +140,9 @@ class FittedLink:
         )
 
 
-def smoothing_of(n_rows: float, prior_rows: float = 0.25) -> float:
-    """Return the weight ε of equal probabilities, which count for `prior_rows` rows."""
+def smoothing_of(n_rows: float) -> float:
+    """Return the weight ε of equal probabilities for a number of rows."""
+    prior_rows = 0.25  # rows for which equal probabilities count (benchmarks/smoothing.py)
     return prior_rows / (float(n_rows) + prior_rows)
 
 

@@ -67,30 +67,31 @@ class SelectionPolicy:
     kernel_first_stopping: Stopping = field(default_factory=partial(Stopping, 20, 1e-2))
     kernel_last_stopping: Stopping = field(default_factory=partial(Stopping, 40, 1e-3))
 
-    # Successive halving: the ratio of the rows of two rungs, and the number of rungs with the full
-    # data included. With one more rung, of half of the rows, and without a limit on the candidates
-    # the mean test error of 24 searches is 0.01 points lower than with a limit of a quarter, in 1.0
-    # to 2.2 times the processor time (synthetic tables, higgs_small, cov, protein, a9a and digits 3
-    # and 8; seeds 101 to 103).
-    growth: int = 4
-    max_rungs: int = 3
-    # The ratio of the candidates of two rungs, of which at least `min_remaining` stay. With a ratio
-    # of 8 the mean test error of 150 searches is 0.000 ± 0.004 points higher, in 1.09 times the
-    # processor time (cov, protein, digit5 and synthetic rows of two classes; clean, flipped labels,
-    # leverage rows; seeds 112 to 121). With one that stays of three classes or more, the error of
-    # 252 searches is 0.044 ± 0.014 points higher, in 0.78 times the time (digits, news20_minilm and
-    # five synthetic classes; seeds 112 to 139).
+    # Rungs of successive halving. With one more rung, of half of the rows, and without a limit on
+    # the candidates the mean test error of 24 searches is 0.01 points lower than with a limit of a
+    # quarter, in 1.0 to 2.2 times the processor time (synthetic tables, higgs_small, cov, protein,
+    # a9a and digits 3 and 8; seeds 101 to 103).
+    growth: int = 4  # the rows of a rung, divided by those of the rung before
+    max_rungs: int = 3  # with that of the full data
+    # The candidates of a rung, divided by those that stay. With a ratio of 8 the mean test error of
+    # 150 searches is 0.000 ± 0.004 points higher, in 1.09 times the processor time (cov, protein,
+    # digit5 and synthetic rows of two classes; clean, flipped labels, leverage rows; seeds 112 to
+    # 121). With one that stays of three classes or more, the error of 252 searches is 0.044 ± 0.014
+    # points higher, in 0.78 times the time (digits, news20_minilm and five synthetic classes; seeds
+    # 112 to 139).
     elimination_ratio: int = 16
-    min_remaining: int = 2
+    min_remaining: int = 2  # candidates that stay at least
     # Held-out rows of all folds from which their number is limited: the order by few is random.
     min_ranking_rows: int = 1000
 
-    # The fewest rows of a subsample, and the fewest per column. The second is waived for the
-    # largest subsample, where even the full data have fewer.
+    # The fewest rows of a subsample.
     min_rung_rows: int = 2000
-    # With three classes or more; on the same 45 searches the mean test error is -0.01 points from
-    # that of no such rung, and digits with leverage rows take 0.3 times the processor time.
+    # The same with three classes or more; on the 45 searches above the mean test error is -0.01
+    # points from that of no such rung, and digits with leverage rows take 0.3 times the processor
+    # time.
     min_classes_rung_rows: int = 300
+    # The fewest rows per column of a subsample; waived for the largest subsample, where even the
+    # full data have fewer.
     min_rows_per_column: int = 3
 
     # The most stored elements of a subsample: 256 MiB in float64.
@@ -100,8 +101,10 @@ class SelectionPolicy:
     scored_per_fitted: int = 4
 
     # The fewest rows that folds must train on in common to share a fit, as a fraction of the rows
-    # of the fit; and the fewest rows of a class in a subsample, if the class has them.
+    # of the fit.
     min_common_fraction: float = 0.75
+
+    # The fewest rows of a class in a subsample, if the class has them.
     min_class_rows: int = 20
 
     # A candidate is eliminated if it is worse than the best by more standard errors than this. With
@@ -110,13 +113,12 @@ class SelectionPolicy:
     elimination_errors: float = 3.5
 
     # Bytes of the state of all tasks that are solved together, and of the held-out scores that are
-    # kept at a time, in the primal and in the dual; arrays with an entry per coefficient that a
-    # task needs. In the dual no pass is shared by more than eight tasks: more bytes than these
+    # kept at a time. In the dual no pass is shared by more than eight tasks: more bytes than these
     # make a search on news20 with 20 classes no faster, and take more memory than the rows.
-    max_state_bytes: int = 1 << 28
-    max_dual_state_bytes: int = 1 << 25
-    primal_state_arrays: int = 24
-    dual_state_arrays: int = 2
+    max_state_bytes: int = 1 << 28  # in the primal
+    max_dual_state_bytes: int = 1 << 25  # in the dual
+    primal_state_arrays: int = 24  # arrays with an entry per coefficient, of a task in the primal
+    dual_state_arrays: int = 2  # and in the dual
 
     # Sums of products are in float32 for tolerances of at least this, and margins γ in
     # `solvers.float32_margins`.
@@ -129,14 +131,12 @@ class SelectionPolicy:
     # the fits are less exact: the error of 10,000 rows of cov is 0.02 points higher (45 searches).
     solvers: Policy = field(default_factory=partial(Policy, max_newton_elements=1 << 20))
 
-    # A solve of at least `slow_iterations` iterations makes the Hessian replace the Gram matrix as
-    # preconditioner, if its active rows cost at most `max_hessian_sweeps` sweeps and the data have
-    # at least `min_hessian_elements` stored elements (a sweep over fewer takes no measurable time).
-    # The mean Hessian of `hessian_tasks` tasks serves all. digit5: 45 sweeps instead of 86.
-    slow_iterations: int = 8
-    max_hessian_sweeps: int = 16
-    min_hessian_elements: int = 1 << 16
-    hessian_tasks: int = 12
+    # After slow solves the Hessian replaces the Gram matrix as preconditioner, if its active rows
+    # cost few sweeps and the data are large. digit5: 45 sweeps instead of 86.
+    slow_iterations: int = 8  # iterations from which a solve is slow
+    max_hessian_sweeps: int = 16  # the most that the active rows may cost, in sweeps
+    min_hessian_elements: int = 1 << 16  # stored; a sweep over fewer takes no measurable time
+    hessian_tasks: int = 12  # tasks whose mean Hessian serves all
 
     # Dual ascent stops at a relative duality gap of `dual_gap_ratio` times `tol`. On news20 the
     # predictions for held-out rows hardly change below a gap of 5 %, which takes about 20 passes;
@@ -159,27 +159,31 @@ class SelectionPolicy:
     # The tolerance of the refit, as a multiple of that of the fold fits: that of a single fit.
     refit_tol_ratio: float = 0.1
 
-    # Thresholds per margin γ, and the half width of the triangular kernel that smooths the accuracy
-    # over them, in thresholds. 20 per margin and thresholds beyond ± γ give the same test errors;
-    # 10 per margin cost half a point on higgs_small with leverage rows. Smoothing takes 0.2 points
-    # off the test error of hiva and of higgs_small with leverage rows and 0.1 off hiva with flipped
-    # labels; the other 11 of 14 cases (five small data sets, seeds 10 to 19) move by less than 0.1.
+    # Thresholds per margin γ. 20 per margin and thresholds beyond ± γ give the same test errors; 10
+    # per margin cost half a point on higgs_small with leverage rows.
     thresholds_per_margin: int = 50
+
+    # The half width, in thresholds, of the triangular weights that smooth the accuracy over them.
+    # Smoothing takes 0.2 points off the test error of hiva and of higgs_small with leverage rows
+    # and 0.1 off hiva with flipped labels; the other 11 of 14 cases (five small data sets, seeds 10
+    # to 19) move by less than 0.1.
     smoothing: int = 7
 
-    # Rows up to which the rule "auto" prefers the candidate of the single fit, and the standard
-    # errors by which another must be better. On 22 cases of 50 to 400 rows (digits 0, 3 and 8,
-    # spambase, cov, breast_cancer, digits, news20_minilm and synthetic data, seeds from 2000 on)
-    # the error relative to logistic regression is 0.0 points in the mean with the best candidate,
-    # -0.1 with one standard error and -0.25 with two. On 25 other cases (seeds from 3000 on) it is
-    # -0.12 with the best candidate and -0.29 with two standard errors.
-    max_prior_rows: int = 400
-    prior_errors: float = 2.0
+    # The rule "auto" prefers the candidate of the single fit where rows are few. On 22 cases of 50
+    # to 400 rows (digits 0, 3 and 8, spambase, cov, breast_cancer, digits, news20_minilm and
+    # synthetic data, seeds from 2000 on) the error relative to logistic regression is 0.0 points in
+    # the mean with the best candidate, -0.1 with one standard error and -0.25 with two. On 25 other
+    # cases (seeds from 3000 on) it is -0.12 with the best candidate and -0.29 with two standard
+    # errors.
+    max_prior_rows: int = 400  # up to which they are few
+    prior_errors: float = 2.0  # standard errors by which another candidate must be better
 
-    # The most held-out rows to which the four slopes of the link are fitted: that of the chosen
-    # candidate, and those of candidates that are scored by their probabilities. A search of
-    # spambase by log-loss takes 2.3 times as long as one by accuracy with all rows in all links.
+    # The most held-out rows to which the four slopes of the link of the chosen candidate are
+    # fitted.
     max_link_rows: int = HalfFitPolicy().max_link_rows
+
+    # The same of candidates that are scored by their probabilities. A search of spambase by
+    # log-loss takes 2.3 times as long as one by accuracy with all rows in all links.
     max_scoring_link_rows: int = 1 << 11
 
     # Bytes of the held-out scores, in float32, that are kept of all candidates of a rung. Of more,
