@@ -172,6 +172,7 @@ def test_csr_indices_out_of_range_are_refused(index):
         classifier().fit(stored, Y)
 
 
+@pytest.mark.filterwarnings("ignore:partial_fit begins a new stream:UserWarning")
 def test_input_is_never_modified():
     weights = np.arange(1.0, N_ROWS + 1)
     for make in (np.array, np.asfortranarray, sparse.csr_array, sparse.csc_array):
