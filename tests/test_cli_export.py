@@ -7,12 +7,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.datasets import load_iris
+from sklearn.pipeline import make_pipeline
 from test_export import needs_functions
 from typer.testing import CliRunner
 
 from marginpursuit import MarginPursuitClassifier, save_model
 from marginpursuit.cli.app import app
 from marginpursuit.export import from_dict, to_c
+from marginpursuit.tables import TableVectoriser
 
 FRAME = load_iris(as_frame=True)["data"]
 Y = np.array(["setosa", "versicolor", "virginica"])[load_iris()["target"]]
@@ -83,6 +85,19 @@ def test_wrong_options_write_no_file(arguments, message, model, tmp_path):
     result = export(*arguments, code=2)
     assert message in " ".join(result.output.replace("│", "").split())
     assert [path.name for path in tmp_path.iterdir()] == ["iris.model"]
+
+
+@pytest.mark.parametrize("suffix", ["json", "sql", "c", "onnx"])
+def test_models_of_mixed_tables_are_refused(suffix, tmp_path, monkeypatch):
+    pytest.importorskip("skrub")
+    monkeypatch.chdir(tmp_path)
+    frame = FRAME.assign(kind=["a", "b", "c"] * 50)
+    fitted = make_pipeline(TableVectoriser(), MarginPursuitClassifier()).fit(frame, Y)
+    save_model(fitted, "iris.model")
+    refused = export("-o", f"iris.{suffix}", code=2)
+    message = " ".join(refused.output.replace("│", "").split())
+    assert "iris.model is a model of a mixed table, whose table step has no other form" in message
+    assert "Use marginpursuit predict iris.model DATA." in message
 
 
 def test_an_existing_file_stays_if_the_model_cannot_be_exported(tmp_path, monkeypatch):

@@ -239,6 +239,9 @@ def test_errors_name_what_is_expected():
         run(MarginPursuitClassifier().fit(X, Y), X[:, :3])
     with pytest.raises(NotFittedError):
         to_onnx(MarginPursuitClassifier())
+    own = type("Own", (StandardScaler,), {})
+    with pytest.raises(TypeError, match=r"skl2onnx cannot convert this model: .*Own.*save_model"):
+        to_onnx(make_pipeline(own(), MarginPursuitClassifier()).fit(X, Y))
     with pytest.raises(ValueError, match="dtype must be float64 or float32"):
         to_onnx(MarginPursuitClassifier().fit(X, Y), dtype=np.int64)
 

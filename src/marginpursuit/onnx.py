@@ -57,6 +57,7 @@ try:
         Int64TensorType,
         StringTensorType,
     )
+    from skl2onnx.common.exceptions import MissingConverter, MissingShapeCalculator
 except ImportError as error:
     raise ModuleNotFoundError(
         f"marginpursuit.onnx needs the package {error.name}, which is not installed. Install the "
@@ -133,9 +134,17 @@ def to_onnx(model: Any, *, dtype: Any = np.float64) -> Any:
         raise ValueError(f"dtype must be float64 or float32; got {dtype!r}")
     check_is_fitted(model)
     kind = types[np.dtype(dtype)]([None, model.n_features_in_])
-    graph = convert_sklearn(
-        model, initial_types=[("X", kind)], options={id(model): {"zipmap": False}}
-    )
+    try:
+        graph = convert_sklearn(
+            model, initial_types=[("X", kind)], options={id(model): {"zipmap": False}}
+        )
+    except (MissingShapeCalculator, MissingConverter) as error:
+        reason = str(error).partition("\n")[0].rstrip(".")
+        raise TypeError(
+            f"skl2onnx cannot convert this model: {reason}; expected a "
+            "classifier of this library, or a pipeline of steps for which skl2onnx has converters. "
+            "Use save_model for other pipelines."
+        ) from error
     _match_constants(graph)
     return graph
 

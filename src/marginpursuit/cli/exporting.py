@@ -10,6 +10,7 @@ from marginpursuit import load_model
 from marginpursuit._files import write_atomically
 from marginpursuit.cli.inputs import AsJson, check_output, completion
 from marginpursuit.cli.output import say
+from marginpursuit.cli.predictions import table_step
 from marginpursuit.export import to_c, to_dict, to_sql
 
 __all__ = ["export"]
@@ -47,6 +48,11 @@ def export(
         raise typer.BadParameter(f"--format must be one of {', '.join(_FORMATS)}; got {chosen!r}")
     check_output(output, model)
     fitted = load_model(model)
+    if table_step(fitted) is not None:
+        raise typer.BadParameter(
+            f"{model} is a model of a mixed table, whose table step has no other form; expected a "
+            f"model of a table of numbers. Use marginpursuit predict {model} DATA."
+        )
     try:
         content = _content(fitted, chosen, table, keep or [], dialect, name)
     except (TypeError, ValueError, ImportError) as error:

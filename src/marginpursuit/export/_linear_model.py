@@ -98,5 +98,6 @@ def _affine(scaler: Any) -> tuple[Any, Any]:
         return factor, -centre * factor if is_centred else 0.0
     raise TypeError(
         f"got a pipeline with the step {scaler!r}; expected a classifier after StandardScaler, "
-        "RobustScaler, MinMaxScaler(clip=False) or MaxAbsScaler. Export the whole pipeline to ONNX."
+        "RobustScaler, MinMaxScaler(clip=False) or MaxAbsScaler. Export the whole pipeline to "
+        "ONNX, if skl2onnx has converters for its steps, or use save_model."
     )
