@@ -331,3 +331,12 @@ def test_equal_rows_have_the_factors_as_gammas():
     model, policy = MarginPursuitClassifier(), SelectionPolicy()
     data = model._check_training(np.ones((6, 2)), np.arange(6) % 2, None)
     assert default_gammas(data, "rbf", policy) == list(policy.gamma_factors)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_kernels_that_are_not_positive_semidefinite_are_named(classes):
+    """Two classes have kernel features, three are fitted one against one."""
+    X, y = load_iris(return_X_y=True)
+    rows = y < classes
+    with pytest.raises(ValueError, match="kernel='sigmoid' must be positive semidefinite on X"):
+        MarginPursuitClassifierCV(kernel="sigmoid").fit(X[rows], y[rows])

@@ -473,7 +473,10 @@ class MarginPursuitClassifierCV(
 
         def evaluate_pairs(pairs: PairKernels, candidates: list[Any]) -> SearchResult:
             search = self._search(pairs.data, folds, to_scorer, candidates, report, pairs=pairs)
-            return search.run(candidates)
+            try:
+                return search.run(candidates)
+            except FloatingPointError as error:
+                raise model._indefinite(error) from error
 
         try:
             with np.errstate(all="ignore"):
