@@ -161,6 +161,42 @@ def test_a_model_with_a_kernel_keeps_its_scaler_and_is_not_explained(method, tab
         assert "a model with a kernel has no coefficients; expected a linear model" in refused
 
 
+@pytest.mark.parametrize("table", [numbers, mixed_table])
+def test_a_misspelt_column_is_told_the_likeliest_name(table, run):
+    frame = table().rename(columns=str.capitalize)
+    frame.to_csv("a.csv", index=False)
+    target = frame.columns[-1]
+    for given in (target.lower(), f"{target}s" if table is mixed_table else f" {target}"):
+        refused = run("fit", "a.csv", "-t", given, "-o", "m", code=3).stderr
+        assert f"there is no column {given!r}; there are " in refused
+        assert refused.endswith(f". Did you mean {target!r}?\n")
+
+
+@pytest.mark.parametrize("table", [numbers, mixed_table])
+def test_classes_that_differ_in_case_are_noted(table, run):
+    frame = table()
+    target = frame.columns[-1]
+    label = frame[target].iloc[0]
+    frame.loc[::2, target] = frame.loc[::2, target].str.replace(label, label.upper())
+    frame.to_csv("a.csv", index=False)
+    noted = f"column {target!r}: the classes {label.upper()!r}, {label!r} differ in case or blanks "
+    assert noted in run("fit", "a.csv", "-t", target, "-o", "m", *QUICK).stderr
+    table().to_csv("a.csv", index=False)
+    assert "differ in case" not in run("fit", "a.csv", "-t", target, "-o", "m", *QUICK).stderr
+
+
+def test_columns_whose_squares_overflow_are_named(run):
+    frame = numbers()
+    frame.insert(0, "huge", frame.a * 1e199)
+    frame.to_csv("a.csv", index=False)
+    for command in (["compare"], ["fit", "-o", "m"], ["issues"]):
+        refused = run(*command[:1], "a.csv", "-t", "y", *command[1:], code=3).stderr
+        words = "a: column 'huge' has numbers from 1e150 on, whose squares overflow; expected"
+        assert words in refused
+        assert refused.endswith("leave it out with --drop 'huge'.\n")
+    run("fit", "a.csv", "-t", "y", "-o", "m", *QUICK, "--drop", "huge")
+
+
 def test_a_ragged_table_has_one_error(run):
     lines = mixed_table().to_csv(index=False).splitlines()
     Path("a.csv").write_text("\n".join([*lines[:5], lines[5] + ",more", *lines[6:]]))

@@ -244,6 +244,19 @@ def test_columns_that_cannot_be_read_at_prediction_are_warned_of():
         vectoriser.transform(frame.assign(day="March 3"))
 
 
+def test_arrays_and_empty_tables_are_refused_by_a_fitted_step():
+    frame = mixed_table().drop(columns="status")
+    vectoriser = TableVectoriser().fit(frame)
+    array = "X is of type ndarray, which has no names of columns; expected a data frame with the 7 "
+    with pytest.raises(TableError, match=array):
+        vectoriser.transform(frame.to_numpy())
+    for method in (vectoriser.transform, TableVectoriser().fit):
+        with pytest.raises(TableError, match="the table has no rows; expected at least one"):
+            method(frame[:0])
+    numbered = TableVectoriser().fit(np.array([["a", "b"], ["c", "d"]] * 5))
+    assert numbered.transform(np.array([["a", "d"]])).shape == (1, 2)
+
+
 def test_wide_tables_are_sparse():
     frame = mixed_table().drop(columns="status")
     dense = TableVectoriser().fit_transform(frame)

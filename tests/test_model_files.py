@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -165,6 +166,10 @@ def test_version_and_times_of_a_file(tmp_path):
     ("model", "message"),
     [
         (LogisticRegression(), "one of .*got LogisticRegression"),
+        (
+            GridSearchCV(MarginPursuitClassifier(), {"alpha": [0.1]}).fit(X, Y),
+            "got GridSearchCV. Save its best_estimator_.",
+        ),
         (type("MarginPursuitClassifier", (MarginPursuitClassifier,), {})(), "one of .*got"),
         (MarginPursuitClassifier(), "call fit before"),
         (

@@ -55,8 +55,10 @@ def encode_model(model: Any, arrays: list[NDArray[Any]]) -> dict[str, Any]:
     """Return class, parameters and fitted attributes; numeric arrays are appended to `arrays`."""
     name = type(model).__name__
     if CLASSES.get(name) is not type(model):
+        advice = " Save its best_estimator_." if hasattr(model, "best_estimator_") else ""
         raise ModelFileError(
-            f"a model file holds a classifier of this library, one of {sorted(CLASSES)}; got {name}"
+            f"a model file holds a classifier of this library, one of {sorted(CLASSES)}; got "
+            f"{name}.{advice}"
         )
     if not (hasattr(model, "coef_") or hasattr(model, "dual_coef_")):
         raise ModelFileError(f"this {name} has no coefficients: call fit before save_model")

@@ -18,6 +18,7 @@ from marginpursuit.tables import (
     Table,
     TableError,
     TableVectoriser,
+    absent_columns,
     check_classes,
     column_counts,
     copies_of,
@@ -25,10 +26,12 @@ from marginpursuit.tables import (
     expected_cells,
     guess_target,
     is_identifier,
+    is_representable,
     labels_of,
     missing_words,
     read_frame,
     read_table,
+    similar_classes,
     unreadable_rows,
 )
 
@@ -182,6 +185,9 @@ def _numeric_table(
     if table.y is None:
         raise typer.BadParameter("name the array to predict with --target")
     check_classes(target or "y", len(np.unique(table.y)), len(table.y))
+    _note_similar(target or "y", table.y)
+    if isinstance(table.X, np.ndarray):
+        _refuse_large(table)
     X, columns = _without_identifiers(table, options)
     if isinstance(X, np.ndarray):
         _note_copies(target or "y", table.y, zip(columns, X.T, strict=True), X.shape[1])
@@ -189,6 +195,23 @@ def _numeric_table(
     return Labelled(
         table.name, X, table.y, table.sha256, names, rows=line_names(table), target=target
     )
+
+
+def _note_similar(target: str, y: NDArray[Any]) -> None:
+    for group in similar_classes(y):
+        note(f"column {target!r}: the classes {', '.join(map(repr, group))} differ in case or "
+             "blanks only. Write them alike if they are one class.")  # fmt: skip
+
+
+def _refuse_large(table: Table) -> None:
+    """Raise an error if the squares of a column overflow when it is standardised."""
+    readable = is_representable(np.vstack([table.X.min(axis=0), table.X.max(axis=0)])).all(axis=0)
+    if not readable.all():
+        name = table.columns[int(readable.argmin())]
+        raise TableError(
+            f"{table.name}: column {name!r} has numbers from 1e150 on, whose squares overflow; "
+            f"expected smaller numbers. Choose another unit, or leave it out with --drop {name!r}."
+        )
 
 
 def _without_identifiers(table: Table, options: ColumnOptions) -> tuple[Any, tuple[str, ...]]:
@@ -212,10 +235,11 @@ def _mixed_table(raw: RawTable, target: str, options: ColumnOptions) -> Labelled
     names = raw.frame.columns.tolist()
     for name in (target, *(options.drop or ()), *(options.ids or ())):
         if name not in names:
-            raise TableError(f"there is no column {name!r}; there are {', '.join(names[:40])}")
+            raise TableError(absent_columns([name], names))
     y, present = labels_of(raw.frame[target])
     words = missing_words(raw.frame[target])
     check_classes(target, len(np.unique(y)), len(y), missing=words)
+    _note_similar(target, y)
     vectoriser = TableVectoriser(
         numeric=tuple(options.numeric or ()),
         categorical=tuple(options.categorical or ()),

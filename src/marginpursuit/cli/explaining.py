@@ -40,7 +40,7 @@ from marginpursuit.experiments.explanation import TrainingRows, find_label_issue
 from marginpursuit.experiments.explanation import explain as explain_fit
 from marginpursuit.experiments.method_results import Coefficient, SuspiciousRow
 from marginpursuit.inspection import LabelIssues
-from marginpursuit.tables import MAX_BYTES, TableError, counted, labels_of
+from marginpursuit.tables import MAX_BYTES, TableError, absent_columns, counted, labels_of
 
 __all__ = ["explain", "issues"]
 
@@ -207,8 +207,7 @@ def _training_rows(
 def _frame_rows(vectoriser: Any, data: str, target: Any, max_gigabytes: float) -> TrainingRows:
     raw = read_mixed(data, max_gigabytes)
     if target not in raw.frame.columns:
-        shown = ", ".join(raw.frame.columns[:40])
-        raise TableError(f"{data}: there is no column {target!r}; there are {shown}")
+        raise TableError(f"{data}: {absent_columns([target], raw.frame.columns.tolist())}")
     y, present = labels_of(raw.frame[target])
     frame = raw.frame[present].reset_index(drop=True)
     ids = [name for name in vectoriser.ids if name in frame.columns]

@@ -23,6 +23,7 @@ from marginpursuit.tables import (
     RawTable,
     TableError,
     TableVectoriser,
+    absent_columns,
     is_missing,
     parse,
 )
@@ -88,9 +89,9 @@ def _read_numbers(
             raise
         raw = read_mixed_instead(data, max_gigabytes, error)
     given = raw.frame.columns.tolist()
-    absent = ", ".join(repr(name) for name in names if name not in given)
+    absent = [name for name in names if name not in given]
     if absent:
-        raise TableError(f"{data}: there is no column {absent}; there are {', '.join(given[:40])}")
+        raise TableError(f"{data}: {absent_columns(absent, given)}")
     columns = []
     for column in TableVectoriser(numeric=names).describe(raw.frame[names]):
         if column.reason and not column.n_missing:

@@ -1,18 +1,21 @@
 """Tables from files, and mixed tables as matrices.
 
 `read_table` reads numbers and needs no further package. `read_frame` reads cells of any kind, and
-`TableVectoriser` turns them into a matrix; both need the extra `tables`.
+`TableVectoriser` turns them into a matrix; both need the extra `tables`. Names that are imported
+`as` themselves are for other layers of the package.
 """
 
 from marginpursuit._table_records import Column, Feature
-from marginpursuit.tables._content import MAX_BYTES as MAX_BYTES  # for other layers of the package
-from marginpursuit.tables.columns import expected_cells as expected_cells  # and the next
+from marginpursuit.tables._content import MAX_BYTES as MAX_BYTES
+from marginpursuit.tables.columns import expected_cells as expected_cells
 from marginpursuit.tables.columns import is_identifier, unreadable_rows
 from marginpursuit.tables.columns import is_missing as is_missing
+from marginpursuit.tables.columns import is_representable as is_representable
 from marginpursuit.tables.columns import parse as parse
 from marginpursuit.tables.copies import copies_of
 from marginpursuit.tables.errors import MixedTableError, TableError
-from marginpursuit.tables.errors import counted as counted  # for other layers of the package
+from marginpursuit.tables.errors import absent_columns as absent_columns
+from marginpursuit.tables.errors import counted as counted
 from marginpursuit.tables.errors import optional as optional
 from marginpursuit.tables.files import RawTable, column_counts, read_frame
 from marginpursuit.tables.numeric import Table, read_table
@@ -23,6 +26,7 @@ from marginpursuit.tables.target import (
     missing_words,
     read_labels,
 )
+from marginpursuit.tables.target import similar_classes as similar_classes
 from marginpursuit.tables.vectorised import vectorise
 from marginpursuit.tables.vectoriser import TableVectoriser
 

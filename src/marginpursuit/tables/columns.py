@@ -24,6 +24,7 @@ __all__ = [
     "infer_columns",
     "is_identifier",
     "is_missing",
+    "is_representable",
     "parse",
     "text_cells",
     "unreadable_rows",
@@ -390,9 +391,13 @@ def _numbers(values: NDArray[Any], column: Column) -> NDArray[np.float64]:
     return np.asarray(pandas.to_numeric(cells, errors="coerce").to_numpy(np.float64))
 
 
+def is_representable(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether the squares of numbers do not overflow in the standardisation."""
+    return np.asarray(np.abs(numbers) < 1e150)
+
+
 def _representable(numbers: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Replace numbers whose squares overflow in the standardisation by NaN."""
-    return np.where(np.abs(numbers) < 1e150, numbers, np.nan)
+    return np.where(is_representable(numbers), numbers, np.nan)
 
 
 def _missing(cells: Any, kind: Kind) -> NDArray[np.bool_]:

@@ -1,15 +1,30 @@
 """Errors of tables, and the optional packages that they need."""
 
+import difflib
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-__all__ = ["MixedTableError", "TableError", "counted", "optional"]
+__all__ = ["MixedTableError", "TableError", "absent_columns", "counted", "listed", "optional"]
 
 
 def counted(count: int, noun: str) -> str:
     """Return a number with its noun: 1 row, 2 rows, 2 classes."""
     plural = noun + ("es" if noun.endswith("s") else "s")
     return f"{count:,} {noun if count == 1 else plural}"
+
+
+def listed(names: Sequence[str], most: int = 20) -> str:
+    """Return the first names of columns, in quotes."""
+    return ", ".join(map(repr, names[:most])) + (", ..." if len(names) > most else "")
+
+
+def absent_columns(absent: Sequence[str], names: Sequence[str]) -> str:
+    """Return the error of columns that a table does not have, with the name most like the first."""
+    by_letters = {name.strip().casefold(): name for name in names}
+    close = difflib.get_close_matches(absent[0].strip().casefold(), by_letters, n=1)
+    hint = f". Did you mean {by_letters[close[0]]!r}?" if close else ""
+    return f"there is no column {listed(absent)}; there are {listed(names)}{hint}"
 
 
 class TableError(ValueError):

@@ -32,7 +32,7 @@ from marginpursuit.tables._content import (
     unique_names,
     unknown_suffix,
 )
-from marginpursuit.tables.errors import MixedTableError, TableError, counted
+from marginpursuit.tables.errors import MixedTableError, TableError, absent_columns, counted
 from marginpursuit.tables.target import read_labels
 
 __all__ = ["Table", "read_table"]
@@ -185,10 +185,9 @@ class _Selection(NamedTuple):
         target = [] if self.target is None else [self.target]
         known, omitted = set(names), {*self.drop, *target}
         asked = [*target, *self.drop, *(self.only or ())]
-        absent = ", ".join(repr(name) for name in asked if name not in known)
+        absent = [name for name in asked if name not in known]
         if absent:
-            shown = ", ".join(map(repr, names[:20])) + (", ..." if len(names) > 20 else "")
-            raise TableError(f"there is no column {absent}; there are {shown}")
+            raise TableError(absent_columns(absent, names))
         return tuple(name for name in (self.only or names) if name not in omitted)
 
 

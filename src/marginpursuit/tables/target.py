@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 from marginpursuit.tables.columns import is_missing, text_cells
 from marginpursuit.tables.errors import TableError, counted
 
-__all__ = ["check_classes", "guess_target", "labels_of", "missing_words", "read_labels"]
+__all__ = [
+    "check_classes",
+    "guess_target",
+    "labels_of",
+    "missing_words",
+    "read_labels",
+    "similar_classes",
+]
 
 
 def read_labels(cells: Sequence[str]) -> NDArray[Any]:
@@ -115,6 +122,32 @@ def missing_words(series: Any) -> str:
     total = counted(sum(count for _, count in counts), "cell")
     advice = "Replace them by another word to keep them as a class."
     return f"{total} such as {counts[0][0]!r} count as missing. {advice}"
+
+
+def similar_classes(labels: NDArray[Any]) -> list[list[str]]:
+    """Return the groups of classes that differ in case or blanks only.
+
+    Parameters
+    ----------
+    labels : ndarray of shape (n_samples,)
+        The labels.
+
+    Returns
+    -------
+    list of list of str
+        Groups of at least two classes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from marginpursuit.tables import similar_classes
+    >>> similar_classes(np.array(["Yes", "no", "yes", "no"]))
+    [['Yes', 'yes']]
+    """
+    groups: dict[str, list[str]] = {}
+    for label in map(str, np.unique(labels).tolist()):
+        groups.setdefault("".join(label.split()).casefold(), []).append(label)
+    return [group for group in groups.values() if len(group) > 1]
 
 
 def check_classes(

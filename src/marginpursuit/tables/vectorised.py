@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
-from marginpursuit.tables.errors import TableError
+from marginpursuit.tables.errors import TableError, absent_columns
 from marginpursuit.tables.files import read_frame
 from marginpursuit.tables.target import labels_of
-from marginpursuit.tables.vectoriser import TableVectoriser, as_frame, listed
+from marginpursuit.tables.vectoriser import TableVectoriser, as_frame
 
 __all__ = ["Vectorised", "vectorise"]
 
@@ -67,9 +67,7 @@ def vectorise(
     y = None
     if target is not None:
         if target not in frame.columns:
-            raise TableError(
-                f"there is no column {target!r}; there are {listed(frame.columns.tolist())}"
-            )
+            raise TableError(absent_columns([target], frame.columns.tolist()))
         y, present = labels_of(frame[target])
         frame = frame[present]
     vectoriser = TableVectoriser(target=target, **options)

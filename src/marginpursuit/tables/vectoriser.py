@@ -24,10 +24,10 @@ from marginpursuit.tables.columns import (
     text_cells,
     unreadable_rows,
 )
-from marginpursuit.tables.errors import TableError, optional
+from marginpursuit.tables.errors import TableError, absent_columns, counted, listed, optional
 from marginpursuit.tables.features import describe_features
 
-__all__ = ["ColumnDifferences", "TableVectoriser", "as_frame", "listed"]
+__all__ = ["ColumnDifferences", "TableVectoriser", "as_frame"]
 
 
 class ColumnDifferences(NamedTuple):
@@ -189,6 +189,11 @@ class TableVectoriser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self, "encoder_")
         frame = as_frame(X)
         missing = self.differences(frame).missing
+        if missing and not hasattr(X, "columns"):
+            raise TableError(
+                f"X is of type {type(X).__name__}, which has no names of columns; expected a data "
+                f"frame with the {counted(len(self.used_columns), 'column')} of the fit"
+            )
         if missing:
             raise TableError(
                 f"the table lacks {len(missing)} of {len(self.used_columns)} columns: "
@@ -347,7 +352,7 @@ class TableVectoriser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         for kind, group in groups.items():
             for name in group:
                 if name not in names:
-                    raise TableError(f"there is no column {name!r}; there are {listed(names)}")
+                    raise TableError(absent_columns([name], names))
                 if chosen.setdefault(name, kind) != kind:
                     raise TableError(f"column {name!r} is chosen as {chosen[name]} and as {kind}")
         target = () if self.target is None else (self.target,)
@@ -430,9 +435,6 @@ def as_frame(X: Any) -> Any:
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise TableError(f"the table has several columns {twice!r}; expected different names")
+    if not len(X):
+        raise TableError("the table has no rows; expected at least one")
     return X.set_axis(names, axis=1)
-
-
-def listed(names: list[str], most: int = 20) -> str:
-    """Return the first names of columns, in quotes."""
-    return ", ".join(map(repr, names[:most])) + (", ..." if len(names) > most else "")
