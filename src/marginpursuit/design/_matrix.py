@@ -20,6 +20,12 @@ from marginpursuit import _kernels
 from marginpursuit._threads import StoppedError, Threads, this_thread
 from marginpursuit._validation import FloatArray
 from marginpursuit.design._base import Design, Standardisation
+from marginpursuit.design._csr_rows import (
+    centred_squares,
+    csr_row_products,
+    squared_rows,
+    stored_elements,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -285,7 +291,8 @@ class MatrixDesign(Design):
 
         def run(block: Block) -> None:
             own = np.ascontiguousarray(weights[block.first : block.last])
-            _kernels.csr_moments(*self._stored(block), own, totals[block.number])
+            stored = stored_elements(self.matrix, block.first, block.last)
+            _kernels.csr_moments(*stored, own, totals[block.number])
 
         list(self.threads.map(run, self.blocks))
         (first, second), scale = totals.sum(axis=0).T, weights.sum() * mean**2
@@ -294,32 +301,7 @@ class MatrixDesign(Design):
         centred = second - 2.0 * mean * first + scale
         if np.all((centred >= 1e-3 * scale) & np.isfinite(centred)):
             return np.asarray(centred)
-        return self._centred_squares(weights, mean)
-
-    def _stored(self, block: Block) -> tuple[FloatArray, NDArray[Any], NDArray[Any]]:
-        """Return the values, as float64, column indices and row pointers of CSR rows."""
-        matrix, (_, first, last) = self.matrix, block
-        start, stop = matrix.indptr[[first, last]]
-        stored = matrix.data[start:stop].astype(np.float64, copy=False)
-        return stored, matrix.indices[start:stop], matrix.indptr[first : last + 1] - start
-
-    def _squared_rows(self, block: Block) -> Any:
-        """Return a handle on the squared values of CSR rows."""
-        stored, indices, indptr = self._stored(block)
-        parts = np.square(stored), indices, indptr
-        return _kernels.rows(sparse.csr_matrix(parts, (block.last - block.first, self.n_columns)))
-
-    def _centred_squares(self, weights: FloatArray, mean: FloatArray) -> FloatArray:
-        """Return the same, with elements that are centred before they are squared."""
-        n_columns, total = self.n_columns, np.zeros(self.n_columns)
-        stored, n_stored = np.zeros(n_columns), np.zeros(n_columns, dtype=np.intp)
-        for span, chunk in self.chunks(0, self.n_rows):
-            indices, own = chunk.indices, np.repeat(weights[span], np.diff(chunk.indptr))
-            total += np.bincount(indices, own * (chunk.data - mean[indices]) ** 2, n_columns)
-            stored += np.bincount(indices, own, n_columns)
-            n_stored += np.bincount(indices, minlength=n_columns)
-        others = np.maximum(weights.sum() - stored, 0.0)
-        return np.asarray(total + np.where(n_stored < self.n_rows, others * mean**2, 0.0))
+        return centred_squares(self.chunks(0, self.n_rows), weights, mean)
 
     def _fold_moments(self, weights: FloatArray, mean: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return sums of x - mean and of its square, under the weights of each fold."""
@@ -387,7 +369,7 @@ class MatrixDesign(Design):
             # (x - mean)² = x² - 2 mean x + mean²
             self.kernels.scores(first, last, slope, offset, norms)
             own = np.empty(last - first)
-            self._squared_rows(block).scores(0, last - first, squares, 0.0, own)
+            squared_rows(self.matrix, first, last).scores(0, last - first, squares, 0.0, own)
             norms[first:last] += own
 
         list(self.threads.map(run, self.blocks))
@@ -399,7 +381,8 @@ class MatrixDesign(Design):
             found = np.zeros((len(self.blocks), self.n_columns))
 
             def run(block: Block) -> None:
-                _kernels.csr_largest(*self._stored(block), found[block.number])
+                stored = stored_elements(self.matrix, block.first, block.last)
+                _kernels.csr_largest(*stored, found[block.number])
 
             list(self.threads.map(run, self.blocks))
             return np.asarray(found.max(axis=0)[columns])
@@ -414,7 +397,7 @@ class MatrixDesign(Design):
     def _row_products(self, mean: FloatArray, factors: FloatArray) -> FloatArray:
         """Return the inner products of all rows factors · (x - mean)."""
         if self.is_sparse:
-            return self._sparse_row_products(mean, factors)
+            return csr_row_products(self.matrix, mean, factors, self.policy.product_scores)
 
         def add(first: int, last: int, total: FloatArray) -> None:
             step = max(self.policy.min_product_rows, self.policy.chunk_elements // self.n_rows)
@@ -426,29 +409,6 @@ class MatrixDesign(Design):
                 total += chunk @ chunk.T
 
         return self.sum_blocks((self.n_rows, self.n_rows), self.n_columns, add)
-
-    def _sparse_row_products(self, mean: FloatArray, factors: FloatArray) -> FloatArray:
-        """Return the same for CSR rows.
-
-        Columns with more stored elements than zeros are centred before they are multiplied. Those
-        of the others have a variance of at least half their mean square: centring the products
-        afterwards costs no digits.
-        """
-        matrix, n_rows = self.matrix.astype(np.float64), self.n_rows
-        n_stored = np.bincount(matrix.indices, minlength=self.n_columns)
-        filled = np.flatnonzero(2 * n_stored > n_rows)
-        centred = (matrix[:, filled].toarray() - mean[filled]) * factors[filled]
-        factors = factors.copy()
-        factors[filled] = 0.0
-        scaled = matrix.multiply(factors).tocsr()
-        cross, offset = scaled @ (mean * factors), float(np.sum((mean * factors) ** 2))
-        products, columns = np.empty((n_rows, n_rows)), scaled.T.tocsr()
-        step = max(1, self.policy.product_scores // n_rows)
-        for start in range(0, n_rows, step):
-            span = slice(start, start + step)
-            own = (scaled[span] @ columns).toarray() + centred[span] @ centred.T
-            products[span] = own - cross - cross[span, np.newaxis] + offset
-        return products
 
     def row_squares(self) -> FloatArray:
         """Return ‖x‖² of every row as it is; those of CSR rows are computed once."""
