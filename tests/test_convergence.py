@@ -9,7 +9,7 @@ from marginpursuit import MarginPursuitClassifier
 from marginpursuit.classifiers._parameters import convergence_message
 from marginpursuit.design import design_for
 from marginpursuit.losses import MarginLoss
-from marginpursuit.solvers import Policy, Request, Solution, Status, steps_before_hessian
+from marginpursuit.solvers import Policy, Request, Solution, Status, steps_before_gram
 
 OPTIONS = {
     **{"solver": "auto", "margin": 1.0, "scale": 1.0, "overconfidence": 0.0, "rho": "catoni"},
@@ -106,11 +106,11 @@ def test_the_hessian_takes_over_where_its_matrix_is_small():
         return Request(design_for(np.ones((n, d)), None), weights, losses, "column", 1e-6, True)
 
     policy = Policy()
-    assert steps_before_hessian(request(300, 50), "lbfgs") == policy.max_first_steps
-    assert steps_before_hessian(request(3000, 2000), "lbfgs") == 200
-    assert steps_before_hessian(request(300, 50), "gram") is None
+    assert steps_before_gram(request(300, 50), "lbfgs") == policy.max_first_steps
+    assert steps_before_gram(request(3000, 2000), "lbfgs") == 200
+    assert steps_before_gram(request(300, 50), "gram") is None
     large = policy.max_hessian_size + 1
-    assert steps_before_hessian(request(large, large), "lbfgs") is None
+    assert steps_before_gram(request(large, large), "lbfgs") is None
 
 
 @pytest.mark.parametrize(("rho", "limit"), [("log_cosh", np.log(2.0)), ("pseudo_huber", 1.0)])

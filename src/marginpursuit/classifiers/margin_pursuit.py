@@ -70,9 +70,9 @@ from marginpursuit.solvers import (
     Request,
     Solution,
     Solver,
-    continue_with_hessian,
+    continue_with_gram,
     plan,
-    steps_before_hessian,
+    steps_before_gram,
 )
 from marginpursuit.tasks import JointTasks, Labels, LabelSets, Tasks
 
@@ -526,7 +526,7 @@ class MarginPursuitClassifier(
                 else:
                     solution = solver.solve(problem)
                 if max_steps is not None:
-                    solution = continue_with_hessian(request, problem, solution, self.max_iter)
+                    solution = continue_with_gram(request, problem, solution, self.max_iter)
                 n_iter += solution.n_iter
                 margins = training_margins(
                     problem, solution.linear, data.labels, data.weights, data.total_weight
@@ -575,7 +575,7 @@ class MarginPursuitClassifier(
     ) -> tuple[Solver, Request, Problem, int | None]:
         """Report the plan; return the solver, its request, and the problem at a scale.
 
-        The last value is the number of iterations after which `continue_with_hessian` follows; None
+        The last value is the number of iterations after which `continue_with_gram` follows; None
         where it does not. A start of another shape than the coefficients is ignored.
         """
         request, tasks = self._request(design, data, scale, is_stream=is_stream)
@@ -585,7 +585,7 @@ class MarginPursuitClassifier(
         solver = SOLVERS[chosen.solver]
         prepared = solver.prepare(request)
         shape = data.matrix.shape[1], len(tasks) * tasks.columns_per_task
-        max_steps = steps_before_hessian(request, chosen.solver)
+        max_steps = steps_before_gram(request, chosen.solver)
         problem = Problem(
             prepared,
             tasks,

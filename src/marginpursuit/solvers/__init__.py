@@ -16,8 +16,8 @@ of other estimators   `distribution`, `coordinate_descent`, `kernel_descent`, `c
 """
 
 # Names with "as" are for other layers of the package; `__all__` has the public ones.
-from marginpursuit.solvers._fallback import continue_with_hessian as continue_with_hessian
 from marginpursuit.solvers._float32 import float32_problem as float32_problem
+from marginpursuit.solvers._gram_continuation import continue_with_gram as continue_with_gram
 from marginpursuit.solvers._numpy_lbfgs import minimise as minimise
 from marginpursuit.solvers._problem import INFLATION as INFLATION
 from marginpursuit.solvers._problem import Prepared as Prepared
@@ -31,7 +31,7 @@ from marginpursuit.solvers.gram_plan import plan_gram as plan_gram
 from marginpursuit.solvers.lbfgs import request_merge as request_merge
 from marginpursuit.solvers.plan import Plan as Plan
 from marginpursuit.solvers.plan import plan as plan
-from marginpursuit.solvers.plan import steps_before_hessian as steps_before_hessian
+from marginpursuit.solvers.plan import steps_before_gram as steps_before_gram
 from marginpursuit.solvers.policy import LbfgsPolicy as LbfgsPolicy
 from marginpursuit.solvers.policy import Policy as Policy
 from marginpursuit.solvers.policy import default_policy as default_policy

@@ -101,7 +101,7 @@ def _sparse_plan(request: Request, shape: str) -> Plan:
     return default
 
 
-def steps_before_hessian(request: Request, solver: str) -> int | None:
+def steps_before_gram(request: Request, solver: str) -> int | None:
     """Return after how many iterations of a solver "gram" takes over; None where it does not."""
     policy, design = request.policy, request.design
     size = min(design.n_rows, design.n_columns)

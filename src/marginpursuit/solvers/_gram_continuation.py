@@ -1,4 +1,4 @@
-"""A solve that continues with the Hessian where the first method cannot prove the tolerance.
+"""A solve that continues in the solver "gram" where the first cannot prove the tolerance.
 
 L-BFGS with a diagonal preconditioner and dual passes converge slowly where columns are nearly
 collinear and the penalty is small, and the L-BFGS estimate of the gap may be wrong there. The
@@ -15,7 +15,7 @@ from marginpursuit.solvers._problem import Problem, Request, Solution
 from marginpursuit.solvers.gram import GramSolver
 
 
-def continue_with_hessian(
+def continue_with_gram(
     request: Request, problem: Problem, first: Solution, max_iter: int
 ) -> Solution:
     """Continue a solve that has not proven its tolerance, by the solver "gram".
