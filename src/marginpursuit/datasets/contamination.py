@@ -76,7 +76,7 @@ def contaminate(
     leverage : float, default=0.0
         Fraction of rows that are multiplied by `factor` and get a wrong label.
     factor : float, default=10.0
-        Factor of the leverage rows, positive.
+        Factor of the leverage outliers, positive.
     noise : float, default=0.0
         Fraction of rows to which heavy-tailed noise is added; their labels are unchanged.
     noise_scale : float, default=1.0
