@@ -51,7 +51,13 @@ def test_the_order_of_day_and_month_is_that_of_the_cells_that_tell_it(year):
     assert column_of([either] * 99 + [month_first]).date_format == f"%m/%d/{form}"
     assert column_of([either] * 100).kind == "dropped"  # one value
     assert column_of([either, f"03/04/{year}"] * 50).date_format == f"%m/%d/{form}"
+    assert column_of([either, "13.01." + year, "03.04." + year]).kind == "category"  # two formats
+    first_days = column_of([f"01.{month:02d}.{year}" for month in range(1, 13)] * 3)
+    assert first_days.date_format == f"%d.%m.{form}"
+    for column in (first_days, column_of([either, f"03/04/{year}"] * 50)):
+        assert column.reason.endswith(", but no cell tells the order of day and month")
     typo = column_of([either] * 50 + [day_first] * 49 + [month_first])
+    assert typo.reason == f"format %d/%m/{form}"
     assert (typo.date_format, typo.n_missing) == (f"%d/%m/{form}", 1)
     assert column_of([either] * 97 + [day_first] * 2 + [month_first]).kind == "category"
 

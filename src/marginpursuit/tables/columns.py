@@ -209,9 +209,12 @@ def _infer_text(
     if kind == "number":
         return Column(name, "number", "as asked; cells that are not numbers are missing")
     values, counts = text.present
-    date_format = date_format_of(values, counts, policy.readable_fraction, policy.date_formats)
+    date_format, is_certain = date_format_of(
+        values, counts, policy.readable_fraction, policy.date_formats
+    )
     if date_format:
-        return Column(name, "date", f"format {date_format}", date_format=date_format)
+        doubt = "" if is_certain else ", but no cell tells the order of day and month"
+        return Column(name, "date", f"format {date_format}{doubt}", date_format=date_format)
     n_values, n_present = len(values), int(counts.sum())
     words = float(counts @ [len(value.split()) for value in values]) / max(n_present, 1)
     is_varied = n_values >= max(policy.text_values, policy.text_fraction * n_present)

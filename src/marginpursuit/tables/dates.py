@@ -15,18 +15,19 @@ __all__ = ["date_format_of", "read_dates"]
 
 def date_format_of(
     values: list[str], counts: NDArray[Any], fraction: float, further: Sequence[str]
-) -> str:
-    """Return the format that reads the most cells; empty if these are too few.
+) -> tuple[str, bool]:
+    """Return the format that reads the most cells, and whether cells tell its order.
 
     The formats are those that pandas guesses from up to 100 values, and `further`. At least
-    `fraction` of the cells must have the format. Where another order of day and month is possible,
-    at least `fraction` of the cells that only one order can read must have that of the format. If
-    no cell tells the order, the month comes first.
+    `fraction` of the cells must have the format; it is empty if none has as many. Where another
+    order of day and month is possible, at least `fraction` of the cells that only one order can
+    read must have that of the format. If no cell tells the order, the month comes first, but after
+    the day in dates with points.
     """
     is_candidate = [6 <= len(value) <= 40 and any(map(str.isdigit, value)) for value in values]
     least = fraction * counts.sum()
     if not values or counts[is_candidate].sum() < least:
-        return ""
+        return "", True
     eligible = np.array(values, dtype=object)[is_candidate]
     sample = eligible[:: max(1, len(eligible) // 100)]
     cells = np.array(values, dtype=object)
@@ -35,16 +36,19 @@ def date_format_of(
         for form in dict.fromkeys([*_guesses(sample), *further])
         if _has_format(sample, form).any()
     }
-    best = max(read, key=lambda form: counts[read[form]].sum(), default="")
+    best = max(
+        read, key=lambda form: (counts[read[form]].sum(), form.startswith("%d.")), default=""
+    )
     if not best or counts[read[best]].sum() < least:
-        return ""
+        return "", True
     if "%d" in best and "%m" in best and not best.startswith("%Y"):
         other = _has_format(cells, best.translate(str.maketrans("dm", "md")))
         for_best = counts[read[best] & ~other].sum()
         for_other = counts[other & ~read[best]].sum()
         if for_best < fraction * (for_best + for_other):
-            return ""
-    return best
+            return "", True
+        return best, bool(for_best > 0)
+    return best, True
 
 
 def _guesses(sample: NDArray[Any]) -> list[str]:
