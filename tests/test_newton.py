@@ -342,6 +342,12 @@ def test_only_the_iterations_of_an_unfinished_task_count_against_max_iter():
     assert (limited.n_iter, limited.status) == (10, Status.MAX_ITER)
     assert_allclose(limited.value[0], found.value[0], rtol=1e-12)
     assert found.value[1] < limited.value[1] < 1.1 * found.value[1]
+    # The first task needs nine iterations and takes five; the second takes none before "gram".
+    problem = almost_separable(2, [1e-2, 0.0])
+    limited = SOLVERS["newton"].solve(replace(problem, max_iter=5))
+    found = SOLVERS["newton"].solve(problem)
+    assert limited.status is Status.MAX_ITER
+    assert_allclose(limited.value, found.value, rtol=0.1)
     fewer = SOLVERS["newton"].solve(replace(problem, max_iter=found.n_iter - 1))
     assert fewer.n_iter == found.n_iter - 1
     folds = SOLVERS["newton"].solve_folds(replace(problem, max_iter=5), np.full(2, 1e-6))

@@ -159,20 +159,21 @@ class KernelSolution(NamedTuple):
     def finished_by(
         self, solve: Callable[[Problem, NDArray[np.intp]], Solution], problem: Problem
     ) -> Solution:
-        """Continue the unfinished tasks, if they have iterations left.
+        """Continue the unfinished tasks that have iterations left.
 
         `solve` is given their problem, which starts at the end of this solution, and their numbers.
         Its progress is reported as that of all tasks; `on_iterate`, which is given the coefficients
         of all tasks, is called only if all continue.
         """
-        first, rest = self.solution, np.flatnonzero(~self.is_finished)
-        n_before = int(self.n_iter[rest].max(initial=0))
-        if not len(rest) or n_before >= problem.max_iter:
+        first, has_left = self.solution, self.n_iter < problem.max_iter
+        rest = np.flatnonzero(~self.is_finished & has_left)
+        if not len(rest):
             return first
-        finished, report = first.value[self.is_finished], problem.report
+        n_before, report = int(self.n_iter[rest].max()), problem.report
+        ended = np.delete(first.value, rest)
 
         def of_all(step: Progress) -> Progress:
-            value = (finished.sum() + len(rest) * step.value) / len(first.value)
+            value = (ended.sum() + len(rest) * step.value) / len(first.value)
             iteration = max(first.n_iter, n_before + step.iteration)
             return replace(step, iteration=iteration, value=float(value))
 
@@ -183,7 +184,7 @@ class KernelSolution(NamedTuple):
             alphas=problem.alphas[rest],
             max_iter=problem.max_iter - n_before,
             report=None if report is None else lambda step: report(of_all(step)),
-            on_iterate=None if len(finished) else problem.on_iterate,
+            on_iterate=None if len(ended) else problem.on_iterate,
         )
         second = solve(replace(part, start=part.split(points[rest])), rest)
         points[rest] = problem.join(*second.linear)
@@ -193,7 +194,7 @@ class KernelSolution(NamedTuple):
             linear=problem.split(points),
             value=value,
             gap=gap,
-            status=second.status,
+            status=second.status if np.all(self.is_finished | has_left) else first.status,
             n_iter=max(first.n_iter, n_before + second.n_iter),
             history=(*first.history, *map(of_all, second.history)),
         )
