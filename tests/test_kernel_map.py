@@ -158,7 +158,7 @@ def test_many_rows_have_nystrom_features_by_default():
 
 @pytest.mark.parametrize("margin", [1.0, 40.0])
 @pytest.mark.parametrize("target", ["binary", "joint", "ovr", "labels"])
-def test_active_rows_as_landmarks_are_the_exact_fit(target, margin):
+def test_support_vectors_as_landmarks_are_the_exact_fit(target, margin):
     X, y = make_blobs(300, centers=3, cluster_std=1.0, random_state=0)
     y = {"binary": y == 1, "labels": y[:, np.newaxis] >= np.array([1, 2])}.get(target, y)
     weights = np.random.default_rng(0).integers(0, 3, 300)
@@ -167,7 +167,7 @@ def test_active_rows_as_landmarks_are_the_exact_fit(target, margin):
     options["multi_class"] = target if target in ("joint", "ovr") else "auto"
     direct = MarginPursuitClassifier(**options).fit(X, y, weights)
     model = MarginPursuitClassifier(**options)
-    model._kernel_policy = KernelPolicy(n_components=10, min_active_rows=100)
+    model._kernel_policy = KernelPolicy(n_components=10, min_support_rows=100)
     model.fit(X, y, weights)
     assert len(model.support_) < 0.7 * np.count_nonzero(weights)
     assert_allclose(model.objective_, direct.objective_, rtol=1e-8)

@@ -4,7 +4,7 @@
 static dual_pass_t distinct_pass(const problem_t *p, ptrdiff_t n_lanes, loss_kind_t kind, double *square)
 {
     dual_pass_t pass = {.n_lanes = n_lanes, .codes = p->codes, .weight = p->weight, .constant = 1.0,
-                        .square = square, .n_active = p->n};
+                        .square = square, .n_unshrunk = p->n};
     pass.rows = take((size_t)p->n * sizeof(ptrdiff_t));
     pass.residual = doubles(p->n * n_lanes), pass.coef = doubles(p->d * n_lanes);
     for (ptrdiff_t i = 0; i < p->n; i++) {
@@ -37,7 +37,7 @@ static void check_dual_step(int level, layout_t layout, ptrdiff_t n_lanes, loss_
     p.kernels->dual_pass(p.layout, p.type, &p.m, &pass);
     for (int k = 0; k < n_lanes; k++)
         is_right &= fabs(pass.gap[k]) <= 1e-10 * (1.0 + pass.value[k]) && is_dual_state(&p, &pass, k);
-    expect_of(&p, is_right && pass.n_active == 1, "a step of dual_pass");
+    expect_of(&p, is_right && pass.n_unshrunk == 1, "a step of dual_pass");
     release_pass(&pass);
     release(&p);
 }
@@ -75,9 +75,9 @@ static void check_shrinking(int level, layout_t layout, ptrdiff_t n_lanes)
     }
     pass.is_frozen = 1;
     p.kernels->dual_pass(p.layout, p.type, &p.m, &pass);
-    is_right &= pass.n_active == p.n - n_shrunk && n_shrunk > 2 && n_shrunk < p.n - 2;
-    for (ptrdiff_t at = 0; at < pass.n_active; at++) is_right &= stays[pass.rows[at]];
-    for (ptrdiff_t at = pass.n_active; at < p.n; at++) is_right &= !stays[pass.rows[at]];
+    is_right &= pass.n_unshrunk == p.n - n_shrunk && n_shrunk > 2 && n_shrunk < p.n - 2;
+    for (ptrdiff_t at = 0; at < pass.n_unshrunk; at++) is_right &= stays[pass.rows[at]];
+    for (ptrdiff_t at = pass.n_unshrunk; at < p.n; at++) is_right &= !stays[pass.rows[at]];
     expect_of(&p, is_right, "rows that a frozen dual_pass shrinks");
     free(stays), free(square);
     release_pass(&pass);
@@ -94,7 +94,7 @@ static void check_order(int level, layout_t layout)
     dual_pass_t pass = distinct_pass(&p, 1, CATONI, square);
     for (int seed = 0; seed < SEEDS; seed++) {
         for (ptrdiff_t i = 0; i < 3; i++) pass.rows[i] = i;
-        pass.seed = (uint64_t)seed, pass.n_active = 3;
+        pass.seed = (uint64_t)seed, pass.n_unshrunk = 3;
         p.kernels->dual_pass(p.layout, p.type, &p.m, &pass);
         counts[3 * pass.rows[0] + pass.rows[1]]++;
     }

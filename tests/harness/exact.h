@@ -131,7 +131,7 @@ static int are_shrunk(const problem_t *p, const dual_pass_t *pass)
         is_right &= row >= 0 && row < p->n && !seen[row];
         if (!is_right) break;
         seen[row] = 1;
-        if (at < pass->n_active) continue;
+        if (at < pass->n_unshrunk) continue;
         for (int k = 0; k < pass->n_lanes; k++) {
             loss_of(&pass->loss[k], pass->residual[row * pass->n_lanes + k], &influence);
             is_right &= influence == 0.0;

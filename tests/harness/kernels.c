@@ -343,7 +343,7 @@ static void check_dual_pass(const problem_t *p, ptrdiff_t n_lanes, loss_kind_t k
     }
     for (int round = 0; round <= 40; round++) {
         for (ptrdiff_t i = 0; i < p->n; i++) pass.rows[i] = i;
-        pass.n_active = p->n, pass.seed = (uint64_t)round;
+        pass.n_unshrunk = p->n, pass.seed = (uint64_t)round;
         pass.is_frozen = round == 0 || round == 40;
         p->kernels->dual_pass(p->layout, p->type, &p->m, &pass);
         if (round == 0) before = pass.gap[0];

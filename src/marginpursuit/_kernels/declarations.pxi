@@ -77,7 +77,7 @@ cdef extern from "sweep.h" nogil:
         double *table
     ctypedef struct dual_pass_t:
         Py_ssize_t *rows
-        Py_ssize_t n_active
+        Py_ssize_t n_unshrunk
         Py_ssize_t n_lanes
         uint64_t seed
         int is_frozen

@@ -16,7 +16,7 @@
  * zero where the stored residual is that of the row.
  *
  * Shrinking: a row whose dual variable is zero before and after its step, and whose margin exceeds
- * the level by more than `radius` times its norm, is moved behind the active rows, for all later
+ * the level by more than `radius` times its norm, is moved behind the others, for all later
  * passes. Its loss and its terms of the gap are zero as long as its margin exceeds the level.
  */
 
@@ -42,7 +42,7 @@ static void start_dual(const dual_pass_t *pass, dual_state_t *state)
                                   load_f8(pass->radius + v * LANES)};
 }
 
-/* Puts the active rows into random order (Fisher and Yates), with the generator splitmix64. */
+/* Puts the unshrunk rows into random order (Fisher and Yates), with the generator splitmix64. */
 static void shuffle(ptrdiff_t *rows, ptrdiff_t n, uint64_t state)
 {
     for (ptrdiff_t k = n - 1; k > 0; k--) {
@@ -158,9 +158,9 @@ ALWAYS_INLINE vec dual_step(const dual_pass_t *pass, dual_state_t *state, ptrdif
 
 #ifdef WITH_CSR
 /* Turns the scores of a row, one lane per task, into changes of the coefficients; returns whether
- * any is non-zero, and whether the row stays active in `is_active`. */
+ * any is non-zero, and whether the row is not shrunk in `is_unshrunk`. */
 OUT_OF_LINE int dual_lanes(const dual_pass_t *pass, dual_state_t *state, ptrdiff_t row,
-                           vec *scores, int *is_active)
+                           vec *scores, int *is_unshrunk)
 {
     const ptrdiff_t code = pass->codes[row];
     ALIGNED double sign[TASK_LANES], change[TASK_LANES], slack[TASK_LANES];
@@ -175,10 +175,10 @@ OUT_OF_LINE int dual_lanes(const dual_pass_t *pass, dual_state_t *state, ptrdiff
         store(change + v * LANES, scores[v]);
         store(slack + v * LANES, lane_slack);
     }
-    *is_active = 0;
+    *is_unshrunk = 0;
     for (int k = 0; k < TASK_LANES; k++) {
         any |= change[k] != 0.0;
-        *is_active |= !(slack[k] < 0.0);
+        *is_unshrunk |= !(slack[k] < 0.0);
     }
     return any;
 }
@@ -187,15 +187,15 @@ OUT_OF_LINE int dual_lanes(const dual_pass_t *pass, dual_state_t *state, ptrdiff
 /* The same for a single task, whose state is the same in all lanes of the first vector. A row whose
  * dual variable is zero, and remains so, takes no step. */
 OUT_OF_LINE double dual_single(const dual_pass_t *pass, dual_state_t *state, ptrdiff_t row,
-                               double score, int *is_active)
+                               double score, int *is_unshrunk)
 {
     const loss_state_t *loss = &state->loss;
     const double y = is_positive(pass->codes[row], pass->positive[0]) ? 1.0 : -1.0;
     const double residual = first_lane(loss->level) - y * (score + first_lane(loss->intercept));
     double *stored = pass->residual + row;
-    *is_active = 1;
+    *is_unshrunk = 1;
     if (residual <= 0.0 && *stored <= 0.0 && pass->loss[0].overconfidence == 0.0) {
-        *is_active = !(residual + pass->radius[0] * sqrt(pass->square[row]) < 0.0);
+        *is_unshrunk = !(residual + pass->radius[0] * sqrt(pass->square[row]) < 0.0);
         return 0.0;
     }
     vec lane = splat(*stored), slack;
@@ -228,27 +228,27 @@ ALWAYS_INLINE void prefetch_state(const dual_pass_t *pass, ptrdiff_t row)
     PREFETCH(pass->residual + row * pass->n_lanes);
 }
 
-/* The step of the first of ROWS_AHEAD + 1 rows; returns whether it stays active. */
+/* The step of the first of ROWS_AHEAD + 1 rows; returns whether it is not shrunk. */
 typedef int (*dual_row_t)(const matrix_t *, const dual_pass_t *, dual_state_t *,
                           const ptrdiff_t *rows);
 
-/* A pass over the active rows, in random order unless it is frozen. The rows that stay active are
+/* A pass over the unshrunk rows, in random order unless it is frozen. Those that stay so are
  * moved to the front. */
 ALWAYS_INLINE void visit_rows(const dual_row_t visit, const matrix_t *m, dual_pass_t *pass)
 {
     dual_state_t state[LANE_VECTORS];
     start_dual(pass, state);
-    if (!pass->is_frozen) shuffle(pass->rows, pass->n_active, pass->seed);
-    const ptrdiff_t n = pass->n_active;
-    pass->n_active = 0;
+    if (!pass->is_frozen) shuffle(pass->rows, pass->n_unshrunk, pass->seed);
+    const ptrdiff_t n = pass->n_unshrunk;
+    pass->n_unshrunk = 0;
     for (ptrdiff_t at = 0; at < n; at++) {
         ptrdiff_t rows[ROWS_AHEAD + 1];
         for (ptrdiff_t k = 0; k <= ROWS_AHEAD; k++)
             rows[k] = pass->rows[at + k < n ? at + k : n - 1];
         prefetch_state(pass, rows[ROWS_AHEAD]);
         if (!visit(m, pass, state, rows)) continue;
-        pass->rows[at] = pass->rows[pass->n_active];
-        pass->rows[pass->n_active++] = rows[0];
+        pass->rows[at] = pass->rows[pass->n_unshrunk];
+        pass->rows[pass->n_unshrunk++] = rows[0];
     }
     finish_dual(state, pass);
 }
@@ -276,12 +276,12 @@ static inline double mixed_product(ptrdiff_t n, const float *a, const double *b)
         const real *data = m->data, *x = data + row * m->stride;                                   \
         prefetch_span((const char *)(data + rows[ROWS_AHEAD] * m->stride),                         \
                       n * (ptrdiff_t)sizeof(real));                                                \
-        int is_active;                                                                             \
+        int is_unshrunk;                                                                             \
         const double score = product(n, x, pass->coef);                                            \
-        const double change = dual_single(pass, state, row, score, &is_active);                    \
+        const double change = dual_single(pass, state, row, score, &is_unshrunk);                    \
         if (change != 0.0)                                                                         \
             for (ptrdiff_t j = 0; j < n; j++) pass->coef[j] += change * (double)x[j];              \
-        return is_active;                                                                          \
+        return is_unshrunk;                                                                          \
     }
 
 DENSE_DUAL_PASS(double, inner_product)

@@ -76,7 +76,7 @@ cdef int next_pass(pass_rule_t *rule, dual_pass_t *dual) noexcept nogil:
             n_unfinished += gap > rule.tols[k]
     rule.n_left -= 1
     dual.seed += 1
-    return n_unfinished >= rule.min_tasks and min(rule.n_left, rule.n_visits, dual.n_active) > 0
+    return n_unfinished >= rule.min_tasks and min(rule.n_left, rule.n_visits, dual.n_unshrunk) > 0
 
 
 cdef void move_intercepts(Py_ssize_t n_tasks, dual_pass_t *dual) noexcept nogil:
@@ -188,14 +188,14 @@ cdef class _Rows:
         double[:, ::1] coef not None, double[::1] intercept not None, double[:, ::1] sums not None,
         stopping=None,
     ):
-        """Take a step of dual coordinate ascent for each active row, for one task or all lanes.
+        """Take a step of dual coordinate ascent for each unshrunk row, for one task or all lanes.
 
         Rows are CSR or, for one task, float64 or float32 and contiguous.
 
         Weights, and squared norms with the constant, have an entry for each row of the data,
         residuals a row for each, coefficients one for each column; all else has an entry for each
         task. Losses are functions of one rho. Value, duality gap and balance are written to the
-        rows of `sums`; see sweep.h. Returns the number of rows that stay active, which are then
+        rows of `sums`; see sweep.h. Returns the number of rows that are not shrunk, which are then
         first. A frozen pass takes no steps and visits the rows in the order given.
 
         With `stopping`, a `PassStopping`, passes are repeated until one of its criteria is met. Before
@@ -242,7 +242,7 @@ cdef class _Rows:
         if parameters[0, 0] > <int>SQUARE:
             raise ValueError("dual coordinate ascent needs a function rho of the residual; "
                              f"got a loss of code {int(parameters[0, 0])}")
-        dual.rows, dual.n_active, dual.codes = &rows[0], rows.shape[0], &codes[0]
+        dual.rows, dual.n_unshrunk, dual.codes = &rows[0], rows.shape[0], &codes[0]
         dual.n_lanes, dual.seed, dual.is_frozen = n_tasks, seed, is_frozen
         dual.weight, dual.square, dual.constant = &weights[0], &squares[0], constant
         dual.residual, dual.coef = &residual[0, 0], &coef[0, 0]
@@ -270,7 +270,7 @@ cdef class _Rows:
             while True:
                 if gap is not None and not is_frozen:
                     move_intercepts(n_tasks, &dual)
-                rule.n_visits -= dual.n_active
+                rule.n_visits -= dual.n_unshrunk
                 self.kernels.dual_pass(layout, self.type, &self.matrix, &dual)
                 if gap is None or not next_pass(&rule, &dual):
                     break
@@ -279,7 +279,7 @@ cdef class _Rows:
                 sums[0, k], sums[1, k], sums[2, k] = dual.value[k], dual.gap[k], dual.balance[k]
         if stopping is not None:
             stopping.n_passes = stopping.max_passes - rule.n_left
-        return dual.n_active
+        return dual.n_unshrunk
 
     def descend(self, descent, const Py_ssize_t[::1] draws not None):
         """Take a step for each `descent.batch` of the rows drawn; CSR rows name no column twice."""

@@ -301,9 +301,9 @@ static inline ptrdiff_t lbfgs_doubles(ptrdiff_t size, ptrdiff_t n_classes, ptrdi
  * see dual_pass.h. A single task has one lane, and its entries below are repeated in all lanes;
  * otherwise there are TASK_LANES of them. */
 typedef struct {
-    ptrdiff_t *rows;            /* in-out: the active rows, which the pass shuffles; those that it
+    ptrdiff_t *rows;            /* in-out: the unshrunk rows, which the pass shuffles; those that it
                                  * shrinks are last. They may name no column twice. */
-    ptrdiff_t n_active;         /* in-out: their number */
+    ptrdiff_t n_unshrunk;       /* in-out: their number */
     ptrdiff_t n_lanes;          /* 1 or TASK_LANES */
     uint64_t seed;              /* of the order of the rows */
     int is_frozen;              /* evaluate value, gap, balance and which rows are active, without

@@ -1,15 +1,16 @@
-r"""Exact kernel fits with the active rows as landmarks.
+r"""Exact kernel fits with the support vectors as landmarks.
 
 For a loss that is zero above the level (``overconfidence=0``) the gradient of the objective at a
 score h is
 
 .. math:: \sum_i c_i\, \varphi'(m_i)\, y_i K(x_i, \cdot) + \alpha h,
 
-a combination of the *active rows*, whose margins are below the level, and of h. If h minimises the
-objective over the span of some landmarks, and all active rows are among them, the gradient is in
-the span and therefore zero: h is the minimiser over the whole feature space. Active rows are often
-few. An exact fit to many rows begins with a fit to a sample of landmarks. The active rows of a fit,
-and those just above the level, are the landmarks of the next, until no other row is active.
+a combination of the *support vectors*, the rows whose margins are below the level, and of h. If h
+minimises the objective over the span of some landmarks, and all support vectors are among them, the
+gradient is in the span and therefore zero: h is the minimiser over the whole feature space. Support
+vectors are often few. An exact fit to many rows begins with a fit to a sample of landmarks. The
+support vectors of a fit, and the rows just above the level, are the landmarks of the next, until no
+other row is a support vector.
 """
 
 from typing import Any
@@ -64,13 +65,13 @@ def _first_landmarks(
 ) -> tuple[NDArray[np.intp] | None, RowScores | None]:
     """Return the landmarks of the first fit, and the scores at which it starts.
 
-    The landmarks are the active rows at the given scores, or at those of a fit with few landmarks.
-    They are None where all rows are to be landmarks.
+    The landmarks are the support vectors at the given scores, or at those of a fit with few
+    landmarks. They are None where all rows are to be landmarks.
     """
     policy, n_rows = model._kernel_policy, int(np.count_nonzero(data.weights))
     is_exact = policy.n_landmarks(n_rows, model.n_components) == n_rows
     is_exact &= not isinstance(data.matrix, Blocks)
-    if not (is_exact and model.overconfidence == 0 and n_rows >= policy.min_active_rows):
+    if not (is_exact and model.overconfidence == 0 and n_rows >= policy.min_support_rows):
         return None, start
     if start is None:
         changes = {"n_components": policy.n_components, "tol": max(model.tol, policy.first_tol)}
@@ -81,7 +82,7 @@ def _first_landmarks(
         rough._fit(mapped)
         start = _row_scores(rough, mapped)
     margins = _least_margins(model, data, start)
-    return _within(model, data, margins < policy.active_level), start
+    return _within(model, data, margins < policy.support_level), start
 
 
 def _next_landmarks(
@@ -91,7 +92,7 @@ def _next_landmarks(
 
     `model` has been fitted to the features of these landmarks and gives these scores. At a relative
     suboptimality `tol` margins are known to about √tol: rows that are less than that below the
-    level are not active.
+    level are not support vectors.
     """
     if landmarks is None or len(landmarks) == np.count_nonzero(mapped.weights):
         return None
@@ -100,15 +101,15 @@ def _next_landmarks(
     is_landmark[landmarks] = True
     if not np.any((margins < 1.0 - np.sqrt(model.tol)) & ~is_landmark & (mapped.weights > 0)):
         return None
-    return _within(model, mapped, is_landmark | (margins < model._kernel_policy.active_level))
+    return _within(model, mapped, is_landmark | (margins < model._kernel_policy.support_level))
 
 
-def _within(model: Any, data: TrainingData, is_active: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """Return the active rows of positive weight, or all rows where most are active."""
+def _within(model: Any, data: TrainingData, is_support: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """Return the support vectors of positive weight, or all rows where these are most."""
     used = np.flatnonzero(data.weights > 0)
-    active = used[is_active[used]]
-    is_few = len(active) <= model._kernel_policy.max_active_fraction * len(used)
-    return active if is_few and len(active) else used
+    support = used[is_support[used]]
+    is_few = len(support) <= model._kernel_policy.max_support_fraction * len(used)
+    return support if is_few and len(support) else used
 
 
 def _row_scores(model: Any, data: TrainingData) -> RowScores:

@@ -23,10 +23,10 @@ class KernelPolicy:
     #: 800 MB.
     max_exact_rows: int = 10_000
     n_components: int = 1000  # landmarks of more rows, and of the first of several exact fits
-    # Exact fits with the active rows as landmarks (`_kernel_fit`).
-    min_active_rows: int = 1500  # rows from which there are such fits
-    active_level: float = 1.2  # margins below this multiple of the level count as active
-    max_active_fraction: float = 0.7  # of more active rows than this, all rows are landmarks
+    # Exact fits with the support vectors as landmarks (`_kernel_fit`).
+    min_support_rows: int = 1500  # rows from which there are such fits
+    support_level: float = 1.2  # margins below this multiple of the level count as support vectors
+    max_support_fraction: float = 0.7  # with more support vectors, all rows are landmarks
     first_tol: float = 1e-3  # relative suboptimality of the first fit
     #: Rows up to which `multi_class="auto"` fits three classes or more one against one. A search of
     #: 2,000 rows has a test error of 27.3 % on cov with seven classes (joint: 27.7 %, three splits)

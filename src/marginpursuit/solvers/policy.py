@@ -307,9 +307,10 @@ class Policy:
     #: squared row norms; ten times as much couples rows more than their columns do (news20).
     dual_intercept_square: float = 0.1
     #: Tasks of one fold from which they share dual passes, while this number of them are above
-    #: their tolerance and this relative gap; then each continues alone with its own active rows. On
-    #: news20 a pass takes 12 ms for eight tasks and 6 ms for one; where one row in six is active,
-    #: 1 ms. A search on reuters takes 4.0 s of processor time; with passes shared to the end, 11 s.
+    #: their tolerance and this relative gap; then each continues alone with its own unshrunk rows.
+    #: On news20 a pass takes 12 ms for eight tasks and 6 ms for one; where one row in six is
+    #: unshrunk, 1 ms. A search on reuters takes 4.0 s of processor time; with passes shared to the
+    #: end, 11 s.
     min_shared_dual_tasks: int = 4
     shared_dual_gap: float = 1e-3
     #: Radius of shrinking, in units of (relative gap)^(1/4) times that of the ball that contains
