@@ -5,7 +5,8 @@ and takes a `Problem` to a `Solution`.
 
 ====================  =============================================================================
 registered solvers    in `SOLVERS`, among which `plan` chooses: `newton`, `gram`, `lbfgs`,
-                      `dual_ascent`, `steepest`, `stochastic`
+                      `dual_ascent` with `_dual_passes`, `steepest`, `stochastic`; after "lbfgs"
+                      and "dual" `_gram_continuation` may continue in "gram"
 parts of "gram"       `gram_plan` chooses among them: `sampling`, `_row_space`, `_working_set`,
                       `_compiled_lbfgs`, `_numpy_lbfgs`, `_device_lbfgs`, `_sampled_hessian`,
                       `_joint_sampled_hessian`, `_float32`, `_refine` with the methods of Newton,

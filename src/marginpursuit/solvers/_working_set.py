@@ -142,8 +142,11 @@ def _solution(problem: Problem, point: FloatArray, history: list[Progress]) -> S
     end = history[-1]
     is_proven = end.gap <= problem.tol
     return Solution(
-        *(problem.split(point[np.newaxis]), np.array([end.value]), np.array([end.gap])),
-        Status.CONVERGED if is_proven else Status.MAX_ITER,
-        *(end.iteration, tuple(history)),
+        linear=problem.split(point[np.newaxis]),
+        value=np.array([end.value]),
+        gap=np.array([end.gap]),
+        status=Status.CONVERGED if is_proven else Status.MAX_ITER,
+        n_iter=end.iteration,
+        history=tuple(history),
         is_proven=is_proven,
     )

@@ -252,8 +252,12 @@ def minimise_by_robust_gradient(
     intercept = point[d:] if problem.fit_intercept else np.zeros(1)
     value = np.array([history[-1].value])
     return Solution(
-        *((point[:d, np.newaxis], intercept), value, np.array([gap]), status),
-        *(history[-1].iteration, tuple(history)),
+        linear=(point[:d, np.newaxis], intercept),
+        value=value,
+        gap=np.array([gap]),
+        status=status,
+        n_iter=history[-1].iteration,
+        history=tuple(history),
     )
 
 
