@@ -380,13 +380,16 @@ def stuck_rows(k, until):
 def test_fit_without_progress_raises_an_error(client, tmp_path):
     """The workers are busy and no task ends; a slow round whose tasks end raises no error."""
     until, log = tmp_path / "until", tmp_path / "loads"
-    with dask.config.set({"marginpursuit.no-progress-timeout": "3 s"}):
-        slow = lazy(partial(logged_rows, log=str(log), seconds=1.5))
-        n_rows = as_blocks(slow).total(len)  # three blocks per worker take 4.5 s
+    slow = lazy(partial(logged_rows, log=str(log), seconds=2.0))
+    as_blocks(lazy(make_rows)).total(len)  # the workers import what they need
+    with dask.config.set({"marginpursuit.no-progress-timeout": "5 s"}):
+        n_rows = as_blocks(slow).total(len)  # three blocks per worker take 6 s
         assert n_rows == len(ROWS)
-        with pytest.raises(TimeoutError, match=r"no task .* for 3 s .* with 2 workers"):
-            classifier().fit(lazy(partial(stuck_rows, until=until)), LABELS)
-    until.touch()  # the workers are free again
+        try:
+            with pytest.raises(TimeoutError, match=r"no task .* for 5 s .* with 2 workers"):
+                classifier().fit(lazy(partial(stuck_rows, until=until)), LABELS)
+        finally:
+            until.touch()  # the workers are free for the next test, also if this one fails
 
 
 def test_time_limits_of_a_stalled_cluster():
