@@ -78,6 +78,12 @@ from marginpursuit.tasks import JointTasks, Labels, LabelSets, Tasks
 
 __all__ = ["MarginPursuitClassifier"]
 
+#: Elements of dense rows, times the classes or labels that are fitted, from which a fit has several
+#: threads. Below, a second one saves at most 7 % of the time, and costs 6 to 10 % where threads of
+#: a BLAS still wait for work after another call (protein 4,000 x 74, digit5 400 x 784;
+#: benchmarks/tables.py).
+_MIN_THREADED_ELEMENTS = 1 << 19
+
 
 class MarginPursuitClassifier(
     CallbackSupportMixin,  # type: ignore[misc]
@@ -225,7 +231,8 @@ class MarginPursuitClassifier(
         Whether to start from the coefficients of the previous fit; with a kernel, from its scores.
         Fits of one class against one do not use it.
     n_threads : int or None, default=None
-        The number of threads; None uses one for each processor. Results do not depend on it.
+        The largest number of threads; None uses one for each processor. Results do not depend on
+        it.
     random_state : int, RandomState instance, Generator or None, default=None
         Seed or generator of ``solver="stochastic"``; other solvers do not use it.
     checkpoint : path-like or None, default=None
@@ -511,7 +518,8 @@ class MarginPursuitClassifier(
         scale, n_iter = first_scale(self.scale, self.margin), 0
         if checkpoint is not None:
             start, scale, n_iter = checkpoint.state(start, scale)
-        with Threads(self._threads) as threads, design_for(data.matrix, threads) as design:
+        n_threads = self._threads if _gains_from_threads(data) else 1
+        with Threads(n_threads) as threads, design_for(data.matrix, threads) as design:
             data = self._bounded(design, data)
             solver, request, problem, max_steps = self._make_problem(
                 design, data, start, scale, report, checkpoint, is_stream=is_stream
@@ -807,6 +815,13 @@ class MarginPursuitClassifier(
             )
         if message is not None:
             warn(f"{type(self).__name__} {message}", ConvergenceWarning)
+
+
+def _gains_from_threads(data: TrainingData) -> bool:
+    """Whether a second thread shortens a fit; small tables have one compiled call instead."""
+    n_problems = len(data.labels.positive_classes)
+    is_dense = isinstance(data.matrix, np.ndarray)
+    return not is_dense or data.matrix.size * n_problems >= _MIN_THREADED_ELEMENTS
 
 
 @lru_cache(maxsize=128)

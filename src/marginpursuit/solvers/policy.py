@@ -326,7 +326,7 @@ class Policy:
     #: (8,000 x 784). With tolerances of 1e-5 to 1e-4, the objectives of 48 such fits were at most
     #: 1.2e-5 of their value above the minimum (digit5, protein, synthetic rows).
     min_float32_dual_tol: float = 1e-5
-    min_float32_dual_elements: int = 1 << 19
+    min_float32_dual_elements: int = 1 << 18
 
 
 @cache
