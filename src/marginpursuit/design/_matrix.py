@@ -232,6 +232,9 @@ class MatrixDesign(Design):
             return self._sparse_gram(np.ascontiguousarray(weights), mean)
         used = None if np.all(weights > 0) else np.flatnonzero(weights)
         matrix, policy, n_columns = self.matrix, self.policy, self.n_columns
+        # Arrays of one type: NumPy converts others a few elements at a time.
+        origin: Any = mean.astype(self.product_type)
+        factors: Any = np.sqrt(weights).astype(self.product_type)
 
         def add(first: int, last: int, total: FloatArray) -> None:
             step = max(policy.min_product_rows, policy.chunk_elements // max(1, n_columns))
@@ -244,8 +247,8 @@ class MatrixDesign(Design):
                 span: Any = slice(start, min(start + step, last))
                 chunk = buffer[: span.stop - start]
                 span = span if used is None else used[span]
-                np.subtract(matrix[span], mean, out=chunk, casting="unsafe")
-                chunk *= np.sqrt(weights[span])[:, np.newaxis]
+                np.subtract(matrix[span], origin, out=chunk, casting="unsafe")
+                chunk *= factors[span][:, np.newaxis]
                 total += np.matmul(chunk.T, chunk, out=product)
 
         n_used = len(weights) if used is None else len(used)

@@ -46,6 +46,13 @@ class Preconditioner(ABC):
         """Drop what `apply` has computed for single penalties."""
         return None
 
+    def degrees_of_freedom(self, alpha: float, curvature: FloatArray) -> FloatArray | None:
+        """Return the effective degrees of freedom of fits whose losses have mean curvatures.
+
+        None where they are not known.
+        """
+        return None
+
     def inverse(self, alpha: float) -> FloatArray:
         """Return the inverse itself, which `apply` multiplies by."""
         raise NotImplementedError(f"{type(self).__name__} has no matrix to invert")
@@ -175,6 +182,22 @@ class GramPreconditioner(Preconditioner):
             self._inverses[alpha] = inverse_of_factor(factor)
         return self._inverses[alpha]
 
+    def degrees_of_freedom(self, alpha: float, curvature: FloatArray) -> FloatArray | None:
+        """Return Σ_j cλ_j/(cλ_j + 1), with the eigenvalues λ of the Gram matrix over the penalty.
+
+        The Hessian of a loss of mean curvature c is about c times the Gram matrix plus the penalty.
+        An intercept adds one. None where a column has no penalty.
+        """
+        varies, penalty = self.standardisation.varies, alpha * self.penalty_weights
+        if not np.all(penalty[varies] > 0):
+            return None
+        scale = np.divide(1.0, np.sqrt(penalty), out=np.zeros_like(penalty), where=varies)
+        relative = scale[:, np.newaxis] * self._gram_matrix() * scale
+        if not np.all(np.isfinite(relative)):
+            return None
+        ratios = np.outer(curvature, np.maximum(np.linalg.eigvalsh(relative), 0.0))
+        return np.asarray(np.sum(ratios / (ratios + 1.0), axis=1) + self.fit_intercept)
+
     def with_hessian(self, curvature: FloatArray) -> "GramPreconditioner":
         """Return the same with the Hessian, plus a small multiple of the majoriser."""
         slope = self.design.adjoint(curvature, self.standardisation)[:, np.newaxis]
@@ -184,12 +207,17 @@ class GramPreconditioner(Preconditioner):
         size = len(majoriser)
         return replace(self, matrix=hessian[:size, :size] + majoriser)
 
-    def _majoriser(self) -> FloatArray:
-        """Return a matrix that bounds the Hessian of every loss from above."""
+    def _gram_matrix(self) -> FloatArray:
+        """Return the Gram matrix, which is computed on first use."""
         if self.gram is None:
             self.gram = self.design.gram(self.weights, self.standardisation)
-        size = len(self.gram) + self.fit_intercept
-        return np.asarray(self.fold_ratio * block_diag(self.gram, np.ones((1, 1)))[:size, :size])
+        return self.gram
+
+    def _majoriser(self) -> FloatArray:
+        """Return a matrix that bounds the Hessian of every loss from above."""
+        gram = self._gram_matrix()
+        size = len(gram) + self.fit_intercept
+        return np.asarray(self.fold_ratio * block_diag(gram, np.ones((1, 1)))[:size, :size])
 
     def _factorise(self, alpha: float) -> Any:
         """Return the Cholesky factor of the matrix plus the penalty and its rounding error.
