@@ -13,6 +13,7 @@ import pytest
 from kernel_cases import compiled, needs_compiled
 
 from marginpursuit._kernels import Descent
+from marginpursuit.classifiers._leverage import FarRowPolicy
 from marginpursuit.classifiers._link import SlopePrior
 from marginpursuit.losses import MarginLoss
 
@@ -125,7 +126,7 @@ def sweep_class_tiles(a):
 def small_table(a):
     problem = SimpleNamespace(
         n_classes=2, n_scores=1, n_samples=N, loss=a.loss, temperature=0.0, has_intercept=True,
-        leverage_bound=1.0, far_distance=30.0, alpha=0.1, inflation=10.0,
+        leverage_bound=1.0, far_rows=FarRowPolicy(), alpha=0.1, inflation=10.0,
         factors=a.ones[:2], max_increase=0.0, max_joint_increase=0.0, min_likelihood_gain=1.0,
         min_distinct_rows=2,
         tolerances=(1e-6, 1e-4, 1e-5, 0.1), objective_floor=0.01, max_iter=50, half_max_iter=50,

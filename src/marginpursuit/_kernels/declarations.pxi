@@ -272,7 +272,8 @@ cdef extern from "small_table.h" nogil:
         loss_t loss
         double temperature
         int has_intercept
-        double leverage_bound, far_distance, alpha, inflation
+        double leverage_bound, far_distance, apart_distance, hidden_distance
+        double alpha, inflation
         const double *factors
         Py_ssize_t n_factors
         double max_increase, max_joint_increase, min_likelihood_gain

@@ -145,7 +145,7 @@ static int find_moments(small_table_t *t, const state_t *s)
             s->inverse[j] = 1.0 / sqrt(variance);
         } else if (fabs(s->mean[j]) < smallest) { /* a column of zeros, unless squares underflow */
             for (ptrdiff_t i = 0; i < n; i++)
-                if (t->matrix[i * d + j] != 0.0) return 0;
+                if (t->weight[i] > 0.0 && t->matrix[i * d + j] != 0.0) return 0;
         }
     }
     return 1;
@@ -177,27 +177,55 @@ static double median_norm(const small_table_t *t, const state_t *s)
     return 0.5 * (s->norms[sorted[(n - 1) / 2].row] + s->norms[sorted[n / 2].row]);
 }
 
+static double largest_norm(const small_table_t *t, const state_t *s)
+{
+    double largest = 0.0;
+    for (ptrdiff_t i = 0; i < t->n_rows; i++)
+        largest = s->norms[i] > largest ? s->norms[i] : largest;
+    return largest;
+}
+
+/* Whether rows may be far away, which `_leverage.py` measures. The weights are equal; the norms are
+ * replaced if rows are apart. */
+static int has_far_rows(small_table_t *t, const state_t *s, double median)
+{
+    const ptrdiff_t n = t->n_rows, n_passes = t->n_passes;
+    const double unit = fmax(1.0, t->leverage_bound), equal = t->weight[0];
+    const double largest = largest_norm(t, s);
+    if (!(largest > t->apart_distance * unit * median)) return 0;
+    if (largest > t->far_distance * unit * median) return 1;
+    ptrdiff_t n_others = 0;
+    for (ptrdiff_t i = 0; i < n; i++) {
+        t->weight[i] = s->norms[i] > t->apart_distance * unit * median ? 0.0 : 1.0;
+        n_others += t->weight[i] > 0.0;
+    }
+    for (ptrdiff_t i = 0; i < n; i++) t->weight[i] /= (double)n_others;
+    const int is_measured = find_moments(t, s) && find_norms(t, s);
+    for (ptrdiff_t i = 0; i < n; i++) t->weight[i] = equal;
+    t->n_passes = n_passes;
+    return !is_measured || largest_norm(t, s) > t->hidden_distance * unit * median_norm(t, s);
+}
+
 /* Multiplies the weights by limit/norm beyond the limit, with the same total for each class. */
 static int bound_leverage(small_table_t *t, const state_t *s)
 {
     const ptrdiff_t n = t->n_rows;
     if (isinf(t->leverage_bound)) return 1;
     if (!find_moments(t, s) || !find_norms(t, s)) return 0;
-    const double limit = t->leverage_bound * median_norm(t, s);
+    const double median = median_norm(t, s), limit = t->leverage_bound * median;
+    double *norms = t->scores; /* written at the end */
+    memcpy(norms, s->norms, (size_t)n * sizeof(double));
+    if (has_far_rows(t, s, median)) return 0;
     memset(s->class_total, 0, (size_t)t->n_classes * sizeof(double));
     memset(s->bounded_total, 0, (size_t)t->n_classes * sizeof(double));
     for (ptrdiff_t i = 0; i < n; i++) {
         s->class_total[t->codes[i]] += t->weight[i];
-        if (s->norms[i] > limit) t->weight[i] *= limit / s->norms[i];
+        if (norms[i] > limit) t->weight[i] *= limit / norms[i];
         s->bounded_total[t->codes[i]] += t->weight[i];
     }
-    double largest = 0.0, smallest = INFINITY;
-    for (ptrdiff_t i = 0; i < n; i++) {
+    for (ptrdiff_t i = 0; i < n; i++)
         t->weight[i] *= s->class_total[t->codes[i]] / s->bounded_total[t->codes[i]];
-        largest = t->weight[i] > largest ? t->weight[i] : largest;
-        smallest = t->weight[i] < smallest ? t->weight[i] : smallest;
-    }
-    return t->far_distance * smallest > fmin(1.0, t->leverage_bound) * largest;
+    return 1;
 }
 
 /* unit = that of the penalty: "inflated", or "standardised" where `inflation` is 0. */

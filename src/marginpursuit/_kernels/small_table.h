@@ -19,7 +19,7 @@ typedef struct {
     double temperature;       /* of a joint loss */
     int has_intercept;
     double leverage_bound;    /* in median distances, for equal weights; infinite where there is none */
-    double far_distance;      /* in median distances times the bound: rows that are refused */
+    double far_distance, apart_distance, hidden_distance; /* of rows that are refused: FarRowPolicy */
     double alpha;             /* the penalty */
     double inflation;         /* multiple of (kurtosis - 1)/n in its unit; 0 for "standardised" */
     const double *factors;    /* rising multiples of alpha of the half fits; see small_table.c */

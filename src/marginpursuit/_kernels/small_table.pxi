@@ -34,7 +34,9 @@ def small_table(
     if t.n_scores > 1 and not t.temperature > 0:
         raise ValueError("a joint loss needs a positive temperature")
     t.has_intercept, t.n_samples = problem.has_intercept, problem.n_samples
-    t.leverage_bound, t.far_distance = problem.leverage_bound, problem.far_distance
+    t.leverage_bound, t.far_distance = problem.leverage_bound, problem.far_rows.far_distance
+    t.apart_distance = problem.far_rows.apart_distance
+    t.hidden_distance = problem.far_rows.hidden_distance
     t.alpha, t.inflation = problem.alpha, problem.inflation
     t.max_increase, t.max_joint_increase = problem.max_increase, problem.max_joint_increase
     t.min_likelihood_gain = problem.min_likelihood_gain

@@ -43,11 +43,7 @@ from marginpursuit.classifiers._kernel_expansion import (
     refuse_unusable,
 )
 from marginpursuit.classifiers._landmarks import KernelPolicy, landmarks
-from marginpursuit.classifiers._leverage import (
-    median_distance,
-    redescending_factors,
-    within_limit,
-)
+from marginpursuit.classifiers._leverage import median_distance, redescending_factors, within_limit
 from marginpursuit.design import (
     FactoredRows,
     Linear,

@@ -139,10 +139,8 @@ class Stream:
 
     def _distances(self, design: MemoryDesign, data: TrainingData) -> FloatArray:
         """Return the distances of rows, by the standardisation of the first rows."""
-        own = self.standardisation
-        return np.asarray(
-            row_distances(design, data, centred=self.fit_intercept, standardisation=own)
-        )
+        own = None if design.is_sparse else self.standardisation
+        return np.asarray(row_distances(design, data, own))
 
     def _bounded(self, design: MemoryDesign, data: TrainingData) -> TrainingData:
         """Return the data with bounded leverage."""

@@ -21,11 +21,7 @@ from marginpursuit.classifiers._kernel_map import RowScores
 from marginpursuit.classifiers._label_links import LabelLinks
 from marginpursuit.classifiers._labels import balanced_factors, check_weights
 from marginpursuit.classifiers._landmarks import systematic_sample
-from marginpursuit.classifiers._leverage import (
-    bounded_weights,
-    median_distance,
-    row_distances,
-)
+from marginpursuit.classifiers._leverage import bounded_weights, median_distance, robust_distances
 from marginpursuit.classifiers._link import (
     ExactLabelLink,
     ExactLink,
@@ -87,7 +83,7 @@ __all__ = [
     "penalty_path",
     "range_error",
     "rescaled",
-    "row_distances",
+    "robust_distances",
     "systematic_sample",
     "with_callbacks",
 ]

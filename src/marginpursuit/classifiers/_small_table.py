@@ -21,7 +21,7 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._half_fits import HalfFitPolicy
 from marginpursuit.classifiers._halves import random_direction
 from marginpursuit.classifiers._input import TrainingData
-from marginpursuit.classifiers._leverage import LeveragePolicy
+from marginpursuit.classifiers._leverage import FarRowPolicy
 from marginpursuit.classifiers._link import FittedLink, SlopePrior, smoothing_of
 from marginpursuit.classifiers._margins import Margins
 from marginpursuit.design import Linear
@@ -52,7 +52,7 @@ class SmallProblem:
     min_likelihood_gain: float
     min_distinct_rows: int
     direction: FloatArray
-    far_distance: float = field(default_factory=lambda: LeveragePolicy().far_distance)
+    far_rows: FarRowPolicy = field(default_factory=FarRowPolicy)
     prior: SlopePrior = field(default_factory=SlopePrior)
 
     @property

@@ -16,7 +16,7 @@ from marginpursuit.classifiers._shared import (
     TrainingData,
     median_distance,
     rescaled,
-    row_distances,
+    robust_distances,
 )
 from marginpursuit.design import design_for
 from marginpursuit.inspection._display import Display
@@ -110,19 +110,18 @@ def row_leverage(model: Any, X: Any, y: Any, sample_weight: ArrayLike | None = N
     own._refuse_missing(data.matrix)
     with np.errstate(all="ignore"):
         try:
-            distances, factors = _distances(model, data)
+            distances, median, factors = _distances(model, data)
         except FloatingPointError:  # squares over- or underflow, as in a fit
             matrix, _ = rescaled(data.matrix, by_one_factor=data.is_sparse)
-            distances, factors = _distances(model, replace(data, matrix=matrix))
-    median = median_distance(distances, data)
+            distances, median, factors = _distances(model, replace(data, matrix=matrix))
     bound = model.leverage_bound
     limit = np.inf if bound is None else float(bound) * median
     weights = np.divide(limit, distances, out=np.ones_like(distances), where=distances > limit)
     return RowLeverage(distances / median, weights * factors, bound)
 
 
-def _distances(model: Any, data: TrainingData) -> tuple[FloatArray, FloatArray | float]:
-    """Return the distance of each row that `leverage_bound` refers to, and redescending factors."""
+def _distances(model: Any, data: TrainingData) -> tuple[FloatArray, float, FloatArray | float]:
+    """Return the distances that `leverage_bound` refers to, their median, and other factors."""
     if model.kernel != "linear":
         names = ("kernel", "degree", "coef0", "leverage_bound")
         kernel = {name: getattr(model, name) for name in names}
@@ -130,11 +129,14 @@ def _distances(model: Any, data: TrainingData) -> tuple[FloatArray, FloatArray |
         expansion._set_kernel(data)
         distances = expansion._leverage_distances(data)
         factors = expansion._redescending_factors(data, distances)
-        return distances, 1.0 if factors is None else factors
+        return distances, median_distance(distances, data), 1.0 if factors is None else factors
     threads = Threads(usable_threads(model.n_threads))
     with threads, design_for(data.matrix, threads) as design:
         placed = replace(data, weights=design.to_device(data.weights))
-        return to_numpy(row_distances(design, placed, centred=model.fit_intercept)), 1.0
+        found = robust_distances(
+            design, placed, model.leverage_bound, centred=bool(model.fit_intercept)
+        )
+        return to_numpy(found.values), found.median, 1.0
 
 
 class LeverageDisplay(Display):

@@ -192,7 +192,9 @@ class GramPreconditioner(Preconditioner):
         if not np.all(penalty[varies] > 0):
             return None
         scale = np.divide(1.0, np.sqrt(penalty), out=np.zeros_like(penalty), where=varies)
-        relative = scale[:, np.newaxis] * self._gram_matrix() * scale
+        if self.gram is None:
+            self.gram = self.design.gram(self.weights, self.standardisation)
+        relative = scale[:, np.newaxis] * self.gram * scale
         if not np.all(np.isfinite(relative)):
             return None
         ratios = np.outer(curvature, np.maximum(np.linalg.eigvalsh(relative), 0.0))
@@ -207,17 +209,12 @@ class GramPreconditioner(Preconditioner):
         size = len(majoriser)
         return replace(self, matrix=hessian[:size, :size] + majoriser)
 
-    def _gram_matrix(self) -> FloatArray:
-        """Return the Gram matrix, which is computed on first use."""
-        if self.gram is None:
-            self.gram = self.design.gram(self.weights, self.standardisation)
-        return self.gram
-
     def _majoriser(self) -> FloatArray:
         """Return a matrix that bounds the Hessian of every loss from above."""
-        gram = self._gram_matrix()
-        size = len(gram) + self.fit_intercept
-        return np.asarray(self.fold_ratio * block_diag(gram, np.ones((1, 1)))[:size, :size])
+        if self.gram is None:
+            self.gram = self.design.gram(self.weights, self.standardisation)
+        size = len(self.gram) + self.fit_intercept
+        return np.asarray(self.fold_ratio * block_diag(self.gram, np.ones((1, 1)))[:size, :size])
 
     def _factorise(self, alpha: float) -> Any:
         """Return the Cholesky factor of the matrix plus the penalty and its rounding error.
