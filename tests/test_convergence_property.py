@@ -58,6 +58,10 @@ def test_a_fit_reaches_its_tolerance_or_warns(group):
         (12948, "gram"),  # the minimiser is far: scores of 280 where the level is one
         (17674, "newton"),  # a row of large weight at the level, beyond which it has no curvature
         (8511, "auto"),  # two columns are constant in the rows with weight, and only there
+        (73555, "lbfgs"),  # the first steps take the intercept 100 levels away
+        (52744, "newton"),  # each step is cut short where the curvature of a row ends
+        (203315, "newton"),  # no row has curvature, and the intercept is far from its minimiser
+        (89359, "lbfgs"),  # two steps of the solver that takes over
     ],
 )
 def test_problems_that_were_wrong(seed, solver):
@@ -65,6 +69,36 @@ def test_problems_that_were_wrong(seed, solver):
         case = draw(seed, solver)
         gap, has_warned = relative_gap(case)
         assert gap <= 10 * case.parameters["tol"] or has_warned
+
+
+@pytest.mark.parametrize(
+    ("seed", "solver", "parameters"),
+    [
+        (200233, "gram", {"tol": 1e-3, "alpha": 1e-6}),  # the dual residual is rounding
+        (203710, "gram", {"tol": 1e-3, "alpha": 1e-8}),
+        (200980, "gram", {"tol": 1e-4, "alpha": 1e-6}),  # rank 17 of 20 rows
+    ],
+)
+def test_problems_of_hard_penalties_that_were_wrong(seed, solver, parameters):
+    case = draw(seed, solver)
+    case.parameters.update(parameters, overconfidence=0.0)
+    gap, has_warned = relative_gap(case)
+    assert gap <= 10 * case.parameters["tol"] or has_warned
+
+
+@pytest.mark.parametrize(
+    ("seed", "max_iter"),
+    [
+        *[(402943, 5), (403368, 2), (401935, 15), (408930, 2), (409062, 1), (400134, 5)],
+        *[(407179, 15), (409639, 2)],
+    ],
+)
+def test_few_iterations_warn(seed, max_iter):
+    """An estimate of the gap that later iterations would verify is none."""
+    case = draw(seed, SOLVERS[seed % len(SOLVERS)])
+    case.parameters["max_iter"] = max_iter
+    gap, has_warned = relative_gap(case)
+    assert gap <= 10 * case.parameters["tol"] or has_warned
 
 
 @pytest.mark.parametrize("seed", [1003, 1007, 1050])

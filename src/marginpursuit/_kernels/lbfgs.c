@@ -11,9 +11,9 @@
  * The suboptimality is estimated by half the squared Newton decrement under the L-BFGS model, and by
  * geometric extrapolation of the decrease of the last `rate_span`, 2 rate_span, ... steps; the
  * largest counts. It is at most the bound by strong convexity: the sum of gradient_j^2 / (2 penalty_j),
- * to which each intercept adds its derivative times the level. `n_confirmations` estimates in a row
- * must meet the tolerance, after `min_iter` iterations, or one of them `certain` times the tolerance,
- * or the bound.
+ * to which each intercept b adds its derivative times |b| plus the level. `n_confirmations` estimates
+ * in a row must meet the tolerance, after `min_iter` iterations, or one of them `certain` times the
+ * tolerance, or the bound.
  */
 #include "sweep.h"
 #include "vectors.h"
@@ -223,7 +223,8 @@ static void find_bound(lbfgs_t *t, const lbfgs_state_t *s)
     for (ptrdiff_t k = 0; k < t->joint.n_classes; k++)
         for (ptrdiff_t j = 0; j < s->line; j++) {
             const double g = s->gradient[k * s->line + j];
-            if (is_intercept(t, j)) bound += fabs(g) * t->joint.loss.margin;
+            if (is_intercept(t, j))
+                bound += fabs(g) * (t->joint.loss.margin + fabs(s->point[k * s->line + j]));
             else if (g != 0.0) bound += 0.5 * g * g / t->penalty[j];
         }
     t->bound = bound < t->value ? bound : t->value;

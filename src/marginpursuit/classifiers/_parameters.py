@@ -207,7 +207,8 @@ def convergence_message(
 ) -> str | None:
     """Return what to warn of after a solve, and what to do; None where it has converged."""
     gap = float(solution.gap.max())
-    if solution.status is Status.CONVERGED or not gap > tol:
+    is_above, is_cut = gap > tol, solution.status is Status.MAX_ITER
+    if solution.status is Status.CONVERGED or not (is_above or is_cut):
         return None
     n_rows, n_columns = shape
     advice = f"Set max_iter above {max_iter}."
@@ -218,9 +219,10 @@ def convergence_message(
             f"With {n_rows} rows, {n_columns} columns and a negligible penalty the minimum is "
             "nearly undetermined: set alpha='auto' or to a larger number."
         )
+    comparison = f"above tol={tol:g}" if is_above else "an estimate that is not verified yet"
     return (
-        f"{solution.status.value}: the estimated relative suboptimality is {gap:.1e}, above "
-        f"tol={tol:g}. {advice}"
+        f"{solution.status.value}: the estimated relative suboptimality is {gap:.1e}, "
+        f"{comparison}. {advice}"
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from marginpursuit.solvers._problem import Problem, Progress, Solution
+from marginpursuit.solvers._problem import Problem, Progress, Solution, Status
 
 
 def continued(problem: Problem, first: Solution, max_iter: int | None = None) -> Problem:
@@ -39,3 +39,8 @@ def _later_report(
 ) -> Callable[[Progress], None] | None:
     """Return a function that reports later steps; None if none is reported."""
     return None if report is None else lambda step: report(_later(step, n_iter))
+
+
+def unverified(solution: Solution) -> Solution:
+    """Return a solution whose estimate of the gap was to be verified by more iterations."""
+    return replace(solution, status=Status.MAX_ITER)

@@ -115,13 +115,13 @@ class _Objective:
             return point[:n_columns, :], point[n_columns, :]
         return point, point[0, :] * 0.0
 
-    def bound(self, gradient: Any) -> float:
+    def bound(self, gradient: Any, point: Any) -> float:
         """Bound the suboptimality by strong convexity (`Problem.strong_convexity_bounds`)."""
         xp, tiny = self.xp, float(np.finfo(np.float64).tiny)
         coef, slope = self.split(gradient)
         terms = coef**2 / (self.penalty + tiny)
-        levels = float(self.tasks.losses[0].margin) * float(xp.sum(xp.abs(slope)))
-        return 0.5 * float(xp.sum(terms)) + levels
+        distances = float(self.tasks.losses[0].margin) + xp.abs(self.split(point)[1])
+        return 0.5 * float(xp.sum(terms)) + float(xp.sum(xp.abs(slope) * distances))
 
 
 @dataclass
@@ -171,7 +171,7 @@ def _minimise(
         direction = pairs.direction(objective, gradient)
         slope = float(xp.sum(gradient * direction))
         reference = max(value, objective.objective_floor)
-        bound = objective.bound(gradient) / reference
+        bound = objective.bound(gradient, point) / reference
         remaining = float(remaining_decrease(values, policy.rate_span))
         gap = min(max(-0.5 * slope, remaining) / reference, bound)
         n_passes = problem.prepared.design.n_passes

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from marginpursuit.design import Linear
-from marginpursuit.solvers._continuation import continued, joined
+from marginpursuit.solvers._continuation import continued, joined, unverified
 from marginpursuit.solvers._problem import Problem, Request, Solution
 from marginpursuit.solvers.gram import GramSolver
 
@@ -36,13 +36,17 @@ def continue_with_gram(
     Solution
         The minimisers, in the coordinates of the problem.
     """
-    if first.is_proven or first.n_iter >= max_iter:
+    if first.is_proven:
         return first
+    if first.n_iter >= max_iter:
+        return unverified(first)
     gram = GramSolver()
     prepared = gram.prepare(request)
     start = _reset(problem, first, prepared.from_data(problem.prepared.to_data(first.linear)))
     rest = continued(problem, first, max_iter)
-    second = gram.solve(replace(rest, prepared=prepared, start=start))
+    # The first solver has failed: no estimate of few steps is trusted.
+    policy = replace(problem.policy, trusted_steps=0, trusted_steps_per_column=0.0)
+    second = gram.solve(replace(rest, prepared=prepared, start=start, policy=policy))
     linear, value = first.linear, first.value
     if second.value.sum() <= value.sum():
         value = second.value

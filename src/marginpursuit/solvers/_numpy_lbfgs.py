@@ -188,7 +188,7 @@ class _State:
         estimates = 0.5 * (missing - _dot(self.gradients, self._directions))
         remaining = remaining_decrease(self._past_values, self._policy.rate_span)
         estimates = np.maximum(estimates, remaining)
-        bounds = self._problem.strong_convexity_bounds(self.gradients, self.tasks)
+        bounds = self._problem.strong_convexity_bounds(self.gradients, self.points, self.tasks)
         bounds = np.minimum(bounds, self.values)
         return np.minimum(estimates, bounds), bounds
 

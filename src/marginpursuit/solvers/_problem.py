@@ -332,12 +332,15 @@ class Problem:
         """
         return np.maximum(values, self._objective_floors)
 
-    def strong_convexity_bounds(self, gradients: FloatArray, tasks: NDArray[np.intp]) -> FloatArray:
-        """Bound the suboptimality of these tasks by their gradients.
+    def strong_convexity_bounds(
+        self, gradients: FloatArray, points: FloatArray, tasks: NDArray[np.intp]
+    ) -> FloatArray:
+        """Bound the suboptimality of these tasks by their gradients at these points.
 
         F - α/2 Σ_j u_j w_j² is convex, so that F exceeds its minimum in the coefficients by at most
         ½ Σ_j g_j² / (α u_j): infinite where a column has no penalty. The intercept has none. Its
-        part is the derivative times the distance to its minimiser, which is about the level γ.
+        part is the derivative times the distance to its minimiser, which is taken as |b| + γ: the
+        minimiser is assumed to be at most the level γ away from zero, in centred coordinates.
         """
         coef, intercept = self.split(gradients)
         penalty = self._of_columns(self.penalty[tasks]).T
@@ -345,8 +348,11 @@ class Problem:
         with np.errstate(divide="ignore", invalid="ignore"):
             terms = np.where(squares > 0, squares / penalty, 0.0)
         bounds = 0.5 * terms.sum(axis=0).reshape(len(tasks), -1).sum(axis=1)
-        slopes = np.abs(intercept).reshape(len(tasks), -1).sum(axis=1)
-        return np.asarray(bounds + slopes * self.levels[tasks])
+        slopes, offsets = (
+            np.abs(x).reshape(len(tasks), -1) for x in (intercept, self.split(points)[1])
+        )
+        distances = offsets + self.levels[tasks, np.newaxis]
+        return np.asarray(bounds + np.sum(slopes * distances, axis=1))
 
     @cached_property
     def levels(self) -> FloatArray:

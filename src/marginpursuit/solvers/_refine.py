@@ -176,13 +176,15 @@ def _steps(
 def _checked_gap(
     task: ProblemTask, method: DampedNewton | InteriorPoint, gap: float, reference: float
 ) -> float:
-    """Raise a gap of the interior-point method that meets the tolerance to a lower bound on it.
+    """Verify a gap of the interior-point method that meets the tolerance.
 
-    Its own bound is wrong where the matrix of its steps is singular to working precision.
+    It is wrong where the matrix of the steps is singular to working precision: it is raised to that
+    with the dual residual as it is, and to a lower bound.
     """
     if gap > task.problem.tol or not isinstance(method, InteriorPoint):
         return gap
-    return max(gap, task.least_gap(method.point) / reference)
+    verified = max(method.verified_gap(), task.least_gap(method.point))
+    return max(gap, min(verified, method.value) / reference)
 
 
 class _Methods:

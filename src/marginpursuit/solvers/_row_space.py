@@ -5,6 +5,7 @@ products K = L Lᵀ the problem is that of a design with rows L, and no d × d m
 """
 
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +39,16 @@ class RowSpace:
     lower: FloatArray  # (n_rows, rank)
     pivots: NDArray[np.intp]
     truncation: float  # the trace of K - L Lᵀ, up to rounding
+
+    #: The smallest squared pivot, relative to the largest, above which a model for the rows has the
+    #: objective of its point to 1e-8.
+    exact_pivot: ClassVar[float] = 1e-8
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether a point has the objective of its model for the rows, up to rounding."""
+        squares = self.lower[self.pivots].diagonal() ** 2
+        return self.truncation == 0 and float(squares.min()) >= self.exact_pivot * squares.max()
 
     def to_data(self, linear: Linear) -> Linear:
         """Translate a point to a model for the rows as they are."""
@@ -115,17 +126,20 @@ def with_truncation(problem: Problem, solution: Solution, space: RowSpace) -> So
     Outside of the space of the pivot rows the gradient is Σ c_i φ'_i r_i, with rests r of the rows
     whose squared norms sum to at most t = `RowSpace.truncation`. As φ'² ≤ 2φ, its squared norm is
     at most 2 t max(c) F, and by strong convexity the gap at most t max(c) F/α. Where that exceeds
-    the tolerance, the part of the gradient itself is computed, in a pass for each task. The
-    objective is that of the rows with their rests.
+    the tolerance, the part of the gradient itself is computed, in a pass for each task: at the
+    solution, whose gap in the space of the pivot rows is e. At the minimiser there its norm is
+    larger by at most √(2 t max(c) e): the change of φ', squared, is at most twice the Bregman
+    distance of φ, and these sum to at most e. The objective is that of the rows with their rests,
+    also where t = 0 and small pivots magnify the rounding errors of a model for the rows.
     """
     largest = space.truncation * float(to_numpy(problem.tasks.weights).max())
     hidden = solution.value * largest / np.maximum(problem.alphas, largest)  # at most F: F* ≥ 0
     reference = problem.relative_to(solution.value)
-    if np.any(hidden > 1e-9 * reference):  # else the objective is exact up to rounding
+    if np.any(hidden > 1e-9 * reference) or space.truncation == 0:
         solution = replace(solution, value=_data_value(problem, solution, space))
     if np.any(hidden > problem.tol * reference) and not isinstance(problem.tasks, JointTasks):
-        hidden = np.minimum(hidden, _gap_outside(problem, solution, space))
-    gap = np.maximum(solution.gap, hidden / reference)
+        hidden = np.minimum(hidden, _gap_outside(problem, solution, space, largest))
+    gap = solution.gap + hidden / reference
     is_hidden = solution.status is Status.CONVERGED and np.any(gap > problem.tol)
     status = Status.ROUNDING if is_hidden else solution.status
     return replace(solution, gap=gap, status=status)
@@ -140,13 +154,20 @@ def _data_value(problem: Problem, solution: Solution, space: RowSpace) -> FloatA
     return np.asarray(losses + 0.5 * problem.alphas * squares)
 
 
-def _gap_outside(problem: Problem, solution: Solution, space: RowSpace) -> FloatArray:
-    """Bound the gap of each task by the gradient g outside of the space of the rows: ‖g‖²/(2α)."""
+def _gap_outside(
+    problem: Problem, solution: Solution, space: RowSpace, largest: float
+) -> FloatArray:
+    """Bound the gap of each task by the gradient g outside of the space of the rows: ‖g‖²/(2α).
+
+    `largest` is t max(c); see `with_truncation`.
+    """
     prepared, tasks = problem.prepared, problem.tasks.on_host()
     scores = to_numpy(prepared.design.scores(*solution.linear, prepared.standardisation))
     squares = np.empty(len(tasks))
     for k, loss in enumerate(tasks.losses):
         sign, weights = tasks.sign(k), tasks.weights[tasks.fold[k]]
         squares[k] = space.outside(weights * sign * loss.derivative(sign * scores[:, k]))
+    inside = solution.gap * problem.relative_to(solution.value)
+    squares = (np.sqrt(squares) + np.sqrt(2.0 * largest * inside)) ** 2
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(squares > 0, squares / (2.0 * problem.alphas), 0.0)

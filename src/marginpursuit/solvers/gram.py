@@ -26,7 +26,7 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.design import ArrayDesign, Design, Linear, Standardisation, take_rows
 from marginpursuit.losses import JointLoss
 from marginpursuit.solvers._compiled_lbfgs import lbfgs_for
-from marginpursuit.solvers._continuation import continued, joined
+from marginpursuit.solvers._continuation import continued, joined, unverified
 from marginpursuit.solvers._device_lbfgs import minimise_on_device
 from marginpursuit.solvers._float32 import solve_in_float32
 from marginpursuit.solvers._joint_sampled_hessian import has_subsample, solve_by_subsample
@@ -164,16 +164,17 @@ class GramSolver:
                     max_iter=plan.max_steps,
                     tol=plan.tol,
                 )
-            if not plan.accepts(found, problem.max_iter):
-                found = refine(problem, found)
+            if not plan.accepts(found):
+                has_left = found.n_iter < problem.max_iter
+                found = refine(problem, found) if has_left else unverified(found)
         found = _complete(problem, found)
         return found if before is None else joined(before, found)
 
 
 def _complete(problem: Problem, solution: Solution) -> Solution:
-    """Return the solution with the gap that a truncated row space hides, if there is one."""
+    """Return the solution with what an inexact row space hides, if there is one."""
     space = problem.prepared.transform
-    if isinstance(space, RowSpace) and space.truncation > 0:
+    if isinstance(space, RowSpace) and not space.is_exact:
         return with_truncation(problem, solution, space)
     return solution
 
@@ -242,9 +243,12 @@ def _solve_joint(problem: Problem) -> Solution:
         return solve_in_float32(problem, _minimise_joint)
     exact = replace(problem, tol=min(policy.exact_joint_tol, problem.tol))
     solution = _minimise_joint(exact)
-    if np.all(solution.gap <= problem.tol):
-        return replace(solution, status=Status.CONVERGED)
-    return solution
+    last = solution.history[-policy.lbfgs.joint_confirmations :]
+    is_met = np.all(solution.gap <= problem.tol)
+    is_confirmed = solution.status is not Status.MAX_ITER or all(
+        progress.gap <= problem.tol for progress in last
+    )
+    return replace(solution, status=Status.CONVERGED) if is_met and is_confirmed else solution
 
 
 def _minimise_joint(problem: Problem) -> Solution:

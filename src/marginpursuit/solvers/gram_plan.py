@@ -26,12 +26,11 @@ class GramPlan:
     n_confirmations: int = 1  # consecutive estimates of L-BFGS that must meet the tolerance
     samples_hessian: bool = False  # whether the Hessian of a subsample preconditions L-BFGS
 
-    def accepts(self, solution: Solution, max_iter: int) -> bool:
-        """Whether the L-BFGS solution needs no refinement, or no iterations are left for it."""
+    def accepts(self, solution: Solution) -> bool:
+        """Whether the L-BFGS solution needs no refinement."""
         is_trusted = self.trusts_estimate and solution.status is Status.CONVERGED
         is_short = solution.n_iter < self.trusted_steps
-        is_accepted = solution.is_proven or is_trusted or is_short
-        return is_accepted or solution.n_iter == max_iter
+        return solution.is_proven or is_trusted or is_short
 
 
 def plan_gram(problem: Problem) -> GramPlan:

@@ -158,7 +158,10 @@ def _gaps(
     scores = to_numpy(design.scores(*problem.split(points), problem.prepared.standardisation))
     distances = problem.levels + np.sqrt(to_numpy(weights) @ scores**2)
     centred_coef = coef - standardisation.mean[:, np.newaxis] * intercept
-    bounds = problem.strong_convexity_bounds(problem.join(centred_coef, intercept), tasks)
+    centred_gradients = problem.join(centred_coef, intercept)
+    # In centred coordinates the intercept is the mean of the scores.
+    centred_points = problem.join(problem.split(points)[0], to_numpy(weights) @ scores)
+    bounds = problem.strong_convexity_bounds(centred_gradients, centred_points, tasks)
     estimates = np.maximum(decreases, np.sqrt(squared_norms) * distances)
     return np.asarray(np.where(np.isfinite(bounds), bounds, estimates))
 
