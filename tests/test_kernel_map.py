@@ -379,7 +379,7 @@ def test_predictions_check_the_columns():
 def test_warm_start_continues_from_the_scores_of_the_previous_fit(kernel):
     X, y = moons(200)
     rows = rbf_kernel(X, gamma=2.0) if kernel == "precomputed" else X
-    options = {"gamma": 2.0, "alpha": 1e-4, "solver": "lbfgs", "probability": None}
+    options = {"gamma": 2.0, "alpha": 1e-4, "solver": "lbfgs", "probability": None, "tol": 1e-5}
     cold = MarginPursuitClassifier(kernel=kernel, **options).fit(rows, y)
     warm = MarginPursuitClassifier(kernel=kernel, warm_start=True, **options).fit(rows, y)
     assert warm.n_iter_ == cold.n_iter_

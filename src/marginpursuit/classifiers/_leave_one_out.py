@@ -136,7 +136,9 @@ def _label_fits(problem: Problem, data: TrainingData, margins: Margins) -> list[
     limit, (n_columns, n_labels) = LeaveOneOutPolicy().max_label_hat_value, problem.start[0].shape
     labels = data.on_host().labels
     assert isinstance(labels, LabelSets)
-    if labels.factors is not None or n_columns**2 > 4 * data.n_samples * n_labels:
+    factors = labels.factors
+    is_weighted = factors is not None and not np.array_equal(factors[0], factors[1])
+    if is_weighted or n_columns**2 > 4 * data.n_samples * n_labels:
         return []
     rows = _Rows.of(data, link_rows(HalfFitPolicy().max_link_rows, n_labels))
     has_label = labels.take(rows.numbers).indicator()
@@ -157,7 +159,7 @@ def _label_fits(problem: Problem, data: TrainingData, margins: Margins) -> list[
     # Larger values of labels with few rows would change the scores of these too much.
     held_out = leave_one_out_margins(own, loss, np.minimum(hat_values, median))
     bins = replace(bins, scores=sign * held_out / loss.margin)
-    return [HalfFits(1.0, *LabelLinks.of_bins(bins, loss.margin), problem.start)]
+    return [HalfFits(1.0, *LabelLinks.of_bins(bins, loss.margin, factors), problem.start)]
 
 
 def _is_large_binary(problem: Problem, data: TrainingData) -> bool:
