@@ -247,6 +247,7 @@ def _mixed_table(raw: RawTable, target: str, options: ColumnOptions) -> Labelled
         drop=tuple(options.drop or ()),
         ids=tuple(options.ids or ()),
         target=target,
+        decimal=raw.decimal,
     )
     frame = raw.frame[present].reset_index(drop=True)
     if not present.all():

@@ -24,6 +24,7 @@ from marginpursuit.tables import (
     TableError,
     TableVectoriser,
     absent_columns,
+    has_ambiguous_thousands,
     is_missing,
     parse,
 )
@@ -93,10 +94,18 @@ def _read_numbers(
     if absent:
         raise TableError(f"{data}: {absent_columns(absent, given)}")
     columns = []
-    for column in TableVectoriser(numeric=names).describe(raw.frame[names]):
+    for column in TableVectoriser(numeric=names, decimal=raw.decimal).describe(raw.frame[names]):
+        cells = raw.frame[column.name]
+        if has_ambiguous_thousands(cells, column):
+            cell = next(cell for cell in map(str, cells) if column.thousands in cell)
+            raise TableError(
+                f"{data}: column {column.name!r}: {column.thousands!r} could be the decimal or the "
+                f"thousands separator of {cell[:40]!r} and of all other cells. Write the numbers "
+                "without thousands separators."
+            )
         if column.reason and not column.n_missing:
             note(f"column {column}")
-        numbers = parse(raw.frame[column.name], column)
+        numbers = parse(cells, column)
         if column.n_missing:
             row = int(np.flatnonzero(np.isnan(numbers))[0])
             cell = str(raw.frame[column.name].iloc[row]).strip()

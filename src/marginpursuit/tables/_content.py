@@ -89,6 +89,7 @@ class CsvLines(NamedTuple):
     has_names: bool
     rows: Iterator[tuple[int, list[str]]]
     notes: list[str]  # on the encoding, if it is not UTF-8 or UTF-16
+    delimiter: str
 
 
 def csv_lines(
@@ -109,9 +110,9 @@ def csv_lines(
     _, cells = first
     if all(is_number(cell) for cell in cells):
         rows = _checked(first, lines, len(cells))
-        return CsvLines(list(numbered(len(cells))), False, rows, notes)
+        return CsvLines(list(numbered(len(cells))), False, rows, notes, delimiter)
     rows = _checked(None, lines, len(cells))
-    return CsvLines([cell.strip() for cell in cells], True, rows, notes)
+    return CsvLines([cell.strip() for cell in cells], True, rows, notes, delimiter)
 
 
 def _lines(text: str, delimiter: str, progress: Reached | None) -> Iterator[tuple[int, list[str]]]:

@@ -16,11 +16,13 @@ from numpy.typing import NDArray
 from marginpursuit._table_records import NUMBER_FORMATS, Column, Kind
 from marginpursuit.tables.dates import date_format_of, read_dates
 from marginpursuit.tables.errors import TableError, counted, optional
+from marginpursuit.tables.numbers import number_formats, number_reason, read_numbers
 
 __all__ = [
     "ColumnPolicy",
     "TextCells",
     "expected_cells",
+    "has_ambiguous_thousands",
     "infer_columns",
     "is_identifier",
     "is_missing",
@@ -78,13 +80,6 @@ _MISSING = frozenset(
 )
 
 
-# What may stand before or after a number: signs of currencies, and codes of ISO 4217.
-_CURRENCY = (
-    r"(?:[$¢-¥฿₠-⃏]|AED|AUD|BRL|CAD|CHF|CLP|CNY|COP|CZK|DKK|EGP|EUR|GBP|HKD|HUF|IDR|ILS|INR|JPY|KRW"
-    r"|MXN|MYR|NGN|NOK|NZD|PEN|PHP|PKR|PLN|QAR|RON|RUB|SAR|SEK|SGD|THB|TRY|TWD|UAH|USD|VND|ZAR)"
-)
-
-
 class TextCells(NamedTuple):
     """The cells of a column as text: the different values, and the place of each row in them.
 
@@ -129,26 +124,30 @@ def is_missing(text: str) -> bool:
 
 
 def infer_columns(
-    frame: Any, named: Mapping[str, str], policy: ColumnPolicy | None = None
+    frame: Any,
+    named: Mapping[str, str],
+    decimal: str = ".",
+    policy: ColumnPolicy | None = None,
 ) -> list[Column]:
-    """Infer the kind of each column; `named` has the kinds that the user chose, by column."""
+    """Infer the kind of each column.
+
+    `named` has the kinds that the user chose, by column; `decimal` is the separator of columns that
+    may have either, if no other column tells it.
+    """
     policy = policy or ColumnPolicy()
     texts = {name: text_cells(frame[name]) for name in frame if _is_text(frame[name])}
-    formats = {name: _number_formats(text, policy) for name, text in texts.items()}
-    # A column like 1.234 has several formats; it gets the decimal separator of the other columns.
-    # All formats match integers without separators.
-    certain = [
-        {decimal for decimal, _ in found}
-        for found in formats.values()
-        if len(found) < len(NUMBER_FORMATS)
-    ]
-    commas = certain.count({","}) > certain.count({"."})
+    formats = _preferred_formats(
+        {
+            name: number_formats(*text.present, policy.readable_fraction)
+            for name, text in texts.items()
+        },
+        decimal,
+    )
     columns = []
     for name in frame:
         kind = named.get(name)
         if name in texts:
-            found = sorted(formats[name], key=lambda known: (known[0] == ",") != commas)
-            column = _infer_text(name, texts[name], found, kind, policy)
+            column = _infer_text(name, texts[name], formats[name], kind, policy)
             cells = _parse_text(texts[name], column)
             n_values = len(texts[name].present[0])
         else:
@@ -160,37 +159,35 @@ def infer_columns(
     return columns
 
 
+def _preferred_formats(
+    formats: dict[str, list[tuple[str, str]]], decimal: str
+) -> dict[str, list[tuple[str, str]]]:
+    """Order the number formats of each column, the preferred one first.
+
+    A column like 1.234 has several formats. It gets the decimal separator of the other columns or,
+    where these do not tell it, the given one.
+    """
+    # All formats match integers without separators.
+    known = [{point for point, _ in found} for found in formats.values()
+             if len(found) < len(NUMBER_FORMATS)]  # fmt: skip
+    n_points, n_commas = known.count({"."}), known.count({","})
+    if n_points != n_commas:
+        decimal = "." if n_points > n_commas else ","
+        own = {
+            name: [form for form in found if form[0] == decimal] for name, found in formats.items()
+        }
+        return {name: own[name] or found for name, found in formats.items()}
+    return {
+        name: sorted(found, key=lambda form: form[0] != decimal) for name, found in formats.items()
+    }
+
+
 def _is_text(series: Any) -> bool:
     """Whether the cells are text or of mixed types."""
     types = optional("pandas").api.types
     return bool(types.is_object_dtype(series) or types.is_string_dtype(series)) and not isinstance(
         series.dtype, optional("pandas").CategoricalDtype
     )
-
-
-def _number_formats(text: TextCells, policy: ColumnPolicy) -> list[tuple[str, str]]:
-    """Return the formats in which nearly all cells are numbers; none for codes such as 007."""
-    values, counts = text.present
-    if not values or any(re.fullmatch(r"0\d+", value) for value in values):
-        return []
-    found = []
-    for decimal, thousands in NUMBER_FORMATS:
-        pattern = _number_pattern(decimal, thousands)
-        matching = counts[[pattern.fullmatch(value) is not None for value in values]].sum()
-        if matching >= policy.readable_fraction * counts.sum():
-            found.append((decimal, thousands))
-    return found
-
-
-def _number_pattern(decimal: str, thousands: str) -> re.Pattern[str]:
-    """Return the pattern of a number, perhaps with a currency or per cent sign or in brackets."""
-    whole = r"\d+" if not thousands else rf"(?:\d{{1,3}}(?:{re.escape(thousands)}\d{{3}})+|\d+)"
-    point = re.escape(decimal)
-    number = rf"(?:{whole}(?:{point}\d*)?|{point}\d+)(?:[eE][-+]?\d+)?"
-    before, after = rf"{_CURRENCY}?\s?", rf"\s?(?:%|{_CURRENCY})?"
-    signed = rf"[-+\u2212]?{before}[-+\u2212]?{number}{after}"
-    negative = rf"{before}\({before}{number}{after}\){after}"  # as accountants write it
-    return re.compile(f"{signed}|{negative}", re.ASCII)
 
 
 def _infer_text(
@@ -204,8 +201,7 @@ def _infer_text(
     if kind in ("category", "text", "dropped"):
         return _as_chosen(name, kind)
     if formats:
-        decimal, thousands = formats[0]
-        return Column(name, "number", _number_reason(decimal, thousands), decimal, thousands)
+        return Column(name, "number", number_reason(text.values, formats), *formats[0])
     if kind == "number":
         return Column(name, "number", "as asked; cells that are not numbers are missing")
     values, counts = text.present
@@ -238,12 +234,6 @@ def _common_unit(values: list[str], counts: NDArray[Any], policy: ColumnPolicy) 
         units[found[1] if found else ""] += count
     unit, count = units.most_common(1)[0]
     return unit if count >= policy.readable_fraction * counts.sum() else ""
-
-
-def _number_reason(decimal: str, thousands: str) -> str:
-    if (decimal, thousands) == (".", ""):
-        return ""
-    return f"decimal {decimal!r}" + (f", thousands {thousands!r}" if thousands else "")
 
 
 def _as_chosen(name: str, kind: Any) -> Column:
@@ -363,6 +353,14 @@ def unreadable_rows(series: Any, column: Column) -> NDArray[np.intp]:
     return np.asarray(rows[text_cells(series.iloc[rows]).cells != ""])
 
 
+def has_ambiguous_thousands(series: Any, column: Column) -> bool:
+    """Whether the thousands separators of a column of numbers could be decimal separators."""
+    if column.kind != "number" or column.thousands not in (".", ","):
+        return False
+    other = replace(column, decimal=column.thousands, thousands="")
+    return not np.isnan(parse(series, other)).any()
+
+
 def expected_cells(column: Column) -> str:
     """Say what the cells of a column of numbers or dates are read as."""
     if column.kind == "date":
@@ -373,25 +371,11 @@ def expected_cells(column: Column) -> str:
 def _parse_text(text: TextCells, column: Column) -> Any:
     """Parse the different values, and return those of each row."""
     if column.kind == "number":
-        return _representable(_numbers(text.values, column))[text.codes]
+        numbers = read_numbers(text.values, column.decimal, column.thousands)
+        return _representable(numbers)[text.codes]
     if column.kind == "date":
         return read_dates(text.values, column.date_format)[text.codes]
     return text.cells
-
-
-def _numbers(values: NDArray[Any], column: Column) -> NDArray[np.float64]:
-    pandas = optional("pandas")
-    cells = pandas.Series(values).str.replace(rf"[%\s]|{_CURRENCY}", "", regex=True)
-    cells = cells.str.replace("\u2212", "-", regex=False)
-    cells = cells.str.replace(r"^\((\d.*|\W\d.*)\)$", r"-\1", regex=True)
-    if column.thousands:
-        # A group of other than three digits is a decimal part: 45,3 is not 453.
-        mark = re.escape(column.thousands)
-        cells = cells.mask(cells.str.contains(rf"{mark}(?!\d{{3}}(?!\d))", regex=True))
-        cells = cells.str.replace(column.thousands, "", regex=False)
-    if column.decimal != ".":
-        cells = cells.str.replace(column.decimal, ".", regex=False)
-    return np.asarray(pandas.to_numeric(cells, errors="coerce").to_numpy(np.float64))
 
 
 def is_representable(numbers: NDArray[np.float64]) -> NDArray[np.bool_]:

@@ -2,11 +2,11 @@
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +47,8 @@ class RawTable:
         The columns that got another name, and an encoding other than UTF-8 and UTF-16.
     sha256 : str
         The hash of the file.
+    decimal : {".", ","}
+        The decimal separator that the format suggests: a comma in files separated by semicolons.
 
     Examples
     --------
@@ -67,6 +69,7 @@ class RawTable:
     has_names: bool
     notes: tuple[str, ...]
     sha256: str
+    decimal: str = "."
 
 
 def read_frame(
@@ -124,24 +127,36 @@ def read_frame(
     if suffix not in readers:
         raise TableError(unknown_suffix(path, suffix, readers))
     try:
-        frame, rows, has_names, encoding_notes = readers[suffix](content)
+        parts = readers[suffix](content)
     except TableError as error:
         raise TableError(f"{path}: {error}") from error.__cause__
+    frame = parts.frame
     if 0 in frame.shape:
         raise TableError(
             f"{path}: found {counted(frame.shape[0], 'row')} and "
             f"{counted(frame.shape[1], 'column')}; expected at least one of each"
         )
     names, notes = unique_names([str(name).strip() for name in frame.columns])
-    notes = [*encoding_notes, *notes]
-    word = "row" if suffix in (".xlsx", ".parquet") else "line"
-    digest = hashlib.sha256(content).hexdigest()
     return RawTable(
-        stem, frame.set_axis(names, axis=1), rows, word, has_names, tuple(notes), digest
+        stem,
+        frame.set_axis(names, axis=1),
+        parts.rows,
+        "row" if suffix in (".xlsx", ".parquet") else "line",
+        parts.has_names,
+        (*parts.notes, *notes),
+        hashlib.sha256(content).hexdigest(),
+        parts.decimal,
     )
 
 
-_Parts = tuple[Any, NDArray[np.int64], bool, list[str]]
+class _Parts(NamedTuple):
+    """What a reader finds in a file, as in `RawTable`; the names of columns may be equal."""
+
+    frame: Any
+    rows: NDArray[np.int64]
+    has_names: bool = True
+    notes: Sequence[str] = ()
+    decimal: str = "."
 
 
 def _csv_frame(content: bytes, progress: Reached | None) -> _Parts:
@@ -152,14 +167,15 @@ def _csv_frame(content: bytes, progress: Reached | None) -> _Parts:
         lines.append(line)
         rows.append(row)
     frame = pandas.DataFrame(rows, columns=table.names, dtype=object)
-    return frame, np.array(lines, dtype=np.int64), table.has_names, table.notes
+    decimal = "," if table.delimiter == ";" else "."
+    return _Parts(frame, np.array(lines, np.int64), table.has_names, table.notes, decimal)
 
 
 def _excel_frame(content: bytes, max_bytes: int, progress: Reached | None) -> _Parts:
     pandas = optional("pandas")
     names, rows, first = excel_rows(content, max_bytes, progress)
     frame = pandas.DataFrame(rows, dtype=object).infer_objects().set_axis(names, axis=1)
-    return frame, np.arange(first, first + len(frame)), True, []
+    return _Parts(frame, np.arange(first, first + len(frame)))
 
 
 def _parquet_frame(content: bytes, max_bytes: int) -> _Parts:
@@ -172,7 +188,7 @@ def _parquet_frame(content: bytes, max_bytes: int) -> _Parts:
     for place, name in enumerate(frame.columns):
         if name in texts:
             frame.isetitem(place, frame.iloc[:, place].astype(object))
-    return frame, np.arange(len(frame)), True, []
+    return _Parts(frame, np.arange(len(frame)))
 
 
 def column_counts(

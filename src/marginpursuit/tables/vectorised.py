@@ -62,8 +62,11 @@ def vectorise(
     >>> found.X.shape, found.y.tolist()
     ((3, 2), ['a', 'b', 'a'])
     """
-    is_path = isinstance(table, str | os.PathLike)
-    frame = read_frame(table).frame if is_path else as_frame(table)
+    if isinstance(table, str | os.PathLike):
+        raw = read_frame(table)
+        frame, options = raw.frame, {"decimal": raw.decimal, **options}
+    else:
+        frame = as_frame(table)
     y = None
     if target is not None:
         if target not in frame.columns:

@@ -66,6 +66,9 @@ class TableVectoriser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         be absent, here and at prediction.
     target : str, optional
         The column to predict. It is not used, and may be absent.
+    decimal : {".", ","}, default="."
+        The decimal separator of columns such as 1,234 and 5,678, if no other column of the table
+        tells it. `RawTable.decimal` has that of a file.
     min_frequency : int, default=5
         The least number of rows of a value of a category that gets a column of its own. Smaller
         numbers keep rare values apart, with more columns.
@@ -110,6 +113,7 @@ class TableVectoriser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         drop: Sequence[str] = (),
         ids: Sequence[str] = (),
         target: str | None = None,
+        decimal: str = ".",
         min_frequency: int = 5,
         max_text_features: int = 20_000,
         max_dense_features: int = 500,
@@ -120,6 +124,7 @@ class TableVectoriser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.drop = drop
         self.ids = ids
         self.target = target
+        self.decimal = decimal
         self.min_frequency = min_frequency
         self.max_text_features = max_text_features
         self.max_dense_features = max_dense_features
@@ -250,8 +255,10 @@ class TableVectoriser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         list of Column
             The columns.
         """
+        if self.decimal not in (".", ","):
+            raise TableError(f"decimal must be '.' or ','; got {self.decimal!r}")
         frame = as_frame(X)
-        return infer_columns(frame, self._named_kinds(frame.columns.tolist()))
+        return infer_columns(frame, self._named_kinds(frame.columns.tolist()), self.decimal)
 
     @property
     def used_columns(self) -> list[Column]:
