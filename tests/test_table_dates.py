@@ -23,9 +23,11 @@ def column_of(cells):
     [
         *((day, "D") for day in ("%Y-%m-%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y", "%Y/%m/%d")),
         *((day, "D") for day in ("%m/%d/%y", "%d/%m/%y", "%d.%m.%y", "%d-%b-%y")),
+        *((day, "D") for day in ("%m-%d-%y", "%d-%m-%y", "%y-%m-%d", "%d-%m-%Y")),
         *((day, "D") for day in ("%d %b %Y", "%b %d, %Y", "%B %d, %Y")),
         *((minute, "m") for minute in ("%m/%d/%Y %I:%M %p", "%d/%m/%y %H:%M", "%Y-%m-%d %H:%M")),
-        *((month, "M") for month in ("%b-%y", "%b %Y", "%B %Y", "%Y-%m")),
+        ("%d/%m/%Y %I:%M %p", "m"),
+        *((month, "M") for month in ("%b-%y", "%b %Y", "%B %Y", "%Y-%m", "%m/%Y")),
     ],
 )
 def test_formats(date_format, unit, bad):
@@ -57,7 +59,8 @@ def test_the_order_of_day_and_month_is_that_of_the_cells_that_tell_it(year):
     for column in (first_days, column_of([either, f"03/04/{year}"] * 50)):
         assert column.reason.endswith(", but no cell tells the order of day and month")
     typo = column_of([either] * 50 + [day_first] * 49 + [month_first])
-    assert typo.reason == f"format %d/%m/{form}"
+    years = ", years 2024 to 2024" if year == "24" else ""
+    assert typo.reason == f"format %d/%m/{form}{years}"
     assert (typo.date_format, typo.n_missing) == (f"%d/%m/{form}", 1)
     assert column_of([either] * 97 + [day_first] * 2 + [month_first]).kind == "category"
 
@@ -73,6 +76,53 @@ def test_iso_dates_are_read_whatever_the_format():
     assert typed.date_format == ""
     expected[3] = "NaT"  # nothing tells the order of day and month
     np.testing.assert_array_equal(parse(new, typed), np.array(expected, dtype="M8[s]"))
+
+
+ISO = DAYS.strftime("%Y-%m-%d")
+
+
+@pytest.mark.parametrize(
+    ("other", "date_format"),
+    [
+        (DAYS.strftime("%Y-%m-%d %H:%M:%S"), ""),
+        (DAYS.strftime("%Y-%m-%dT%H:%M:%S.250000"), ""),
+        (DAYS.strftime("%Y-%m-%dT%H:%M:%S+01:00"), ""),
+        (DAYS.strftime("%m/%d/%Y"), "%m/%d/%Y"),
+        (DAYS.strftime("%d.%m.%Y"), "%d.%m.%Y"),
+        (list(DAYS), ""),
+    ],
+    ids=["times", "fractions", "zones", "month first", "day first", "cells of dates"],
+)
+@pytest.mark.parametrize("n_iso", [20, 100, 180])
+def test_iso_dates_count_for_every_format(other, date_format, n_iso):
+    cells = pd.Series([*ISO[:n_iso], *other[n_iso:]], dtype=object)
+    column = column_of(cells)
+    assert (column.kind, column.date_format, column.n_missing) == ("date", date_format, 0)
+    assert column.reason == (f"format {date_format}" if date_format else "dates in ISO 8601")
+    days = parse(cells, column).astype("M8[D]")
+    assert (days == DAYS.to_numpy().astype("M8[D]")).mean() > 0.9  # zones may change the day
+
+
+def test_dates_of_several_formats_are_not_called_identifiers():
+    reason = "looks like dates of several formats; write them in one"
+    for one, two in [("%d/%m/%Y", "%d.%m.%Y"), ("%d/%m/%Y", "%m/%d/%Y"), ("%b-%y", "%d.%m.%y")]:
+        column = column_of([*DAYS[:100].strftime(one), *DAYS[100:].strftime(two)])
+        assert (column.kind, column.reason) == ("dropped", reason)
+
+
+@pytest.mark.parametrize(
+    ("first", "last"), [(1930, 1968), (1930, 1999), (1945, 2010), (1999, 2024), (2021, 2031)]
+)
+def test_years_of_two_digits_are_contiguous_and_mostly_past(first, last, monkeypatch):
+    """Two digits would otherwise mean 1969 to 2068: years of birth would be in the future."""
+    monkeypatch.setattr(pd.Timestamp, "now", lambda: pd.Timestamp("2026-06-01"))
+    days = pd.date_range(f"{first}-01-01", f"{last}-12-31", periods=300).normalize()
+    cells = pd.Series(days.strftime("%m/%d/%y"))
+    column = column_of(cells)
+    assert column.reason == f"format %m/%d/%y, years {first} to {last}"
+    np.testing.assert_array_equal(parse(cells, column), days.to_numpy())
+    monkeypatch.setattr(pd.Timestamp, "now", None)  # the decision is that of the fit
+    np.testing.assert_array_equal(parse(cells, column), days.to_numpy())
 
 
 @pytest.mark.parametrize(

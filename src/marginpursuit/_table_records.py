@@ -27,9 +27,12 @@ class Column:
     decimal, thousands : str
         The separators of its numbers.
     date_format : str
-        The format of its dates, as in `datetime.strptime`; empty if the cells are dates already.
+        The format of its dates, as in `datetime.strptime`; empty if the cells are dates already, or
+        in ISO 8601.
     n_missing : int
         The number of missing cells, including those that could not be read.
+    last_year : int
+        The last year that years of two digits stand for; 0 if years have four digits.
 
     Examples
     --------
@@ -45,6 +48,7 @@ class Column:
     thousands: str = ""
     date_format: str = ""
     n_missing: int = 0
+    last_year: int = 0
 
     def __post_init__(self) -> None:
         texts = (self.name, self.reason, self.date_format)
@@ -56,6 +60,8 @@ class Column:
             raise ValueError(f"unknown number format {self.decimal!r}, {self.thousands!r}")
         if type(self.n_missing) is not int:
             raise ValueError(f"the number of missing cells is {self.n_missing!r}")
+        if type(self.last_year) is not int:
+            raise ValueError(f"the last year of a column is {self.last_year!r}")
 
     def __str__(self) -> str:
         reason = f", {self.reason}" if self.reason else ""

@@ -46,10 +46,11 @@ class ColumnPolicy:
     readable_fraction: float = 0.95
     # formats that pandas does not guess: years of two digits, months, and hours of one digit
     date_formats: tuple[str, ...] = (
-        *("%m/%d/%y", "%d/%m/%y", "%d.%m.%y", "%d-%b-%y"),
-        *("%m/%d/%y %H:%M", "%d/%m/%y %H:%M", "%d.%m.%y %H:%M"),
+        *("%m/%d/%y", "%d/%m/%y", "%d.%m.%y", "%d-%b-%y", "%m-%d-%y", "%d-%m-%y", "%y-%m-%d"),
+        *("%m/%d/%y %H:%M", "%d/%m/%y %H:%M", "%d.%m.%y %H:%M", "%d-%m-%y %H:%M"),
         *("%m/%d/%Y %I:%M %p", "%m/%d/%Y %I:%M:%S %p"),
-        *("%b-%y", "%b %Y", "%B %Y"),
+        *("%d/%m/%Y %I:%M %p", "%d/%m/%Y %I:%M:%S %p"),
+        *("%b-%y", "%b %Y", "%B %Y", "%m/%Y"),
     )
 
 
@@ -205,19 +206,15 @@ def _infer_text(
     if kind == "number":
         return Column(name, "number", "as asked; cells that are not numbers are missing")
     values, counts = text.present
-    date_format, is_certain = date_format_of(
-        values, counts, policy.readable_fraction, policy.date_formats
-    )
-    if date_format:
-        doubt = "" if is_certain else ", but no cell tells the order of day and month"
-        return Column(name, "date", f"format {date_format}{doubt}", date_format=date_format)
+    dates = date_format_of(values, counts, policy.readable_fraction, policy.date_formats)
+    if dates.form is not None:
+        return Column(name, "date", dates.reason, date_format=dates.form, last_year=dates.last_year)
     n_values, n_present = len(values), int(counts.sum())
     words = float(counts @ [len(value.split()) for value in values]) / max(n_present, 1)
     is_varied = n_values >= max(policy.text_values, policy.text_fraction * n_present)
-    unit = _common_unit(values, counts, policy) if is_varied else ""
-    if unit:
-        reason = f"looks like numbers with the unit {unit!r}; remove the unit to use them"
-        return Column(name, "dropped", reason)
+    unusable = (dates.reason or _unit_reason(values, counts, policy)) if is_varied else ""
+    if unusable:
+        return Column(name, "dropped", unusable)
     if is_varied and words >= policy.text_words:
         return Column(name, "text", f"{counted(n_values, 'value')}, {words:.1f} words each")
     if n_present >= policy.min_rows and n_values >= policy.id_fraction * n_present:
@@ -226,14 +223,16 @@ def _infer_text(
     return Column(name, "category", counted(n_values, "value"))
 
 
-def _common_unit(values: list[str], counts: NDArray[Any], policy: ColumnPolicy) -> str:
-    """Return what nearly all cells have after a number; empty if there is no such unit."""
+def _unit_reason(values: list[str], counts: NDArray[Any], policy: ColumnPolicy) -> str:
+    """Say that nearly all cells have the same unit after a number; empty if they have not."""
     units: Counter[str] = Counter()
     for value, count in zip(values, counts.tolist(), strict=True):
         found = re.fullmatch(r"[-+\u2212]?\d[\d.,' ]*?\s?([^\W\d]\S{0,9})", value)
         units[found[1] if found else ""] += count
     unit, count = units.most_common(1)[0]
-    return unit if count >= policy.readable_fraction * counts.sum() else ""
+    if not unit or count < policy.readable_fraction * counts.sum():
+        return ""
+    return f"looks like numbers with the unit {unit!r}; remove the unit to use them"
 
 
 def _as_chosen(name: str, kind: Any) -> Column:
@@ -374,7 +373,7 @@ def _parse_text(text: TextCells, column: Column) -> Any:
         numbers = read_numbers(text.values, column.decimal, column.thousands)
         return _representable(numbers)[text.codes]
     if column.kind == "date":
-        return read_dates(text.values, column.date_format)[text.codes]
+        return read_dates(text.values, column.date_format, column.last_year)[text.codes]
     return text.cells
 
 
