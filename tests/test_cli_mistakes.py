@@ -119,8 +119,9 @@ def test_two_large_classes_are_needed_to_measure_an_error(run):
     assert "The command fit has --set cv=NUMBER.\n" in done.stderr
 
 
-def test_labels_that_are_words_for_missing_values(run):
-    frame = mixed_table().assign(status=["yes", "NA"] * 100)
+@pytest.mark.parametrize("table", [numbers, mixed_table])
+def test_labels_that_are_words_for_missing_values(table, run):
+    frame = table(200).rename(columns={"y": "status"}).assign(status=["yes", "NA"] * 100)
     frame.to_csv("a.csv", index=False)
     fit = ("fit", "a.csv", "-t", "status", "-o", "m", *QUICK)
     words = "100 cells such as 'NA' count as missing. Replace them by another word to keep them"

@@ -1,5 +1,6 @@
 """Tables from files: what is read, and errors that say where."""
 
+import re
 import time
 import tracemalloc
 
@@ -58,7 +59,6 @@ def test_csv_of_other_habits(text, tmp_path):
     [
         (["0", " 1"], "i", [0, 1]),
         (["0.5", "1"], "f", [0.5, 1.0]),
-        (["nan", "1"], "U", ["nan", "1"]),
         (["1e999", "1"], "U", ["1e999", "1"]),
         (["9" * 30, "1"], "U", ["9" * 30, "1"]),
         (["-1", "1"], "i", [-1, 1]),
@@ -129,6 +129,36 @@ def test_errors_say_where(text, message, tmp_path):
     with pytest.raises(TableError, match=message) as caught:
         read_table(path, "y")
     assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize("word", ["NA", "NaN", "none", "?", " "])
+def test_words_for_missing_labels_are_the_same_in_all_tables(word, tmp_path):
+    """`read_frame` and `labels_of` leave out these rows, also next to other columns of text."""
+    found = f", {word!r}" if word.strip() else ""
+    with pytest.raises(
+        MixedTableError, match=re.escape(f"line 4, column 'y': the target is missing{found}")
+    ):
+        read_table(write(tmp_path, f"a,y\n1,yes\n2,no\n3,{word}\n"), "y")
+    frame = polars.DataFrame({"a": [1, 2, 3], "y": ["yes", "no", word]})
+    frame.write_parquet(tmp_path / "f.parquet")
+    with pytest.raises(
+        MixedTableError, match=re.escape(f"row 2, column 'y': the target is missing{found}")
+    ):
+        read_table(tmp_path / "f.parquet", "y")
+
+
+def test_missing_numbers_are_no_labels(tmp_path):
+    polars.DataFrame({"a": [1, 2], "y": [1.0, float("nan")]}).write_parquet(tmp_path / "f.parquet")
+    with pytest.raises(MixedTableError, match="row 1, column 'y': the target is missing, 'nan'"):
+        read_table(tmp_path / "f.parquet", "y")
+
+
+def test_the_index_of_a_frame_is_no_column(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": [1, 2], "y": [0, 1]}, index=[7, 9])
+    frame.to_parquet(tmp_path / "f.parquet")
+    assert read_table(tmp_path / "f.parquet", "y").columns == ("a",)
+    assert read_table(tmp_path / "f.parquet", only=["a"]).further == ("y",)
 
 
 @given(st.binary(max_size=200) | st.text(alphabet='a1,;."\n\r\t ', max_size=60).map(str.encode))

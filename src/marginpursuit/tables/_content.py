@@ -185,7 +185,8 @@ def parquet_content(content: bytes, max_bytes: int = MAX_BYTES) -> Any:
     """Return a Parquet file as an Arrow table, with columns of text encoded as dictionaries.
 
     A value that a file repeats thus takes the memory of one value. The size is checked by the
-    counts that the file states, then batch by batch.
+    counts that the file states, then batch by batch. The index of a frame is left out if it has no
+    name.
     """
     parquet, arrow = optional("pyarrow.parquet", "parquet"), optional("pyarrow", "parquet")
     try:
@@ -199,11 +200,17 @@ def parquet_content(content: bytes, max_bytes: int = MAX_BYTES) -> Any:
             batches.append(batch)
             n_bytes += batch.nbytes
             check_size(n_bytes, max_bytes)
-        return arrow.Table.from_batches(batches, file.schema_arrow)
+        table = arrow.Table.from_batches(batches, file.schema_arrow)
+        return table.select(_without_index(table.column_names))
     except TableError:
         raise
     except Exception as error:  # pyarrow raises many types for broken files
         raise TableError(f"no Parquet file, or a damaged one: {error}") from error
+
+
+def _without_index(names: Iterable[str]) -> list[str]:
+    """Leave out the index of a frame: it is a column of the file, and numbers the rows."""
+    return [name for name in names if not name.startswith("__index_level_")]
 
 
 def text_columns(content: bytes) -> list[str]:
@@ -216,7 +223,8 @@ def text_columns(content: bytes) -> list[str]:
 def names_in(content: bytes, suffix: str) -> list[str]:
     """Return the names of the columns of a CSV or Parquet file."""
     if suffix == ".parquet":
-        return list(optional("pyarrow.parquet", "parquet").read_schema(io.BytesIO(content)).names)
+        schema = optional("pyarrow.parquet", "parquet").read_schema(io.BytesIO(content))
+        return _without_index(schema.names)
     return unique_names(csv_lines(content).names)[0]
 
 

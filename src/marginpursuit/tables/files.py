@@ -181,9 +181,7 @@ def _excel_frame(content: bytes, max_bytes: int, progress: Reached | None) -> _P
 def _parquet_frame(content: bytes, max_bytes: int) -> _Parts:
     optional("pandas")
     table = parquet_content(content, max_bytes)
-    # The index of a frame is a column of the file; without a name it numbers the rows.
-    unnamed = [name for name in table.column_names if name.startswith("__index_level_")]
-    frame = table.drop_columns(unnamed).to_pandas(ignore_metadata=True)
+    frame = table.to_pandas(ignore_metadata=True)
     texts = set(text_columns(content))
     for place, name in enumerate(frame.columns):
         if name in texts:

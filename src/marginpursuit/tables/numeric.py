@@ -32,6 +32,7 @@ from marginpursuit.tables._content import (
     unique_names,
     unknown_suffix,
 )
+from marginpursuit.tables.columns import is_missing
 from marginpursuit.tables.errors import MixedTableError, TableError, absent_columns, counted
 from marginpursuit.tables.target import read_labels
 
@@ -240,9 +241,7 @@ class _Cells:
         X = np.frombuffer(self._numbers, dtype=np.float64)
         X = X.reshape(len(self.lines), len(self._columns))
         _refuse_not_finite(X, self._columns, "line", self.lines)
-        if "" in self._labels:
-            line = self.lines[self._labels.index("")]
-            raise MixedTableError(f"line {line}, column {self._target!r}: the target is missing")
+        _refuse_missing_labels(self._labels, self._target, "line", self.lines)
         return X, None if self._target is None else read_labels(self._labels)
 
 
@@ -252,6 +251,19 @@ def _refuse_cell(row: list[str], columns: tuple[str, ...], line: int) -> NoRetur
     )
     found = repr(cell[:40]) if cell.strip() else "a missing value"
     raise MixedTableError(f"line {line}, column {column!r}: expected a number, found {found}")
+
+
+def _refuse_missing_labels(
+    labels: list[str], target: str | None, word: str, where: Sequence[int]
+) -> None:
+    """Refuse labels that stand for a missing value; `read_frame` and `labels_of` leave them out."""
+    missing = {label for label in set(labels) if is_missing(label)}
+    if missing:
+        row = next(row for row, label in enumerate(labels) if label in missing)
+        found = f", {labels[row]!r}" if labels[row] else ""
+        raise MixedTableError(
+            f"{word} {where[row]}, column {target!r}: the target is missing{found}"
+        )
 
 
 def _read_parquet(content: bytes, selection: _Selection) -> _Parts:
@@ -270,14 +282,18 @@ def _read_parquet(content: bytes, selection: _Selection) -> _Parts:
             )
     X = np.column_stack([values.astype(np.float64) for values in arrays or [np.empty((0, 0))]])
     _refuse_not_finite(X, columns, "row", range(len(X)))
-    y = None if selection.target is None else _target(frame[selection.target])
+    y = None if selection.target is None else _target(selection.target, frame[selection.target])
     return X, y, columns, None, ()
 
 
-def _target(column: Any) -> NDArray[Any]:
+def _target(name: str, column: Any) -> NDArray[Any]:
     """Return a Parquet column as labels; text becomes a NumPy array of text."""
     values: NDArray[Any] = column.to_numpy()
-    return values if values.dtype.kind in "biuf" else np.array([str(value) for value in values])
+    if values.dtype.kind in "biu":
+        return values
+    labels = [str(value).strip() for value in values]
+    _refuse_missing_labels(labels, name, "row", range(len(labels)))
+    return values if values.dtype.kind == "f" else np.array(labels)
 
 
 def _read_npz(content: bytes, selection: _Selection) -> _Parts:
