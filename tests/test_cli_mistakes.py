@@ -174,6 +174,16 @@ def test_a_misspelt_column_is_told_the_likeliest_name(table, run):
 
 
 @pytest.mark.parametrize("table", [numbers, mixed_table])
+@pytest.mark.parametrize("option", ["--drop", "--numeric", "--categorical", "--text", "--id"])
+def test_a_column_of_an_option_is_in_the_file(table, option, run):
+    frame = table()
+    frame.to_csv("a.csv", index=False)
+    fit = ("fit", "a.csv", "-t", frame.columns[-1], "-o", "m", option, "agee")
+    refused = run(*fit, code=3).stderr
+    assert refused.startswith("error: a.csv: there is no column 'agee'; there are ")
+
+
+@pytest.mark.parametrize("table", [numbers, mixed_table])
 def test_classes_that_differ_in_case_are_noted(table, run):
     frame = table()
     target = frame.columns[-1]

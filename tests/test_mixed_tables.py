@@ -172,6 +172,24 @@ def test_options_choose_the_kind():
         TableVectoriser().fit(frame[["constant"]])
 
 
+def test_columns_are_named_by_numbers_and_in_sequences():
+    """A target that is not text would leak into the features, and "id" would drop 'i' and 'd'."""
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(40, 4))).round(3)
+    frame[4] = ["a", "b"] * 20
+    assert kinds(frame, target=4, drop=[0], categorical=[1]) == {
+        **{"0": "dropped", "1": "category", "2": "number", "3": "number", "4": "dropped"}
+    }
+    assert vectorise(frame, target=4, numeric=[0]).X.shape == (40, 4)
+    with pytest.raises(TableError, match="there is no column '5'; there are '0', '1'"):
+        vectorise(frame, target=5)
+    for option in ("numeric", "categorical", "text", "drop", "ids"):
+        words = rf"{option} must be a sequence of names; got 'id'; write \['id'\]"
+        with pytest.raises(TableError, match=words):
+            TableVectoriser(**{option: "id"}).fit(frame)
+    with pytest.raises(TableError, match=r"drop must be a sequence of names; got 4; write \[4\]"):
+        TableVectoriser(drop=4).fit(frame)
+
+
 def test_features_are_named_as_the_encoder_orders_them():
     """A row with a value has a one in the feature of that name, also with rare and two values."""
     frame = pd.DataFrame(

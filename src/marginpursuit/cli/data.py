@@ -125,12 +125,12 @@ def read_labelled(
         raise typer.BadParameter(_missing_target(data, max_gigabytes))
     _check_target(target, options)
     if options.categorical or options.text or options.ids:
-        return _mixed_table(read_mixed(data, max_gigabytes), str(target), options)
+        return _mixed_table(data, read_mixed(data, max_gigabytes), str(target), options)
     try:
         return _numeric_table(data, target, options, max_gigabytes)
     except MixedTableError as error:
         raw = read_mixed_instead(data, max_gigabytes, error)
-    return _mixed_table(raw, str(target), options)
+    return _mixed_table(data, raw, str(target), options)
 
 
 def _check_target(target: str | None, options: ColumnOptions) -> None:
@@ -184,6 +184,10 @@ def _numeric_table(
     table = read_numbers(data, target, max_gigabytes=max_gigabytes, drop=options.drop or [])
     if table.y is None:
         raise typer.BadParameter("name the array to predict with --target")
+    known = {*table.columns, *(options.drop or ())}
+    absent = [name for name in options.numeric or () if name not in known]
+    if absent:
+        raise TableError(f"{data}: {absent_columns(absent, table.columns)}")
     check_classes(target or "y", len(np.unique(table.y)), len(table.y))
     _note_similar(target or "y", table.y)
     if isinstance(table.X, np.ndarray):
@@ -231,11 +235,12 @@ def _without_identifiers(table: Table, options: ColumnOptions) -> tuple[Any, tup
     return X[:, kept], tuple(name for name in columns if name not in dropped)
 
 
-def _mixed_table(raw: RawTable, target: str, options: ColumnOptions) -> Labelled:
+def _mixed_table(data: str, raw: RawTable, target: str, options: ColumnOptions) -> Labelled:
     names = raw.frame.columns.tolist()
-    for name in (target, *(options.drop or ()), *(options.ids or ())):
-        if name not in names:
-            raise TableError(absent_columns([name], names))
+    asked = (target, *(name for group in options for name in group or ()))
+    absent = [name for name in asked if name not in names]
+    if absent:
+        raise TableError(f"{data}: {absent_columns(absent, names)}")
     y, present = labels_of(raw.frame[target])
     words = missing_words(raw.frame[target])
     check_classes(target, len(np.unique(y)), len(y), missing=words)

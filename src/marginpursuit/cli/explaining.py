@@ -210,7 +210,7 @@ def _frame_rows(vectoriser: Any, data: str, target: Any, max_gigabytes: float) -
         raise TableError(f"{data}: {absent_columns([target], raw.frame.columns.tolist())}")
     y, present = labels_of(raw.frame[target])
     frame = raw.frame[present].reset_index(drop=True)
-    ids = [name for name in vectoriser.ids if name in frame.columns]
+    ids = [name for name in map(str, vectoriser.ids) if name in frame.columns]
     names = row_names(raw, frame, present, ids)
     return TrainingRows(frame, y, clone(vectoriser), names=names)
 

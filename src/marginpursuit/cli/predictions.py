@@ -57,13 +57,13 @@ def read_new(model: Any, data: str, max_gigabytes: float) -> NewRows:
         return NewRows(X, {})
     raw = read_mixed(data, max_gigabytes)
     differences = vectoriser.differences(raw.frame)
-    known = {vectoriser.target, *vectoriser.ids, *vectoriser.drop}
+    known = {*map(str, (vectoriser.target, *vectoriser.ids, *vectoriser.drop))}
     _note_extra([name for name in differences.extra if name not in known])
     if not differences.missing:  # otherwise `transform` names them in its error
         _note_unusable(vectoriser, raw)
     ids = {
         name: raw.frame[name].astype(str).tolist()
-        for name in vectoriser.ids
+        for name in map(str, vectoriser.ids)
         if name in raw.frame.columns
     }
     return NewRows(raw.frame, ids)
@@ -73,7 +73,7 @@ def target_name(model: Any) -> str | None:
     """Return the column that a model of `fit` predicts, if its file has it."""
     vectoriser = table_step(model)
     if vectoriser is not None:
-        return vectoriser.target
+        return None if vectoriser.target is None else str(vectoriser.target)
     name = getattr(model[-1] if hasattr(model, "steps") else model, "target_name_", None)
     return name if isinstance(name, str) else None
 

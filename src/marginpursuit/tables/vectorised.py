@@ -32,7 +32,7 @@ class Vectorised(NamedTuple):
 
 
 def vectorise(
-    table: str | os.PathLike[str] | Any, target: str | None = None, **options: Any
+    table: str | os.PathLike[str] | Any, target: str | int | None = None, **options: Any
 ) -> Vectorised:
     """Turn a mixed table into a matrix and labels.
 
@@ -43,7 +43,7 @@ def vectorise(
     ----------
     table : path-like or pandas.DataFrame
         A file that `read_frame` reads, or a table.
-    target : str, optional
+    target : str or int, optional
         The column to predict.
     **options : dict
         Parameters of `TableVectoriser`.
@@ -69,9 +69,10 @@ def vectorise(
         frame = as_frame(table)
     y = None
     if target is not None:
-        if target not in frame.columns:
-            raise TableError(absent_columns([target], frame.columns.tolist()))
-        y, present = labels_of(frame[target])
+        name = str(target)
+        if name not in frame.columns:
+            raise TableError(absent_columns([name], frame.columns.tolist()))
+        y, present = labels_of(frame[name])
         frame = frame[present]
     vectoriser = TableVectoriser(target=target, **options)
     return Vectorised(vectoriser.fit_transform(frame), y, vectoriser)

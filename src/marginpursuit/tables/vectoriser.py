@@ -1,7 +1,7 @@
 """Mixed tables as matrices, by transformers of scikit-learn and skrub (extra `tables`)."""
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -59,12 +59,12 @@ class TableVectoriser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    numeric, categorical, text : sequence of str, default=()
+    numeric, categorical, text : sequence of str or int, default=()
         Columns whose kind is given instead of inferred: those whose kind in `columns_` is wrong.
-    drop, ids : sequence of str, default=()
+    drop, ids : sequence of str or int, default=()
         Columns that are not used; `ids` identify the rows in listings of the command line. They may
         be absent, here and at prediction.
-    target : str, optional
+    target : str or int, optional
         The column to predict. It is not used, and may be absent.
     decimal : {".", ","}, default="."
         The decimal separator of columns such as 1,234 and 5,678, if no other column of the table
@@ -107,12 +107,12 @@ class TableVectoriser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         *,
-        numeric: Sequence[str] = (),
-        categorical: Sequence[str] = (),
-        text: Sequence[str] = (),
-        drop: Sequence[str] = (),
-        ids: Sequence[str] = (),
-        target: str | None = None,
+        numeric: Sequence[str | int] = (),
+        categorical: Sequence[str | int] = (),
+        text: Sequence[str | int] = (),
+        drop: Sequence[str | int] = (),
+        ids: Sequence[str | int] = (),
+        target: str | int | None = None,
         decimal: str = ".",
         min_frequency: int = 5,
         max_text_features: int = 20_000,
@@ -355,15 +355,25 @@ class TableVectoriser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def _named_kinds(self, names: list[str]) -> dict[str, str]:
         """Return the kinds that the user chose, by column."""
         chosen: dict[str, str] = {}
-        groups = {"number": self.numeric, "category": self.categorical, "text": self.text}
-        for kind, group in groups.items():
-            for name in group:
+        groups = {"number": "numeric", "category": "categorical", "text": "text"}
+        for kind, option in groups.items():
+            for name in self._names(option):
                 if name not in names:
                     raise TableError(absent_columns([name], names))
                 if chosen.setdefault(name, kind) != kind:
                     raise TableError(f"column {name!r} is chosen as {chosen[name]} and as {kind}")
-        target = () if self.target is None else (self.target,)
-        return chosen | dict.fromkeys((*self.drop, *self.ids, *target), "dropped")
+        target = () if self.target is None else (str(self.target),)
+        unused = (*self._names("drop"), *self._names("ids"), *target)
+        return chosen | dict.fromkeys(unused, "dropped")
+
+    def _names(self, option: str) -> list[str]:
+        """Return the columns that a parameter names, as text like those of the table."""
+        given = getattr(self, option)
+        if isinstance(given, str) or not isinstance(given, Iterable):
+            raise TableError(
+                f"{option} must be a sequence of names; got {given!r}; write [{given!r}]"
+            )
+        return [str(name) for name in given]
 
     def _parsed(self, frame: Any) -> Any:
         """Return the cells of the used columns as numbers, dates or text."""
