@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("skrub")
@@ -17,6 +18,8 @@ from marginpursuit.tables import (  # noqa: E402
     vectorise,
 )
 from marginpursuit.tables.columns import parse  # noqa: E402
+
+DATES = pd.date_range("2024-01-01", periods=9)
 
 
 def column_of(cells, **options):
@@ -127,3 +130,35 @@ def test_a_model_of_numbers_does_not_guess_thousands(model):
         "column 'v': ',' could be the decimal or the thousands separator of '2,345' and" in refused
     )
     assert refused.endswith("Write the numbers without thousands separators.\n")
+
+
+@pytest.mark.parametrize("dtype", [bool, "boolean", object, "category"])
+def test_booleans_are_categories_unless_asked_for_as_numbers(dtype):
+    missing = [] if dtype is bool else [None]
+    cells = pd.Series([True, False, *missing] * 5, dtype=dtype)
+    assert column_of(cells).kind == "category"
+    column = column_of(cells, numeric=["a"])
+    assert column.kind == "number"
+    np.testing.assert_array_equal(parse(cells, column), [1, 0, *[np.nan] * len(missing)] * 5)
+
+
+@pytest.mark.parametrize("cells", [DATES, DATES.to_period("M")])
+def test_dates_are_not_numbers(cells):
+    with pytest.raises(
+        TableError, match=r"column 'a': expected numbers, found (datetime64|period)"
+    ):
+        column_of(cells, numeric=["a"])
+    vectoriser = TableVectoriser().fit(pd.DataFrame({"a": [1.5, 2.5, 5] * 3}))
+    with pytest.warns(UserWarning, match="'a': no cell can be read as a number"):
+        matrix = vectoriser.transform(pd.DataFrame({"a": cells}))
+    median = vectoriser.transform(pd.DataFrame({"a": [2.5] * 9}))
+    np.testing.assert_array_equal(matrix, median)
+    assert vectoriser.unknown_values(pd.DataFrame({"a": cells})) == {"a": 9}
+
+
+def test_lists_and_sparse_matrices():
+    arrow = pytest.importorskip("pyarrow")
+    lists = pd.Series([[1], [2]] * 5, dtype=pd.ArrowDtype(arrow.list_(arrow.int64())))
+    assert column_of(lists).kind == "category"
+    with pytest.raises(TableError, match="X is a sparse matrix; expected a data frame"):
+        TableVectoriser().fit(sparse.csr_array(np.eye(3)))

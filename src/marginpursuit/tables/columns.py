@@ -150,13 +150,11 @@ def infer_columns(
         if name in texts:
             column = _infer_text(name, texts[name], formats[name], kind, policy)
             cells = _parse_text(texts[name], column)
-            n_values = len(texts[name].present[0])
         else:
             column = _infer_typed(name, frame[name], kind)
             cells = parse(frame[name], column)
-            n_values = frame[name].nunique()
         column = replace(column, n_missing=int(_missing(cells, column.kind).sum()))
-        columns.append(column if kind else _drop_uninformative(column, cells, n_values))
+        columns.append(column if kind else _drop_uninformative(column, cells))
     return columns
 
 
@@ -186,9 +184,20 @@ def _preferred_formats(
 def _is_text(series: Any) -> bool:
     """Whether the cells are text or of mixed types."""
     types = optional("pandas").api.types
-    return bool(types.is_object_dtype(series) or types.is_string_dtype(series)) and not isinstance(
-        series.dtype, optional("pandas").CategoricalDtype
-    )
+    is_text = types.is_object_dtype(series) or types.is_string_dtype(series)
+    return bool(is_text) and not _is_category(series) and not _is_boolean(series)
+
+
+def _is_category(series: Any) -> bool:
+    return isinstance(series.dtype, optional("pandas").CategoricalDtype)
+
+
+def _is_boolean(series: Any) -> bool:
+    """Whether the cells are booleans, perhaps with missing ones, as in a spreadsheet."""
+    types = optional("pandas").api.types
+    if types.is_object_dtype(series):
+        return bool(types.infer_dtype(series, skipna=True) == "boolean")
+    return bool(types.is_bool_dtype(series))
 
 
 def _infer_text(
@@ -244,24 +253,28 @@ def _infer_typed(name: str, series: Any, kind: str | None) -> Column:
     types = optional("pandas").api.types
     if kind in ("category", "text", "dropped"):
         return _as_chosen(name, kind)
-    if types.is_datetime64_any_dtype(series):
-        return Column(name, "date", "")
-    if types.is_numeric_dtype(series) and not types.is_bool_dtype(series):
+    if types.is_timedelta64_dtype(series):
+        return Column(name, "number", "durations in seconds")
+    if types.is_numeric_dtype(series) and not _is_boolean(series):
         if np.iscomplexobj(series):
             raise TableError(f"column {name!r}: expected real numbers, found {series.dtype}")
         return Column(name, "number", "")
-    if types.is_timedelta64_dtype(series):
-        return Column(name, "number", "durations in seconds")
+    if kind == "number":
+        if not (_is_boolean(series) or _is_category(series)):
+            raise TableError(f"column {name!r}: expected numbers, found {series.dtype}")
+        return _as_chosen(name, kind)
+    if types.is_datetime64_any_dtype(series):
+        return Column(name, "date", "")
     return Column(name, "category", counted(len(text_cells(series).present[0]), "value"))
 
 
-def _drop_uninformative(column: Column, cells: Any, n_values: int) -> Column:
+def _drop_uninformative(column: Column, cells: Any) -> Column:
     """Drop a column without values, with one value, or with the numbers of the rows."""
     if column.kind == "dropped":
         return column
     if column.n_missing == len(cells):
         return replace(column, kind="dropped", reason="no values")
-    if not column.n_missing and n_values == 1:
+    if not column.n_missing and np.all(cells == cells[0]):
         return replace(column, kind="dropped", reason="one value")
     is_complete = column.kind == "number" and not column.n_missing
     if is_complete and is_identifier(column.name, cells):
@@ -314,9 +327,10 @@ def parse(series: Any, column: Column) -> Any:
     types = pandas.api.types
     if column.kind == "number" and types.is_timedelta64_dtype(series):
         return _representable(np.asarray(series.dt.total_seconds(), dtype=np.float64))
-    is_category = isinstance(series.dtype, pandas.CategoricalDtype)
-    if column.kind == "number" and not _is_text(series) and not is_category:
-        numbers = pandas.to_numeric(series, errors="coerce").astype("Float64")
+    is_boolean = _is_boolean(series)
+    if column.kind == "number" and (is_boolean or types.is_numeric_dtype(series)):
+        typed = series.astype("boolean") if is_boolean else series
+        numbers = pandas.to_numeric(typed, errors="coerce").astype("Float64")
         return _representable(numbers.to_numpy(np.float64, na_value=np.nan))
     if column.kind == "date" and types.is_datetime64_any_dtype(series):
         dates = pandas.to_datetime(series, utc=True)

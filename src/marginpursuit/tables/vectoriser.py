@@ -446,6 +446,11 @@ def as_frame(X: Any) -> Any:
     """Return a table as a pandas frame whose names are text."""
     pandas = optional("pandas")
     refuse_lazy("X", X)
+    if sparse.issparse(X):
+        raise TableError(
+            "X is a sparse matrix; expected a data frame. A matrix of numbers needs no "
+            "TableVectoriser."
+        )
     if not isinstance(X, pandas.DataFrame):
         X = X.to_pandas() if hasattr(X, "to_pandas") else pandas.DataFrame(np.asarray(X))
     names = [str(name) for name in X.columns]
