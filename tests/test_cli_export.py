@@ -96,8 +96,8 @@ def test_models_of_mixed_tables_are_refused(suffix, tmp_path, monkeypatch):
     save_model(fitted, "iris.model")
     refused = export("-o", f"iris.{suffix}", code=2)
     message = " ".join(refused.output.replace("│", "").split())
-    assert "iris.model is a model of a mixed table, whose table step has no other form" in message
-    assert "Use marginpursuit predict iris.model DATA." in message
+    assert "iris.model has a table step, as models of mixed tables and of .xlsx files " in message
+    assert "Use marginpursuit predict iris.model DATA, or save" in message
 
 
 def test_an_existing_file_stays_if_the_model_cannot_be_exported(tmp_path, monkeypatch):

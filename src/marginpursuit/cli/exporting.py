@@ -50,8 +50,9 @@ def export(
     fitted = load_model(model)
     if table_step(fitted) is not None:
         raise typer.BadParameter(
-            f"{model} is a model of a mixed table, whose table step has no other form; expected a "
-            f"model of a table of numbers. Use marginpursuit predict {model} DATA."
+            f"{model} has a table step, as models of mixed tables and of .xlsx files have, which "
+            "has no other form; expected a model of a .csv, .parquet or .npz file of numbers. Use "
+            f"marginpursuit predict {model} DATA, or save the numbers as .csv and fit again."
         )
     try:
         content = _content(fitted, chosen, table, keep or [], dialect, name)
