@@ -1,5 +1,7 @@
 """The data that commands name: data sets, tables of numbers, and mixed tables."""
 
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -39,6 +41,7 @@ __all__ = [
     "ColumnOptions",
     "Labelled",
     "is_data_set",
+    "labelled_rows",
     "line_names",
     "note_cells",
     "read_labelled",
@@ -75,6 +78,7 @@ class Labelled(NamedTuple):
     vectoriser: TableVectoriser | None = None
     rows: tuple[str, ...] | None = None  # how a row is named: its line, and its identifiers
     target: str | None = None  # of a table of numbers; the vectoriser has that of a mixed table
+    used_columns: NDArray[np.bool_] | None = None  # of a file without names: which X has
 
     @property
     def training_rows(self) -> TrainingRows:
@@ -181,24 +185,39 @@ def _numeric_table(
     data: str, target: str | None, options: ColumnOptions, max_gigabytes: float
 ) -> Labelled:
     """Read a table of numbers; columns that number the rows are dropped, unless asked for."""
-    table = read_numbers(data, target, max_gigabytes=max_gigabytes, drop=options.drop or [])
+    dropped = options.drop or []
+    table = read_numbers(data, target, max_gigabytes=max_gigabytes, drop=dropped)
     if table.y is None:
         raise typer.BadParameter("name the array to predict with --target")
-    known = {*table.columns, *(options.drop or ())}
-    absent = [name for name in options.numeric or () if name not in known]
-    if absent:
-        raise TableError(f"{data}: {absent_columns(absent, table.columns)}")
-    check_classes(target or "y", len(np.unique(table.y)), len(table.y))
-    _note_similar(target or "y", table.y)
+    _refuse_absent(data, options.numeric or (), (*table.columns, *dropped))
+    _check_labels(target or "y", table.y)
     if isinstance(table.X, np.ndarray):
         _refuse_large(table)
     X, columns = _without_identifiers(table, options)
     if isinstance(X, np.ndarray):
         _note_copies(target or "y", table.y, zip(columns, X.T, strict=True), X.shape[1])
-    names = columns if table.has_names else None
-    return Labelled(
-        table.name, X, table.y, table.sha256, names, rows=line_names(table), target=target
-    )
+    known = Labelled(table.name, X, table.y, table.sha256, rows=line_names(table), target=target)
+    if table.has_names:
+        return known._replace(columns=columns)
+    if table.lines is None:  # an archive, which has the target elsewhere
+        return known
+    used = np.zeros(len(table.columns) + len({target, *dropped}), dtype=bool)
+    used[[int(name) - 1 for name in table.columns]] = True
+    return known._replace(used_columns=used)
+
+
+def _refuse_absent(data: str, asked: Iterable[str], names: Sequence[str]) -> None:
+    """Raise an error for columns that a file does not have."""
+    known = set(names)
+    absent = [name for name in asked if name not in known]
+    if absent:
+        raise TableError(f"{data}: {absent_columns(absent, names)}")
+
+
+def _check_labels(target: str, y: NDArray[Any], words: str = "") -> None:
+    """Raise an error if labels are not classes; note classes that look alike."""
+    check_classes(target, len(np.unique(y)), len(y), missing=words)
+    _note_similar(target, y)
 
 
 def _note_similar(target: str, y: NDArray[Any]) -> None:
@@ -212,9 +231,10 @@ def _refuse_large(table: Table) -> None:
     readable = is_representable(np.vstack([table.X.min(axis=0), table.X.max(axis=0)])).all(axis=0)
     if not readable.all():
         name = table.columns[int(readable.argmin())]
+        option = f" with --drop {name!r}" if table.has_names else ""
         raise TableError(
             f"{table.name}: column {name!r} has numbers from 1e150 on, whose squares overflow; "
-            f"expected smaller numbers. Choose another unit, or leave it out with --drop {name!r}."
+            f"expected smaller numbers. Choose another unit, or leave it out{option}."
         )
 
 
@@ -236,15 +256,9 @@ def _without_identifiers(table: Table, options: ColumnOptions) -> tuple[Any, tup
 
 
 def _mixed_table(data: str, raw: RawTable, target: str, options: ColumnOptions) -> Labelled:
-    names = raw.frame.columns.tolist()
     asked = (target, *(name for group in options for name in group or ()))
-    absent = [name for name in asked if name not in names]
-    if absent:
-        raise TableError(f"{data}: {absent_columns(absent, names)}")
-    y, present = labels_of(raw.frame[target])
-    words = missing_words(raw.frame[target])
-    check_classes(target, len(np.unique(y)), len(y), missing=words)
-    _note_similar(target, y)
+    _refuse_absent(data, asked, raw.frame.columns.tolist())
+    raw, y = labelled_rows(raw, target)
     vectoriser = TableVectoriser(
         numeric=tuple(options.numeric or ()),
         categorical=tuple(options.categorical or ()),
@@ -254,16 +268,12 @@ def _mixed_table(data: str, raw: RawTable, target: str, options: ColumnOptions) 
         target=target,
         decimal=raw.decimal,
     )
-    frame = raw.frame[present].reset_index(drop=True)
-    if not present.all():
-        left_out = counted(int((~present).sum()), "row")
-        note(f"left out: {left_out} without a value of {target!r}. {words}".rstrip(" ."))
-    X = frame.drop(columns=target)
+    X = raw.frame.drop(columns=target)
     with activity("kinds of the columns"):
         columns = vectoriser.describe(X)
     for column in columns:
         note(f"column {column}")
-        note_cells(raw, column, unreadable_rows(raw.frame[column.name], column))
+        note_cells(raw, column, unreadable_rows(X[column.name], column))
     used = [column.name for column in columns if column.kind in ("number", "category")]
     _note_copies(target, y, ((name, X[name]) for name in used), len(used))
     return Labelled(
@@ -273,8 +283,20 @@ def _mixed_table(data: str, raw: RawTable, target: str, options: ColumnOptions) 
         raw.sha256,
         tuple(X.columns),
         vectoriser=vectoriser,
-        rows=row_names(raw, frame, present, options.ids or ()),
+        rows=row_names(raw, options.ids or ()),
     )
+
+
+def labelled_rows(raw: RawTable, target: str) -> tuple[RawTable, NDArray[Any]]:
+    """Return the rows that have a label, and the labels; say how many have none."""
+    y, present = labels_of(raw.frame[target])
+    words = missing_words(raw.frame[target])
+    _check_labels(target, y, words)
+    if not present.all():
+        left_out = counted(int((~present).sum()), "row")
+        note(f"left out: {left_out} without a value of {target!r}. {words}".rstrip(" ."))
+    frame = raw.frame[present].reset_index(drop=True)
+    return replace(raw, frame=frame, rows=raw.rows[present]), y
 
 
 def _note_copies(target: str, y: NDArray[Any], columns: Any, n_columns: int) -> None:
@@ -304,10 +326,10 @@ def line_names(table: Table) -> tuple[str, ...] | None:
     return None if table.lines is None else tuple(f"line {number}" for number in table.lines)
 
 
-def row_names(raw: RawTable, frame: Any, present: NDArray[Any], ids: Any) -> tuple[str, ...]:
+def row_names(raw: RawTable, ids: Iterable[str]) -> tuple[str, ...]:
     """Return the line of each row, and its identifiers."""
-    names = [f"{raw.row_word} {number}" for number in raw.rows[present].tolist()]
+    names = [f"{raw.row_word} {number}" for number in raw.rows.tolist()]
     for column in ids:
-        cells = frame[column].astype(str).tolist()
+        cells = raw.frame[column].astype(str).tolist()
         names = [f"{name}, {column} {cell}" for name, cell in zip(names, cells, strict=True)]
     return tuple(names)

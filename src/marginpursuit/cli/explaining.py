@@ -13,10 +13,9 @@ from marginpursuit._files import write_atomically
 from marginpursuit.cli.data import (
     ColumnOptions,
     is_data_set,
-    line_names,
+    labelled_rows,
     read_labelled,
     read_mixed,
-    read_numbers,
     row_names,
 )
 from marginpursuit.cli.folds import with_folds
@@ -32,6 +31,7 @@ from marginpursuit.cli.inputs import (
     Text,
     check_output,
 )
+from marginpursuit.cli.number_rows import read_number_rows
 from marginpursuit.cli.output import data_errors, note, progress, say, show_table
 from marginpursuit.cli.predictions import as_csv, table_step, target_name
 from marginpursuit.experiments.coefficients import Bootstrap, list_coefficients
@@ -40,7 +40,7 @@ from marginpursuit.experiments.explanation import TrainingRows, find_label_issue
 from marginpursuit.experiments.explanation import explain as explain_fit
 from marginpursuit.experiments.method_results import Coefficient, SuspiciousRow
 from marginpursuit.inspection import LabelIssues
-from marginpursuit.tables import MAX_BYTES, TableError, absent_columns, counted, labels_of
+from marginpursuit.tables import MAX_BYTES, TableError, absent_columns, counted
 
 __all__ = ["explain", "issues"]
 
@@ -189,30 +189,27 @@ def _training_rows(
     elif vectoriser is not None:
         rows = _frame_rows(vectoriser, data, target, max_gigabytes)
     else:
-        names = getattr(classifier, "feature_names_in_", None)
-        only = None if names is None else names.tolist()
-        table = read_numbers(data, target, max_gigabytes=max_gigabytes, only=only)
+        table = read_number_rows(classifier, data, max_gigabytes, target)
         if table.y is None:
             raise typer.BadParameter("name the column that the model predicts with --target")
-        rows = TrainingRows(table.X, table.y, names=line_names(table))
-    unknown = np.setdiff1d(rows.y.astype(str), classifier.classes_.astype(str))
-    if len(unknown):
+        rows = TrainingRows(table.X, table.y, names=table.names)
+    classes = {str(label): label for label in classifier.classes_.tolist()}
+    unknown = sorted(set(map(str, rows.y.tolist())) - set(classes))
+    if unknown:
         raise TableError(
-            f"{data}: the target has the class {str(unknown[0])!r}; the model has "
-            f"{classifier.classes_.astype(str).tolist()}"
+            f"{data}: the target has the class {unknown[0]!r}; the model has {list(classes)}"
         )
-    return rows._replace(y=rows.y.astype(classifier.classes_.dtype))
+    y = np.array([classes[str(label)] for label in rows.y.tolist()], classifier.classes_.dtype)
+    return rows._replace(y=y)
 
 
 def _frame_rows(vectoriser: Any, data: str, target: Any, max_gigabytes: float) -> TrainingRows:
     raw = read_mixed(data, max_gigabytes)
     if target not in raw.frame.columns:
         raise TableError(f"{data}: {absent_columns([target], raw.frame.columns.tolist())}")
-    y, present = labels_of(raw.frame[target])
-    frame = raw.frame[present].reset_index(drop=True)
-    ids = [name for name in map(str, vectoriser.ids) if name in frame.columns]
-    names = row_names(raw, frame, present, ids)
-    return TrainingRows(frame, y, clone(vectoriser), names=names)
+    raw, y = labelled_rows(raw, target)
+    ids = [name for name in map(str, vectoriser.ids) if name in raw.frame.columns]
+    return TrainingRows(raw.frame, y, clone(vectoriser), names=row_names(raw, ids))
 
 
 def _print_coefficients(coefficients: tuple[Coefficient, ...], n_resamples: int) -> None:

@@ -47,6 +47,9 @@ def fit_labelled(
     if known.columns is not None:
         first = scaling[0][1] if scaling else model
         first.feature_names_in_ = np.array(known.columns, dtype=object)
+    if known.used_columns is not None:
+        model.used_columns_ = known.used_columns
+    if known.target is not None:
         model.target_name_ = known.target
     return fitted
 

@@ -3,31 +3,18 @@
 import csv
 import io
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
 from marginpursuit import datasets
-from marginpursuit.cli.data import (
-    is_data_set,
-    note_cells,
-    read_mixed,
-    read_mixed_instead,
-    read_numbers,
-)
+from marginpursuit.cli.data import is_data_set, note_cells, read_mixed
+from marginpursuit.cli.number_rows import classifier_of, read_number_rows
 from marginpursuit.cli.output import csv_cell, note
-from marginpursuit.tables import (
-    MixedTableError,
-    RawTable,
-    TableError,
-    TableVectoriser,
-    absent_columns,
-    has_ambiguous_thousands,
-    is_missing,
-    parse,
-)
+from marginpursuit.tables import RawTable, TableVectoriser, unique_names
 
 __all__ = ["NewRows", "as_csv", "predicted_columns", "read_new", "table_step", "target_name"]
 
@@ -51,11 +38,10 @@ def read_new(model: Any, data: str, max_gigabytes: float) -> NewRows:
     if is_data_set(data):
         return NewRows(datasets.load(data).X, {})
     if vectoriser is None:
-        names = getattr(model, "feature_names_in_", None)
-        X, further = _read_numbers(data, None if names is None else names.tolist(), max_gigabytes)
-        _note_extra([name for name in further if name != target_name(model)])
-        return NewRows(X, {})
-    raw = read_mixed(data, max_gigabytes)
+        rows = read_number_rows(model, data, max_gigabytes)
+        _note_extra([name for name in rows.further if name != target_name(model)])
+        return NewRows(rows.X, {})
+    raw = _numbered_as_in_fit(vectoriser, read_mixed(data, max_gigabytes))
     differences = vectoriser.differences(raw.frame)
     known = {*map(str, (vectoriser.target, *vectoriser.ids, *vectoriser.drop))}
     _note_extra([name for name in differences.extra if name not in known])
@@ -74,49 +60,17 @@ def target_name(model: Any) -> str | None:
     vectoriser = table_step(model)
     if vectoriser is not None:
         return None if vectoriser.target is None else str(vectoriser.target)
-    name = getattr(model[-1] if hasattr(model, "steps") else model, "target_name_", None)
+    name = getattr(classifier_of(model), "target_name_", None)
     return name if isinstance(name, str) else None
 
 
-def _read_numbers(
-    data: str, names: list[str] | None, max_gigabytes: float
-) -> tuple[Any, Sequence[str]]:
-    """Read the columns of a model of numbers, also from a mixed table; return further columns."""
-    try:
-        table = read_numbers(data, max_gigabytes=max_gigabytes, only=names)
-        return table.X, table.further
-    except MixedTableError as error:
-        if names is None:
-            raise
-        raw = read_mixed_instead(data, max_gigabytes, error)
-    given = raw.frame.columns.tolist()
-    absent = [name for name in names if name not in given]
-    if absent:
-        raise TableError(f"{data}: {absent_columns(absent, given)}")
-    columns = []
-    for column in TableVectoriser(numeric=names, decimal=raw.decimal).describe(raw.frame[names]):
-        cells = raw.frame[column.name]
-        if has_ambiguous_thousands(cells, column):
-            cell = next(cell for cell in map(str, cells) if column.thousands in cell)
-            raise TableError(
-                f"{data}: column {column.name!r}: {column.thousands!r} could be the decimal or the "
-                f"thousands separator of {cell[:40]!r} and of all other cells. Write the numbers "
-                "without thousands separators."
-            )
-        if column.reason and not column.n_missing:
-            note(f"column {column}")
-        numbers = parse(cells, column)
-        if column.n_missing:
-            row = int(np.flatnonzero(np.isnan(numbers))[0])
-            cell = str(raw.frame[column.name].iloc[row]).strip()
-            found = "a missing value" if is_missing(cell) else repr(cell[:40])
-            raise TableError(
-                f"{data}: {raw.row_word} {raw.rows[row]}, column {column.name!r}: expected a "
-                f"number, as in all rows of the fit; found {found}. Fill in the cell, leave out "
-                "the row, or fit to a table with missing values, which the model then replaces."
-            )
-        columns.append(numbers)
-    return np.column_stack(columns), [name for name in given if name not in names]
+def _numbered_as_in_fit(vectoriser: TableVectoriser, raw: RawTable) -> RawTable:
+    """Rename the columns of a file without names that lacks the target of the fit."""
+    names = vectoriser.feature_names_in_.tolist()
+    is_alike = not raw.has_names and len(names) == raw.frame.shape[1]
+    if not is_alike or not all(map(str.isdecimal, names)):
+        return raw
+    return replace(raw, frame=raw.frame.set_axis(names, axis=1))
 
 
 def _note_unusable(vectoriser: TableVectoriser, raw: RawTable) -> None:
@@ -149,7 +103,9 @@ def predicted_columns(
     n_rows = new.X.shape[0]
     rows: Any = new.X if isinstance(new.X, np.ndarray) or sparse.issparse(new.X) else new.X.iloc
     titles = [f"probability of {label}" for label in model.classes_.tolist()]
-    columns: dict[str, list[Any]] = {**new.ids, "prediction": []}
+    names, _ = unique_names(["prediction", *titles, *new.ids])
+    ids = dict(zip(names[1 + len(titles) :], new.ids.values(), strict=True))
+    columns: dict[str, list[Any]] = {**ids, "prediction": []}
     columns |= {title: [] for title in titles if with_probabilities}
     with warnings.catch_warnings():
         # The names were checked when the rows were read.

@@ -7,6 +7,7 @@
 
 from marginpursuit._table_records import Column, Feature
 from marginpursuit.tables._content import MAX_BYTES as MAX_BYTES
+from marginpursuit.tables._content import unique_names as unique_names
 from marginpursuit.tables.columns import expected_cells as expected_cells
 from marginpursuit.tables.columns import has_ambiguous_thousands as has_ambiguous_thousands
 from marginpursuit.tables.columns import is_identifier, unreadable_rows

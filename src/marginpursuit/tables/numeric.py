@@ -62,6 +62,8 @@ class Table:
         The line of each row in a CSV file.
     notes : tuple of str
         The columns of a CSV file that had no name and got one.
+    has_names : bool
+        Whether the file names its columns; else their names are 1, 2, and so on, with the target.
 
     Examples
     --------
@@ -83,11 +85,7 @@ class Table:
     further: tuple[str, ...] = ()
     lines: Sequence[int] | None = None
     notes: tuple[str, ...] = ()
-
-    @property
-    def has_names(self) -> bool:
-        """Whether the file names its columns."""
-        return self.columns != numbered(len(self.columns))
+    has_names: bool = True
 
 
 def read_table(
@@ -129,8 +127,8 @@ def read_table(
     Raises
     ------
     TableError
-        If the file is not a table of numbers; the error names line and column. Also if it is larger
-        than `max_bytes`.
+        If the file is not a table of numbers, or a row has no label; the error names line and
+        column. Also if it is larger than `max_bytes`.
     OSError
         If the file cannot be read.
 
@@ -151,24 +149,41 @@ def read_table(
     if suffix not in readers:
         raise MixedTableError(unknown_suffix(path, suffix, readers))
     try:
-        X, y, columns, lines, notes = readers[suffix](
-            content, _Selection(target, drop, only, max_bytes, progress)
-        )
+        parts = readers[suffix](content, _Selection(target, drop, only, max_bytes, progress))
     except TableError as error:
         raise type(error)(f"{path}: {error}") from error.__cause__
-    if 0 in X.shape:
+    n_rows, n_columns = parts.X.shape
+    if 0 in parts.X.shape:
         raise TableError(
-            f"{path}: found {counted(X.shape[0], 'row')} and {counted(X.shape[1], 'column')} "
+            f"{path}: found {counted(n_rows, 'row')} and {counted(n_columns, 'column')} "
             "besides the target; expected at least one of each"
         )
     further: tuple[str, ...] = ()
     if only is not None and suffix != ".npz":
-        further = tuple(name for name in names_in(content, suffix) if name not in set(columns))
-    digest = hashlib.sha256(content).hexdigest()
-    return Table(stem, X, y, columns, digest, further, lines, tuple(notes))
+        own = set(parts.columns)
+        further = tuple(name for name in names_in(content, suffix) if name not in own)
+    return Table(
+        stem,
+        parts.X,
+        parts.y,
+        parts.columns,
+        hashlib.sha256(content).hexdigest(),
+        further,
+        parts.lines,
+        tuple(parts.notes),
+        parts.has_names,
+    )
 
 
-_Parts = tuple[Any, NDArray[Any] | None, tuple[str, ...], Sequence[int] | None, Sequence[str]]
+class _Parts(NamedTuple):
+    """What a reader finds in a file, as in `Table`."""
+
+    X: Any
+    y: NDArray[Any] | None
+    columns: tuple[str, ...]
+    lines: Sequence[int] | None = None
+    notes: Sequence[str] = ()
+    has_names: bool = True
 
 
 class _Selection(NamedTuple):
@@ -206,7 +221,7 @@ def _read_csv(content: bytes, selection: _Selection) -> _Parts:
     cells = _Cells(names, columns, selection.target)
     for line, row in lines.rows:
         cells.append(row, line)
-    return *cells.table(), columns, cells.lines, notes
+    return _Parts(*cells.table(), columns, cells.lines, notes, lines.has_names)
 
 
 class _Cells:
@@ -283,7 +298,7 @@ def _read_parquet(content: bytes, selection: _Selection) -> _Parts:
     X = np.column_stack([values.astype(np.float64) for values in arrays or [np.empty((0, 0))]])
     _refuse_not_finite(X, columns, "row", range(len(X)))
     y = None if selection.target is None else _target(selection.target, frame[selection.target])
-    return X, y, columns, None, ()
+    return _Parts(X, y, columns)
 
 
 def _target(name: str, column: Any) -> NDArray[Any]:
@@ -314,7 +329,8 @@ def _read_npz(content: bytes, selection: _Selection) -> _Parts:
     if selection.drop or selection.only:
         raise TableError("columns of an archive have no names to choose them by")
     if not sparse.issparse(X):
-        _refuse_not_finite(X, columns, "row", range(len(X)))
+        # No other reader reads archives.
+        _refuse_not_finite(X, columns, "row", range(len(X)), missing=TableError)
     name = "y" if selection.target is None else selection.target
     if selection.target is not None and name not in arrays:
         raise TableError(f"there is no array {name!r}; there are {sorted(arrays)}")
@@ -323,7 +339,7 @@ def _read_npz(content: bytes, selection: _Selection) -> _Parts:
         raise TableError(
             f"{name} must have a label for each of {counted(X.shape[0], 'row')}; got {y.shape}"
         )
-    return X, y, columns, None, ()
+    return _Parts(X, y, columns, has_names=False)
 
 
 def _archived_labels(name: str, y: NDArray[Any]) -> NDArray[Any]:
@@ -357,12 +373,19 @@ def _matrix(arrays: dict[str, NDArray[Any]]) -> Any:
     return X
 
 
-def _refuse_not_finite(X: FloatArray, columns: tuple[str, ...], word: str, where: Any) -> None:
+def _refuse_not_finite(
+    X: FloatArray,
+    columns: tuple[str, ...],
+    word: str,
+    where: Any,
+    missing: type[TableError] = MixedTableError,
+) -> None:
+    """Refuse infinite and missing numbers; the error for missing ones is of type `missing`."""
     finite = np.isfinite(X)
     if not finite.all():
         row, column = np.unravel_index(finite.argmin(), X.shape)
         value = float(X[row, column])
         found = "NaN, a missing value" if math.isnan(value) else str(value)
         place = f"{word} {where[row]}, column {columns[column]!r}"
-        kind = MixedTableError if math.isnan(value) else TableError
+        kind = missing if math.isnan(value) else TableError
         raise kind(f"{place}: expected a finite number, found {found}")
