@@ -44,14 +44,46 @@ def test_csv_without_names_counts_its_columns(tmp_path):
         "a;b;y\n1;2;0\n3;4;1",
         "a\tb\ty\n1\t2\t0\n\n3\t4\t1\n",
         '"a", b,"y"\n"1", 2,0\n3,4,1\n',
+        "sep=;\r\na;b;y\r\n1;2;0\r\n3;4;1\r\n",
+        "SEP=:\na:b:y\n1:2:0\n3:4:1\n",
+        "\n\r\na;b;y\n1;2;0\n3;4;1\n",
+        "a;b;y\r1;2;0\r3;4;1\r",
+        'a;b;"y"\n1;"2";0\n3;4;1',
     ],
-    ids=["BOM and CRLF", "semicolons", "tabs", "quotes and blanks"],
+    ids=[
+        *("BOM and CRLF", "semicolons", "tabs", "quotes and blanks", "sep=;", "sep=:"),
+        *("blank lines", "carriage returns", "quotes"),
+    ],
 )
 def test_csv_of_other_habits(text, tmp_path):
     table = read_table(write(tmp_path, text), "y")
     assert table.columns == ("a", "b")
     np.testing.assert_array_equal(table.X, [[1, 2], [3, 4]])
     assert table.y.tolist() == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "name", ["Price, EUR", "Size, in cm, net", "Size\nin cm", "Size,\r\n5,6,7", '5" long, 6" wide']
+)
+def test_separators_and_lines_within_quotes_are_part_of_a_name(name, tmp_path):
+    """Separators within quotes do not count; a quote is written twice."""
+    quoted = name.replace('"', '""')
+    path = write(tmp_path, f'"{quoted}";y\n1;0\n2;1\n')
+    table = read_table(path, "y")
+    assert table.columns == (name,)
+    first = 2 + name.count("\n")
+    assert list(table.lines) == [first, first + 1]
+    assert read_table(write(tmp_path, '5" long;y\n1;0\n2;1\n'), "y").columns == ('5" long',)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+@pytest.mark.parametrize("name", ["a", "ö"])
+def test_utf16_without_a_byte_order_mark_is_named(encoding, name, tmp_path):
+    path = write(tmp_path, f"{name},y\n1,0\n2,1\n".encode(encoding))
+    with pytest.raises(
+        TableError, match=r"UTF-16 without a byte order mark. Save the table as UTF-8"
+    ):
+        read_table(path, "y")
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ import contextlib
 import csv
 import gzip
 import io
+import re
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -97,13 +98,17 @@ def csv_lines(
 ) -> CsvLines:
     """Read CSV separated by comma, semicolon, tab or bar; the first line decides which.
 
-    The first line holds the names unless all its cells are numbers. `progress` gets the number of
-    characters. Text that is not UTF-8 is an error, or Windows-1252.
+    The first line holds the names unless all its cells are numbers; before it may be a line such as
+    sep=; that names the separator, as Excel reads it. `progress` gets the number of characters.
+    Text that is not UTF-8 is an error, or Windows-1252.
     """
     text, notes = _decoded(content, may_be_windows)
-    first_line = text[: text.find("\n")] if "\n" in text else text
-    delimiter = max(",;\t|", key=first_line.count)
+    header = _unquoted_header(text)
+    named = re.fullmatch(r"(?i:sep)=([^\w\"\r\n])\r?", header)
+    delimiter = named[1] if named else max(",;\t|", key=header.count)
     lines = _lines(text, delimiter, progress)
+    if named:
+        next(lines)
     first = next(lines, None)
     if first is None:
         raise TableError("the file is empty. Expected a line of names and lines of cells.")
@@ -113,6 +118,18 @@ def csv_lines(
         return CsvLines(list(numbered(len(cells))), False, rows, notes, delimiter)
     rows = _checked(None, lines, len(cells))
     return CsvLines([cell.strip() for cell in cells], True, rows, notes, delimiter)
+
+
+def _unquoted_header(text: str) -> str:
+    """Return the first line that is not empty without quoted parts, which may have line feeds."""
+    start = len(text) - len(text.lstrip("\r\n"))
+    end, n_quotes = start, 0
+    while (feed := text.find("\n", end)) >= 0:
+        n_quotes += text.count('"', end, feed)
+        if n_quotes % 2 == 0:
+            return "".join(text[start:feed].split('"')[::2])
+        end = feed + 1
+    return text[start:].partition("\n")[0]  # one line, or a sign for inches
 
 
 def _lines(text: str, delimiter: str, progress: Reached | None) -> Iterator[tuple[int, list[str]]]:
@@ -159,6 +176,8 @@ def _checked(
 def _decoded(content: bytes, may_be_windows: bool) -> tuple[str, list[str]]:
     """Decode UTF-8, UTF-16 with a byte order mark, or Windows-1252, with a note on the last."""
     encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
+    if encoding == "utf-8-sig":
+        _refuse_utf16(content)
     try:
         return content.decode(encoding), []
     except UnicodeDecodeError as error:
@@ -171,6 +190,16 @@ def _decoded(content: bytes, may_be_windows: bool) -> tuple[str, list[str]]:
                 text = content.decode("cp1252")
                 return text, [f"line {line} is not UTF-8; the file is read as Windows-1252"]
         raise MixedTableError(f"{found}. Save the table as UTF-8.") from error
+
+
+def _refuse_utf16(content: bytes) -> None:
+    """Raise an error for text in UTF-16 without a byte order mark: every other byte is zero."""
+    starts = content[0:200:2], content[1:200:2]
+    if any(part.count(0) > len(part) / 2 for part in starts):
+        raise TableError(
+            "line 1: expected text in UTF-8, found text in UTF-16 without a byte order mark. Save "
+            "the table as UTF-8."
+        )
 
 
 def unknown_suffix(path: Path, suffix: str, expected: Iterable[str]) -> str:
