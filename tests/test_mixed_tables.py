@@ -20,6 +20,7 @@ from marginpursuit import (  # noqa: E402
     MarginPursuitClassifierCV,
     save_model,
 )
+from marginpursuit.experiments.cross_validation import Split, vectorised_splits  # noqa: E402
 from marginpursuit.model_files import ModelFileError  # noqa: E402
 from marginpursuit.tables import (  # noqa: E402
     TableError,
@@ -260,6 +261,24 @@ def test_columns_that_cannot_be_read_at_prediction_are_warned_of():
         vectoriser.transform(frame.assign(price="1.234k"))
     with pytest.warns(UserWarning, match="'day': no cell can be read as a date of the format %d/"):
         vectoriser.transform(frame.assign(day="March 3"))
+
+
+@pytest.mark.filterwarnings("error")
+def test_single_cells_and_columns_that_the_fit_could_not_read_are_not_warned_of():
+    frame = pd.DataFrame({"a": ["1.5", "2.5", "x"] * 10, "b": ["much", "little", "none"] * 10})
+    vectoriser = TableVectoriser(numeric=["a", "b"]).fit(frame)
+    vectoriser.transform(frame)
+    vectoriser.transform(frame.assign(a=["bad"] + [""] * 29))
+    with pytest.warns(UserWarning, match="'a': no cell can be read as a number"):
+        vectoriser.transform(frame[2:3])
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_folds_of_a_table_are_not_warned_of():
+    frame = pd.DataFrame({"a": ["1.5", "2.5"] * 19 + ["bad", "bad"], "b": ["u", "v"] * 20})
+    split = Split(np.arange(38), np.arange(38, 40))
+    (found,) = vectorised_splits([split], TableVectoriser(numeric=["a"]), frame)
+    assert found.matrices[1].shape == (2, 2)
 
 
 def test_arrays_and_empty_tables_are_refused_by_a_fitted_step():

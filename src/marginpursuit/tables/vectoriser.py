@@ -85,6 +85,8 @@ class TableVectoriser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         The columns of the output: their names, and the original columns and units.
     feature_names_in_ : ndarray of shape (n_columns,)
         The names of the columns of the table.
+    n_rows_ : int
+        The number of its rows.
     encoder_ : ColumnTransformer
         The fitted transformers.
     is_sparse_ : bool
@@ -166,6 +168,7 @@ class TableVectoriser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self.columns_ = self.describe(frame)
         self.feature_names_in_ = np.array(frame.columns, dtype=object)
         self.n_features_in_ = frame.shape[1]
+        self.n_rows_ = len(frame)
         parsed = self._parsed(frame)
         if not parsed.shape[1]:
             raise TableError(
@@ -212,11 +215,16 @@ class TableVectoriser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
             return self._output(self.encoder_.transform(parsed))
 
     def _warn_unreadable(self, frame: Any, parsed: Any) -> None:
-        """Warn of columns that have text in some cells, but in none of them a number or date."""
+        """Warn of columns that have text in some cells, but in none of them a number or date.
+
+        One such cell among several rows is not a sign of another format.
+        """
         for column in self.used_columns:
-            if parsed[column.name].isna().all():  # not of a category: missing text is empty
+            was_read = column.n_missing < self.n_rows_
+            # Not of a category: missing text is empty.
+            if was_read and parsed[column.name].isna().all():
                 rows = unreadable_rows(frame[column.name], column)
-                if len(rows):
+                if len(rows) >= min(2, len(frame)):
                     cell = str(frame[column.name].iloc[rows[0]])[:40]
                     warnings.warn(
                         f"column {column.name!r}: no cell can be read as a "
