@@ -190,10 +190,28 @@ def test_classes_that_differ_in_case_are_noted(table, run):
     label = frame[target].iloc[0]
     frame.loc[::2, target] = frame.loc[::2, target].str.replace(label, label.upper())
     frame.to_csv("a.csv", index=False)
-    noted = f"column {target!r}: the classes {label.upper()!r}, {label!r} differ in case or blanks "
+    noted = f"column {target!r}: the classes {label.upper()!r}, {label!r} differ in case, blank"
     assert noted in run("fit", "a.csv", "-t", target, "-o", "m", *QUICK).stderr
     table().to_csv("a.csv", index=False)
     assert "differ in case" not in run("fit", "a.csv", "-t", target, "-o", "m", *QUICK).stderr
+
+
+def test_fractions_are_classes(run):
+    """scikit-learn takes them for the values of a regression."""
+    numbers().assign(y=np.where(numbers().y == "yes", 1.5, 0.5)).to_csv("a.csv", index=False)
+    assert (
+        "the most frequent class, 1.5" in run("fit", "a.csv", "-t", "y", "-o", "m", *QUICK).stdout
+    )
+    assert set(run("predict", "m", "a.csv").stdout.split()) == {"prediction", "0.5", "1.5"}
+    run("compare", "a.csv", "-t", "y", *ONE, "--method", "LinearSVC", "--folds", "2")
+    assert Run.load("out").sets[0].classes == ("0.5", "1.5")
+    assert "labels are suspicious" in run("issues", "a.csv", "-t", "y", "--folds", "2").stdout
+
+
+def test_classes_that_are_one_number_are_noted(run):
+    numbers().assign(y=["1", "1.0", "0"] * 20).to_csv("a.csv", index=False)
+    noted = "column 'y': the classes '1', '1.0' differ in case, blanks or the form of a number only"
+    assert noted in run("fit", "a.csv", "-t", "y", "-o", "m", *QUICK).stderr
 
 
 def test_columns_whose_squares_overflow_are_named(run):

@@ -90,7 +90,8 @@ def test_utf16_without_a_byte_order_mark_is_named(encoding, name, tmp_path):
     ("cells", "kind", "values"),
     [
         (["0", " 1"], "i", [0, 1]),
-        (["0.5", "1"], "f", [0.5, 1.0]),
+        (["0.5", "1"], "U", ["0.5", "1"]),
+        (["2.0", "1"], "f", [2.0, 1.0]),
         (["1e999", "1"], "U", ["1e999", "1"]),
         (["9" * 30, "1"], "U", ["9" * 30, "1"]),
         (["-1", "1"], "i", [-1, 1]),
@@ -177,6 +178,20 @@ def test_words_for_missing_labels_are_the_same_in_all_tables(word, tmp_path):
         MixedTableError, match=re.escape(f"row 2, column 'y': the target is missing{found}")
     ):
         read_table(tmp_path / "f.parquet", "y")
+
+
+def test_fractions_are_labels_in_all_files(tmp_path):
+    """scikit-learn takes fractions for the values of a regression."""
+    y = np.array([0.5, 1.0, 1.5])
+    write(tmp_path, "a,y\n" + "".join(f"{k},{label}\n" for k, label in enumerate(y)))
+    polars.DataFrame({"a": [1, 2, 3], "y": y}).write_parquet(tmp_path / "pets.parquet")
+    np.savez(tmp_path / "pets.npz", X=np.eye(3), y=y)
+    expected = {"csv": ["0.5", "1.0", "1.5"]}
+    for suffix in ("csv", "parquet", "npz"):
+        labels = read_table(tmp_path / f"pets.{suffix}", "y").y.tolist()
+        assert labels == expected.get(suffix, ["0.5", "1", "1.5"])
+    np.savez(tmp_path / "pets.npz", X=np.eye(3), y=2 * y)
+    assert read_table(tmp_path / "pets.npz").y.dtype == float
 
 
 def test_missing_numbers_are_no_labels(tmp_path):

@@ -222,8 +222,8 @@ def _check_labels(target: str, y: NDArray[Any], words: str = "") -> None:
 
 def _note_similar(target: str, y: NDArray[Any]) -> None:
     for group in similar_classes(y):
-        note(f"column {target!r}: the classes {', '.join(map(repr, group))} differ in case or "
-             "blanks only. Write them alike if they are one class.")  # fmt: skip
+        note(f"column {target!r}: the classes {', '.join(map(repr, group))} differ in case, blanks "
+             "or the form of a number only. Write them alike if they are one class.")  # fmt: skip
 
 
 def _refuse_large(table: Table) -> None:

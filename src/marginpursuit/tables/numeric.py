@@ -34,7 +34,7 @@ from marginpursuit.tables._content import (
 )
 from marginpursuit.tables.columns import is_missing
 from marginpursuit.tables.errors import MixedTableError, TableError, absent_columns, counted
-from marginpursuit.tables.target import read_labels
+from marginpursuit.tables.target import fractions_as_text, read_labels
 
 __all__ = ["Table", "read_table"]
 
@@ -50,8 +50,9 @@ class Table:
     X : ndarray or sparse array of shape (n_samples, n_features)
         The samples.
     y : ndarray of shape (n_samples,) or None
-        The target, as integers or floats if every value of the file is the text of its number,
-        otherwise as text: ``007`` and ``7`` are different labels.
+        The target, as integers or whole floats if every value of the file is the text of its
+        number, otherwise as text: ``007`` and ``7`` are different labels, and so are ``0.5`` and
+        ``0.50``.
     columns : tuple of str
         The names of the columns of X.
     sha256 : str
@@ -308,7 +309,7 @@ def _target(name: str, column: Any) -> NDArray[Any]:
         return values
     labels = [str(value).strip() for value in values]
     _refuse_missing_labels(labels, name, "row", range(len(labels)))
-    return values if values.dtype.kind == "f" else np.array(labels)
+    return fractions_as_text(values) if values.dtype.kind == "f" else np.array(labels)
 
 
 def _read_npz(content: bytes, selection: _Selection) -> _Parts:
@@ -351,7 +352,7 @@ def _archived_labels(name: str, y: NDArray[Any]) -> NDArray[Any]:
             raise TableError(f"{name} must hold text in UTF-8; got {error.object!r}") from error
     if y.dtype.kind not in "biufU":
         raise TableError(f"{name} must hold numbers or text; got dtype {y.dtype}")
-    return y
+    return fractions_as_text(y)
 
 
 def _matrix(arrays: dict[str, NDArray[Any]]) -> Any:

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from marginpursuit.tables._content import is_number
 from marginpursuit.tables.columns import is_missing, text_cells
 from marginpursuit.tables.errors import TableError, counted
 
 __all__ = [
     "check_classes",
+    "fractions_as_text",
     "guess_target",
     "labels_of",
     "missing_words",
@@ -22,7 +24,7 @@ __all__ = [
 
 
 def read_labels(cells: Sequence[str]) -> NDArray[Any]:
-    """Return labels as integers or floats if the conversion changes none of them, else as text.
+    """Return labels as whole numbers if the conversion changes none of them, else as text.
 
     Parameters
     ----------
@@ -32,13 +34,14 @@ def read_labels(cells: Sequence[str]) -> NDArray[Any]:
     Returns
     -------
     ndarray of shape (n_samples,)
-        The labels.
+        The labels: integers, floats that are whole, or text. Fractions are text, because
+        scikit-learn takes them for the values of a regression.
 
     Examples
     --------
     >>> from marginpursuit.tables import read_labels
-    >>> read_labels(["0", "1"]), read_labels(["007", "7"])
-    (array([0, 1]), array(['007', '7'], dtype='<U3'))
+    >>> read_labels(["0", "1"]), read_labels(["007", "7"]), read_labels(["0.5", "1"])
+    (array([0, 1]), array(['007', '7'], dtype='<U3'), array(['0.5', '1'], dtype='<U3'))
     """
     distinct = set(cells)
     for kind in (int, float):
@@ -48,15 +51,24 @@ def read_labels(cells: Sequence[str]) -> NDArray[Any]:
     return np.array(cells)
 
 
+def fractions_as_text(labels: NDArray[Any]) -> NDArray[Any]:
+    """Return floats as text unless all are whole, or one is missing; other labels as they are."""
+    is_whole = labels.dtype.kind != "f" or np.all(labels == np.rint(labels))
+    if is_whole or not np.isfinite(labels).all():
+        return labels
+    return np.array([np.format_float_positional(label, trim="-") for label in labels])
+
+
 def _survives(cell: str, kind: type[int] | type[float]) -> bool:
-    """Whether a cell is the text of a number: 1, -2, 0.5 or 1.0, but not 007, 1_0 or 1e999."""
+    """Whether a cell is the text of a whole number: 1, -2 or 1.0, but not 007, 1_0 or 1e999."""
     try:
         number = kind(cell)
     except ValueError:
         return False
     if kind is int:
         return -(2**63) <= number < 2**63 and str(number) == cell
-    return math.isfinite(number) and cell in (repr(number), repr(number).removesuffix(".0"))
+    is_text = cell in (repr(number), repr(number).removesuffix(".0"))
+    return is_text and math.isfinite(number) and number % 1 == 0
 
 
 def labels_of(series: Any, max_classes: int = 50) -> tuple[NDArray[Any], NDArray[np.bool_]]:
@@ -125,7 +137,7 @@ def missing_words(series: Any) -> str:
 
 
 def similar_classes(labels: NDArray[Any]) -> list[list[str]]:
-    """Return the groups of classes that differ in case or blanks only.
+    """Return the groups of classes that differ in case, blanks or the form of a number only.
 
     Parameters
     ----------
@@ -141,12 +153,13 @@ def similar_classes(labels: NDArray[Any]) -> list[list[str]]:
     --------
     >>> import numpy as np
     >>> from marginpursuit.tables import similar_classes
-    >>> similar_classes(np.array(["Yes", "no", "yes", "no"]))
-    [['Yes', 'yes']]
+    >>> similar_classes(np.array(["Yes", "no", "yes", "1", "1.0"]))
+    [['1', '1.0'], ['Yes', 'yes']]
     """
-    groups: dict[str, list[str]] = {}
+    groups: dict[str | float, list[str]] = {}
     for label in map(str, np.unique(labels).tolist()):
-        groups.setdefault("".join(label.split()).casefold(), []).append(label)
+        text = "".join(label.split()).casefold()
+        groups.setdefault(float(text) if is_number(text) else text, []).append(label)
     return [group for group in groups.values() if len(group) > 1]
 
 
