@@ -33,6 +33,22 @@ def result():
     return compare(X, Y, name="cancer", chosen=methods(CHOSEN))
 
 
+def test_rows_and_classes_of_any_sequence():
+    pd = pytest.importorskip("pandas")
+    data, codes = load_iris(return_X_y=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[codes]
+    chosen = methods(["MarginPursuitClassifier"])
+    (expected,) = compare(data, names, name="iris", chosen=chosen).methods
+    for rows, labels in [
+        (data.tolist(), names.tolist()),
+        (pd.DataFrame(data), pd.Series(names)),
+        (data, names.astype(object)),
+    ]:
+        (found,) = compare(rows, labels, name="iris", chosen=chosen).methods
+        assert found.failure is None
+        assert found.error == expected.error
+
+
 def test_methods_are_those_of_the_library_and_peers():
     known = methods()
     assert set(classifiers.__all__) <= set(known)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression, RidgeClassifier, SGDClassifier
 from sklearn.pipeline import make_pipeline
@@ -69,7 +69,7 @@ def methods(names: Sequence[str] | None = None) -> dict[str, Any]:
 
 def compare(
     X: Any,
-    y: NDArray[Any],
+    y: ArrayLike,
     *,
     name: str,
     description: str = "",
@@ -89,9 +89,9 @@ def compare(
 
     Parameters
     ----------
-    X : {ndarray, sparse matrix, pandas.DataFrame} of shape (n_samples, n_features)
-        Samples; a frame needs a `vectoriser`.
-    y : ndarray of shape (n_samples,)
+    X : {array-like, sparse matrix, pandas.DataFrame} of shape (n_samples, n_features)
+        Samples; a frame of mixed columns needs a `vectoriser`.
+    y : array-like of shape (n_samples,)
         Classes.
     name : str
         Name of the data set.
@@ -134,6 +134,9 @@ def compare(
     5
     """
     compared = dict(methods() if chosen is None else chosen)
+    y = np.asarray(y)
+    if vectoriser is None and not sparse.issparse(X):
+        X = np.asarray(X)
     if scoring not in SCORINGS:
         raise ValueError(f"scoring must be one of {sorted(SCORINGS)}; got {scoring!r}")
     if baseline is not None and baseline not in compared:
