@@ -1,6 +1,7 @@
 """Text that the command line prints and writes: control characters and formulas."""
 
 import csv
+import json
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from typer.testing import CliRunner
 
 from marginpursuit import MarginPursuitClassifier, save_model
 from marginpursuit.cli.app import app
-from marginpursuit.cli.output import activity, csv_cell, printable
+from marginpursuit.cli.output import activity, csv_cell, printable, say
 from marginpursuit.cli.predictions import NewRows, predicted_columns
 
 
@@ -31,6 +32,12 @@ from marginpursuit.cli.predictions import NewRows, predicted_columns
 )
 def test_formulas_are_neutralised(value, cell):
     assert csv_cell(value) == cell
+
+
+def test_json_has_null_for_numbers_that_are_not_finite(capsys):
+    """Effects of columns of 1e-300 are infinite."""
+    say({"a": [float("inf"), 1.5, (float("nan"), "nan")], "b": None}, as_json=True)
+    assert json.loads(capsys.readouterr().out) == {"a": [None, 1.5, [None, "nan"]], "b": None}
 
 
 def test_predictions_hold_no_formulas(tmp_path):

@@ -1,6 +1,7 @@
 """Output of all commands: results, progress, and errors with exit codes."""
 
 import json
+import math
 import os
 import re
 import unicodedata
@@ -135,9 +136,18 @@ def named_options(message: str, option: str = "The option is --set cv=NUMBER.") 
 def say(content: Any, *, as_json: bool) -> None:
     """Print the result of a command to standard output: JSON, or text as `printable` has it."""
     if as_json:
-        typer.echo(json.dumps(content, indent=1, allow_nan=False))
+        typer.echo(json.dumps(_finite(content), indent=1, allow_nan=False))
     else:
         typer.echo(printable(str(content)))
+
+
+def _finite(content: Any) -> Any:
+    """Replace NaN and infinite numbers, which JSON does not have, by null."""
+    if isinstance(content, dict):
+        return {name: _finite(value) for name, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
 def note(message: str) -> None:
