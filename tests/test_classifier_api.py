@@ -224,7 +224,7 @@ BAD_PARAMETERS = [
     *[("class_weight", value) for value in ("balance", 1.0, [1, 2], {1}, np.ones(2))],
     *[("warm_start", value) for value in ("yes", None, 1)],
     *[("n_threads", value) for value in (0, -1, 1.0, "2", True)],
-    *[("random_state", value) for value in ("seed", 1.5, [1])],
+    *[("random_state", value) for value in ("seed", 1.5, [1], -1, 2**32)],
     *[("verbose", value) for value in (-1, 0.5, None, "yes")],
 ]
 

@@ -133,8 +133,12 @@ LABEL_CLASS_WEIGHT = Allowed(
 ALPHA_UNITS = ("absolute", "standardised", "inflated", "common", "row")
 
 RANDOM_STATE = Allowed(
-    "None, a whole number or a random generator of NumPy",
-    lambda x: isinstance(x, Integral | np.random.RandomState | np.random.Generator | None),
+    "None, a whole number from 0 to 2**32 - 1 or a random generator of NumPy",
+    lambda x: (
+        0 <= int(x) < 2**32
+        if isinstance(x, Integral)
+        else isinstance(x, np.random.RandomState | np.random.Generator | None)
+    ),
 )
 
 
