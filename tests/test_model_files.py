@@ -184,6 +184,14 @@ def test_what_cannot_be_saved(model, message, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_classes_that_no_file_holds_are_named(tmp_path):
+    dates = np.array(["2024-01-01", "2024-01-02"], "M8[D]")[(Y > 0).astype(int)]
+    model = MarginPursuitClassifier().fit(X, dates)
+    words = r"classes of this MarginPursuitClassifier .* dtype datetime64\[D\]; expected numbers or"
+    with pytest.raises(ModelFileError, match=words):
+        saved(model, tmp_path)
+
+
 def test_a_model_that_could_not_be_read_is_not_written(tmp_path):
     model = MarginPursuitClassifier().fit(X, Y)
     model.coef_[0, 0] = np.nan

@@ -75,7 +75,12 @@ def encode_model(model: Any, arrays: list[NDArray[Any]]) -> dict[str, Any]:
             n_arrays = len(arrays)
             try:
                 fitted[key] = encode(value, arrays)
-            except UnsupportedValueError:
+            except UnsupportedValueError as error:
+                if key == "classes_":
+                    raise ModelFileError(
+                        f"the classes of this {name} do not fit in a file: {error}; expected "
+                        "numbers or text. Fit to y.astype(str)."
+                    ) from None
                 del arrays[n_arrays:]
     return {"class": name, "parameters": parameters, "fitted": fitted}
 
