@@ -148,6 +148,16 @@ BAD_Y = {
     "none": (None, ValueError, "requires y"),
     "mixed": (np.array([0, "a"] * 60, dtype=object), TypeError, "mixed label types; got str and"),
     "mixed list": ([0, "a"] * 60, TypeError, "mixed label types; got str and int"),
+    "integers as objects": (
+        Y.astype(object),
+        ValueError,
+        r"dtype object with labels of type int; expected numbers or text.* y\.astype\(int\)",
+    ),
+    "indicator of objects": (
+        np.column_stack([Y, Y]).astype(object),
+        ValueError,
+        "dtype object with labels of type int; expected numbers or text",
+    ),
     "missing text": (["a", None] * 60, ValueError, "missing labels; got None"),
     "NaN among text": (["a", np.nan] * 60, ValueError, "missing labels; got nan"),
     "masked": (np.ma.masked_array(Y, Y == 1), ValueError, "y must not be a masked array"),

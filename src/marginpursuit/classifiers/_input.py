@@ -47,6 +47,7 @@ from marginpursuit.classifiers._labels import (
     is_indicator,
     label_factors,
     refuse_mixed,
+    refuse_objects,
 )
 from marginpursuit.classifiers._progress import warn
 from marginpursuit.tasks import Labels, LabelSets
@@ -279,6 +280,7 @@ class InputChecks:
                 return self._read_device_arrays(X, y, reset=reset)
             y = to_numpy(y)
         refuse_mixed("y", y)
+        refuse_objects(y)
         matrix, target = self._read(X, y=y, reset=reset)
         check_classification_targets(target)
         matrix = without_duplicates(matrix) if sparse.issparse(matrix) else matrix

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from math import prod
+from numbers import Integral
 from reprlib import repr as short
 from typing import Any
 
@@ -87,6 +88,18 @@ def refuse_mixed(name: str, y: Any) -> None:
         other = labels[texts.index(False)]
         raise TypeError(
             f"{name} must not have mixed label types; got str and {type(other).__name__}"
+        )
+
+
+def refuse_objects(y: Any) -> None:
+    """Refuse arrays of Python objects that are not text, whose type scikit-learn does not know."""
+    is_object = getattr(getattr(y, "dtype", None), "kind", "") == "O"
+    first: Any = next(iter(np.asarray(y).ravel()), "") if is_object else ""
+    if not isinstance(first, str):
+        kind = "int" if isinstance(first, Integral) and not isinstance(first, bool) else "str"
+        raise ValueError(
+            f"Unknown label type: y has dtype object with labels of type {type(first).__name__}; "
+            f"expected numbers or text. Convert them, as by y.astype({kind})."
         )
 
 
