@@ -58,6 +58,16 @@ def test_folds_other_than_pairs_of_rows_are_refused(cv, error, message):
         MarginPursuitClassifierCV(**GRID, cv=cv).fit(X, y)
 
 
+def test_rows_for_both_training_and_test_are_warned_of():
+    X, y = rows(200, 2)
+    cv = [(np.arange(100), np.arange(100, 200)), (np.arange(120), np.arange(100, 200))]
+    with pytest.warns(
+        UserWarning, match="fold 1 of cv trains on 20 of its 100 test rows"
+    ) as caught:
+        MarginPursuitClassifierCV(**GRID, cv=cv).fit(X, y)
+    assert caught[0].filename == __file__
+
+
 @pytest.mark.parametrize("weight", [2.0, np.float64(2.0), np.array(2)])
 def test_one_weight_is_that_of_all_rows(weight):
     X, y = rows(200, 2)

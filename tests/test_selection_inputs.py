@@ -264,10 +264,16 @@ def test_wrong_lengths_are_refused():
 
 
 @pytest.mark.filterwarnings("ignore:classes with a single sample:UserWarning")
-@pytest.mark.parametrize(("sizes", "words"), [((3, 3), "3 and 3"), ((60, 1), "60 and 1")])
-def test_classes_with_few_samples_are_refused_by_the_name_of_the_parameter(sizes, words):
+@pytest.mark.parametrize(
+    ("sizes", "words"),
+    [
+        ((3, 3), r"^cv=5 needs .*a and b, have 3 and 3\. Set cv to a smaller number"),
+        ((60, 1), r"needs two classes .*a and b, have 60 and 1\. Add samples of another class"),
+    ],
+)
+def test_classes_with_few_samples_are_refused_with_advice_that_helps(sizes, words):
     X, y = np.random.default_rng(0).normal(size=(sum(sizes), 3)), np.repeat(["a", "b"], sizes)
-    with pytest.raises(ValueError, match=rf"^cv=5 needs .*a and b, have {words}\. Set cv"):
+    with pytest.raises(ValueError, match=words):
         MarginPursuitClassifierCV().fit(X, y)
     if min(sizes) > 1:
         MarginPursuitClassifierCV(cv=min(sizes)).fit(X, y)
@@ -281,12 +287,17 @@ def test_iterators_are_refused_as_candidates():
 
 
 @pytest.mark.parametrize(
-    ("scoring", "words"),
-    [(lambda *_: np.nan, "is NaN for all candidates"), (["accuracy", "f1"], "one scorer")],
+    ("scoring", "kind", "words"),
+    [
+        (lambda *_: np.nan, ValueError, "is NaN for all candidates"),
+        (["accuracy", "f1"], ValueError, "one scorer"),
+        (lambda *_: None, TypeError, "the scorer <lambda> returned None; expected a number"),
+        (lambda *_: np.ones(2), TypeError, r"the scorer <lambda> returned array\(\[1"),
+    ],
 )
-def test_scorers_without_a_number_are_refused(scoring, words):
+def test_scorers_without_a_number_are_refused(scoring, kind, words):
     X, y = narrow()
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises(kind, match=words):
         MarginPursuitClassifierCV(scoring=scoring).fit(X, y)
 
 

@@ -43,7 +43,7 @@ from marginpursuit.classifiers._parameters import (
     one_of,
 )
 from marginpursuit.classifiers._penalty_path import PathFit, penalty_path
-from marginpursuit.classifiers._progress import CallbackSupportMixin, Reporter, with_callbacks
+from marginpursuit.classifiers._progress import CallbackSupportMixin, Reporter, warn, with_callbacks
 
 __all__ = [
     "ALPHA_UNITS",
@@ -85,5 +85,6 @@ __all__ = [
     "rescaled",
     "robust_distances",
     "systematic_sample",
+    "warn",
     "with_callbacks",
 ]

@@ -17,7 +17,7 @@ from sklearn.utils.metaestimators import available_if
 
 from marginpursuit._namespaces import is_array_api, is_device_array, to_numpy
 from marginpursuit.blocks import is_dask
-from marginpursuit.classifiers._shared import LinearClassifier, TrainingData, check_weights
+from marginpursuit.classifiers._shared import LinearClassifier, TrainingData, check_weights, warn
 from marginpursuit.selection.candidates import Fold
 from marginpursuit.selection.scoring import PrecomputedScores, takes_weights
 from marginpursuit.tasks import Labels, LabelSets
@@ -163,6 +163,8 @@ class CrossValidatedClassifier(LinearClassifier):
                 f"cv has 0 folds: {self.cv!r}. Expected at least 1 pair of training and test rows."
             )
         _check_folds(folds, data, to_scorer.get("sample_weight"), fewest)
+        if not isinstance(self.cv, Integral):
+            _warn_of_overlap(folds, len(y))
         self.n_splits_ = len(folds)
         return folds
 
@@ -177,10 +179,16 @@ class CrossValidatedClassifier(LinearClassifier):
         if largest >= self.cv and second >= 2:
             return
         names = [str(name) for name in self.classes_[np.argsort(-counts)[:2]]]
+        found = f"the largest classes, {names[0]} and {names[1]}, have {largest} and {second}"
+        if second < 2:  # no number of folds helps
+            raise ValueError(
+                f"cross-validation needs two classes with at least 2 samples; {found}. Add samples "
+                "of another class, or use MarginPursuitClassifier, which needs no folds."
+            )
         raise ValueError(
             f"cv={self.cv} needs a class with at least {self.cv} samples and another one with at "
-            f"least 2; the largest classes, {names[0]} and {names[1]}, have {largest} and {second}."
-            f" Set cv to a smaller number, or use MarginPursuitClassifier, which needs no folds."
+            f"least 2; {found}. Set cv to a smaller number, or use MarginPursuitClassifier, which "
+            "needs no folds."
         )
 
 
@@ -203,6 +211,20 @@ def _check_folds(folds: list[Fold], data: TrainingData, weights: Any, fewest: in
                 f"fold {k} has no test sample with a positive weight; expected at least one. "
                 "Change cv or sample_weight."
             )
+
+
+def _warn_of_overlap(folds: list[Fold], n_rows: int) -> None:
+    """Warn of the first fold with rows for both training and test."""
+    for k, fold in enumerate(folds):
+        is_test = np.zeros(n_rows, dtype=bool)
+        is_test[fold.test] = True
+        n_both = np.count_nonzero(is_test[fold.train])
+        if n_both:
+            warn(
+                f"fold {k} of cv trains on {n_both} of its {len(fold.test)} test rows; expected "
+                "disjoint rows. Scores and probabilities of such rows are optimistic."
+            )
+            return
 
 
 def label_splitter(labels: Labels, n_folds: int) -> PredefinedSplit:

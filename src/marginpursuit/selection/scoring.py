@@ -12,6 +12,7 @@ weights (`SelectionPolicy.smoothing`).
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from inspect import signature
+from reprlib import repr as short
 from typing import Any
 
 import numpy as np
@@ -127,7 +128,12 @@ class HeldOutScorer:
         """Return the value of the scorer of scikit-learn or of the user."""
         # scikit-learn's own scorers only pass X to the estimator, which ignores it.
         X = rows if hasattr(self.scorer, "_score_func") else take_rows(self.matrix, rows)
-        return float(self.scorer(estimator, X, y_true, **metadata))
+        value = self.scorer(estimator, X, y_true, **metadata)
+        try:
+            return float(value)
+        except (TypeError, ValueError) as error:
+            found = f"{short(value)}; expected a number"
+            raise TypeError(f"the scorer {_scorer_name(self.scorer)} returned {found}") from error
 
     def _of_labels(
         self,
@@ -205,6 +211,11 @@ def best_candidate(scores: FloatArray) -> int:
     return 0 if np.isnan(means).all() else int(np.nanargmax(means))
 
 
+def _scorer_name(scorer: Any) -> str:
+    function = getattr(scorer, "_score_func", scorer)
+    return str(getattr(function, "__name__", repr(scorer)))
+
+
 def refuse_undefined(scorer: Any, scores: FloatArray, best: int) -> None:
     """Raise a ValueError if no candidate has a mean score, as without a class in a fold.
 
@@ -212,8 +223,7 @@ def refuse_undefined(scorer: Any, scores: FloatArray, best: int) -> None:
     """
     if not np.isnan(scores[best].mean()):
         return
-    function = getattr(scorer, "_score_func", scorer)
-    name = "" if scorer is None else f" {getattr(function, '__name__', repr(scorer))}"
+    name = "" if scorer is None else f" {_scorer_name(scorer)}"
     folds = np.flatnonzero(np.isnan(scores).any(axis=0)).tolist()
     raise ValueError(
         f"the score{name} is NaN for all candidates in the mean over the folds: it is NaN in "
