@@ -257,7 +257,9 @@ def test_columns_that_cannot_be_read_at_prediction_are_warned_of():
     frame["day"] = [f"{day}/03/2024" for day in range(1, 32)] + ["1/04/2024"] * 9
     vectoriser = TableVectoriser().fit(frame)
     vectoriser.transform(frame[:1].assign(price=""))  # no value is not a warning
-    with pytest.warns(UserWarning, match="'price': no cell can be read as a number with decimal"):
+    with pytest.warns(
+        UserWarning, match="'price': no cell can be read as a number with decimal '.' and thousands"
+    ):
         vectoriser.transform(frame.assign(price="1.234k"))
     with pytest.warns(UserWarning, match="'day': no cell can be read as a date of the format %d/"):
         vectoriser.transform(frame.assign(day="March 3"))

@@ -378,7 +378,8 @@ def expected_cells(column: Column) -> str:
     """Say what the cells of a column of numbers or dates are read as."""
     if column.kind == "date":
         return f"date of the format {column.date_format}" if column.date_format else "date"
-    return f"number with decimal {column.decimal!r}"
+    thousands = f" and thousands {column.thousands!r}" if column.thousands else ""
+    return f"number with decimal {column.decimal!r}{thousands}"
 
 
 def _parse_text(text: TextCells, column: Column) -> Any:

@@ -12,9 +12,10 @@ from marginpursuit.tables.errors import optional
 
 __all__ = ["number_formats", "number_reason", "read_numbers"]
 
-# What may stand before or after a number: signs of currencies, and codes of ISO 4217.
+# What may stand before or after a number: signs of currencies, and codes of ISO 4217. At other
+# characters the lookahead saves trying each of them.
 _CURRENCY = (
-    r"(?:[$¢-¥฿₠-⃏]|AED|AUD|BRL|CAD|CHF|CLP|CNY|COP|CZK|DKK|EGP|EUR|GBP|HKD|HUF|IDR|ILS|INR|JPY|KRW"
+    r"(?=[$¢-¥฿₠-⃏A-Z])(?:[$¢-¥฿₠-⃏]|AED|AUD|BRL|CAD|CHF|CLP|CNY|COP|CZK|DKK|EGP|EUR|GBP|HKD|HUF|IDR|ILS|INR|JPY|KRW"
     r"|MXN|MYR|NGN|NOK|NZD|PEN|PHP|PKR|PLN|QAR|RON|RUB|SAR|SEK|SGD|THB|TRY|TWD|UAH|USD|VND|ZAR)"
 )
 
@@ -26,7 +27,7 @@ def number_formats(
 
     A format is the decimal and the thousands separator. `counts` has the cells of each value.
     """
-    if not values or any(re.fullmatch(r"0\d+", value) for value in values):
+    if not values or any(value[:1] == "0" != value and value.isdecimal() for value in values):
         return []
     texts = _normalised(values)
     found = []
@@ -71,6 +72,9 @@ def read_numbers(values: Iterable[str], decimal: str, thousands: str) -> NDArray
 
 def _normalised(values: Iterable[str]) -> list[str]:
     """Write no-break and thin blanks, typographic apostrophes and minus signs in ASCII."""
+    values = list(values)
+    if "".join(values).isascii():
+        return values
     ascii_signs = str.maketrans("\u00a0\u2009\u202f\u2019\u2212", "   '-")
     return [value.translate(ascii_signs) for value in values]
 
@@ -84,7 +88,7 @@ def _pattern(decimal: str, thousands: str) -> re.Pattern[str]:
     groups = rf"[1-9]\d{{0,2}}(?:{re.escape(thousands)}\d{{3}})+|" if thousands else ""
     point = re.escape(decimal)
     number = rf"(?:(?:{groups}\d+)(?:{point}\d*)?|{point}\d+)(?:[eE][-+]?\d+)?"
-    before, after = rf"{_CURRENCY}?\s?", rf"\s?(?:%|{_CURRENCY})?"
+    before, after = rf"(?:{_CURRENCY})?\s?", rf"\s?(?:%|{_CURRENCY})?"
     signed = rf"(?:[-+]?{before}|{before}[-+]?){number}{after}"
     negative = rf"{before}\({before}{number}{after}\){after}"  # as accountants write it
     return re.compile(f"{signed}|{negative}", re.ASCII)
