@@ -122,7 +122,11 @@ def test_dropped_columns_of_files_without_names(run):
     for columns in (["c", "a", "b", "d"], ["a", "b"]):
         headerless(frame[columns], "new.csv")
         assert run("predict", "h", "new.csv").stdout == expected
-    assert "suspicious labels" in run("explain", "h", "h.csv", "--bootstrap", "2").stdout
+    effects = run("explain", "h", "h.csv", "--bootstrap", "2").stdout
+    assert "suspicious labels" in effects
+    assert "column 3" in effects
+    assert "column 4" in effects
+    assert "column 1" not in effects
 
 
 def test_mixed_tables_without_names_may_have_the_target_or_not(run):

@@ -208,6 +208,12 @@ def test_the_index_of_a_frame_is_no_column(tmp_path):
     assert read_table(tmp_path / "f.parquet", only=["a"]).further == ("y",)
 
 
+def test_columns_without_names_are_asked_for_by_text(tmp_path):
+    path = write(tmp_path, "1,2,0\n3,4,1\n")
+    with pytest.raises(TableError, match=r"there is no column 1; there are '1', .* mean '1'\?"):
+        read_table(path, "3", drop=[1])
+
+
 @given(st.binary(max_size=200) | st.text(alphabet='a1,;."\n\r\t ', max_size=60).map(str.encode))
 def test_any_bytes_are_a_table_or_an_error(tmp_path_factory, content):
     path = write(tmp_path_factory.mktemp("any"), content)

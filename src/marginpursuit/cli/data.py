@@ -84,6 +84,8 @@ class Labelled(NamedTuple):
     def training_rows(self) -> TrainingRows:
         """The rows for an explanation."""
         columns = self.columns
+        if self.used_columns is not None:
+            columns = tuple(f"column {k + 1}" for k in np.flatnonzero(self.used_columns).tolist())
         return TrainingRows(self.X, self.y, self.vectoriser, self.groups, self.rows, columns)
 
 

@@ -156,7 +156,8 @@ def _units(
             np.array([feature.scale for feature in features]),
         )
     names = getattr(model, "feature_names_in_", None)
-    numbered = [f"column {number + 1}" for number in range(n_columns)]
+    used = getattr(model, "used_columns_", np.ones(n_columns, dtype=bool))
+    numbered = [f"column {number + 1}" for number in np.flatnonzero(used).tolist()]
     return list(numbered if names is None else names), ["+1"] * n_columns, np.ones(n_columns)
 
 

@@ -19,10 +19,10 @@ def listed(names: Sequence[str], most: int = 20) -> str:
     return ", ".join(map(repr, names[:most])) + (", ..." if len(names) > most else "")
 
 
-def absent_columns(absent: Sequence[str], names: Sequence[str]) -> str:
+def absent_columns(absent: Sequence[Any], names: Sequence[str]) -> str:
     """Return the error of columns that a table does not have, with the name most like the first."""
     by_letters = {name.strip().casefold(): name for name in names}
-    close = difflib.get_close_matches(absent[0].strip().casefold(), by_letters, n=1)
+    close = difflib.get_close_matches(str(absent[0]).strip().casefold(), by_letters, n=1)
     hint = f". Did you mean {by_letters[close[0]]!r}?" if close else ""
     return f"there is no column {listed(absent)}; there are {listed(names)}{hint}"
 
