@@ -8,7 +8,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from solver_problems import make, normal
 
-from marginpursuit import _kernels
+from marginpursuit import MarginPursuitClassifier, _kernels
 from marginpursuit.blocks import Blocks
 from marginpursuit.design import BlockDesign, MemoryDesign, design_for
 from marginpursuit.losses import HingeLoss, JointLoss, LogisticLoss, MarginLoss
@@ -48,6 +48,70 @@ def test_the_table_of_single_fits(X, solver, reason):
     assert chosen.solver == solver
     assert reason in chosen.reason
     assert f"{X.shape[0]} rows x {X.shape[1]} columns" in str(chosen)
+
+
+def independent(n_rows=10_000, n_columns=30):
+    return np.random.default_rng(7).normal(size=(n_rows, n_columns))
+
+
+UNCORRELATED = {"unit": "standardised", "alpha": 1e-4, "loss": MarginLoss(overconfidence=0.0)}
+
+
+def test_uncorrelated_columns_need_no_gram_matrix():
+    chosen = plan(request(independent(), **UNCORRELATED))
+    assert chosen.solver == "lbfgs"
+    assert "uncorrelated" in chosen.reason
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "factor",
+        "pair",
+        "few rows",
+        "small",
+        "penalty",
+        "unit",
+        "scale",
+        "search",
+        "classes",
+        "blocks",
+    ],
+)
+def test_columns_that_are_not_known_to_be_uncorrelated(reason):
+    X, options = independent(), dict(UNCORRELATED)
+    if reason == "factor":
+        X = X + np.arange(len(X))[:, np.newaxis] % 5
+    elif reason == "pair":  # the largest eigenvalue of the correlations is two
+        X[:, 1] = X[:, 0] + 1e-3 * X[:, 1]
+    elif reason == "few rows":
+        X = independent(3000, 100)
+    elif reason == "small":
+        X = X[:8000]
+    elif reason == "penalty":
+        options["alpha"] = 1e-9
+    elif reason == "unit":
+        options["unit"] = "absolute"
+    elif reason == "scale":
+        options["loss"] = MarginLoss(1.0, 0.1, overconfidence=0.0)
+    elif reason == "search":
+        options["is_search"] = True
+    elif reason == "classes":
+        options["n_problems"] = 3
+    elif reason == "blocks":
+        X = Blocks([lambda: independent()])
+    assert "uncorrelated" not in plan(request(X, **options)).reason
+
+
+def test_a_fit_to_uncorrelated_columns_is_that_by_the_gram_matrix():
+    X = independent()
+    y = (X[:, 0] + np.random.default_rng(1).normal(size=len(X)) > 0).astype(int)
+    options = {"tol": 1e-8, "probability": None}
+    models = [
+        MarginPursuitClassifier(solver=solver, **options).fit(X, y) for solver in ("auto", "gram")
+    ]
+    assert_allclose(models[0].coef_, models[1].coef_, atol=1e-4)
+    assert_allclose(models[0].objective_, models[1].objective_, rtol=2e-8)
 
 
 SEARCHES = [

@@ -46,7 +46,7 @@ def plan_gram(problem: Problem) -> GramPlan:
     is_overdetermined = design.n_rows >= policy.overdetermined_ratio * n_columns
     overconfidences = [overconfidence_of(loss) for loss in problem.tasks.losses]
     is_curved = min(overconfidences) >= policy.min_overconfidence and all(
-        _relative_scale(loss) >= policy.min_relative_scale for loss in problem.tasks.losses
+        relative_scale(loss) >= policy.min_relative_scale for loss in problem.tasks.losses
     )
     limit = policy.max_lbfgs_steps_overdetermined if is_overdetermined else policy.max_lbfgs_steps
     per_column = min(int(policy.max_lbfgs_steps_per_column * n_columns), problem.max_iter - limit)
@@ -138,7 +138,7 @@ def has_sampled_hessian(source: Problem | Request) -> bool:
     return is_single and is_large and design.n_rows >= n_needed and has(losses[0], "curvature")
 
 
-def _relative_scale(loss: object) -> float:
+def relative_scale(loss: object) -> float:
     """Return the scale of a margin loss in units of its level; infinite for other losses."""
     return loss.scale / loss.margin if isinstance(loss, MarginLoss) else np.inf
 

@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 from math import ceil
 
+from marginpursuit.design import MemoryDesign
 from marginpursuit.solvers._problem import Request
-from marginpursuit.solvers.gram_plan import overconfidence_of
+from marginpursuit.solvers.gram_plan import overconfidence_of, relative_scale
 from marginpursuit.solvers.registry import SOLVERS
+from marginpursuit.solvers.sampling import has_uncorrelated_columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,9 @@ def plan(request: Request, solver: str = "auto") -> Plan:
         penalty; in a single fit, of at least 0.01/n_rows in
         the unit "common" or "row"
         folds of other sparse wide rows, few binary problems   lbfgs
+        a single fit of one binary problem to more than 2**18  lbfgs
+        elements of dense rows in memory, with at least 32
+        rows per column and uncorrelated columns
         dense rows in memory, at most 2**21 elements and       newton
         128 coefficients of a task, fewer than 32 binary
         problems
@@ -71,6 +76,8 @@ def plan(request: Request, solver: str = "auto") -> Plan:
 
 
 def _dense_plan(request: Request, shape: str) -> Plan:
+    if _is_uncorrelated_binary(request):
+        return Plan("lbfgs", f"{shape}: the columns are uncorrelated")
     if _is_small(request) and SOLVERS["newton"].supports(request) is None:
         return Plan("newton", f"{shape}: each task is one compiled call")
     if _is_wide_binary(request) and SOLVERS["dual"].supports(request) is None:
@@ -130,6 +137,20 @@ def _is_small(request: Request) -> bool:
     size = (design.n_columns + 1) * (request.n_problems if request.is_joint else 1)
     n_elements = design.n_rows * (design.n_columns + 1)
     return size <= policy.max_newton_coefficients and n_elements <= policy.max_newton_elements
+
+
+def _is_uncorrelated_binary(request: Request) -> bool:
+    """Whether L-BFGS with a diagonal preconditioner takes few passes, and the penalty proves it."""
+    design, policy = request.design, request.policy
+    is_single = request.n_problems == 1 and not (request.is_search or request.has_folds)
+    n_rows = policy.uncorrelated.min_rows_per_column * design.n_columns
+    is_large = design.n_rows >= n_rows and design.n_stored > policy.max_small_elements
+    if not (is_single and is_large and isinstance(design, MemoryDesign)):
+        return False
+    has_penalty = request.least_alpha * design.n_rows >= policy.min_dual_penalty
+    is_relative = request.alpha_unit in ("standardised", "inflated")
+    is_wide = all(relative_scale(loss) >= policy.min_relative_scale for loss in request.losses)
+    return has_penalty and is_relative and is_wide and has_uncorrelated_columns(request)
 
 
 def _is_wide_binary(request: Request) -> bool:

@@ -108,12 +108,31 @@ class WorkingSetPolicy:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
+class UncorrelatedPolicy:
+    """Thresholds by which columns are uncorrelated: a diagonal then preconditions as well.
+
+    10,000 x 300 independent normal columns take 18 ms of processor time by L-BFGS with a diagonal,
+    and 98 ms by the solver "gram"; 100,000 x 50 take 20 and 48 ms.
+    """
+
+    #: Rows per column from which this is tried. With fewer, the penalty is chosen.
+    min_rows_per_column: int = 32
+    #: Rows of the first subsample, and steps of the power method on it.
+    n_first_rows: int = 256
+    n_power_steps: int = 8
+    rows_per_column: int = 2  # of the second subsample, whose eigenvalues are computed
+    #: Factor beyond the eigenvalues of independent columns.
+    eigenvalue_margin: float = 2.0
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Policy:
     """Thresholds by which solvers are chosen and combined."""
 
     lbfgs: LbfgsPolicy = field(default_factory=LbfgsPolicy)
     sampled_hessian: SampledHessianPolicy = field(default_factory=SampledHessianPolicy)
     working_set: WorkingSetPolicy = field(default_factory=WorkingSetPolicy)
+    uncorrelated: UncorrelatedPolicy = field(default_factory=UncorrelatedPolicy)
 
     #: Columns, or rows where these are fewer, up to which "auto" takes the Gram matrix. It costs
     #: about n_columns/20 sweeps, and saves more than 100 where columns are correlated.

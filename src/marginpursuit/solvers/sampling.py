@@ -7,11 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginpursuit._validation import FloatArray
-from marginpursuit.design import Linear, Standardisation
-from marginpursuit.solvers._problem import Problem
+from marginpursuit.design import Linear, MemoryDesign, Standardisation
+from marginpursuit.solvers._problem import Problem, Request
 
 __all__ = [
     "better_start",
+    "has_uncorrelated_columns",
     "random_generator",
     "stratified_rows",
     "subsample",
@@ -36,6 +37,41 @@ def systematic_rows(probabilities: FloatArray, seed: int = 0) -> NDArray[np.intp
     """Draw each row with its probability, at equal steps of the cumulative probability."""
     cumulative = np.cumsum(probabilities) + np.random.default_rng(seed).random()
     return np.flatnonzero(np.diff(np.floor(cumulative), prepend=0.0) > 0)
+
+
+def has_uncorrelated_columns(request: Request) -> bool:
+    """Whether the columns of dense rows in memory have correlations close to zero.
+
+    The eigenvalues of the correlation matrix of m rows and d independent columns are about within
+    (1 ± √(d/m))² (Marchenko and Pastur, 1967). Those of a subsample may be `eigenvalue_margin`
+    times beyond. The largest, of few rows, comes first: it excludes most data in fewer operations.
+    """
+    design, policy = request.design, request.policy.uncorrelated
+    assert isinstance(design, MemoryDesign)
+    few = _sampled_rows(design, policy.n_first_rows, request.fit_intercept)
+    vector = np.ones(design.n_columns)
+    norm = 1.0
+    for _ in range(policy.n_power_steps):
+        vector = few.T @ (few @ vector) / len(few)
+        norm = float(np.linalg.norm(vector))
+        vector /= norm if norm > 0 else 1.0
+    if not norm <= policy.eigenvalue_margin * (1.0 + np.sqrt(design.n_columns / len(few))) ** 2:
+        return False
+    size = policy.rows_per_column * design.n_columns
+    rows = _sampled_rows(design, size, request.fit_intercept)
+    low, high = np.linalg.eigvalsh(rows.T @ rows / len(rows))[[0, -1]]
+    ratio = np.sqrt(design.n_columns / len(rows))
+    is_low = low < (1.0 - ratio) ** 2 / policy.eigenvalue_margin
+    return not is_low and bool(high <= policy.eigenvalue_margin * (1.0 + ratio) ** 2)
+
+
+def _sampled_rows(design: MemoryDesign, size: int, centred: bool) -> FloatArray:
+    """Return some rows, standardised by their own mean and deviation."""
+    rows = stratified_rows(design.n_rows, min(size, design.n_rows))
+    weights = np.full(len(rows), 1.0 / len(rows))
+    with np.errstate(all="ignore"):
+        own = design.subset(rows).standardisation(weights, centred=centred)
+    return np.asarray(design.scaled_rows(own.mean, own.inverse_deviation, rows))
 
 
 def subsample(problem: Problem, size: int) -> Problem | None:
