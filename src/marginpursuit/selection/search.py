@@ -101,18 +101,31 @@ class _RungResult:
 
 
 @dataclass
-class _LazyLink:
-    """A link that is fitted when a scorer first asks for probabilities."""
+class _LinkedFolds:
+    """Held-out scores of each fold, and a link that is fitted when probabilities are asked for."""
 
-    fit: Callable[[], FittedLink | LabelLinks]
+    scores: list[FloatArray]
+    fit: Callable[[], Any]
 
     @cached_property
     def fitted(self) -> Any:
         """The link."""
         return self.fit()
 
-    def __call__(self, scores: FloatArray) -> FloatArray:
-        return np.asarray(self.fitted.probabilities(scores))
+    def subtract_thresholds(self) -> None:
+        """Subtract the thresholds of labels from the scores."""
+        self.scores = [scores - self.fitted.thresholds for scores in self.scores]
+
+    @cached_property
+    def probabilities(self) -> list[FloatArray]:
+        """The probabilities of each fold, of all rows in one call."""
+        ends = np.cumsum([len(scores) for scores in self.scores])
+        found = self.fitted.probabilities(np.concatenate(self.scores))
+        return np.split(np.asarray(found), ends[:-1])
+
+    def of_fold(self, fold: int, scores: FloatArray) -> FloatArray:
+        """Return the probabilities of a fold, whose scores are given."""
+        return self.probabilities[fold]
 
 
 class Search:
@@ -304,13 +317,14 @@ class Search:
         """Score the fits of a candidate to all folds, with a link fitted to their scores."""
         kept, max_rows = result.kept[index], self._policy.max_scoring_link_rows
         fit_link = partial(self._fitted_link, rung, result.rows, kept, max_rows=max_rows)
-        link, thresholds = _LazyLink(fit_link), np.zeros(1)
+        margin, folds = self._options.fits.margin, range(len(result.rows))
+        scores = [margin * kept.held_out[fold].astype(np.float64) for fold in folds]
+        linked = _LinkedFolds(scores, fit_link)
         if isinstance(rung.scored.labels, LabelSets):
-            thresholds = link.fitted.thresholds
+            linked.subtract_thresholds()
         for fold, rows in enumerate(result.rows):
-            scores = self._options.fits.margin * kept.held_out[fold].astype(np.float64)
-            shifted = (scores - thresholds)[:, np.newaxis]
-            result.scores[index, fold] = self._scorer(shifted, rung.rows[rows], [link])[0]
+            own, link = linked.scores[fold][:, np.newaxis], partial(linked.of_fold, fold)
+            result.scores[index, fold] = self._scorer(own, rung.rows[rows], [link])[0]
 
     def _drop(self, rung: Rung, result: _RungResult, prior: int | None) -> None:
         """Drop what is kept of candidates that have been scored and cannot be chosen.
