@@ -122,6 +122,88 @@ def test_the_curvature_bounds_hold(scores, code, temperature, rho):
     assert np.trace(hessian) <= trace * (1 + 1e-6)
 
 
+def dual_variables(loss, beta, odds, code):
+    """Return dual variables of a row: -β for its class, and β times probabilities."""
+    others = beta * np.asarray(odds) / np.sum(odds)
+    return np.insert(others, code, -beta)
+
+
+@pytest.mark.parametrize("rho", sorted(RHOS))
+@pytest.mark.parametrize("temperature", TEMPERATURES)
+@pytest.mark.parametrize("n_classes", [2, 3, 5])
+def test_conjugate_is_the_largest_difference(rng, rho, temperature, n_classes):
+    loss, code = joint(rho, temperature), 1
+    for fraction in (0.05, 0.5, 0.9):
+        beta = fraction * min(2.0, loss.loss.influence_bound)
+        dual = dual_variables(loss, beta, rng.random(n_classes - 1) + 0.1, code)
+
+        def deficit(scores, dual=dual):
+            value = loss.value([scores], [code])[0] - dual @ scores
+            return value, loss.gradient([scores], [code])[0] - dual
+
+        options = {"gtol": 1e-10, "maxiter": 10_000}
+        best = minimize(deficit, np.zeros(n_classes), jac=True, method="BFGS", options=options)
+        found = loss.conjugate_in_scores([dual], [code])[0]
+        np.testing.assert_allclose(found, -best.fun, rtol=1e-7, atol=1e-8)
+
+
+@given(
+    scores=arrays(np.float64, (4,), elements=st.floats(-10, 10)),
+    odds=arrays(np.float64, (3,), elements=st.floats(0, 1)),
+    fraction=st.floats(0, 1),
+    code=st.integers(0, 3),
+    temperature=st.sampled_from(TEMPERATURES),
+    rho=st.sampled_from(sorted(RHOS)),
+)
+def test_value_and_conjugate_bound_the_product(scores, odds, fraction, code, temperature, rho):
+    """Fenchel's inequality, with equality at the gradient."""
+    loss = joint(rho, temperature)
+    beta = fraction * min(3.0, loss.loss.influence_bound)
+    dual = dual_variables(loss, beta, odds + 1e-3, code)
+    value, conjugate = loss.value([scores], [code])[0], loss.conjugate_in_scores([dual], [code])[0]
+    size = 1.0 + value + np.abs(dual) @ np.abs(scores)
+    assert value + conjugate >= dual @ scores - 1e-10 * size
+    gradient = loss.gradient([scores], [code])[0]
+    equal = value + loss.conjugate_in_scores([gradient], [code])[0] - gradient @ scores
+    assert abs(equal) <= 1e-6 * (1.0 + value + np.abs(gradient) @ np.abs(scores))
+
+
+def test_conjugate_outside_of_its_domain():
+    loss = joint()
+    bound = loss.loss.influence_bound
+    dual = [[-1.0, 1.0, 0.1], [-1.0, 1.5, -0.5], [1.0, -0.5, -0.5], [-1.0 - bound, bound, 1.0]]
+    assert np.all(loss.conjugate_in_scores(dual, [0] * 4) == np.inf)
+    assert loss.conjugate_in_scores([[0.0, 0.0, 0.0]], [0])[0] == 0.0
+
+
+def test_conjugate_of_two_classes_is_that_of_the_binary_loss():
+    loss = joint()
+    beta = np.linspace(0.0, loss.loss.influence_bound, 20)
+    found = loss.conjugate_in_scores(np.column_stack([beta, -beta]), np.ones(20, dtype=int))
+    np.testing.assert_allclose(found, loss.loss.conjugate(beta) - loss.margin * beta, rtol=1e-13)
+
+
+def test_the_duality_gap_at_the_gradient_is_the_bound_by_strong_convexity(rng):
+    loss, alpha = joint(), 0.05
+    X, codes = rng.normal(size=(60, 4)), rng.integers(3, size=60)
+
+    def objective(coef):
+        scores = X @ coef.reshape(4, 3)
+        gradient = X.T @ loss.gradient(scores, codes) / 60 + alpha * coef.reshape(4, 3)
+        value = loss.value(scores, codes).mean() + 0.5 * alpha * coef @ coef
+        return value, gradient.ravel()
+
+    minimum = minimize(objective, np.zeros(12), jac=True, options={"gtol": 1e-12}).fun
+    for size in (0.0, 0.1, 2.0):
+        coef = size * rng.normal(size=12)
+        value, gradient = objective(coef)
+        dual = loss.gradient(X @ coef.reshape(4, 3), codes)
+        penalty = np.sum((X.T @ dual / 60) ** 2) / (2 * alpha)
+        lower = -np.mean(loss.conjugate_in_scores(dual, codes)) - penalty
+        assert lower <= minimum + 1e-12
+        np.testing.assert_allclose(value - lower, gradient @ gradient / (2 * alpha), rtol=1e-8)
+
+
 @pytest.mark.parametrize("rho", ["catoni", "log_cosh", "pseudo_huber", "square"])
 @pytest.mark.parametrize("temperature", [0.3, 2.0])
 def test_the_link_inverts_the_minimiser_of_the_expected_loss(rng, rho, temperature):

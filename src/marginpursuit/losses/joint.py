@@ -22,6 +22,27 @@ maximum by at most T log(K - 1). The loss is φ(m), for a margin loss φ without
 where q is p with a zero for y. Since ‖p‖² ≤ 2 and diag q - qqᵀ has eigenvalues in [0, 1/2], the
 Hessian is at most 2 + sB/(2T) times the identity; its trace is at most 2 + sB/T.
 
+**Dual.** -m is the largest value of p·f + T H(p) over probabilities p of the classes k ≠ y, with
+p_y = -1 and the entropy H, and φ(m) that of -βm - φ*(-β) over β ≥ 0. The conjugate of φ(m(f)) is
+therefore finite for dual variables a with a_k ≥ 0 for k ≠ y, Σ_k a_k = 0 and β = -a_y ≤ sB, where
+
+.. math::
+
+    (\varphi \circ m)^*(a) = \varphi^*(-\beta) + T \sum_{k \ne y} a_k \log \frac{a_k}{\beta},
+
+and φ*(-β) is the conjugate of the loss in the residual at β, less γβ. For rows x_i of weights c_i
+and a penalty α/2 Σ_j u_j ‖w_j‖² of the coefficients w_j of all classes, the dual problem is to
+maximise
+
+.. math::
+
+    -\sum_i c_i\, (\varphi \circ m)^*(a_i)
+        - \frac{1}{2 \alpha} \sum_j \frac{1}{u_j} \Bigl\| \sum_i c_i x_{ij} a_i \Bigr\|^2,
+
+with Σ_i c_i a_i = 0 where there are intercepts. At a_i = ∇(φ∘m)(f_i) the duality gap is
+Σ_j ‖g_j‖²/(2 α u_j), with the gradient g of the objective: the bound by strong convexity by which
+solvers stop.
+
 **Two classes.** Then m = f_y - f_k, and with f = (-h/2, h/2) it is y h: the binary loss of the
 score h. The penalty of two coefficient vectors ∓w/2 is half the penalty of w.
 
@@ -210,6 +231,43 @@ class JointLoss:
         result[:, diagonal, diagonal] += slope[:, None] * others
         return np.asarray(result)
 
+    def conjugate_in_scores(self, dual: ArrayLike, codes: ArrayLike) -> FloatArray:
+        """Evaluate the convex conjugate of the loss of each row as a function of its scores.
+
+        Parameters
+        ----------
+        dual : array_like of shape (n_rows, n_classes)
+            Dual variables a; the conjugate is the supremum of a·f - φ(m(f)) over scores f.
+        codes : array_like of int of shape (n_rows,)
+            The class y of each row, from 0 to n_classes - 1.
+
+        Returns
+        -------
+        ndarray of shape (n_rows,)
+            The conjugate; infinite outside of its domain, up to a relative rounding error of 1e-12.
+
+        Examples
+        --------
+        >>> from marginpursuit.losses import JointLoss, MarginLoss
+        >>> loss = JointLoss(MarginLoss(rho="square", overconfidence=0.0))
+        >>> loss.conjugate_in_scores([[1.0, -1.0], [1.0, -0.5]], [1, 1])
+        array([-0.5,  inf])
+        """
+        dual, codes = _checked(dual, codes, name="dual")
+        is_own = _is_class(np, dual, codes)
+        beta = -dual[np.arange(len(dual)), codes]
+        others = np.where(is_own, 0.0, dual)
+        slack = 1e-12 * np.abs(dual).max(axis=1)
+        is_feasible = np.all(others >= -slack[:, None], axis=1)
+        is_feasible &= (np.abs(dual.sum(axis=1)) <= slack) & (beta >= -slack)
+        is_feasible &= beta <= self.loss.influence_bound * (1.0 + 1e-12)
+        size = np.clip(np.where(is_feasible, beta, 0.0), 0.0, self.loss.influence_bound)
+        is_positive = (others > 0) & (size[:, None] > 0)
+        ratios = np.divide(others, size[:, None], out=np.ones_like(others), where=is_positive)
+        entropy = np.sum(others * np.log(ratios), axis=1)
+        finite = self.loss.conjugate(size) - self.margin * size + self.temperature * entropy
+        return np.where(is_feasible, finite, np.inf)
+
     def link(self, scores: Any) -> Any:
         """Return the class probabilities whose optimal scores are given; unchecked.
 
@@ -275,11 +333,13 @@ def _margins(scores: Any, codes: Any, temperature: float) -> tuple[Any, Any, Any
     return own - top - temperature * xp.log(total), is_own, odds / total[:, None]
 
 
-def _checked(scores: ArrayLike, codes: ArrayLike) -> tuple[FloatArray, NDArray[np.intp]]:
-    values, classes = real("scores", scores), np.asarray(codes)
+def _checked(
+    scores: ArrayLike, codes: ArrayLike, name: str = "scores"
+) -> tuple[FloatArray, NDArray[np.intp]]:
+    values, classes = real(name, scores), np.asarray(codes)
     if values.ndim != 2 or values.shape[1] < 2 or classes.shape != values.shape[:1]:
         raise ValueError(
-            "scores must have shape (n_rows, n_classes) with n_classes >= 2, and codes shape "
+            f"{name} must have shape (n_rows, n_classes) with n_classes >= 2, and codes shape "
             f"(n_rows,); got {values.shape} and {classes.shape}"
         )
     is_integer = classes.dtype.kind in "iu"
