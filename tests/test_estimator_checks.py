@@ -80,7 +80,7 @@ def test_with_default_parameters(estimator, check):
 
 
 @pytest.mark.filterwarnings("ignore:classes with a single sample:UserWarning")
-@pytest.mark.filterwarnings("ignore:.*took all steps")  # of steepest descent
+@pytest.mark.filterwarnings("ignore:.*took all steps")  # of steepest descent and stochastic steps
 @parametrize_with_checks(SETTINGS)
 def test_with_other_parameters(estimator, check):
     check(estimator)

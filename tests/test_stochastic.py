@@ -2,6 +2,7 @@
 
 import signal
 import time
+import warnings
 from dataclasses import replace
 from typing import ClassVar
 
@@ -12,6 +13,7 @@ from scipy import sparse
 from scipy.stats import chisquare
 from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import scale
 
 from marginpursuit import MarginPursuitClassifier, PegasosClassifier, _kernels
@@ -305,6 +307,7 @@ class TestClassifier:
         assert model.fit(X, self.y).scale_ > 0
         assert model.score(X, self.y) > 0.75
 
+    @pytest.mark.filterwarnings("ignore:.*took all steps")
     def test_progress_is_reported_after_each_doubling(self, capsys):
         self.coef(self.X, self.y, max_iter=10, verbose=1)
         plan, *lines = capsys.readouterr().out.splitlines()
@@ -372,3 +375,15 @@ def test_interrupt_is_handled_within_a_second(model, as_matrix):
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert time.monotonic() - start < 2.0  # one second, and a margin for a busy machine
+
+
+def test_columns_of_any_scale_end_with_a_warning():
+    X, y = load_breast_cancer(return_X_y=True)
+    model = MarginPursuitClassifier(solver="stochastic", random_state=0)
+    with pytest.warns(
+        ConvergenceWarning, match=r"all steps.*twice the 0\.458 of zero.*Standardise"
+    ):
+        model.fit(X, y)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert model.fit(scale(X), y).score(scale(X), y) > 0.95

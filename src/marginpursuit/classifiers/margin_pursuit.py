@@ -74,7 +74,7 @@ from marginpursuit.solvers import (
     plan,
     steps_before_gram,
 )
-from marginpursuit.tasks import JointTasks, Labels, LabelSets, Tasks
+from marginpursuit.tasks import JointTasks, Labels, LabelSets, Tasks, value_at_zero
 
 __all__ = ["MarginPursuitClassifier"]
 
@@ -808,6 +808,13 @@ class MarginPursuitClassifier(
         message = convergence_message(
             solution, self.tol, self.max_iter, shape=shape, is_negligible=is_negligible
         )
+        at_zero, largest = value_at_zero(request.losses[0]), float(solution.value.max())
+        if np.isnan(solution.gap).any() and largest > 2.0 * at_zero:  # a solver without estimate
+            message = (
+                f"{solution.status.value}, and the objective, {largest:.3g}, is more than twice "
+                f"the {at_zero:.3g} of zero coefficients. Standardise the columns of X, or set "
+                "max_iter to several times the number of rows."
+            )
         if message is None and not iteration.converged:
             message = (
                 f"found no fixed point of the scale rule {self.scale!r}: at the scale "
