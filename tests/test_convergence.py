@@ -5,7 +5,7 @@ import pytest
 from convergence_problems import Case, Objective, draw
 from sklearn.exceptions import ConvergenceWarning
 
-from marginpursuit import MarginPursuitClassifier
+from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
 from marginpursuit.classifiers._parameters import convergence_message
 from marginpursuit.design import design_for
 from marginpursuit.losses import MarginLoss
@@ -92,7 +92,7 @@ def test_steepest_descent_with_a_constant_column():
 def test_a_stop_by_rounding_above_the_tolerance_is_a_message():
     linear = np.zeros((2, 1)), np.zeros(1)
     found = Solution(linear, np.ones(1), np.array([1e-9]), Status.ROUNDING, 5, ())
-    given = {"shape": (10, 2), "is_negligible": False}
+    given = {"shape": (10, 2), "larger_penalty": None}
     message = convergence_message(found, 1e-12, 100, **given)
     assert message is not None
     assert "the estimated relative suboptimality is 1.0e-09, above tol=1e-12." in message
@@ -129,3 +129,13 @@ def test_a_loss_whose_dual_variables_reach_their_bound():
         getattr(objective, name)(model.coef_, model.intercept_) for name in ("values", "minima")
     )
     assert value - minimum <= 10 * case.parameters["tol"] * value
+
+
+@pytest.mark.parametrize("kernel", ["linear", "rbf"])
+def test_a_search_is_named_with_its_own_parameter(kernel):
+    X = np.random.default_rng(0).normal(size=(100, 100))
+    y = (X[:, 0] + np.random.default_rng(1).normal(size=100) > 0).astype(int)
+    search = MarginPursuitClassifierCV(alphas=[1e-12], max_iter=2, kernel=kernel)
+    with pytest.warns(ConvergenceWarning, match=r"^MarginPursuitClassifierCV.*larger alphas\."):
+        search.fit(X, y)
+    assert "_search" not in vars(search.best_estimator_)

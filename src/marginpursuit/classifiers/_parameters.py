@@ -207,9 +207,17 @@ def check_kernel_options(kernel: Any, multi_class: str, alpha_unit: str) -> None
 
 
 def convergence_message(
-    solution: Solution, tol: float, max_iter: int, *, shape: tuple[int, int], is_negligible: bool
+    solution: Solution,
+    tol: float,
+    max_iter: int,
+    *,
+    shape: tuple[int, int],
+    larger_penalty: str | None,
 ) -> str | None:
-    """Return what to warn of after a solve, and what to do; None where it has converged."""
+    """Return what to warn of after a solve, and what to do; None where it has converged.
+
+    `larger_penalty` is what to set where the penalty is negligible.
+    """
     gap = float(solution.gap.max())
     is_above, is_cut = gap > tol, solution.status is Status.MAX_ITER
     if solution.status is Status.CONVERGED or not (is_above or is_cut):
@@ -218,10 +226,10 @@ def convergence_message(
     advice = f"Set max_iter above {max_iter}."
     if solution.status is Status.ROUNDING:
         advice = f"Set tol above {gap:.0e}, or choose units in which the columns of X differ less."
-    if is_negligible and 2 * n_columns >= n_rows:
+    if larger_penalty is not None and 2 * n_columns >= n_rows:
         advice = (
             f"With {n_rows} rows, {n_columns} columns and a negligible penalty the minimum is "
-            "nearly undetermined: set alpha='auto' or to a larger number."
+            f"nearly undetermined: set {larger_penalty}."
         )
     comparison = f"above tol={tol:g}" if is_above else "an estimate that is not verified yet"
     return (

@@ -316,6 +316,8 @@ class MarginPursuitClassifier(
     _accepts_device_arrays = True
     _accepts_label_sets = True
 
+    _search: Any = None  # during the refit of a search, which warnings name instead
+
     _allowed: ClassVar[dict[str, Allowed]] = {
         "margin": number("in [1e-100, 1e+100]", lambda x: 1e-100 <= x <= 1e100),  # γ² is a float
         "scale": number("that is positive and finite", lambda x: 0 < x < np.inf, SCALE_RULES),
@@ -805,8 +807,13 @@ class MarginPursuitClassifier(
         default = penalty("auto", data.n_samples)
         is_negligible = request.alpha_unit == "column" or request.least_alpha < 1e-2 * default
         shape = data.matrix.shape
+        larger = "alpha='auto' or to a larger number" if self._search is None else "larger alphas"
         message = convergence_message(
-            solution, self.tol, self.max_iter, shape=shape, is_negligible=is_negligible
+            solution,
+            self.tol,
+            self.max_iter,
+            shape=shape,
+            larger_penalty=larger if is_negligible else None,
         )
         at_zero, largest = value_at_zero(request.losses[0]), float(solution.value.max())
         if np.isnan(solution.gap).any() and largest > 2.0 * at_zero:  # a solver without estimate
@@ -821,7 +828,8 @@ class MarginPursuitClassifier(
                 f"{iteration.scale:.3g} it returns {iteration.target:.3g}. Set scale to a number."
             )
         if message is not None:
-            warn(f"{type(self).__name__} {message}", ConvergenceWarning)
+            estimator = self if self._search is None else self._search
+            warn(f"{type(estimator).__name__} {message}", ConvergenceWarning)
 
 
 def _gains_from_threads(data: TrainingData) -> bool:

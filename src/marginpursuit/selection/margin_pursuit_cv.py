@@ -664,6 +664,7 @@ class MarginPursuitClassifierCV(
         )
         model._check_parameters()
         model._copy_input_attributes(self)
+        model._search = self  # which warnings name
         as_given = {"class_weight": self.class_weight, "leverage_bound": self.leverage_bound}
         with np.errstate(all="ignore"):  # the results are checked instead
             if self.kernel != "linear":
@@ -674,6 +675,7 @@ class MarginPursuitClassifierCV(
                 except FloatingPointError:
                     with model._rescaled(data) as rescaled_data:
                         model._fit(rescaled_data)
+        del model._search
         self.best_estimator_ = model.set_params(**as_given)
         self.refit_time_ = perf_counter() - begin
         self.n_passes_ += model.n_passes_
