@@ -217,8 +217,9 @@ class MarginPursuitClassifier(
     max_iter : int, default=1000
         The maximum number of iterations of the solver.
     tol : float, default=1e-4
-        The relative suboptimality, bounded or estimated, at which the solver stops; a fit that ends
-        above it warns. Set 1e-6 to compare coefficients; the test error hardly changes.
+        The relative suboptimality (:doc:`/glossary`) at which the solver stops: the objective less
+        its minimum, bounded or estimated, relative to the objective. A fit that ends above it
+        warns. Set 1e-6 to compare coefficients; the test error hardly changes.
         "steepest" takes all steps. "stochastic" stops after at least one step for each sample, if
         the relative change of the objective was below `tol` the last two times that the number of
         steps doubled.

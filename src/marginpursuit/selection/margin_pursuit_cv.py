@@ -153,8 +153,8 @@ class MarginPursuitClassifierCV(
     max_iter : int, default=1000
         The most iterations of a fit.
     tol : float, default=1e-3
-        The estimated relative suboptimality at which fits to folds stop; the refit stops at a
-        tenth of it.
+        The relative suboptimality (:doc:`/glossary`) at which fits to folds stop, bounded or
+        estimated; the refit stops at a tenth of it.
     class_weight : dict, list of dict, "balanced" or None, default=None
         Weights of the classes.
     n_threads : int or None, default=None
