@@ -174,7 +174,8 @@ class MarginPursuitClassifierCV(
     best_params_ : dict
         The chosen candidate: `alpha`, `overconfidence` and `scale`, and the `gamma` of a kernel.
     best_score_ : float
-        Its mean score. It is the largest of many means, and therefore a little optimistic.
+        Its mean score. Where the candidate is the best of many, it is a little optimistic; that
+        which ``rule="auto"`` prefers with at most 400 rows need not have the largest.
     best_index_ : int
         Its index in `cv_results_`.
     best_estimator_ : MarginPursuitClassifier
