@@ -109,7 +109,7 @@ class MarginPursuitClassifier(
     Columns are standardised algebraically, without a copy of X. With the default penalty the
     predictions for dense data depend neither on the unit nor on the origin of a column.
 
-    `as_published` has the settings of the paper [1]_.
+    `as_published` has the loss and, up to a robust variance, the scale of the paper [1]_.
     :class:`~marginpursuit.MarginPursuitClassifierCV` chooses settings by cross-validation.
 
     Parameters
@@ -402,10 +402,12 @@ class MarginPursuitClassifier(
 
     @classmethod
     def as_published(cls, **changes: Any) -> "MarginPursuitClassifier":
-        """Return the learner of the paper: symmetric loss, no penalty, exact link.
+        """Return the learner of the paper: its loss, with a robust form of its scale rule.
 
         The scale follows from the margins by the rule "auto", which is that of the paper's
-        Algorithm 1 with a robust variance; ``scale="variance"`` is the rule as printed.
+        Algorithm 1 with a robust variance; ``scale="variance"`` is the rule as printed. The penalty
+        is negligible, rows have no leverage bound, several classes are fitted one against the rest,
+        the link is exact and the tolerance is 1e-6.
 
         Parameters
         ----------
