@@ -177,7 +177,8 @@ class MarginPursuitClassifier(
         larger number, or None as in the paper, if samples far away are correct. Distances are those
         of standardised columns, norms for sparse rows, and √K(x, x) for kernels. "rbf" takes the
         distance from the mean of the columns as they are, and reduces weights far away faster
-        (:doc:`/guide/kernels`). The default costs three passes over the data.
+        (:doc:`/guide/kernels`). The default costs up to three passes over the data, and more where
+        dense rows are far away.
     multi_class : {"auto", "joint", "ovr", "ovo"}, default="auto"
         How three classes or more are fitted (:doc:`/guide/classes`):
 

@@ -88,8 +88,8 @@ def label_issues(
         The class of each column of `proba`.
     fitted_proba : array-like of shape (n_samples, n_classes), optional
         Probabilities of the same rows by a fit to all of them, ``model.predict_proba(X)``. Pass
-        them if there are more rows than columns: they rank wrong labels better. Where given,
-        `label_quality` is taken from these; otherwise from `proba`.
+        them with two classes, where they rank wrong labels better; with many classes `proba` ranks
+        them better. Where given, `label_quality` is taken from these; otherwise from `proba`.
     max_ratio : float, default=0.3
         The most that the probability of a given label may be, relative to that of the confident
         class, for the label to be an issue. A larger number flags more rows.

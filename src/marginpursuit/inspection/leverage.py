@@ -65,10 +65,10 @@ class RowLeverage:
 def row_leverage(model: Any, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> RowLeverage:
     """Measure the distance of each row and its weight under the leverage bound of a classifier.
 
-    Distances and weights are computed from the rows, in three passes, by the functions that the fit
-    uses: a fitted classifier does not keep arrays with an entry for each row. The fit multiplies
-    the weights of each class by a factor, which keeps their total before the redescending weights
-    of "rbf".
+    Distances and weights are computed from the rows, in as many passes as the leverage bound takes,
+    by the functions that the fit uses: a fitted classifier does not keep arrays with an entry for
+    each row. The fit multiplies the weights of each class by a factor, which keeps their total
+    before the redescending weights of "rbf".
 
     Parameters
     ----------
