@@ -184,8 +184,8 @@ def resolve_alpha_unit(
 def dense_unit(rows_per_column: float) -> str:
     """Return the unit of the penalty of dense rows.
 
-    With so many rows per column that the penalty is not chosen, "auto" hardly changes the fit,
-    whatever its unit, and the pass for the kurtosis is saved.
+    With more rows per column the penalty "auto" is not chosen by held-out rows, and the fit hardly
+    depends on its unit: "standardised" saves the pass for the kurtosis.
     """
     has_few_rows = rows_per_column < HalfFitPolicy().max_rows_per_column
     return "inflated" if has_few_rows else "standardised"

@@ -110,7 +110,7 @@ class MarginPursuitClassifier(
     predictions for dense data depend neither on the unit nor on the origin of a column.
 
     `as_published` has the loss and, up to a robust variance, the scale of the paper [1]_.
-    :class:`~marginpursuit.MarginPursuitClassifierCV` chooses settings by cross-validation.
+    :class:`~marginpursuit.MarginPursuitClassifierCV` chooses hyper-parameters by cross-validation.
 
     Parameters
     ----------

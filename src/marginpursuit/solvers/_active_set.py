@@ -43,7 +43,7 @@ class ActiveSetPolicy:
     min_decrease_ratio: float = 0.25
 
 
-#: For a hinge that is rounded over 1e-4 of the margin: hardly a row has curvature
+#: For a hinge that is rounded over 1e-4 of the margin: few rows have curvature
 #: (`benchmarks/contamination.py`).
 HINGE = ActiveSetPolicy(1.0, 10.0, 0.05, 0.5)
 

@@ -110,8 +110,9 @@ class MergedColumns:
 
 
 def merge_request(request: Request) -> tuple[Request, ColumnRotation | None]:
-    """Return the request for merged columns, and their rotation, where it pays and is lossless.
+    """Return the request for merged columns, and their rotation; None where nothing is merged.
 
+    Merging is lossless and saves time where it is done.
     A search merges the columns of all rows once, before its first rung.
     """
     merge = None if request.is_search else request_merge(request)
@@ -123,7 +124,7 @@ def merge_request(request: Request) -> tuple[Request, ColumnRotation | None]:
 
 
 def request_merge(request: Request) -> tuple[Any, ColumnRotation] | None:
-    """Return the rows of a request with merged columns, and how; None where it does not pay."""
+    """Return the rows with merged columns, and their rotation; None where it saves no time."""
     design = request.design
     is_invariant = request.alpha_unit in ROTATION_INVARIANT
     if not (is_invariant and design.is_sparse and "row_access" in design.capabilities):

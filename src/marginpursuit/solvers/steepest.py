@@ -167,7 +167,7 @@ def _gaps(
 
 
 def _geometric_tail(decreases: FloatArray) -> FloatArray:
-    """Estimate what further steps would gain, from the decreases of the steps so far.
+    """Estimate the decrease by all further steps, from the decreases of the steps so far.
 
     The decreases are extrapolated as a geometric series, whose ratio is that of the last one to the
     one half-way. Few steps, or decreases at the level of rounding, give no ratio; then it is one
