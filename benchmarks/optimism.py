@@ -1,9 +1,10 @@
 """The score that a search reports, against the score on rows that it has not seen.
 
 Nested validation: a search with five folds on some rows of a data set, then the accuracy of its
-refit on up to 20,000 other rows, for several random draws. `best_score_` is the largest of many
-means, at a threshold that is fitted too. The difference from the accuracy of the refit is its
-optimism; the refit has a quarter more rows than the fits to folds, which makes it smaller.
+refit on up to 20,000 other rows, for several random draws. `best_score_` is the mean score of the
+chosen candidate, often the largest of many, at a threshold that is fitted too. The difference from
+the accuracy of the refit is its optimism; the refit has a quarter more rows than the fits to folds,
+which makes it smaller.
 """
 
 import argparse
