@@ -153,8 +153,9 @@ class MarginPursuitClassifierCV(
     max_iter : int, default=1000
         The most iterations of a fit.
     tol : float, default=1e-3
-        The relative suboptimality (:doc:`/glossary`) at which fits to folds stop, bounded or
-        estimated; the refit stops at a tenth of it.
+        The relative suboptimality (:doc:`/glossary`) at which fits to folds of all rows stop,
+        bounded or estimated. Dual ascent stops at ten times it, fits to subsamples stop earlier,
+        and the refit stops at a tenth of it.
     class_weight : dict, list of dict, "balanced" or None, default=None
         Weights of the classes.
     n_threads : int or None, default=None
