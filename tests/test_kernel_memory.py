@@ -1,10 +1,13 @@
 """Each compiled function while memory runs out: MemoryError, no crash, and no reference is kept.
 
 The kernels allocate nothing themselves; memory is that of Python objects and of buffers of arrays.
-CPython's own test module lets the n-th allocation fail.
+CPython's own test module lets the n-th allocation of the process fail. It may be that of another
+thread: workers of pytest-xdist have one, so they run these tests in another process.
 """
 
 import inspect
+import os
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -216,6 +219,18 @@ def test_every_function_is_called():
     assert missing <= {"n_rows", "n_columns", "level", "tasks_per_pass"}  # attributes
 
 
+IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
+
+
+@pytest.mark.skipif(not IS_WORKER, reason="this process has no other thread")
+def test_in_another_process():
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", __file__]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(IS_WORKER, reason="test_in_another_process runs it")
 @pytest.mark.parametrize("name", CALLS)
 def test_memory_runs_out_at_any_allocation(name):
     call, a = CALLS[name], arrays()

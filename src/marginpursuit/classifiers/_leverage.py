@@ -280,7 +280,7 @@ def within_limit(data: TrainingData, distances: Any, limit: float) -> Any:
 
 
 def redescending_factors(data: TrainingData, distances: FloatArray, bound: float) -> FloatArray:
-    """Return factors min(1, l/r)^power that hardly count rows far away, for rows in NumPy.
+    """Return factors min(1, l/r)^power, close to zero for rows far away, in NumPy.
 
     l is `multiple` times the median distance, of all rows or of the class of the row, if that is
     larger: a class that is far away as a whole counts. It is at least twice the distance within
