@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from compare import slower
+from compare import comparisons, kept_results, ratios
 from scipy import sparse
 
 import marginpursuit
@@ -93,36 +93,53 @@ def table(title: str, header: Iterable[str], rows: Iterable[Iterable[Any]], note
     return "\n".join([*lines, *(["", note] if note else [])])
 
 
-def write_results(name: str, tables: Iterable[str]) -> None:
-    """Print versions and tables as they are computed, and write them to a dated file.
+def significant(value: float) -> str:
+    """Return a time or a ratio with three significant digits, which `compare` can read."""
+    return f"{value:.0f}" if value >= 999.5 else f"{value:#.3g}".rstrip(".")
 
-    Then print what became more than 10 % slower since the last kept results. Older results of the
-    same program are removed.
-    """
+
+def write_results(section: str, tables: Iterable[str]) -> list[str]:
+    """Print versions and tables as they are computed, and keep them in a dated file."""
     versions = io.StringIO()
     with contextlib.redirect_stdout(versions):
         marginpursuit.show_versions()
-    today = datetime.date.today().isoformat()
     command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
     text = [
-        f"# Benchmarks, {today}",
+        f"# Benchmarks, {datetime.date.today().isoformat()}",
         f"```\n{versions.getvalue()}processor      {_processor()}\ncommand        {command}\n```",
     ]
     print("\n\n".join(text), flush=True)
     for part in tables:
         text.append(part)
         print(f"\n{part}", flush=True)
-    RESULTS.mkdir(exist_ok=True)
-    path, whole = RESULTS / f"{today}-{name}.md", "\n\n".join(text) + "\n"
-    found = [str(each) for each in slower(whole, RESULTS.glob("*.md"))]
-    print("\n" + ("\n".join(found) or "nothing became more than 10 % slower"))
+    return keep(section, "\n\n".join(text) + "\n")
+
+
+def keep(section: str, text: str, folder: Path | None = None) -> list[str]:
+    """Write the results of a section to a dated file; print what became more than 10 % slower.
+
+    The comparison is with the kept results of the same section, of any date. The new file replaces
+    older ones of this section in its folder. Returns the lines about what became slower.
+    """
+    folder = folder or RESULTS
+    compared = list(comparisons(text, kept_results(section, RESULTS)))
+    found = [str(each) for each in compared if each.is_slower()]
+    n_ratios = len(list(ratios(text)))
+    print(
+        f"\n{len(compared)} of {n_ratios} ratios compared with kept results of {section}, "
+        f"{len(found)} more than 10 % slower"
+    )
+    print(*found, sep="\n", end="\n" if found else "")
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{datetime.date.today().isoformat()}-{section}.md"
     partial = path.with_suffix(".partial")
-    partial.write_text(whole)
+    partial.write_text(text, encoding="utf-8")
     os.replace(partial, path)
-    dated = "[0-9]" * 4 + "-[0-9][0-9]-[0-9][0-9]-"
-    for older in set(RESULTS.glob(f"{dated}{name}.md")) - {path}:
-        older.unlink()
+    for older in kept_results(section, folder):
+        if older != path:
+            older.unlink()
     print(f"\nwritten to {path}")
+    return found
 
 
 def _processor() -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from common import load, standardised, table
+from common import load, significant, standardised, table
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import SVC, LinearSVC
 
@@ -39,13 +39,13 @@ def _kernel_table(X: Any, y: Any) -> str:
         ("ODM, rbf", ODMClassifier(kernel="rbf", loss_weight=KERNEL_WEIGHT, random_state=0)),
     ):
         times = _times(model, X, y)
-        rows.append((name, *_cells(model, times), f"{times[1] / peer[1]:.0f}"))
+        rows.append((name, *_cells(model, times), significant(times[1] / peer[1])))
     done = subprocess.run(
         [sys.executable, __file__], capture_output=True, text=True, check=True
     ).stdout
     return table(
         f"Kernel machines on {KERNEL_ROWS} rows of cov",
-        ("method", "fit, s", "processor, s", "sweeps", "relative gap", "relative to SVC"),
+        ("method", "fit, s", "processor, s", "sweeps", "relative gap", "ours / SVC"),
         rows,
         f"LDM λ₁ = λ₂ = 1, λ₃ = {KERNEL_WEIGHT:g}; SVC with C = 1, tolerance 1e-3, took "
         f"{peer[1]:.1f} s of processor time. Peak memory of a fit of LDM: {done.strip()}; "
@@ -62,7 +62,7 @@ def _linear_table(X: Any, y: Any) -> str:
     rows = []
     for name, model in (("LDM", LDMClassifier()), ("ODM", ODMClassifier())):
         times = _times(model, X, y)
-        rows.append((name, *_cells(model, times), f"{peer[1] / times[1]:.1f}"))
+        rows.append((name, *_cells(model, times), significant(peer[1] / times[1])))
     return table(
         f"Linear machines on cov, {X.shape[0]} x {X.shape[1]}",
         ("method", "fit, s", "processor, s", "steps", "relative gap", "LinearSVC / ours"),

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from common import load, standardised, table
+from common import load, significant, standardised, table
 from scipy.optimize import minimize
 
 from marginpursuit import MarginPursuitClassifier
@@ -73,7 +73,7 @@ def _compare(X: Any, y: Any, overconfidence: float, scale: float) -> tuple[str, 
         str(model.n_passes_),
         f"{more}{there:.1f}",
         f"{more}{evaluations}",
-        f"{more}{there / seconds:.0f}",
+        f"{more}{significant(there / seconds)}",
     )
 
 

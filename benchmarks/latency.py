@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from common import table, write_results
+from common import significant, table, write_results
 from scipy import sparse
 from sklearn.datasets import load_breast_cancer, load_digits
 from sklearn.linear_model import LogisticRegression
@@ -45,7 +45,8 @@ def cells(ours: Any, peer: Any, row: Any, n_calls: int, n_batches: int = 20) -> 
         size = max(1, n_calls // n_batches)
         times = [[batch_time(call, row, size) for call in calls] for _ in range(n_batches)]
         first, second = np.array(times).T
-        yield f"{np.median(first / second):.2f} ({first.min():.0f} / {second.min():.0f} µs)"
+        ratio = significant(np.median(first / second))
+        yield f"{ratio} ({first.min():.0f} / {second.min():.0f} µs)"
 
 
 def run(n_calls: int) -> Iterator[str]:
@@ -63,7 +64,10 @@ def run(n_calls: int) -> Iterator[str]:
                 rows.append((load.__name__.removeprefix("load_"), container, name, *found))
     yield table(
         "Time of a prediction for one row over that of LogisticRegression",
-        ("data", "container", "estimator", *METHODS),
+        (
+            *("data", "container", "estimator"),
+            *(f"ours / LogisticRegression, {name}" for name in METHODS),
+        ),
         rows,
         f"Target: at most 1. Medians over batches of {n_calls} calls in all, processor time; in "
         "brackets the shortest mean time of a batch, ours / LogisticRegression.",

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import problems
-from common import table, write_results
+from common import significant, table, write_results
 from sklearn.linear_model import LogisticRegression
 
 from marginpursuit import MarginPursuitClassifier
@@ -74,7 +74,7 @@ def _one_set(name: str, chosen: argparse.Namespace) -> str:
             method,
             *(f"{np.mean(errors[method][kind]):.2f}" for kind in KINDS),
             f"{np.median(seconds[method]):.3g}",
-            f"{np.median(seconds[method]) / own:.3g}",
+            significant(np.median(seconds[method]) / own),
         )
         for method in methods
     ]

@@ -55,8 +55,9 @@ def main() -> None:
     chosen = parser.parse_args().section or list(SECTIONS)
     if unknown := set(chosen) - set(known):
         parser.error(f"unknown sections {', '.join(sorted(unknown))}; expected any of {words}")
-    for section in chosen:
-        write_results(section, known[section]())
+    found = [line for section in chosen for line in write_results(section, known[section]())]
+    if len(chosen) > 1:
+        print(f"\nAll sections: {len(found)} ratios more than 10 % slower", *found, sep="\n")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ support this, the cache is warm, and the table says so.
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 
 from marginpursuit.experiments.large_data import large_file, measure_file
 
@@ -16,4 +17,10 @@ GIGABYTES = float(os.environ.get("MARGINPURSUIT_SCALE_GB", "10"))
 def run() -> Iterator[str]:
     """Create the file, and measure in a separate process, so that its peak memory is the fit's."""
     with large_file(GIGABYTES) as file:
-        yield measure_file(file).markdown(level=2)
+        found = measure_file(file)
+    # Rates relative to the reading rate are ratios of times, which `compare` finds by this name.
+    rows = [
+        (name.replace("relative to the reading rate", "reading / ours"), value)
+        for name, value in found.rows
+    ]
+    yield replace(found, rows=rows).markdown(level=2)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
-from common import load, table, write_results
+from common import load, significant, table, write_results
 from sklearn import datasets as toy
 
 from marginpursuit import MarginPursuitClassifierCV
@@ -40,10 +40,10 @@ def run(names: Iterable[str], repeats: int) -> Iterator[str]:
         found = [[seconds(X, y, scoring) for scoring in (None, *scorers)] for _ in range(repeats)]
         times = np.array(found)
         ratios = np.median(times[:, 1:] / times[:, :1], axis=0)
-        rows.append((name, len(y), f"{times[:, 0].min():.2f} s", *(f"{r:.2f}" for r in ratios)))
+        rows.append((name, len(y), f"{times[:, 0].min():.2f} s", *map(significant, ratios)))
     yield table(
         "Time of a search over that with the default scoring",
-        ("data", "rows", "default", *SCORERS),
+        ("data", "rows", "default", *(f"ours / default, {scorer}" for scorer in SCORERS)),
         rows,
         f"Medians of {repeats} repetitions, processor time, one thread. With several classes "
         '"roc_auc" is "roc_auc_ovr".',

@@ -17,7 +17,7 @@ from typing import Any
 
 import jobs
 import problems
-from common import RESULTS, table, write_results
+from common import RESULTS, significant, table, write_results
 from joblib import Parallel, delayed
 from methods import OURS, PEERS, SOLVERS, Method
 from sklearn.base import clone
@@ -112,22 +112,22 @@ def _searches(ours: dict[str, tuple[Any, float, float]], chosen: Any, n_jobs: in
         lines.append(
             (
                 name,
-                len(model.cv_results_["params"]),
                 f"{seconds:.2f}",
                 f"{error:.2f}",
+                len(model.cv_results_["params"]),
                 solver,
                 f"{its_seconds:.2f}",
                 f"{its_error:.2f}",
-                f"{its_seconds / seconds:.1f}",
+                significant(its_seconds / seconds),
             )
         )
     return table(
         "Search with five folds, against GridSearchCV over 7 values of C",
         (
             "set",
-            "candidates",
             "ours, s",
             "ours, error in %",
+            "candidates",
             "solver of LogisticRegression",
             "theirs, s",
             "theirs, error in %",
@@ -190,7 +190,7 @@ def _fastest(name: str, rows: list[jobs.Row]) -> Iterator[tuple[str, ...]]:
             method,
             f"{error:.2f}",
             f"{seconds:.3f}",
-            "" if method == OURS else f"{seconds / summary[OURS][1]:.1f}",
+            "" if method == OURS else significant(seconds / summary[OURS][1]),
         )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from common import load, shortest_time, standardised, table
+from common import load, shortest_time, significant, standardised, table
 from scipy import sparse
 from sklearn.linear_model import SGDClassifier
 
@@ -37,7 +37,7 @@ def run() -> Iterator[str]:
             epoch, peer_epoch = (many - one) / (_EPOCHS - 1), (peer_many - peer_one) / (_EPOCHS - 1)
             shape = f"{name}, {X.shape[0]} x {X.shape[1]}"
             times = f"{1e3 * epoch:.1f}", f"{1e3 * peer_epoch:.1f}"
-            ratios = f"{peer_epoch / epoch:.1f}", f"{peer_many / many:.1f}"
+            ratios = significant(peer_epoch / epoch), significant(peer_many / many)
             rows.append((shape, learner, loss, *times, *ratios))
     note = (
         f"Time of an epoch: difference of fits of {_EPOCHS} epochs and of 1, over {_EPOCHS - 1}. "

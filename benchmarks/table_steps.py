@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from common import table, write_results
+from common import significant, table, write_results
 from mixed_tables import TABLES
 from scipy import sparse
 from sklearn.base import clone
@@ -87,8 +87,8 @@ def row(name: str, frame: Any, target: str) -> tuple[Any, ...]:
         *(f"{found[name]['errors'].mean():.1f}" for name in found),
         f"{difference.mean:+.1f} ± {difference.half_width:.1f} ({verdict})",
         *(f"{ours['loss']:.3f}", f"{other['loss']:.3f}"),
-        f"{other['seconds'] / ours['seconds']:.1f}",
-        f"{other['bytes'] / ours['bytes']:.1f}",
+        significant(other["seconds"] / ours["seconds"]),
+        significant(other["bytes"] / ours["bytes"]),
     )
 
 
@@ -103,7 +103,7 @@ def run(names: list[str]) -> Iterator[str]:
     header = (
         *("table", "features, ours", "skrub", "error, ours, %", "skrub"),
         *("skrub, all columns", "ours less skrub"),
-        *("log-loss, ours", "skrub", "time of skrub / ours", "memory of skrub / ours"),
+        *("log-loss, ours", "skrub", "time of skrub / ours", "memory of skrub over ours"),
     )
     note = (
         "Five folds; difference of the error in points with the corrected 95 % interval. Time: "

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import problems
-from common import table, write_results
+from common import significant, table, write_results
 from sklearn.datasets import (
     load_breast_cancer,
     load_digits,
@@ -223,9 +223,9 @@ def _compared(
                 fastest,
                 f"{1e3 * seconds[fastest]:.1f}",
                 f"{errors[fastest]:.2f}",
-                f"{seconds[fastest] / seconds['ours']:.2f}",
+                significant(seconds[fastest] / seconds["ours"]),
                 rival or "none",
-                "" if rival is None else f"{seconds[rival] / seconds['ours']:.2f}",
+                "" if rival is None else significant(seconds[rival] / seconds["ours"]),
             )
         )
         print("|", " | ".join(lines[-1]), "|", flush=True, file=sys.stderr)

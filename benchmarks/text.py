@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import problems
-from common import table, write_results
+from common import significant, table, write_results
 from scipy import sparse
 from sklearn.feature_extraction.text import TfidfTransformer
 from sklearn.linear_model import LogisticRegression
@@ -172,12 +172,10 @@ def run(arguments: Sequence[str] = ()) -> Iterator[str]:
 
 def _fits(name: str, work: Work, chosen: argparse.Namespace) -> str:
     splits, lines = [split(work, seed) for seed in chosen.seeds], []
-    own, data = "MarginPursuitClassifier", splits[0]
+    own, without, data = "MarginPursuitClassifier", "the same, probability=None", splits[0]
     methods: dict[str, Make] = {
         own: partial(MarginPursuitClassifier, n_threads=THREADS),
-        "the same, probability=None": partial(
-            MarginPursuitClassifier, n_threads=THREADS, probability=None
-        ),
+        without: partial(MarginPursuitClassifier, n_threads=THREADS, probability=None),
         **peers(len(np.unique(data.y)), data.X.shape[1]),
     }
     measured = _measured(methods, splits)
@@ -185,11 +183,12 @@ def _fits(name: str, work: Work, chosen: argparse.Namespace) -> str:
         ours = measured[own]
         ratios = its.seconds / ours.seconds, its.processor / ours.processor
         is_target = method in ("LinearSVC", "LogisticRegression")
+        is_peer = method not in (own, without)
         lines.append(
             (
                 *(method, f"{1e3 * its.seconds:.1f}", f"{1e3 * its.processor:.1f}"),
                 f"{its.errors.mean():.2f}",
-                *(("", "") if method == own else (f"{ratio:.2f}" for ratio in ratios)),
+                *(map(significant, ratios) if is_peer else ("", "")),
                 "" if method == own else _difference(ours, its),
                 _verdict(work.fit_target, ratios[0], ours, its) if is_target else "",
             )
@@ -312,7 +311,7 @@ def _searches(works: dict[str, Work], seeds: Sequence[int]) -> str:
             (
                 *(name, f"{ours.seconds:.2f}", f"{ours.processor:.2f}"),
                 *(f"{theirs.seconds:.2f}", f"{theirs.processor:.2f}"),
-                *(f"{ratio:.2f}" for ratio in ratios),
+                *map(significant, ratios),
                 *(f"{ours.errors.mean():.2f}", f"{theirs.errors.mean():.2f}"),
                 _difference(ours, theirs),
                 _verdict(work.search_target or 0.0, ratios[0], ours, theirs),
