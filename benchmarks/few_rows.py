@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from common import table, write_results
+from common import significant, table, write_results
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
@@ -87,14 +87,20 @@ def run(names: list[str], seeds: range) -> Iterator[str]:
                 error = difference.std(ddof=1) / np.sqrt(len(difference))
                 cells.append(f"{difference.mean():+.2f} ± {error:.2f}")
             cells += [f"{np.mean(values[:, 1]):.3f}" for values in (*ours, peer)]
-            cells += [f"{1e3 * np.median(values[:, 2]):.0f}" for values in (*ours, peer)]
+            seconds = [np.median(values[:, 2]) for values in (*ours, peer)]
+            cells += [significant(1e3 * own) for own in seconds]
+            cells += [significant(seconds[-1] / own) for own in seconds[:-1]]
             rows.append((size, *cells))
         unit = "rows of each class" if name == "news20_minilm" else "rows"
         labels = ("single fit", "search", "LogisticRegression")
         header = (unit, *labels, "single fit less peer", "search less peer")
         header += tuple(f"log-loss, {label}" for label in labels)
         header += tuple(f"ms, {label}" for label in labels)
-        note = f"Accuracy in per cent, means of {len(seeds)} draws, ± standard error."
+        header += tuple(f"LogisticRegression / ours, {label}" for label in labels[:-1])
+        note = (
+            f"Accuracy in per cent, means of {len(seeds)} draws, ± standard error; medians of the "
+            "times."
+        )
         yield table(name, header, rows, note)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from common import shortest_time, table, write_results
+from common import shortest_time, significant, table, write_results
 from defaults import load, split
 from sklearn.exceptions import ConvergenceWarning
 
@@ -83,8 +83,11 @@ def run() -> Iterator[str]:
     times = [
         shortest_time(lambda m=model: m.fit(X, y), timer=time.process_time) for model in models
     ]
-    row = (f"{X.shape[0]} x {X.shape[1]}", *(f"{1e3 * seconds:.1f}" for seconds in times))
-    yield table("Time of a fit", ("cov", "no bound, ms", "bound 1, ms"), [row])
+    row = (f"{X.shape[0]} x {X.shape[1]}", *(significant(1e3 * seconds) for seconds in times))
+    header = ("cov", "no bound, ms", "bound 1, ms", "ours / no bound")
+    yield table(
+        "Time of a fit", header, [(*row, significant(times[1] / times[0]))], "Processor time."
+    )
 
 
 if __name__ == "__main__":
