@@ -3,8 +3,10 @@
     python benchmarks/growth.py [--parts rows columns ...] [--limit 120] [--minutes 600]
 
 Each point is a method on data of one size, in a process of its own that is ended at its limit of
-seconds; a method that was ended is not run on larger data. Points are stored as lines of JSON, so
-that an interrupted run resumes. Each part gives a table and a figure, `results/growth-PART.svg`.
+seconds; a method that was ended is not run on larger data. All methods have the same number of
+threads, and are fitted to a few rows of the same kind before they are timed. Points are stored as
+lines of JSON, so that an interrupted run resumes. Each part gives a table and a figure,
+`results/growth-PART.svg`.
 """
 
 import argparse
@@ -19,16 +21,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from common import RESULTS, in_process, table, write_results
+from common import RESULTS, in_process, shortest_time, significant, table, write_results
+from joblib import parallel_config
 from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.svm import LinearSVC
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
 from marginpursuit._threads import usable_threads
 
 GRID = {"C": [10.0**k for k in range(-3, 4)]}
+SHORT = 0.1  # seconds: a call that takes less is repeated
+REPEATS = 5  # the shortest of these counts
+TINY_ROWS, TINY_COLUMNS, TINY_CLASSES = 100, 10, 3
 
 Data = tuple[Any, Any]
 Point = dict[str, Any]
@@ -112,23 +119,44 @@ def methods(part: Part, n_threads: int) -> dict[str, Callable[[], Any]]:
 
 
 def measure(part: str, size: int, method: str, n_threads: int) -> Point:
-    """Fit once; return seconds, the growth of the peak of resident memory, and bytes of X.
+    """Return seconds of a fit, the growth of the peak of resident memory, and bytes of X.
 
-    A small fit comes first: imports take neither time nor memory of the measurement. Processes of
-    a grid search are not counted in its memory.
+    A fit of the same method to `tiny` comes first: imports, first calls of libraries and the start
+    of worker processes take neither time nor memory of the measurement. The memory is that of the
+    first call, without the worker processes of a grid search.
     """
     make = methods(PARTS[part], n_threads)[method]
     X, y = PARTS[part].draw(size)
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), limited(n_threads):
         warnings.simplefilter("ignore")
-        MarginPursuitClassifier(n_threads=1).fit(*dense(60, 3))
+        make().fit(*tiny(X, y))
         before = resident(reset_peak=True)
-        start = time.perf_counter()
-        make().fit(X, y)
-        seconds = time.perf_counter() - start
-    stored = X.nbytes if isinstance(X, np.ndarray) else X.data.nbytes + X.indices.nbytes
-    peak = max(0, resident() - before)
-    return {"seconds": seconds, "peak_bytes": peak, "data_bytes": stored}
+        seconds = shortest_time(lambda: make().fit(X, y), repeats=1)
+        peak = max(0, resident() - before)
+        if seconds < SHORT:
+            again = shortest_time(lambda: make().fit(X, y), repeats=REPEATS - 1)
+            seconds = min(seconds, again)
+        pools = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+    return {
+        "seconds": seconds,
+        "peak_bytes": peak,
+        "data_bytes": X.nbytes if isinstance(X, np.ndarray) else X.data.nbytes + X.indices.nbytes,
+        "blas_threads": max(pools, default=None),
+    }
+
+
+def tiny(X: Any, y: Any) -> Data:
+    """Return a few rows of the same kind: dense or sparse, two or several classes."""
+    rows = X[:TINY_ROWS] if sparse.issparse(X) else X[:TINY_ROWS, :TINY_COLUMNS]
+    return rows, np.arange(rows.shape[0]) % min(TINY_CLASSES, len(np.unique(y)))
+
+
+@contextlib.contextmanager
+def limited(n_threads: int) -> Iterator[None]:
+    """Limit the threads of BLAS and OpenMP; those of worker processes to one each."""
+    workers = parallel_config(backend="loky", inner_max_num_threads=1)
+    with threadpool_limits(n_threads), workers:
+        yield
 
 
 def resident(*, reset_peak: bool = False) -> int:
@@ -201,13 +229,14 @@ def _table(part: Part, points: list[Point], chosen: argparse.Namespace) -> str:
         lines.append(
             (
                 f"{size:,}",
-                *(_cell(p, "seconds", 1.0) for p in own),
+                *(significant(p["seconds"]) if "seconds" in p else p["status"] for p in own),
                 *(_ratio(own[k + 1], own[k]) for k in (0, 2)),
-                *(_cell(p, "peak_bytes", 1e-6) for p in own),
+                *(f"{1e-6 * p['peak_bytes']:.3g}" if "seconds" in p else p["status"] for p in own),
                 f"{1e-6 * data[0]:.3g}" if data else "",
             )
         )
-    peer = part.peer.__name__
+    peer, n_threads = part.peer.__name__, chosen.threads
+    blas = sorted({p["blas_threads"] for p in points if p.get("blas_threads")})
     return table(
         f"Growth with {part.title}",
         (
@@ -217,20 +246,20 @@ def _table(part: Part, points: list[Point], chosen: argparse.Namespace) -> str:
             "X, MB",
         ),
         lines,
-        f"{chosen.threads} threads. One call for each point, in a process of its own, ended after "
-        f"{chosen.limit:g} s. MB: growth of the peak of resident memory during the call, without "
-        f"that of the worker processes of GridSearchCV(n_jobs={chosen.threads}).",
+        f"Threads: {n_threads} of ours; of BLAS {' or '.join(map(str, blas)) or 'unknown'} in "
+        f"every method, set by threadpoolctl; GridSearchCV(n_jobs={n_threads}) has one of BLAS in "
+        "each worker process. Each point has a process of its own, ended after "
+        f"{chosen.limit:g} s. The method is first fitted to {TINY_ROWS} rows there, which also "
+        f"starts worker processes; then one call is timed, and {REPEATS - 1} more if it takes less "
+        f"than {SHORT:g} s: the shortest counts. MB: growth of the peak of resident memory during "
+        "the first timed call, without that of worker processes.",
     )
-
-
-def _cell(point: Point, key: str, factor: float) -> str:
-    return f"{factor * point[key]:.3g}" if key in point else point["status"]
 
 
 def _ratio(peer: Point, ours: Point) -> str:
     if "seconds" not in peer or "seconds" not in ours:
         return ""
-    return f"{peer['seconds'] / ours['seconds']:.2f}"
+    return significant(peer["seconds"] / ours["seconds"])
 
 
 def _draw(part: Part, points: list[Point], path: Path) -> None:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+import threadpoolctl
 from sklearn.linear_model import RidgeClassifier
 
 if not hasattr(os, "fork"):
@@ -129,6 +130,7 @@ def test_growth_measures_points_in_processes_resumes_and_draws(tmp_path):
     assert len(growth._stored(store)) == 4
     store.unlink()
     known = {"seconds": 2.0, "peak_bytes": 3e6, "data_bytes": 4e6, "status": "done"}
+    known["blas_threads"] = 1
     lines = [
         known | {"part": "rows", "size": 60, "method": name}
         for name in list(growth.methods(growth.PARTS["rows"], 1))[1:]
@@ -137,8 +139,9 @@ def test_growth_measures_points_in_processes_resumes_and_draws(tmp_path):
     (text,) = growth.run([*options, "--limit", "60"])
     row = next(line for line in text.splitlines() if line.startswith("| 60 "))
     cells = [cell.strip() for cell in row.strip("|").split("|")]
-    assert cells[2:5] == ["2", "2", "2"]
+    assert cells[2:5] == ["2.00", "2.00", "2.00"]
     assert float(cells[5]) == pytest.approx(2.0 / float(cells[1]), rel=0.05)
+    assert "Threads: 1 of ours; of BLAS 1 in every method" in text
     assert len(growth._stored(store)) == 4
     assert (tmp_path / "growth-rows.svg").read_text().startswith("<?xml")
 
@@ -149,3 +152,32 @@ def test_growth_draws_data_of_every_part(part):
     X, y = growth.PARTS[part].draw(size)
     assert X.shape[0] == len(y) > 1
     assert len(set(y.tolist())) > 1
+
+
+@pytest.mark.parametrize("part", growth.PARTS)
+def test_growth_warms_up_with_rows_of_the_same_kind(part):
+    X, y = growth.PARTS[part].draw({"columns": 20, "classes": 30}.get(part, 20_000))
+    rows, labels = growth.tiny(X, y)
+    assert type(rows) is type(X)
+    assert rows.dtype == X.dtype
+    assert rows.shape[0] == len(labels) <= growth.TINY_ROWS
+    assert len(set(labels.tolist())) == (3 if part == "classes" else 2)
+
+
+@pytest.mark.parametrize("method", growth.methods(growth.PARTS["rows"], 1))
+@pytest.mark.parametrize(("seconds", "n_calls"), [(0.0, growth.REPEATS), (0.2, 1)])
+def test_growth_warms_up_every_method_and_repeats_short_fits(seconds, n_calls, method, monkeypatch):
+    fits = []
+
+    class Counting(RidgeClassifier):
+        def fit(self, X, y):
+            pools = threadpoolctl.threadpool_info()
+            assert {p["num_threads"] for p in pools if p["user_api"] == "blas"} <= {1}
+            fits.append(len(X))
+            time.sleep(seconds if len(X) == 500 else 0.0)
+
+    monkeypatch.setattr(growth, "methods", lambda part, n_threads: {method: Counting})
+    found = growth.measure("rows", 500, method, 1)
+    assert fits == [growth.TINY_ROWS, *[500] * n_calls]
+    assert found["blas_threads"] in (1, None)  # None: a BLAS that threadpoolctl does not know
+    assert found["seconds"] >= seconds
