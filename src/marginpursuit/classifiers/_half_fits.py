@@ -91,11 +91,12 @@ class HalfFitPolicy:
     max_choice_labels: int = 16
 
     #: Scores of a row, over all half fits, from which these read a float32 copy of the rows, and
-    #: the least relative suboptimality there. Against 1e-5, 1e-3 takes 37 % fewer passes on digits
-    #: and 28 % fewer on news20_minilm (seeds 100 to 103); the choices are the same, and the test
-    #: log-losses change by less than 0.1 %.
+    #: the least relative suboptimality there. Of 72 samples of digits, news20_minilm, cov, MNIST
+    #: and synthetic data with 7 to 100 classes or labels (400 to 9,000 rows, seeds 100 to 103), 71
+    #: have the same choice as with 1e-3, and fits take 0.77 to 1.06 times as long. The test
+    #: log-losses change by at most 0.4 %; with 1e-2 by up to 2 %.
     min_float32_scores: int = 8
-    float32_tol: float = 1e-3
+    float32_tol: float = 3e-3
 
     def chooses_penalty(self, n_samples: float, n_columns: int) -> bool:
         """Whether there are so few rows per column that the penalty is chosen."""
