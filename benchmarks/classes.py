@@ -1,7 +1,6 @@
 """Several classes: the joint loss and its temperature, one against the rest, softmax regression.
 
-The defaults are compared with softmax regression on data sets as a whole; times are processor
-times.
+The defaults are compared with softmax regression on data sets as a whole.
 
     python benchmarks/run.py classes                                    temperatures, defaults
     python benchmarks/classes.py [--sets NAME ...] [--seeds 0 1 2 3 4]  defaults only
@@ -32,6 +31,9 @@ CHOICE_SEEDS, COMPARISON_SEEDS = (100, 101), (0, 1, 2, 3, 4)
 #: Data sets of the defaults: of news20_minilm both 400 rows and all.
 SMALL_SETS = ("iris", "wine", "digits", "ordered", "news20_minilm")
 SETS = (*SMALL_SETS, "cov", "news20")
+#: Seconds from which a fit is timed once, and before each fit: threads of a BLAS wait actively
+#: after its last call, which would take processor time of the next method.
+LONG, PAUSE = 2.0, 0.3
 
 Split = tuple[Any, Any, Any, Any]
 
@@ -186,16 +188,26 @@ def whole_sets() -> Iterator[tuple[str, str, Split]]:
         )
 
 
-def default_measures(model: Any, split: Split) -> tuple[float, float, float, float]:
-    """Return error in per cent, log-loss, top-5 accuracy and processor seconds of a default fit."""
+def fit_times(model: Any, X: Any, y: Any) -> tuple[float, float]:
+    """Return seconds and processor seconds of a fit, of short ones the least of three."""
+    found: list[tuple[float, float]] = []
+    while len(found) < (3 if found and found[0][0] < LONG else 1):
+        time.sleep(PAUSE)
+        begin = time.perf_counter(), time.process_time()
+        model.fit(X, y)
+        found.append((time.perf_counter() - begin[0], time.process_time() - begin[1]))
+    least = np.min(found, axis=0)
+    return float(least[0]), float(least[1])
+
+
+def default_measures(model: Any, split: Split) -> tuple[float, ...]:
+    """Return error in per cent, log-loss, top-5 accuracy and the times of a default fit."""
     X, y, test, labels = split
-    begin = time.process_time()
-    model.fit(X, y)
-    seconds = time.process_time() - begin
+    times = fit_times(model, X, y)
     proba, classes = model.predict_proba(test), model.classes_
     top = top_k_accuracy_score(labels, proba, k=min(5, len(classes) - 1), labels=classes)
     error = 100 * float(np.mean(model.predict(test) != labels))
-    return error, float(log_loss(labels, proba, labels=classes)), float(top), seconds
+    return error, float(log_loss(labels, proba, labels=classes)), float(top), *times
 
 
 def run_defaults(arguments: Sequence[str] = ()) -> Iterator[str]:
@@ -209,7 +221,7 @@ def run_defaults(arguments: Sequence[str] = ()) -> Iterator[str]:
     rows = []
     header = ("data", "training rows", "classes")
     header += ("ours: error %, log-loss, top-5", "LogisticRegression", "difference")
-    header += ("time, LogisticRegression / ours",)
+    header += ("LogisticRegression / ours", "processor time, LogisticRegression / ours")
     small = [case for seed in chosen.seeds for case in small_sets(seed)]
     groups = [[case for case in small if case[0] == name] for name in SMALL_SETS]
     for group in (*groups, *([case] for case in whole_sets())):
@@ -223,15 +235,15 @@ def run_defaults(arguments: Sequence[str] = ()) -> Iterator[str]:
         ours, peer = np.mean(found, axis=0)
         difference = np.array([a[0] - b[0] for a, b in found])
         spread = f" ± {difference.std(ddof=1) / np.sqrt(len(found)):.2f}" if len(found) > 1 else ""
-        cells = [f"{error:.2f}, {loss:.3f}, {top:.3f}" for error, loss, top, _ in (ours, peer)]
+        cells = [f"{error:.2f}, {loss:.3f}, {top:.3f}" for error, loss, top, *_ in (ours, peer)]
         _, y, _, _ = group[0][2]
         row = (group[0][0], len(y), len(np.unique(y)), *cells)
-        row += (f"{difference.mean():+.2f}{spread}", significant(peer[3] / ours[3]))
+        row += (f"{difference.mean():+.2f}{spread}", *map(significant, peer[3:] / ours[3:]))
         rows.append(row)
         print(row, flush=True)
     note = (
-        "Processor times. Several splits: means, ± standard error. "
-        "LogisticRegression ends at max_iter=100 on cov."
+        f"Fits of up to {LONG} s: the least time of three. Several splits: means, ± standard "
+        "error. LogisticRegression ends at max_iter=100 on cov."
     )
     yield table("Defaults against softmax regression", header, rows, note)
 
