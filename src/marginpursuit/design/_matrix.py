@@ -56,9 +56,10 @@ class ReadPolicy:
     #: Tasks up to which a block is read for each task, without a conversion or copy of rows, and
     #: not by matrix products: a sweep of 100,000 x 50 rows for two tasks takes a third of the time.
     max_single_tasks: int = 3
-    #: Tasks of a fold up to which its held-out scores are products of all rows with single columns:
-    #: with four, rows of 400 x 784 to 8,000 x 784 take as long as by a copy of half of them.
-    max_single_scores: int = 4
+    #: Tasks of all folds up to which held-out scores are taken from those of all rows, one task at a
+    #: time. Eight tasks of two folds, or ten of five, take as long by copies of the held-out rows
+    #: (400 x 784 to 100,000 x 50 rows), and more memory.
+    max_single_scores: int = 10
     #: The same of CSR rows, whose shared sweep is for eight tasks and in one thread: a shared sweep
     #: of two tasks over a9a takes 2.6 ms of processor time, two sweeps of one task 2.1 ms.
     max_single_csr_tasks: int = 2

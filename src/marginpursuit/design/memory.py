@@ -218,7 +218,7 @@ class MemoryDesign(MatrixDesign):
     def _held_out_scores(
         self, coef: FloatArray, intercept: FloatArray, held_out: BoolArray, fold: NDArray[np.intp]
     ) -> list[FloatArray]:
-        if np.bincount(fold).max() <= self.policy.max_single_scores:
+        if len(fold) <= self.policy.max_single_scores:
             return self._scores_of_few(coef, intercept, held_out, fold)
         given = coef, intercept, held_out, fold
         if coef.size <= self.policy.chunk_elements:
