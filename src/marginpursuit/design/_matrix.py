@@ -56,8 +56,8 @@ class ReadPolicy:
     #: Tasks up to which a block is read for each task, without a conversion or copy of rows, and
     #: not by matrix products: a sweep of 100,000 x 50 rows for two tasks takes a third of the time.
     max_single_tasks: int = 3
-    #: Tasks of all folds up to which held-out scores are taken from those of all rows, one task at a
-    #: time. Eight tasks of two folds, or ten of five, take as long by copies of the held-out rows
+    #: Tasks of all folds up to which held-out scores are taken from those of all rows, one task at
+    #: a time. Eight tasks of two folds, or ten of five, take as long by copies of the held-out rows
     #: (400 x 784 to 100,000 x 50 rows), and more memory.
     max_single_scores: int = 10
     #: The same of CSR rows, whose shared sweep is for eight tasks and in one thread: a shared sweep
