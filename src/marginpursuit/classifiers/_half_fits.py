@@ -29,6 +29,7 @@ from marginpursuit.solvers import (
     Problem,
     Solution,
     Solver,
+    allows_float32,
     float32_problem,
 )
 from marginpursuit.tasks import JointTasks, Labels, LabelSets, RowRanges, Tasks
@@ -287,7 +288,7 @@ def half_fits(
     fold_solver = FOLD_SOLVERS[solver]
     if not fold_solver.shares_passes:
         return halves.results(fold_solver.solve_folds(halves.problem, halves.tol), data)
-    copy, start = _float32_problem(halves.problem, policy), None
+    copy, start = _float32_problem(halves.problem, policy, problem.tol), None
     found: list[HalfFits] = []
     # From the largest penalty to the smallest, each the start of the next. The path ends where the
     # log-loss exceeds the lowest by `max_path_increase`: smaller penalties, whose fits take more
@@ -487,19 +488,20 @@ def _half_problem(
     )
 
 
-def _float32_problem(problem: Problem, policy: HalfFitPolicy) -> Problem:
+def _float32_problem(problem: Problem, policy: HalfFitPolicy, fit_tol: float) -> Problem:
     """Return half fits of a float32 copy of the standardised rows, in the order of the halves.
 
     A sweep of the copy skips the tasks of a half where they have no weight, so that the fits to
     both halves cost as much as one to all rows. The problem is returned as it is where there can be
-    no copy, few scores of a row, or few elements.
+    no copy, few scores of a row, or few elements for the tolerance of the fit to all rows.
     """
     design, (low, high) = problem.prepared.design, problem.policy.float32_margins
     has_many_scores = problem.start[1].size >= policy.min_float32_scores
-    n_elements = design.n_rows * design.n_columns
-    is_large = has_many_scores and n_elements >= problem.policy.min_float32_elements
+    n_elements, is_joint = design.n_rows * design.n_columns, isinstance(problem.tasks, JointTasks)
+    is_large = allows_float32(problem.policy, n_elements, fit_tol, is_joint=is_joint)
     in_memory = "row_access" in design.capabilities  # weights elsewhere are not NumPy arrays
-    if not (in_memory and is_large and low <= problem.tasks.losses[0].margin <= high):
+    in_range = low <= problem.tasks.losses[0].margin <= high
+    if not (in_memory and has_many_scores and is_large and in_range):
         return problem
     copy = float32_problem(problem, *RowRanges.of(problem.tasks.weights))
     if copy is None:

@@ -27,6 +27,7 @@ from marginpursuit.solvers._problem import Progress as Progress
 from marginpursuit.solvers._problem import Request as Request
 from marginpursuit.solvers._problem import Solution as Solution
 from marginpursuit.solvers._problem import Status as Status
+from marginpursuit.solvers._problem import allows_float32 as allows_float32
 from marginpursuit.solvers._problem import penalty_weights as penalty_weights
 from marginpursuit.solvers.gram_plan import plan_gram as plan_gram
 from marginpursuit.solvers.lbfgs import request_merge as request_merge

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginpursuit.design import Standardisation
-from marginpursuit.solvers._problem import Problem, Solution
+from marginpursuit.solvers._problem import Problem, Solution, allows_float32
 from marginpursuit.tasks import JointTasks, RowRanges
 
 
@@ -47,9 +47,10 @@ def _copied(problem: Problem) -> Problem | None:
     """Return the problem on a float32 copy of the rows; None where float64 is needed or faster."""
     design, policy = problem.prepared.design, problem.policy
     low, high = policy.float32_margins
-    is_large = design.n_rows * design.n_columns >= policy.min_float32_elements
+    n_elements, is_joint = design.n_rows * design.n_columns, isinstance(problem.tasks, JointTasks)
+    is_large = allows_float32(policy, n_elements, problem.tol, is_joint=is_joint)
     in_range = all(low <= getattr(loss, "margin", 0.0) <= high for loss in problem.tasks.losses)
-    is_fast = problem.tasks.has_compiled_losses or isinstance(problem.tasks, JointTasks)
+    is_fast = problem.tasks.has_compiled_losses or is_joint
     if not (is_large and in_range and _is_curved(problem) and is_fast):
         return None
     return float32_problem(problem, design.copied_order(problem.prepared.standardisation))

@@ -470,6 +470,14 @@ def _inflation(request: Request, standardisation: Standardisation) -> FloatArray
     return np.asarray(1.0 + INFLATION * np.clip(error, 0.0, 1.0))
 
 
+def allows_float32(policy: Policy, n_elements: int, tol: float, *, is_joint: bool) -> bool:
+    """Whether X has enough elements for solves of a float32 copy to a tolerance."""
+    is_loose = is_joint and tol >= policy.min_unverified_tol
+    return n_elements >= (
+        policy.min_float32_joint_elements if is_loose else policy.min_float32_elements
+    )
+
+
 def quartile_square(request: Request, rounding: float = 1e-10) -> float:
     """Return the weighted lower quartile of ‖x‖² over the rows that are not zero.
 

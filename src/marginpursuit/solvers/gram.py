@@ -37,6 +37,7 @@ from marginpursuit.solvers._problem import (
     Request,
     Solution,
     Status,
+    allows_float32,
     mean_penalty_weights,
     mean_weights,
     request_penalty_weights,
@@ -277,7 +278,8 @@ def _is_solved_in_float32(request: Request) -> bool:
     design, policy = request.design, request.policy
     is_joint = all(isinstance(loss, JointLoss) for loss in request.losses)
     has_many = request.n_problems >= policy.lbfgs.many_tasks
-    is_large = design.n_rows * design.n_columns >= policy.min_float32_elements
+    n_elements = design.n_rows * design.n_columns
+    is_large = allows_float32(policy, n_elements, request.tol, is_joint=is_joint)
     is_dense = "row_access" in design.capabilities and not design.is_sparse
     return (is_joint or has_many) and is_large and is_dense
 
