@@ -259,7 +259,8 @@ def test_one_gamma_whose_landmarks_are_all_rows_has_one_step():
     X, y = circles()
     evaluated = []
 
-    def evaluate(mapped, candidates, *, is_last):
+    def evaluate(mapped, candidates, limits):
+        is_last = limits == SelectionPolicy().kernel_last_stopping
         evaluated.append((mapped.matrix.shape[0], len(candidates), is_last))
         raise InterruptedError
 
@@ -299,7 +300,8 @@ def test_last_step_decides_and_the_refit_starts_at_its_fits():
     grid = [{"alpha": a, "scale": 1.0, "overconfidence": 0.0} for a in (1.0, 0.1, 0.01)]
     calls = []
 
-    def evaluate(mapped, candidates, *, is_last):
+    def evaluate(mapped, candidates, limits):
+        is_last = limits == SelectionPolicy().kernel_last_stopping
         # alpha = 0.1 is the best in the first step, 0.01 in the last. γ = 2, the second call, is
         # better than γ = 1 in the first step; γ = 1, the fourth call, in the last.
         means = [-c.alpha if is_last else float(c.alpha == 0.1) for c in candidates]

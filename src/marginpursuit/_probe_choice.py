@@ -86,8 +86,8 @@ class Choice:
             )
         alphas = self.alphas
         if alphas is None:
-            is_sparse = hasattr(X, "tocsr")
-            alphas = list(SelectionPolicy().alphas(len(y), is_sparse=is_sparse))
+            kind = "sparse" if hasattr(X, "tocsr") else "dense"
+            alphas = list(SelectionPolicy().default_grid(kind, len(y))["alphas"])
         if self.validation is not None:
             return _by_validation(X, y, self.validation, alphas, model)
         return _by_folds(X, y, self.cv, alphas, model)

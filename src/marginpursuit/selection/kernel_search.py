@@ -12,7 +12,7 @@ With one class against one the kernel matrix takes the place of the features (`p
 all values of γ are candidates of one search with successive halving.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from marginpursuit.classifiers import MarginPursuitClassifier
 from marginpursuit.classifiers._shared import (
     RowScores,
     TrainingData,
+    fits_pairs,
     range_error,
     systematic_sample,
 )
@@ -34,7 +35,8 @@ from marginpursuit.selection.policy import SelectionPolicy
 from marginpursuit.selection.search import SearchResult
 from marginpursuit.selection.successive_halving import with_smaller_penalties
 
-#: Evaluates candidates on data with kernel features as matrix; the keyword is `is_last`.
+#: Evaluates candidates on data with kernel features as matrix, with limits on the iterations of
+#: their fits; or on the matrices of pairs of classes, by the keyword `pairs`.
 Evaluate = Callable[..., SearchResult]
 
 Params = dict[str, Any]
@@ -48,6 +50,23 @@ class KernelResult(NamedTuple):
     #: (n_candidates,), landmarks with which each was evaluated; None for one class against one.
     n_components: NDArray[np.intp] | None
     start: RowScores | None = None  # scores of the chosen fold fits, at which the refit starts
+
+
+def search_with_kernel(
+    model: MarginPursuitClassifier,
+    data: TrainingData,
+    grid: list[Params],
+    gammas: Iterable[float] | None,
+    evaluate: Evaluate,
+    policy: SelectionPolicy,
+) -> KernelResult:
+    """Choose γ, if the kernel has one, and a candidate of the grid; None is the default for γ."""
+    values: list[float] = []
+    if isinstance(model.kernel, str) and model.kernel != "precomputed":
+        values = default_gammas(data, model.kernel, policy) if gammas is None else list(gammas)
+    if fits_pairs(model, data):
+        return search_pairs(model, data, grid, values, evaluate)
+    return KernelSearch(model, data, grid, evaluate, policy).run(values)
 
 
 @dataclass(frozen=True)
@@ -101,7 +120,9 @@ class KernelSearch:
         mapped, _ = model._mapped(self.data)
         candidates = _candidates(params)
         sizes = np.full(len(params), n_components, dtype=np.intp)
-        result = self.evaluate(mapped, candidates, is_last=is_last)
+        policy = self.policy
+        limits = policy.kernel_last_stopping if is_last else policy.kernel_first_stopping
+        result = self.evaluate(mapped, candidates, limits)
         start = None
         if is_last and result.start is not None and isinstance(mapped.matrix, np.ndarray):
             coef, intercept = result.start
@@ -114,7 +135,7 @@ def search_pairs(
     data: TrainingData,
     grid: list[Params],
     gammas: list[float],
-    evaluate: Callable[[PairKernels, list[KernelCandidate]], SearchResult],
+    evaluate: Evaluate,
 ) -> KernelResult:
     """Choose γ, if the kernel has one, and a candidate, with one class against one.
 
@@ -124,7 +145,10 @@ def search_pairs(
     pairs = PairKernels.of([(gamma, replace_parameters(model, gamma)) for gamma in values], data)
     params = [p | ({} if g is None else {"gamma": g}) for g in values for p in grid]
     candidates = [KernelCandidate(*candidate, g) for g in values for candidate in _candidates(grid)]
-    return KernelResult(params, evaluate(pairs, candidates), None)
+    try:
+        return KernelResult(params, evaluate(pairs.data, candidates, pairs=pairs), None)
+    except FloatingPointError as error:
+        raise model._indefinite(error) from error
 
 
 def replace_parameters(

@@ -28,7 +28,6 @@ from marginpursuit.classifiers._shared import (
     check_parameters,
     dense_unit,
     fit_with_kernel,
-    fits_pairs,
     numbers,
     one_of,
     range_error,
@@ -439,11 +438,7 @@ class MarginPursuitClassifierCV(
         report: Reporter | None,
     ) -> None:
         """Choose γ and a candidate, and refit, for a kernel other than "linear"."""
-        from marginpursuit.selection.kernel_search import (
-            KernelSearch,
-            default_gammas,
-            search_pairs,
-        )
+        from marginpursuit.selection.kernel_search import search_with_kernel
 
         grid, candidates = self._grid(data)
         model = self._estimator(
@@ -452,7 +447,6 @@ class MarginPursuitClassifierCV(
             leverage_bound=self.leverage_bound,
             multi_class=self.multi_class,
         )
-        gammas: list[float] = []
         with np.errstate(all="ignore"):  # the kernel values are checked instead
             model._set_kernel(data)
             # Scorers have the weights as given.
@@ -460,32 +454,21 @@ class MarginPursuitClassifierCV(
             if factors is not None:
                 factors = factors * to_scorer.get("sample_weight", 1.0)
                 to_scorer = {**to_scorer, "sample_weight": factors}
-            if isinstance(self.kernel, str) and self.kernel != "precomputed":
-                default = default_gammas(data, self.kernel, self._policy)
-                gammas = default if self.gammas is None else list(self.gammas)
 
         def evaluate(
-            mapped: TrainingData, candidates: list[Candidate], *, is_last: bool
+            mapped: TrainingData,
+            candidates: list[Candidate],
+            limits: Stopping | None = None,
+            pairs: PairKernels | None = None,
         ) -> SearchResult:
-            policy = self._policy
-            earlier = policy.kernel_last_stopping if is_last else policy.kernel_first_stopping
-            stopping = Stopping(self.max_iter, self.tol).loosened(earlier)
-            search = self._search(mapped, folds, to_scorer, candidates, report, stopping)
+            search = self._search(
+                mapped, folds, to_scorer, candidates, report, limits=limits, pairs=pairs
+            )
             return search.run(candidates)
-
-        def evaluate_pairs(pairs: PairKernels, candidates: list[Any]) -> SearchResult:
-            search = self._search(pairs.data, folds, to_scorer, candidates, report, pairs=pairs)
-            try:
-                return search.run(candidates)
-            except FloatingPointError as error:
-                raise model._indefinite(error) from error
 
         try:
             with np.errstate(all="ignore"):
-                if fits_pairs(model, data):
-                    chosen = search_pairs(model, data, grid, gammas, evaluate_pairs)
-                else:
-                    chosen = KernelSearch(model, data, grid, evaluate, self._policy).run(gammas)
+                chosen = search_with_kernel(model, data, grid, self.gammas, evaluate, self._policy)
             self._set_results(chosen.params, chosen.result, chosen.n_components)
             if chosen.n_components is None:
                 self.multi_class_ = "ovo"
@@ -508,23 +491,21 @@ class MarginPursuitClassifierCV(
 
     def _grid(self, data: TrainingData) -> tuple[list[dict[str, Any]], list[Candidate]]:
         """Return the parameters of all candidates as the user gave them, and the candidates."""
-        is_linear = self.kernel == "linear"
-        default = self._policy.alphas(data.n_samples, is_sparse=data.is_sparse, is_linear=is_linear)
-        alphas = default if self.alphas is None else self.alphas
-        is_joint = has_classes(data.labels) and self.multi_class != "ovr"
-        overconfidences = self.overconfidences
-        if overconfidences is None:
-            overconfidences = self._policy.overconfidences(
-                is_sparse=data.is_sparse, is_joint=is_joint, is_linear=is_linear
-            )
-        scales = self.scales
-        if scales is None:
-            scales = self._policy.scales(
-                is_sparse=data.is_sparse, is_joint=is_joint, is_linear=is_linear
-            )
-        grid = product(alphas, overconfidences, scales)
-        params = [dict(zip(Candidate._fields, values, strict=True)) for values in grid]
-        return params, [Candidate(*map(float, values.values())) for values in params]
+        if self.kernel != "linear":
+            kind = "kernel"
+        elif data.is_sparse:
+            kind = "sparse"
+        elif has_classes(data.labels) and self.multi_class != "ovr":
+            kind = "joint"
+        else:
+            kind = "dense"
+        values = self._policy.default_grid(kind, data.n_samples)
+        given = {name: getattr(self, name) for name in values}
+        values |= {name: own for name, own in given.items() if own is not None}
+        params = [
+            dict(zip(Candidate._fields, own, strict=True)) for own in product(*values.values())
+        ]
+        return params, [Candidate(*map(float, own.values())) for own in params]
 
     def _prior(
         self, data: TrainingData, candidates: list[Candidate], n_folds: int
@@ -556,10 +537,12 @@ class MarginPursuitClassifierCV(
         to_scorer: dict[str, Any],
         candidates: list[Candidate],
         report: Reporter | None,
-        stopping: Stopping | None = None,
+        *,
+        limits: Stopping | None = None,
         prior: Candidate | None = None,
         pairs: PairKernels | None = None,
     ) -> Search:
+        """Return the search; `limits` may end its fits before `max_iter` and `tol` do."""
         policy, unit = self._policy, self.alpha_unit_
         if data.has_kernel_features and unit == "row":
             unit = "absolute"  # the kernel has been divided by the unit
@@ -584,12 +567,13 @@ class MarginPursuitClassifierCV(
             rho=self.rho,
             n_samples=data.n_samples,
         )
+        stopping = Stopping(self.max_iter, self.tol)
         is_joint = pairs is None and fits_jointly(
             self.multi_class, data.matrix, data.labels, fits, policy
         )
         options = SearchOptions(
             replace(fits, is_joint=is_joint),
-            stopping=stopping or Stopping(self.max_iter, self.tol),
+            stopping=stopping if limits is None else stopping.loosened(limits),
             successive_halving=self.successive_halving,
             rule=self.rule,
             link=self.link,

@@ -190,39 +190,30 @@ class SelectionPolicy:
     # every k-th row is kept. Usually one or two candidates are kept at a time.
     max_kept_bytes: int = 1 << 30
 
-    def alphas(
-        self, n_samples: float, *, is_sparse: bool, is_linear: bool = True
-    ) -> tuple[float, ...]:
-        """Return the penalties of the default grid for a number of rows, from the largest on."""
-        if not is_linear:
-            return tuple(alpha / n_samples for alpha in self.kernel_alphas)
-        if is_sparse:
-            return tuple(alpha / n_samples for alpha in self.sparse_alphas)
+    def default_grid(self, kind: str, n_samples: float) -> dict[str, tuple[float, ...]]:
+        """Return the default values of `alphas`, `overconfidences` and `scales`.
+
+        `kind` is "dense", "joint" for dense rows of several classes with a joint loss, "sparse" or
+        "kernel". Penalties decrease.
+        """
+        if kind == "kernel":
+            alphas = tuple(alpha / n_samples for alpha in self.kernel_alphas)
+            return _grid(alphas, self.kernel_overconfidences, self.kernel_scales)
+        if kind == "sparse":
+            alphas = tuple(alpha / n_samples for alpha in self.sparse_alphas)
+            return _grid(alphas, self.sparse_overconfidences, self.sparse_scales)
         factor = max(1.0, self.largest_alpha_rows / n_samples / self.dense_alphas[0])
-        return tuple(factor * alpha for alpha in self.dense_alphas)
-
-    def scales(
-        self, *, is_sparse: bool, is_joint: bool, is_linear: bool = True
-    ) -> tuple[float, ...]:
-        """Return the scales of the default grid."""
-        if not is_linear:
-            return self.kernel_scales
-        if is_sparse:
-            return self.sparse_scales
-        return self.joint_scales if is_joint else self.dense_scales
-
-    def overconfidences(
-        self, *, is_sparse: bool, is_joint: bool, is_linear: bool = True
-    ) -> tuple[float, ...]:
-        """Return the overconfidences of the default grid."""
-        if not is_linear:
-            return self.kernel_overconfidences
-        if is_sparse:
-            return self.sparse_overconfidences
-        return self.joint_overconfidences if is_joint else self.dense_overconfidences
+        alphas = tuple(factor * alpha for alpha in self.dense_alphas)
+        if kind == "joint":
+            return _grid(alphas, self.joint_overconfidences, self.joint_scales)
+        return _grid(alphas, self.dense_overconfidences, self.dense_scales)
 
     @property
     def thresholds(self) -> FloatArray:
         """The thresholds to choose from, inside ± 1, in units of the margin."""
         n = self.thresholds_per_margin
         return np.arange(1 - n, n) / n
+
+
+def _grid(*values: tuple[float, ...]) -> dict[str, tuple[float, ...]]:
+    return dict(zip(("alphas", "overconfidences", "scales"), values, strict=True))
