@@ -1,7 +1,6 @@
 """Pegasos, the stochastic subgradient method for support vector machines."""
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -39,6 +38,7 @@ from marginpursuit.solvers.stochastic_steps import (
     canonical_order,
     doubling_stages,
 )
+from marginpursuit.tasks import Labels
 
 __all__ = ["PegasosClassifier"]
 
@@ -314,15 +314,13 @@ class PegasosClassifier(KernelClassifier):
         used = np.flatnonzero(data.weights > 0)
         rows = used[:: thinning(len(used), max_rows)]
         labels, weights = data.labels.take(rows), data.weights[rows]
-        sign = np.column_stack([labels.sign(positive) for positive in labels.positive_classes])
+        linear = self.coef_.T, self.intercept_
         with MemoryDesign(take_rows(data.matrix, rows)) as design:
-            losses = HingeLoss().value(sign * design.scores(self.coef_.T, self.intercept_))
-        square = np.sum(self.coef_**2, axis=1) + self.penalise_intercept * self.intercept_**2
-        objective = weights @ losses / weights.sum() + 0.5 * self.alpha * square
-        if np.max(objective) > 1.0:
+            objectives = self._objectives(design, labels, weights, linear, weights.sum())
+        if np.max(objectives) > 1.0:
             warn(
                 f"{type(self).__name__} {Status.ALL_STEPS.value}, and its objective, "
-                f"{np.max(objective):.3g}, is above 1, that of zero coefficients. Standardise the "
+                f"{np.max(objectives):.3g}, is above 1, that of zero coefficients. Standardise the "
                 "columns of X, or set a larger max_iter or alpha.",
                 ConvergenceWarning,
             )
@@ -427,9 +425,19 @@ class PegasosClassifier(KernelClassifier):
             if not self._is_linear:
                 rows = KernelRows(self._kernel_of(data), design.n_rows, self._kernel_storage)
             search = self._intercept_search(rows, data.weights)
-            objectives = partial(self._objectives, design, data.weights, search)
             criterion = None if tol is None else StoppingCriterion(tol, design.n_rows)
-            status = self._take_steps(rows, sampler, n_steps, search, criterion, objectives)
+            status = Status.ALL_STEPS
+            for more in doubling_stages(n_steps) if search or criterion else (n_steps,):
+                if search:
+                    search.update()
+                take_steps(rows, self._descents, sampler, more)
+                if criterion:
+                    objectives = self._objectives(
+                        design, labels, data.weights, self._current(search)
+                    )
+                    if criterion.is_met(self._descents[0].t, objectives):
+                        status = Status.CONVERGED
+                        break
             coef, intercept = self._current(search)
             if search:
                 search.update_path()
@@ -443,24 +451,6 @@ class PegasosClassifier(KernelClassifier):
                 f"alpha={self.alpha!r} is too small. Rescale the columns, or set a larger alpha."
             )
         return coef, intercept
-
-    def _take_steps(
-        self,
-        rows: MemoryDesign | KernelRows,
-        sampler: RowSampler,
-        n_steps: int,
-        search: InterceptSearch | None,
-        criterion: StoppingCriterion | None,
-        objectives: Callable[[], FloatArray],
-    ) -> Status:
-        """Take steps; search the intercept and apply the stopping rule after 1, 2, 4, ... steps."""
-        for more in doubling_stages(n_steps) if search or criterion else (n_steps,):
-            if search:
-                search.update()
-            take_steps(rows, self._descents, sampler, more)
-            if criterion and criterion.is_met(self._descents[0].t, objectives()):
-                return Status.CONVERGED
-        return Status.ALL_STEPS
 
     def _intercept_search(
         self, rows: MemoryDesign | KernelRows, weights: FloatArray
@@ -477,14 +467,19 @@ class PegasosClassifier(KernelClassifier):
         return coef, search.best(coef) if search else np.array([b for _, b in points])
 
     def _objectives(
-        self, design: MemoryDesign, weights: FloatArray, search: InterceptSearch | None
+        self,
+        design: MemoryDesign,
+        labels: Labels,
+        weights: FloatArray,
+        linear: Linear,
+        total_weight: float = 1.0,
     ) -> FloatArray:
-        """Return the current objective of each binary problem."""
-        coef, intercept = self._current(search)
-        sign = np.column_stack([descent.sign for descent in self._descents])
+        """Return the objective of each binary problem, for weights with this sum."""
+        coef, intercept = linear
+        sign = np.column_stack([labels.sign(positive) for positive in labels.positive_classes])
         losses = HingeLoss().value(sign * design.scores(coef, intercept))
         square = np.sum(coef**2, axis=0) + self.penalise_intercept * intercept**2
-        return np.asarray(weights @ losses + 0.5 * self.alpha * square)
+        return np.asarray(weights @ losses / total_weight + 0.5 * self.alpha * square)
 
     def _kernel_of(self, data: TrainingData) -> Callable[..., FloatArray]:
         """Return the function that computes the kernel between rows of these data by index."""
