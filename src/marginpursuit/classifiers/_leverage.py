@@ -82,12 +82,17 @@ class RowDistances(NamedTuple):
 
 
 def bounded_weights(
-    design: Design, data: TrainingData, bound: float, *, centred: bool
+    design: Design, data: TrainingData, bound: float | None, *, centred: bool
 ) -> TrainingData:
     """Return the data with weights of bounded leverage, and with `variance_weights`.
 
-    Both weights sum to one, and are in the library, and on the device, of the weights given.
+    Both weights sum to one, and are in the library, and on the device, of the weights given. The
+    data are returned as they are without a bound, and with kernel features, whose weights are
+    bounded already.
     """
+    if bound is None or data.has_kernel_features:
+        return data
+    bound = float(bound)
     distances = robust_distances(design, data, bound, centred=centred)
     limit = bound * distances.median
     weights, variance_weights = within_limit(data, distances.values, limit), None

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.metaestimators import available_if
 
 from marginpursuit._namespaces import to_host
+from marginpursuit._threads import usable_threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import LinearClassifier, TrainingData
 from marginpursuit.classifiers._finite import range_error
@@ -50,6 +51,7 @@ class StreamingClassifier(LinearClassifier):
     overconfidence: float
     fit_intercept: bool
     leverage_bound: float | None
+    n_threads: int | None
     coef_: FloatArray
     intercept_: FloatArray
     scale_: float
@@ -135,7 +137,7 @@ class StreamingClassifier(LinearClassifier):
                 self._loss(self.scale_),
                 fit_intercept=self.fit_intercept,
                 leverage_bound=self.leverage_bound,
-                threads=self._threads,
+                threads=usable_threads(self.n_threads),
                 policy=self._stream_policy,
             )
             # These attributes describe the stored rows only.
@@ -149,8 +151,8 @@ class StreamingClassifier(LinearClassifier):
         name = {"row": "common", "inflated": "standardised"}.get(name, name)
         varies = np.ones((1, self.n_features_in_))
         weights = penalty_weights(name, stream.standardisation.inverse_deviation, varies)
-        loss = self._loss(self.scale_)
-        self.n_passes_ += stream.update(data, loss, self._penalty, weights[0], self._threads)
+        loss, threads = self._loss(self.scale_), usable_threads(self.n_threads)
+        self.n_passes_ += stream.update(data, loss, self._penalty, weights[0], threads)
         self.n_iter_ += 1
         coef, self.intercept_ = self._stream.to_data()
         self.coef_ = coef.T
@@ -174,8 +176,3 @@ class StreamingClassifier(LinearClassifier):
     @abstractmethod
     def _resolve_alpha_unit(self, *, is_sparse: bool, rows_per_column: float = np.inf) -> str:
         """Return the unit of the penalty, a name in `UNITS` of `solvers._problem`."""
-
-    @property
-    @abstractmethod
-    def _threads(self) -> int:
-        """The number of threads."""

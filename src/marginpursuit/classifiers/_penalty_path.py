@@ -14,6 +14,7 @@ import numpy as np
 from marginpursuit._namespaces import is_array_api
 from marginpursuit._threads import Threads, usable_threads
 from marginpursuit.classifiers._input import TrainingData
+from marginpursuit.classifiers._leverage import bounded_weights
 from marginpursuit.classifiers.margin_pursuit import MarginPursuitClassifier
 from marginpursuit.design import ArrayDesign, Design, Linear, design_for
 from marginpursuit.design.arrays import ArrayPolicy
@@ -67,7 +68,7 @@ def penalty_path(
         Threads(usable_threads(model.n_threads)) as threads,
         _fast_design(data.matrix, threads) as design,
     ):
-        data = model._bounded(design, data)
+        data = bounded_weights(design, data, model.leverage_bound, centred=model.fit_intercept)
         request, tasks = least._request(design, data, float(model.scale), is_stream=False)
         solver = FOLD_SOLVERS[plan(request, model.solver).solver]
         prepared = solver.prepare(request)

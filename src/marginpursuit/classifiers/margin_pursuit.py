@@ -524,9 +524,9 @@ class MarginPursuitClassifier(
         scale, n_iter = first_scale(self.scale, self.margin), 0
         if checkpoint is not None:
             start, scale, n_iter = checkpoint.state(start, scale)
-        n_threads = self._threads if _gains_from_threads(data) else 1
+        n_threads = usable_threads(self.n_threads) if _gains_from_threads(data) else 1
         with Threads(n_threads) as threads, design_for(data.matrix, threads) as design:
-            data = self._bounded(design, data)
+            data = bounded_weights(design, data, self.leverage_bound, centred=self.fit_intercept)
             solver, request, problem, max_steps = self._make_problem(
                 design, data, start, scale, report, checkpoint, is_stream=is_stream
             )
@@ -568,13 +568,6 @@ class MarginPursuitClassifier(
         self.objective_ = float(solution.value.sum())
         self.coef_, self.intercept_ = coef.T, intercept - self._label_thresholds
         self._warn_unless_converged(solution, request, data, iteration)
-
-    def _bounded(self, design: Design, data: TrainingData) -> TrainingData:
-        """Return the data with weights of bounded leverage, as those of kernel features are."""
-        if self.leverage_bound is None or data.has_kernel_features:
-            return data
-        bound = float(self.leverage_bound)
-        return bounded_weights(design, data, bound, centred=self.fit_intercept)
 
     def _make_problem(
         self,
@@ -672,13 +665,14 @@ class MarginPursuitClassifier(
         """
         is_fixed = self.alpha != "auto" or isinstance(self.scale, str) or is_stream
         factors = () if is_fixed else penalty_factors(data, problem, solver)
-        part = label_subset(data, problem) if factors else (data, problem)
-        fits = half_fits(design, *part, solver, factors) if factors else []
+        if not factors:
+            return problem, []
+        some_data, some_labels = label_subset(data, problem)
+        fits = half_fits(design, some_data, some_labels, solver, factors)
         if not fits:
             return problem, []
-        is_joint = isinstance(problem.tasks, JointTasks)
-        best = chosen_fits(fits, data.n_samples, is_joint=is_joint)
-        if part[1] is not problem:
+        best = chosen_fits(fits, data.n_samples, is_joint=isinstance(problem.tasks, JointTasks))
+        if some_labels is not problem:
             return replace(problem, alphas=best.factor * problem.alphas), []
         start = problem.start if problem.start[0].any() else best.linear
         return replace(problem, alphas=best.factor * problem.alphas, start=start), [best]
@@ -744,29 +738,16 @@ class MarginPursuitClassifier(
 
     def _identity(self, data: TrainingData) -> dict[str, Any]:
         """Return the parameters and properties of the data that a resumed fit must share."""
-        parameters = (
-            "margin",
-            "scale",
-            "overconfidence",
-            "rho",
-            "alpha",
-            "alpha_unit",
-            "fit_intercept",
-            "solver",
-            "class_weight",
-            "leverage_bound",
-            "multi_class",
-            "kernel",
-            "gamma",
-            "degree",
-            "coef0",
-            "n_components",
-        )
+        # The objective that is minimised does not depend on these.
+        others = ("probability", "max_iter", "tol", "warm_start", "n_threads", "random_state")
+        parameters = self.get_params(deep=False)
+        for name in (*others, "checkpoint", "verbose"):
+            del parameters[name]
         return {
             "shape": tuple(data.matrix.shape),
             "classes": self.classes_,
             **data_digests(data),
-            **{name: getattr(self, name) for name in parameters},
+            **parameters,
         }
 
     def _needs_one_factor(self, data: TrainingData) -> bool:
@@ -799,10 +780,6 @@ class MarginPursuitClassifier(
             is_sparse=is_sparse,
             rows_per_column=rows_per_column,
         )
-
-    @property
-    def _threads(self) -> int:
-        return usable_threads(self.n_threads)
 
     def _warn_unless_converged(
         self, solution: Solution, request: Request, data: TrainingData, iteration: ScaleIteration

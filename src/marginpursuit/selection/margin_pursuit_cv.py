@@ -636,8 +636,7 @@ class MarginPursuitClassifierCV(
             Threads(usable_threads(self.n_threads)) as threads,
             design_for(data.matrix, threads) as design,
         ):
-            bound = float(self.leverage_bound)
-            bounded = bounded_weights(design, data, bound, centred=self.fit_intercept)
+            bounded = bounded_weights(design, data, self.leverage_bound, centred=self.fit_intercept)
             return bounded, design.n_passes
 
     def _refit(
