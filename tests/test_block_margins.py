@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 from marginpursuit import MarginPursuitClassifier
 from marginpursuit.blocks import Blocks
 from marginpursuit.classifiers import _block_margins
-from marginpursuit.classifiers._block_margins import block_margins
+from marginpursuit.classifiers._block_margins import CellPolicy, block_margins
 from marginpursuit.classifiers._margins import Margins
 from marginpursuit.classifiers._parameters import SCALE_RULES
 from marginpursuit.design import Standardisation, design_for
@@ -47,7 +47,8 @@ def both(values, weights=None, scale=1.0, n_blocks=4, n_passes=1, **options):
     linear = np.eye(n_problems), np.zeros(n_problems)  # the columns are the scores
     with design_for(blocks) as design:
         identity = Standardisation.identity(n_problems)
-        found = block_margins(design, identity, linear, labels, weights, 123.0, loss, **options)
+        policy = CellPolicy(**options)
+        found = block_margins(design, identity, linear, labels, weights, 123.0, loss, policy)
         assert design.n_passes == n_passes
     return Margins.from_scores(values.copy(), labels, weights, 123.0, loss.margin), found
 

@@ -33,6 +33,18 @@ from marginpursuit.tasks import Labels, LabelSets
 _Intervals: TypeAlias = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 
+@dataclass(frozen=True, slots=True)
+class CellPolicy:
+    """Sizes of the summaries of margins."""
+
+    first_bits: int = (
+        18  # leading bits that the floats of a cell share: sign, exponent, 6 bits more
+    )
+    more_bits: int = 8  # by which a refinement extends them
+    max_values: int = 1 << 15  # unresolved margins of a tile that are returned one by one
+    max_margins: int = 1 << 25  # of a tile of binary problems, which are kept until it is finished
+
+
 def block_margins(
     design: BlockDesign,
     standardisation: Standardisation,
@@ -41,27 +53,21 @@ def block_margins(
     weights: FloatArray,
     total_weight: float,
     loss: MarginLoss | JointLoss,
-    *,
-    first_bits: int = 18,
-    more_bits: int = 8,
-    max_values: int = 1 << 15,
-    max_margins: int = 1 << 25,
+    policy: CellPolicy | None = None,
 ) -> Margins:
     """Return margins whose statistics at the scale of the loss are those of all rows.
 
-    One pass over the data for each tile of binary problems with at most `max_margins` margins,
-    which are kept until the tile is finished; a joint loss has one margin per row. `first_bits` is
-    the number of leading bits that the floats of a cell share: sign, exponent and six bits of the
-    mantissa. Each refinement adds `more_bits`. At most `max_values` unresolved margins of a tile
-    are returned value by value.
+    Each tile of binary problems takes one pass over the data; a joint loss, with one margin per
+    row, is one tile.
     """
+    policy = CellPolicy() if policy is None else policy
     is_equal = bool(weights.min() == weights.max())
     vectors = (labels.codes,) if is_equal else (labels.codes, weights)
     samples = list[Margins]()
-    for (coef, intercept), margins in _tiles(design, linear, labels, loss, max_margins):
+    for (coef, intercept), margins in _tiles(design, linear, labels, loss, policy.max_margins):
         make = partial(_sorted_margins, margins)
         results = design.persist_scores(make, coef, intercept, standardisation, *vectors)
-        found = _resolved_cells(results, loss, first_bits, more_bits, max_values)
+        found = _resolved_cells(results, loss, policy)
         samples += [
             replace(cells.sample(loss.margin), total_weight=total_weight) for cells in found
         ]
@@ -92,11 +98,10 @@ def _tiles(
 def _resolved_cells(
     results: BlockResults,
     loss: MarginLoss | JointLoss,
-    bits: int,
-    more_bits: int,
-    max_values: int,
+    policy: CellPolicy,
 ) -> "Sequence[_Cells]":
     """Return the cells of each problem, refined until they determine every statistic."""
+    bits = policy.first_bits
     found: Sequence[_Cells] = results.total(partial(_cells, within=None, bits=bits))
     while True:
         unresolved = [cells.unresolved(loss) for cells in found]
@@ -104,11 +109,9 @@ def _resolved_cells(
         n_values = sum(cells.size[which].sum() for cells, which in pairs)
         if not n_values:
             return found
-        bits = min(bits + more_bits, 64)
+        bits = 64 if n_values <= policy.max_values else min(bits + policy.more_bits, 64)
         within = [(cells.first[which], cells.last[which]) for cells, which in pairs]
-        finer = results.total(
-            partial(_cells, within=within, bits=64 if n_values <= max_values else bits)
-        )
+        finer = results.total(partial(_cells, within=within, bits=bits))
         found = [
             cells.without(which) + refined
             for (cells, which), refined in zip(pairs, finer, strict=True)

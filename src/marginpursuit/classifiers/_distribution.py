@@ -234,13 +234,11 @@ class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: i
     def _solve_linear(self, machine: MarginDistributionProblem, design: MemoryDesign) -> MachineFit:
         """Solve for the rows of a design, without standardisation."""
         rows = AugmentedRows(design, bool(self.fit_intercept))
-        if design.n_columns <= min(self._limits.max_columns, design.n_rows):
-            if self._is_direct(True):
-                return self._solve_direct(machine, rows)
-            return solve_rows(machine, rows, self._generator)
-        if machine.variance == 0 and not self._is_direct(
-            design.n_rows <= self._limits.max_kernel_rows
-        ):
+        is_narrow = design.n_columns <= min(self._limits.max_columns, design.n_rows)
+        is_direct = self._is_direct(is_narrow or design.n_rows <= self._limits.max_kernel_rows)
+        if is_narrow and is_direct:
+            return self._solve_direct(machine, rows)
+        if is_narrow or (machine.variance == 0 and not is_direct):
             return solve_rows(machine, rows, self._generator)
         # With more columns than `max_columns` or than rows, the n_rows x n_rows linear kernel is
         # solved.

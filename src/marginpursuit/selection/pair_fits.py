@@ -89,11 +89,10 @@ class PairFoldFits:
         Penalties of one γ, scale and overconfidence are fitted from the largest on, each
         warm-started by the one before.
         """
-
-        def path(candidate: Any) -> tuple[Any, ...]:
-            return tuple(-np.inf if value is None else value for value in candidate[1:])
-
-        by_gamma = sorted(candidates, key=lambda own: (path(own)[::-1], -own.alpha))
+        by_gamma = sorted(
+            candidates,
+            key=lambda own: (own.gamma or 0.0, own.scale, own.overconfidence, -own.alpha),
+        )
         for gamma, some in groupby(by_gamma, key=lambda own: own.gamma):
             yield from self._at_gamma(gamma, list(some))
 

@@ -86,9 +86,19 @@ class RowLosses:
 
     def _differentiate(self, span: slice, scores: FloatArray) -> float:
         """Turn the scores of a chunk into derivatives c y φ'; return the sum of the losses."""
-        value, slope, zero = np.zeros(1), np.zeros(1), np.zeros(1, dtype=np.intp)
+        value, zero = np.zeros(1), np.zeros(1, dtype=np.intp)
         _kernels.task_losses(
-            *(span.start, self._parameters, self._codes, self._weights[np.newaxis]),
-            *(zero + 1, zero, np.zeros(1), scores[np.newaxis], value, slope, 0, 1),
+            first=span.start,
+            losses=self._parameters,
+            codes=self._codes,
+            weights=self._weights[np.newaxis],
+            positive=zero + 1,
+            part=zero,
+            intercept=np.zeros(1),
+            scores=scores[np.newaxis],
+            value=value,
+            slope=np.zeros(1),
+            begin=0,
+            end=1,
         )
         return float(value[0])

@@ -13,7 +13,9 @@ the searches need no pass over the data.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -65,93 +67,91 @@ def minimise_catoni_risk(
     *,
     n_init: int = 1,
     random: np.random.Generator | None = None,
-    decrease_fraction: float = 0.1,
-    tolerance_fraction: float = 0.3,
 ) -> tuple[RobustSolution, float]:
     """Minimise the estimate, starting at the minimiser of the mean; return also the scale.
 
-    The scale may be a function of the losses at the minimiser of the mean. A weighted risk is
-    minimised until its gap is at most `decrease_fraction` of the decrease, or `tolerance_fraction`
-    of the tolerance.
+    The scale may be a function of the losses at the minimiser of the mean.
 
     The first descent decreases the scale from the range of the losses. `n_init` - 1 others, at the
     target scale, start at minimisers of the mean of a random half of the rows, drawn by `random`.
     The result is the local minimum with the least value.
     """
-    tol = tolerance_fraction * risk.tol
+    descent = _Descent(risk, influence, max_iter, report)
     # A scale that depends on the losses needs the exact minimiser of the mean.
-    first_fraction = 0.0 if callable(scale) else decrease_fraction
-    point = risk.minimise(risk.weights, risk.origin(), tol=tol, decrease_fraction=first_fraction)
+    fraction = 0.0 if callable(scale) else descent.decrease_fraction
+    point = descent.minimise(risk.weights, risk.origin(), fraction)
     target = scale(point.losses) if callable(scale) else scale
-    follow = partial(
-        _follow,
-        risk,
-        target=target,
-        influence=influence,
-        max_iter=max_iter,
-        report=report,
-        tol=tol,
-        decrease_fraction=decrease_fraction,
-    )
-    found = [follow(point, max(target, float(np.ptp(point.losses[risk.weights > 0]))))]
+    first_scale = max(target, float(np.ptp(point.losses[risk.weights > 0])))
+    found = [descent.follow(point, first_scale, target)]
     for _ in range(n_init - 1):
         assert random is not None
         halved = risk.weights * (random.random(len(risk.weights)) < 0.5)
         if np.any(halved):
-            start = risk.minimise(
-                halved / halved.sum(), risk.origin(), tol=tol, decrease_fraction=first_fraction
-            )
-            found.append(follow(start, target))
+            start = descent.minimise(halved / halved.sum(), risk.origin(), fraction)
+            found.append(descent.follow(start, target, target))
     return min(found, key=lambda solution: float(solution.value[0])), target
 
 
-def _follow(
-    risk: Risk,
-    point: Point,
-    current: float,
-    *,
-    target: float,
-    influence: str,
-    max_iter: int,
-    report: Callable[[Progress], None],
-    tol: float,
-    decrease_fraction: float,
-) -> RobustSolution:
-    """Descend from a point, halving the scale from `current` until it is the target.
+@dataclass(frozen=True, slots=True)
+class _Descent:
+    """Descent of the estimate from a point, by minimising weighted risks."""
 
-    The iterations stop where the first-order decrease is less than the tolerance times the value.
-    """
-    history, last = list[Progress](), point
-    while True:
-        estimate, factors = catoni_estimate(point.losses, risk.weights, current, influence)
-        weights, value = risk.weights * factors, estimate + point.penalty
-        ahead = risk.minimise(weights, point, tol=tol, decrease_fraction=decrease_fraction)
-        decrease = risk.decrease(weights, point, ahead)
-        gap = max(decrease, 0.0) / max(value, 1e-2) + ahead.gap
-        passes = risk.prepared.design.n_passes
-        history.append(Progress(len(history), passes, value, gap))
-        report(history[-1])
-        converged = current == target and gap <= risk.tol
-        if converged or len(history) > max_iter:
-            break
-        objective = partial(_objective, risk, current, influence)
-        moved, reached = _descend(risk, objective, point, ahead, value, decrease)
-        if moved is point and current == target:
-            break
-        moved, _ = _extend(risk, objective, last, moved, reached)
-        last, point, current = point, moved, max(target, 0.5 * current)
-    status = Status.CONVERGED if converged else Status.ROUNDING
-    if len(history) > max_iter and not converged:
-        status = Status.MAX_ITER
-    arrays = np.array([value]), np.array([gap])
-    return RobustSolution(
-        point.linear, *arrays, status, history[-1].iteration, tuple(history), factors
-    )
+    risk: Risk
+    influence: str
+    max_iter: int
+    report: Callable[[Progress], None]
 
+    #: A weighted risk is minimised until its gap is at most this fraction of its decrease, or of
+    #: the tolerance.
+    decrease_fraction: ClassVar[float] = 0.1
+    tolerance_fraction: ClassVar[float] = 0.3
 
-def _objective(risk: Risk, scale: float, influence: str, point: Point) -> float:
-    estimate, _ = catoni_estimate(point.losses, risk.weights, scale, influence)
-    return estimate + point.penalty
+    def minimise(self, weights: FloatArray, start: Point, decrease_fraction: float) -> Point:
+        """Minimise a weighted risk."""
+        tol = self.tolerance_fraction * self.risk.tol
+        return self.risk.minimise(weights, start, tol=tol, decrease_fraction=decrease_fraction)
+
+    def follow(self, point: Point, scale: float, target: float) -> RobustSolution:
+        """Descend from a point, halving the scale until it is the target.
+
+        The iterations stop where the first-order decrease is less than the tolerance times the
+        value.
+        """
+        risk, history, last = self.risk, list[Progress](), point
+        while True:
+            estimate, factors = catoni_estimate(point.losses, risk.weights, scale, self.influence)
+            weights, value = risk.weights * factors, estimate + point.penalty
+            ahead = self.minimise(weights, point, self.decrease_fraction)
+            decrease = risk.decrease(weights, point, ahead)
+            gap = max(decrease, 0.0) / max(value, 1e-2) + ahead.gap
+            passes = risk.prepared.design.n_passes
+            history.append(Progress(len(history), passes, value, gap))
+            self.report(history[-1])
+            converged = scale == target and gap <= risk.tol
+            if converged or len(history) > self.max_iter:
+                break
+            objective = partial(self._objective, scale)
+            moved, reached = _descend(risk, objective, point, ahead, value, decrease)
+            if moved is point and scale == target:
+                break
+            moved, _ = _extend(risk, objective, last, moved, reached)
+            last, point, scale = point, moved, max(target, 0.5 * scale)
+        status = Status.CONVERGED if converged else Status.ROUNDING
+        if len(history) > self.max_iter and not converged:
+            status = Status.MAX_ITER
+        return RobustSolution(
+            point.linear,
+            np.array([value]),
+            np.array([gap]),
+            status,
+            history[-1].iteration,
+            tuple(history),
+            factors,
+        )
+
+    def _objective(self, scale: float, point: Point) -> float:
+        losses, weights = point.losses, self.risk.weights
+        return catoni_estimate(losses, weights, scale, self.influence)[0] + point.penalty
 
 
 def _descend(

@@ -289,12 +289,15 @@ def _newton_solver(
         diagonal = np.append(diagonal, weights.sum()) if problem.fit_intercept else diagonal
         floor = 1e-10 * float(diagonal.max(initial=1e-300))
         return lambda vector: vector / np.maximum(diagonal, floor)
-    weighted = (
-        rows.multiply(weights[:, np.newaxis])
-        if is_sparse(rows)
-        else (rows * weights[:, np.newaxis])
-    )
-    product = rows.T @ weighted
+    factor = linalg.cho_factor(_hessian(problem, weights))
+    return lambda vector: np.asarray(linalg.cho_solve(factor, vector))
+
+
+def _hessian(problem: GradientProblem, weights: FloatArray) -> FloatArray:
+    """Return the Hessian at these weighted curvatures of the rows, regularised up to rounding."""
+    rows, d = problem.rows, problem.rows.shape[1]
+    column = weights[:, np.newaxis]
+    product = rows.T @ (rows.multiply(column) if is_sparse(rows) else rows * column)
     hessian = np.zeros((problem.n_coordinates,) * 2)
     hessian[:d, :d] = product.toarray() if is_sparse(product) else product
     hessian[np.arange(d), np.arange(d)] += problem.penalty
@@ -302,9 +305,8 @@ def _newton_solver(
         hessian[d, :d] = hessian[:d, d] = np.asarray(rows.T @ weights).ravel()
         hessian[d, d] = weights.sum()
     jitter = 1e-10 * float(np.trace(hessian)) / len(hessian) + np.finfo(np.float64).tiny
-    hessian[np.arange(len(hessian)), np.arange(len(hessian))] += jitter
-    factor = linalg.cho_factor(hessian)
-    return lambda vector: np.asarray(linalg.cho_solve(factor, vector))
+    hessian[np.diag_indices(len(hessian))] += jitter
+    return hessian
 
 
 def _row_space_solver(
