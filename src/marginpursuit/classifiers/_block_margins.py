@@ -132,7 +132,7 @@ class BlockMargins(Margins):
 class _Cells:
     """Margins of one problem in disjoint intervals, in ascending order."""
 
-    first: NDArray[np.int64]  # the first float of a cell, as an integer, and the last
+    first: NDArray[np.int64]  # the first float of each cell, as an integer
     last: NDArray[np.int64]
     size: FloatArray  # the number of margins
     weight: FloatArray

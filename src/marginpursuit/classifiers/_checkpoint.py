@@ -1,9 +1,10 @@
 """Checkpoints: the state of a fit in a file, from which an interrupted fit resumes.
 
 The file is replaced atomically after each iteration and removed when the fit ends. It stores
-digests of the rows, labels and weights: a fit to others refuses it. A fit with a kernel may be
-several, each with more landmarks (`_kernel_fit`): the file is that of one of them. An
-interrupted fit repeats those before it, and leaves the file unchanged meanwhile.
+digests of the rows, labels and weights: a fit to others refuses it. A fit with a kernel may consist
+of several fits, each with more landmarks than the one before (`_kernel_fit`). The file has the
+state of one of them: a resumed fit repeats the earlier ones, without writing the file, and
+continues that one.
 """
 
 import hashlib
@@ -31,7 +32,7 @@ class SavedState(NamedTuple):
     linear: Linear  # coefficients and intercepts for X as given
     scale: float
     n_iter: int
-    n_fits: int  # with fewer landmarks, before it
+    n_fits: int  # that have ended, each with fewer landmarks
 
 
 class Checkpoint:

@@ -68,9 +68,11 @@ class TrainingData:
 
     @property
     def n_samples(self) -> float:
-        """The number of rows that the penalty counts: the sum of the weights, at least the rows.
+        """The number of rows that the penalty counts.
 
-        Whole weights count as repetitions, and weights that sum to one as the rows they belong to.
+        It is the sum of the weights, and at least the number of rows with positive weight. Whole
+        weights therefore count as repetitions, and weights that sum to one do not make the penalty
+        large.
         """
         if isinstance(self.weights, np.ndarray):
             return max(self.total_weight, float(np.count_nonzero(self.weights)))

@@ -43,8 +43,9 @@ class KernelPolicy:
     solvers: Policy = field(
         default_factory=partial(Policy, gram_rows_per_column=20, max_start_rows_per_column=15)
     )
-    #: Features up to which they are in float64: 1 GiB. More are kept as `FactoredRows` for solvers
-    #: that read these, and otherwise in float32, where four digits of them are exact.
+    #: Elements of the matrix of features up to which it is in float64: 1 GiB. Larger ones are kept
+    #: as `FactoredRows` for solvers that read these, and otherwise in float32, with four exact
+    #: digits.
     max_double_elements: int = 1 << 27
     #: Kernel values that are computed at a time: 32 MiB; and of `FactoredRows`, 2 MiB.
     block_elements: int = 1 << 22
@@ -64,7 +65,7 @@ def landmarks(
 ) -> NDArray[np.intp]:
     """Choose the landmarks: all rows of positive weight, or a systematic sample of them.
 
-    By default rows in blocks have as many landmarks as more rows than fit exactly.
+    By default rows in blocks have `policy.n_components` landmarks, however many rows there are.
     """
     used = np.flatnonzero(data.weights > 0)
     if n_components is None and isinstance(data.matrix, Blocks):

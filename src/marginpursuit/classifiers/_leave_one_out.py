@@ -94,10 +94,10 @@ def leave_one_out_margins(
 
 
 def leave_one_out_fits(problem: Problem, data: TrainingData, margins: Margins) -> list[HalfFits]:
-    """Return the link of leave-one-out scores, in place of half fits; empty where these are needed.
+    """Return the link of leave-one-out scores; an empty list where half fits are needed.
 
-    The problem starts at its minimiser, which has these margins. Of more than `max_link_rows` rows
-    every k-th counts.
+    The problem starts at its minimiser, which has these margins. With more than `max_link_rows`
+    rows, every k-th is used.
     """
     largest = float(namespace(data.weights).max(data.weights))
     is_light = data.n_samples * largest <= LeaveOneOutPolicy().max_relative_weight

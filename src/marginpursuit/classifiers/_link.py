@@ -186,7 +186,7 @@ def inside(probabilities: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class ExactLink:
-    """The link of a loss: the probabilities whose optimal scores are given."""
+    """The link of a loss: maps scores of least expected loss to probabilities."""
 
     loss: MarginLoss | JointLoss
 

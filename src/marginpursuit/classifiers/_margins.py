@@ -220,7 +220,7 @@ class MarginTiles(Margins):
     in parallel. The other fields are those of the first tile.
     """
 
-    margins_of: Callable[[int, int], Margins]  # of the problems from a number up to another
+    margins_of: Callable[[int, int], Margins]  # of the problems with numbers in [first, last)
     n_problems: int
     tile: int  # the number of problems in memory
     threads: Threads
@@ -447,9 +447,9 @@ class MarginStatisticsMixin:
 
 
 def _ranks(levels: tuple[float, ...], n: int) -> NDArray[np.int64]:
-    """Return the positions, of n values in order, of the two whose mean is a quantile.
+    """Return the indices of the two of n sorted values whose mean is a quantile, (2, n_levels).
 
-    The shape is (2, n_levels). The two differ where the level times n is a whole number.
+    The two differ where the level times n is a whole number.
     """
     rounding = Margins.rounding
     low = [ceil(n * level * (1.0 - rounding)) - 1 for level in levels]

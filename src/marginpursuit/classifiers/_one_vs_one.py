@@ -44,7 +44,7 @@ def fits_pairs(model: Any, data: TrainingData) -> bool:
 
 
 def _obstacle(model: Any, data: TrainingData) -> str | None:
-    """Return what pairs of classes need that the fit lacks, and what to do; None if nothing."""
+    """Return why pairs of classes cannot be fitted, and what to do; None if they can."""
     n_rows, policy = int(np.count_nonzero(data.weights)), model._kernel_policy
     if _kernels.kernel_newton is None:
         return "needs the compiled kernels: install a C compiler and build the package again"

@@ -177,7 +177,11 @@ class Stream:
         penalty_before: FloatArray,
         penalty: FloatArray,
     ) -> None:
-        """Step along counted rows; the penalties are those of all rows, before and with them."""
+        """Take a Newton step for rows that `_count` has added.
+
+        `penalty` is that of each column for the sum of the losses of all rows so far;
+        `penalty_before` that without these rows.
+        """
         coef, intercept = self.linear
         weights = data.total_weight * data.weights
         tasks = Tasks.of(data.labels, weights, loss)

@@ -54,7 +54,7 @@ class PairPolicy:
 
 @dataclass(frozen=True, slots=True)
 class KernelProblems:
-    """Binary problems with a kernel, as the kernel `kernel_newton` reads them."""
+    """Binary problems with a kernel matrix, as the compiled function `kernel_newton` reads them."""
 
     rows: NDArray[np.intp]  # of all problems, indices into the kernel matrix
     edges: NDArray[np.intp]  # (n_problems + 1,), where the rows of each problem begin
@@ -69,7 +69,7 @@ class KernelProblems:
 
 
 class Solved(NamedTuple):
-    """What is known of the fits of all pairs at several penalties; (n_penalties, n_pairs) each."""
+    """Results of the fits of all pairs at several penalties, of shape (n_penalties, n_pairs)."""
 
     values: FloatArray  # the objective
     gaps: FloatArray  # estimates of the relative suboptimality

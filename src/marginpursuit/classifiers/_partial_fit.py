@@ -175,4 +175,4 @@ class StreamingClassifier(LinearClassifier):
 
     @abstractmethod
     def _resolve_alpha_unit(self, *, is_sparse: bool, rows_per_column: float = np.inf) -> str:
-        """Return the unit of the penalty, a name in `UNITS` of `solvers._problem`."""
+        """Return the unit of the penalty, a name in the table of `solvers._problem`."""

@@ -48,7 +48,7 @@ class Stopping(NamedTuple):
     tol: float
 
     def loosened(self, other: "Stopping") -> "Stopping":
-        """Return the earlier of two stopping rules, in both respects."""
+        """Return the rule with the smaller `max_iter` and the larger `tol` of the two."""
         return Stopping(min(self.max_iter, other.max_iter), max(self.tol, other.tol))
 
 

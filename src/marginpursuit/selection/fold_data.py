@@ -114,7 +114,7 @@ class FitPlan:
         return self.stopping.tol >= self.policy.float32_tol and low <= self.options.margin <= high
 
     def max_tasks_in_memory(self, n_floats: int) -> int:
-        """Return how many tasks with this many floats of state memory permits; at least one."""
+        """Return the number of tasks, with this many floats of state each, that memory permits."""
         policy, is_primal = self.policy, self.solver.warm_starts
         n_bytes = policy.max_state_bytes if is_primal else policy.max_dual_state_bytes
         return max(1, n_bytes // (8 * n_floats))

@@ -1,7 +1,8 @@
 """Fits of candidates to folds with one class against one (`classifiers/_pairs.py`).
 
-The matrix of the data is the number of each row, from which the kernel of a candidate's γ follows:
-a rung computes the kernel matrix of its rows once for each γ, and all folds and penalties share it.
+The matrix of the data has one column, the numbers of the rows; the kernel of each γ is a function
+of two vectors of row numbers. A rung computes the kernel matrix of its rows once for each γ, and
+all folds and penalties share it.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence

@@ -72,7 +72,7 @@ class SelectionPolicy:
     # quarter, in 1.0 to 2.2 times the processor time (synthetic tables, higgs_small, cov, protein,
     # a9a and digits 3 and 8; seeds 101 to 103).
     growth: int = 4  # the rows of a rung, divided by those of the rung before
-    max_rungs: int = 3  # with that of the full data
+    max_rungs: int = 3  # with the rung of the full data
     # The candidates of a rung, divided by those that stay. With a ratio of 8 the mean test error of
     # 150 searches is 0.000 ± 0.004 points higher, in 1.09 times the processor time (cov, protein,
     # digit5 and synthetic rows of two classes; clean, flipped labels, leverage rows; seeds 112 to
@@ -80,18 +80,19 @@ class SelectionPolicy:
     # points higher, in 0.78 times the time (digits, news20_minilm and five synthetic classes; seeds
     # 112 to 139).
     elimination_ratio: int = 16
-    min_remaining: int = 2  # candidates that stay at least
-    # Held-out rows of all folds from which their number is limited: the order by few is random.
+    min_remaining: int = 2  # least number of candidates that stay
+    # Held-out rows, summed over the folds, from which `elimination_ratio` limits the candidates
+    # that stay: the order of their scores on fewer rows is mostly noise.
     min_ranking_rows: int = 1000
 
     # The fewest rows of a subsample.
     min_rung_rows: int = 2000
-    # The same with three classes or more; on the 45 searches above the mean test error is -0.01
-    # points from that of no such rung, and digits with leverage rows take 0.3 times the processor
-    # time.
+    # The same with three classes or more. Against searches without such small rungs, the mean test
+    # error of the 45 searches above changes by -0.01 points, and digits with leverage rows take 0.3
+    # times the processor time.
     min_classes_rung_rows: int = 300
-    # The fewest rows per column of a subsample; waived for the largest subsample, where even the
-    # full data have fewer.
+    # The fewest rows per column of a subsample. A subsample of 1/`growth` of all rows may have
+    # fewer.
     min_rows_per_column: int = 3
 
     # The most stored elements of a subsample: 256 MiB in float64.
@@ -143,12 +144,12 @@ class SelectionPolicy:
     # a gap of 0.1 % takes 400.
     dual_gap_ratio: float = 10.0
 
-    # Most passes of dual ascent, times `tol`: 200 with the default tolerance. With small penalties
-    # and n close to d it may need a thousand, and unfinished fits look better than their minimisers
-    # (reuters: held-out error 2.2 % instead of 2.4 %). Fits to all rows then continue in the
-    # primal, for at least `min_primal_iterations`, as the first estimates of the gap there are ten
-    # times too small, and until `primal_confirmations` in a row meet `tol`: after five, one of 16
-    # fits to 300 rows was three times as far away.
+    # The most passes of dual ascent are `dual_passes` / `tol`: 200 with the default tolerance. With
+    # small penalties and n close to d it may need a thousand, and unfinished fits have a lower
+    # held-out error than their minimisers (reuters: 2.2 % instead of 2.4 %). Fits to all rows then
+    # continue in the primal, for at least `min_primal_iterations`, since the first estimates of the
+    # gap are ten times too small there, and until `primal_confirmations` consecutive estimates meet
+    # `tol`. With five, one of 16 fits to 300 rows was three times as far from its minimum.
     dual_passes: float = 0.2
     min_primal_iterations: int = 40
     primal_confirmations: int = 10
@@ -156,7 +157,8 @@ class SelectionPolicy:
     # Bytes of the fold fits that are kept to warm-start the refit.
     max_start_bytes: int = 1 << 28
 
-    # The tolerance of the refit, as a multiple of that of the fold fits: that of a single fit.
+    # The tolerance of the refit, as a multiple of that of the fold fits. With the defaults it is
+    # that of a single fit, 1e-4.
     refit_tol_ratio: float = 0.1
 
     # Thresholds per margin γ. 20 per margin and thresholds beyond ± γ give the same test errors; 10

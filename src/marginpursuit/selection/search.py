@@ -241,7 +241,7 @@ class Search:
         return result
 
     def _fold_fits(self, rung: Rung) -> Callable[[], FoldFits | PairFoldFits]:
-        """Return what prepares the fits to the folds of a rung."""
+        """Return a function that prepares the fits to the folds of a rung."""
         options, weights = self._options, self._fold_weights(rung)
         fits = replace(options.fits, alpha_factor=1.0 / rung.fraction)
         if options.pairs is not None:
@@ -297,8 +297,8 @@ class Search:
     def _score(self, rung: Rung, batch: FoldBatch, result: _RungResult, indices: list[int]) -> None:
         """Score fits on the folds that they hold out.
 
-        If the scorer needs a fitted link, all folds are scored once a candidate has fits of all:
-        the link is fitted to the held-out scores of all folds, as that of the chosen candidate is.
+        If the scorer needs a fitted link, a candidate is scored when it has fits to all folds: its
+        link is fitted to the held-out scores of all folds, as that of the chosen candidate is.
         """
         if not self._needs_link:
             test = rung.fits[batch.fold].test

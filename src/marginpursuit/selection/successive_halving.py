@@ -117,8 +117,9 @@ def subsampled_rung(
     """Draw a rung whose fits use `size` rows, reduced by the fraction that a fold holds out."""
     n_rows, has_weight = len(data.weights), data.weights > 0
     n_scored = min(policy.scored_per_fitted * size, _max_rows(data, policy), n_rows)
-    # All folds draw in one order: their fits have most rows in common, and the union is small. It
-    # is no permutation by `random`: a splitter with the same seed may have drawn that one.
+    # All folds draw by the same priorities: their fits have most rows in common, and the union is
+    # small. The priorities are no permutation of the rows by `random`: a splitter with the same
+    # seed may have made the folds by that permutation.
     priority = random.random_sample(n_rows)
     drawn = np.arange(n_rows)
     if n_scored < n_rows:

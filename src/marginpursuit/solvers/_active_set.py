@@ -80,7 +80,7 @@ class ActiveSet(DampedNewton):
         super().__init__(task, point)
         self._whole, self._selection = task, selection
         self._inner: InteriorPoint | None = None
-        self._required = np.inf  # the value that the last step was to reach
+        self._required = np.inf  # the largest value at which the last step counts as a success
         self._start_value, self._lower_bound = self.value, task.lower_bound
         self._active = np.zeros(len(task.weights), dtype=bool)
 
@@ -114,7 +114,7 @@ class ActiveSet(DampedNewton):
 
     @property
     def gap(self) -> float:
-        """A bound on the suboptimality: that of the restricted problem, whose minimum is lower."""
+        """A bound on the suboptimality, by a lower bound on the restricted minimum."""
         if self._inner is None or self._gap is not None:
             return super().gap
         bound = self._inner.value - self._inner.gap
@@ -122,7 +122,7 @@ class ActiveSet(DampedNewton):
         return self._gap
 
     def _is_solved(self) -> bool:
-        """Whether the lower bound of earlier restricted problems proves that to stop is right."""
+        """Whether the lower bound of earlier restricted problems proves the tolerance."""
         decrease = self._whole.problem.decrease_fraction * (self._start_value - self.value)
         return self.value - self._lower_bound <= max(self._task.tolerance(self.value), decrease)
 

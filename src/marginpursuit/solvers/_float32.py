@@ -57,7 +57,7 @@ def _copied(problem: Problem) -> Problem | None:
 
 
 def _is_curved(problem: Problem) -> bool:
-    """Whether rows or penalty curve the objective by more than the rounding of float32 changes."""
+    """Whether rows or penalty determine the minimiser in spite of the rounding of float32."""
     design, policy = problem.prepared.design, problem.policy
     has_many_rows = design.n_rows >= policy.overdetermined_ratio * design.n_columns
     return has_many_rows or _least_penalty(problem) >= policy.min_float32_penalty

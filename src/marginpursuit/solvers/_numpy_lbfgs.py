@@ -17,8 +17,8 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.design import Linear
 from marginpursuit.solvers._problem import Problem, Progress, Solution, Status
 
-#: Returns the inverse Hessian with which a solve continues, from the number of steps and the
-#: point; None where it keeps that of the steps before.
+#: Maps the number of steps and the point to the inverse Hessian of the next steps, or to None where
+#: the solve keeps the current one.
 Renewal = Callable[[int, Linear], FloatArray | None]
 
 
@@ -144,7 +144,8 @@ class _State:
         self._pairs: list[tuple[FloatArray, FloatArray, FloatArray, FloatArray]] = []
         self._conditioned = problem.precondition(gradients, tasks)  # P⁻¹g
         self._hessian_scaling = np.ones(len(points))  # yᵀP⁻¹y / yᵀs of the last pair
-        # The same without a floor, and qᵀP⁻¹q for the part q of the gradient without pairs.
+        # The same without a floor; and qᵀP⁻¹q, with q the result of the first loop of the two-loop
+        # recursion: the part of the gradient that the pairs do not span.
         self._curvature, self._unexplored = np.zeros(len(points)), np.zeros(len(points))
         self._step_sizes = np.ones(len(points))
         self._directions = np.zeros_like(points)

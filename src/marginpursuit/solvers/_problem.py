@@ -109,12 +109,12 @@ class Request:
     design: Design
     weights: FloatArray  # (n_folds, n_rows), each row sums to one
     losses: tuple[Any, ...]  # all losses that may be fitted
-    alpha_unit: str  # of the penalty: a name in `UNITS`
+    alpha_unit: str  # of the penalty: a name in the table of this module
     least_alpha: float  # the smallest penalty that may be fitted
     fit_intercept: bool
     n_problems: int = 1  # binary problems: one, or the number of classes
     is_search: bool = False  # whether many candidates are fitted to folds
-    #: Where few digits suffice, an order in which the rows may be copied in float32.
+    #: The order of the rows in a float32 copy; None where the solve needs float64.
     order: NDArray[np.intp] | None = None
     #: Weights of the variances in the penalty weights, (n_rows,) or (n_folds, n_rows); None:
     #: those of the folds.
@@ -188,21 +188,23 @@ class Problem:
     report: Callable[[Progress], None] | None = None
     random_state: Any = None  # seed or generator, for stochastic solvers
     on_iterate: Callable[["Problem", Linear], None] | None = None  # is given each iterate
-    #: A solver that bounds the gap may stop where that is at most this multiple of the decrease.
+    #: A solver that bounds the gap may stop where it is at most this multiple of the decrease of
+    #: the objective since the start.
     decrease_fraction: float = 0.0
     policy: Policy = field(default_factory=default_policy)
     #: The inverse of a Hessian of each task, which replaces the preconditioner.
     inverse_hessian: FloatArray | None = None
     _objective_floors: FloatArray = field(init=False)  # (n_tasks,), see `relative_to`
 
-    #: The fraction of the objective at zero coefficients below which it is not relative to itself.
+    #: Suboptimality is relative to the objective, or to this fraction of the objective at zero
+    #: coefficients where that is larger.
     floor_fraction: ClassVar[float] = 1e-2
 
     _curvature: FloatArray = field(init=False)  # (n_tasks,), the factor c of `precondition`
 
     def __post_init__(self) -> None:
         weights, n_folds = self.prepared.penalty_weights, self.tasks.weights.shape[0]
-        if len(weights) == 1 < n_folds:  # folds of one preparation: halves, labels with own weights
+        if len(weights) == 1 < n_folds:  # all folds have the same penalty weights
             weights = np.broadcast_to(weights, (n_folds, weights.shape[1]))
             object.__setattr__(self, "prepared", replace(self.prepared, penalty_weights=weights))
         object.__setattr__(
@@ -395,9 +397,6 @@ def penalty_chains(problem: Problem) -> list[list[int]]:
     return sorted(chains.values(), key=lambda chain: int(tasks.fold[chain[0]]))
 
 
-#: The units of the penalty by name.
-UNITS = ("absolute", "column", "standardised", "inflated", "common", "row")
-
 #: The multiple of (κ - 1)/n in the unit "inflated". It was chosen among 0, 3, 10 and 30 on 50 cases
 #: of 30 to 400 rows, none of `benchmarks/few_rows.py` (docs/choosing.md).
 INFLATION = 10.0
@@ -496,14 +495,12 @@ def quartile_square(request: Request, rounding: float = 1e-10) -> float:
 
 
 def mean_penalty_weights(weights: FloatArray) -> FloatArray:
-    """Return the mean over folds, where it is finite."""
-    if len(weights) == 1:
-        return np.where(np.isfinite(weights[0]), weights[0], 0.0)
+    """Return the mean over folds; infinite weights count as zero."""
     return np.asarray(np.mean(np.where(np.isfinite(weights), weights, 0.0), axis=0))
 
 
 def mean_weights(request: Request) -> tuple[FloatArray, float]:
-    """Return the mean of the sample weights of all folds, and the factor that majorises each."""
+    """Return the mean of the weights of all folds, and the factor by which it majorises each."""
     weights = request.weights
     if not request.has_folds:
         return weights[0, :], 1.0

@@ -178,8 +178,9 @@ def _checked_gap(
 ) -> float:
     """Verify a gap of the interior-point method that meets the tolerance.
 
-    It is wrong where the matrix of the steps is singular to working precision: it is raised to that
-    with the dual residual as it is, and to a lower bound.
+    The gap assumes that the linear systems of the steps are solved exactly. Where their matrix is
+    singular to working precision it is too small: it is raised to the gap with the true dual
+    residual, and to a lower bound on the suboptimality.
     """
     if gap > task.problem.tol or not isinstance(method, InteriorPoint):
         return gap

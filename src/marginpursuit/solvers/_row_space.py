@@ -71,11 +71,11 @@ class RowSpace:
         return np.asarray(1.0 / self.inverse_penalty_weights[is_free] @ coef[is_free] ** 2)
 
     def outside(self, slopes: FloatArray) -> float:
-        """Return the squared norm of what Σ_i slopes_i x_i has outside of the space of the pivots.
+        """Return the squared norm of the part of Σ_i slopes_i x_i outside of the pivots' span.
 
-        The rest of row i is x_i - Σ_p a_p x_p, with (L_P)ᵀ a = L_i. The sum of the rests, weighted
-        by the slopes, is computed from the rows: its rounding error is in proportion to theirs. The
-        trace of K - L Lᵀ has that of their squares.
+        The residual of row i is x_i - Σ_p a_p x_p, with (L_P)ᵀ a = L_i. The weighted sum of the
+        residuals is computed from the rows, so that its rounding error is relative to the norms of
+        the rows. That of the trace of K - L Lᵀ is relative to their squares.
         """
         factors = slopes.copy()
         factors[self.pivots] = 0.0
@@ -105,7 +105,7 @@ class RowSpace:
         rank, order = max(int(rank), 1), order - 1  # one column of zeros where all are constant
         lower = np.zeros((design.n_rows, rank))
         lower[order] = np.tril(factor)[:, :rank]
-        # Squared rests of the rows other than pivots; each is at least its rounding error.
+        # Squared norms of the residuals of rows; each is at least its rounding error.
         rests = np.maximum(squares - np.einsum("ij,ij->i", lower, lower), eps * squares)
         truncation = float(rests[order[rank:]].sum())
         return cls(
@@ -121,16 +121,16 @@ def _solve_lower(triangle: FloatArray, right: FloatArray, *, lower: bool) -> Flo
 
 
 def with_truncation(problem: Problem, solution: Solution, space: RowSpace) -> Solution:
-    """Raise the gap to a bound on what the rank of the inner products of the rows hides.
+    """Add to the gap a bound on the error of the truncated factorisation K ≈ L Lᵀ.
 
-    Outside of the space of the pivot rows the gradient is Σ c_i φ'_i r_i, with rests r of the rows
-    whose squared norms sum to at most t = `RowSpace.truncation`. As φ'² ≤ 2φ, its squared norm is
-    at most 2 t max(c) F, and by strong convexity the gap at most t max(c) F/α. Where that exceeds
-    the tolerance, the part of the gradient itself is computed, in a pass for each task: at the
-    solution, whose gap in the space of the pivot rows is e. At the minimiser there its norm is
-    larger by at most √(2 t max(c) e): the change of φ', squared, is at most twice the Bregman
-    distance of φ, and these sum to at most e. The objective is that of the rows with their rests,
-    also where t = 0 and small pivots magnify the rounding errors of a model for the rows.
+    Outside of the span of the pivot rows the gradient is Σ c_i φ'_i r_i, with residuals r of the
+    rows whose squared norms sum to at most t = `RowSpace.truncation`. As φ'² ≤ 2φ, its squared norm
+    is at most 2 t max(c) F, and by strong convexity the gap is at most t max(c) F/α. Where that
+    exceeds the tolerance, this part of the gradient is computed at the solution, in a pass for each
+    task. Let e be the gap of the solution within the span. At the minimiser within the span the
+    norm is larger by at most √(2 t max(c) e): the change of φ', squared, is at most twice the
+    Bregman distance of φ, and these sum to at most e. The objective is that of the rows as they
+    are, also where t = 0 and small pivots magnify the rounding errors of a model for the rows.
     """
     largest = space.truncation * float(to_numpy(problem.tasks.weights).max())
     hidden = solution.value * largest / np.maximum(problem.alphas, largest)  # at most F: F* ≥ 0
@@ -157,7 +157,7 @@ def _data_value(problem: Problem, solution: Solution, space: RowSpace) -> FloatA
 def _gap_outside(
     problem: Problem, solution: Solution, space: RowSpace, largest: float
 ) -> FloatArray:
-    """Bound the gap of each task by the gradient g outside of the space of the rows: ‖g‖²/(2α).
+    """Bound the gap of each task by ‖g‖²/(2α), g the gradient outside of the pivots' span.
 
     `largest` is t max(c); see `with_truncation`.
     """

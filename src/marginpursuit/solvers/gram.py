@@ -173,7 +173,7 @@ class GramSolver:
 
 
 def _complete(problem: Problem, solution: Solution) -> Solution:
-    """Return the solution with a gap that includes the truncation of an inexact row space."""
+    """Return the solution with a gap that includes the error of a truncated row space."""
     space = problem.prepared.transform
     if isinstance(space, RowSpace) and not space.is_exact:
         return with_truncation(problem, solution, space)

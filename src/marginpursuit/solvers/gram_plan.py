@@ -97,8 +97,8 @@ def _plan_many(problem: Problem) -> GramPlan:
 def _has_dual(problem: Problem) -> bool:
     """Whether dual passes for one task are possible and converge fast, without its start.
 
-    The penalty is compared in the unit "standardised": Σ_j 1/u_j is then one. Passes begin at zero.
-    Another start saves more than they do, unless columns are many.
+    The penalty is compared in the unit "standardised": Σ_j 1/u_j is then one. Dual passes begin at
+    zero: a given start saves more time than they do, unless columns are many.
     """
     prepared, loss = problem.prepared, problem.tasks.losses[0]
     weights = prepared.penalty_weights[0, prepared.standardisation.varies]

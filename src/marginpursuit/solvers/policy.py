@@ -32,13 +32,13 @@ class LbfgsPolicy:
     max_idle_steps: int = 20
     #: Fraction of the tolerance at which a single estimate of the gap is accepted.
     certain_fraction: float = 1e-3
-    #: Otherwise, consecutive estimates of the gap that must meet the tolerance. Of folds: after a
-    #: warm start one small estimate is not reliable.
+    #: Otherwise, the consecutive estimates of the gap that must meet the tolerance. For fold fits:
+    #: after a warm start a single small estimate is not reliable.
     fold_confirmations: int = 2
-    #: Of joint tasks: the Gram matrix is far from their Hessian, and the first small estimates may
+    #: For joint tasks: the Gram matrix is far from their Hessian, and the first small estimates may
     #: be wrong.
     joint_confirmations: int = 3
-    #: Of fits that no other method verifies, with a preconditioner that is far from the Hessian
+    #: For fits that no other method verifies, with a preconditioner that is far from the Hessian
     #: (the diagonal, the Gram matrix for many tasks), or whose renewals change the rate of
     #: decrease.
     final_confirmations: int = 5
@@ -89,8 +89,8 @@ class WorkingSetPolicy:
     start_tol: float = 3e-2  # relative gap of the fit to the subsample
     start_passes: int = 10  # the most passes of the fit to the subsample
     #: The largest fraction of the subsample with margins below the level is `max_fraction` times
-    #: d/(d + `half_columns`), for d columns: the fewer columns, the more of the time of a step is
-    #: not that of its products. With 50 columns and a fraction of 0.17, synthetic data take 1.1 to
+    #: d/(d + `half_columns`), for d columns: with fewer columns the products are a smaller part of
+    #: the time of a step. With 50 columns and a fraction of 0.17, synthetic data take 1.1 to
     #: 1.4 times as long as by other methods; with 150 and 0.25, 0.5 to 1.3 times; with 400 and
     #: 0.37, 0.4 to 1.2 times.
     max_fraction: float = 0.55
@@ -101,15 +101,16 @@ class WorkingSetPolicy:
     last_fraction: float = 0.8  # tolerance of the last working set / tol
     #: Passes after which Newton's method takes over.
     max_passes: int = 200
-    #: Columns from which the set is used although the problem has a start: continuing from there
-    #: takes the Gram matrix. The refit of a search on digit5 takes 0.24 s instead of 0.96 (seeds 0
-    #: and 2); on synthetic data with 200 columns, 0.6 and 1.1 times as long.
+    #: Columns from which the working set is used although the problem has a start. The passes begin
+    #: at zero; to continue from the start takes the Gram matrix instead. The refit of a search on
+    #: digit5 takes 0.24 s instead of 0.96 (seeds 0 and 2); on synthetic data with 200 columns, 0.6
+    #: and 1.1 times as long.
     min_columns_from_start: int = 200
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class UncorrelatedPolicy:
-    """Thresholds by which columns are uncorrelated: a diagonal then preconditions as well.
+    """Thresholds by which columns are uncorrelated: a diagonal preconditioner then suffices.
 
     10,000 x 300 independent normal columns take 18 ms of processor time by L-BFGS with a diagonal,
     and 98 ms by the solver "gram"; 100,000 x 50 take 20 and 48 ms.
@@ -259,21 +260,22 @@ class Policy:
     #: BLAS are faster. 20 tasks of ten classes and 1,000 kernel features of digits (seed 110) take
     #: 4.5 s of processor time in the kernel and 2.8 s without.
     max_compiled_columns: int = 512
-    #: Tasks that are not joint, as a fit or both of its halves, and columns up to which the kernel
-    #: takes their steps: a step of a9a (123 columns) takes 0.15 ms in NumPy. The inverse of the
-    #: preconditioner takes 0.1 ms for 123 columns, and 0.8 ms for 256.
+    #: The number of binary tasks (a fit, or both of its halves) and of columns up to which the
+    #: kernel takes their steps: a step of a9a (123 columns) takes 0.15 ms in NumPy. The inverse of
+    #: the preconditioner takes 0.1 ms for 123 columns, and 0.8 ms for 256.
     max_compiled_binary_tasks: int = 2
     max_compiled_binary_columns: int = 256
 
     #: Coefficients of a joint task up to which the Hessian of a subsample preconditions it, the
-    #: rows of the subsample per coefficient, and how many times as many rows there must be.
+    #: rows of the subsample per coefficient, and the least ratio of all rows to those of the
+    #: subsample.
     max_joint_hessian_size: int = 1024
     hessian_rows_per_coefficient: int = 50
     hessian_sampling_ratio: int = 2
-    #: How many times as many rows there are where it does so from the start, and the steps with the
-    #: Gram matrix before it otherwise. 60,000 and 120,000 rows of cov with seven classes (seed 110)
-    #: take 0.4 and 0.5 s of processor time; with the Gram matrix alone, 1.0 and 2.9 s. Synthetic
-    #: data with five classes take 11 steps.
+    #: The same ratio from which that Hessian preconditions from the start. With fewer rows, the
+    #: steps that the Gram matrix preconditions before it. 60,000 and 120,000 rows of cov with seven
+    #: classes (seed 110) take 0.4 and 0.5 s of processor time; with the Gram matrix alone, 1.0 and
+    #: 2.9 s. Synthetic data with five classes take 11 steps.
     direct_sampling_ratio: int = 8
     first_joint_steps: int = 20
     #: Rounds of L-BFGS on subsamples: the multiple of these rows, the most steps, and the multiple
@@ -330,9 +332,9 @@ class Policy:
     #: Square of the constant feature that stands for the intercept in dual passes, in median
     #: squared row norms; ten times as much couples rows more than their columns do (news20).
     dual_intercept_square: float = 0.1
-    #: Tasks of one fold from which they share dual passes, while this number of them are above
-    #: their tolerance and this relative gap; then each continues alone with its own unshrunk rows.
-    #: On news20 a pass takes 12 ms for eight tasks and 6 ms for one; where one row in six is
+    #: The tasks of a fold share dual passes while at least this number of them are above both their
+    #: tolerance and this relative gap. Then each continues alone, over the rows that are not shrunk
+    #: in it. On news20 a pass takes 12 ms for eight tasks and 6 ms for one; where one row in six is
     #: unshrunk, 1 ms. A search on reuters takes 4.0 s of processor time; with passes shared to the
     #: end, 11 s.
     min_shared_dual_tasks: int = 4
