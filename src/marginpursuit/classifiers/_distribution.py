@@ -18,14 +18,12 @@ from marginpursuit.classifiers._base import TrainingData
 from marginpursuit.classifiers._finite import range_error
 from marginpursuit.classifiers._kernel_expansion import KernelClassifier, refuse_unusable
 from marginpursuit.classifiers._parameters import (
-    CLASS_WEIGHT,
-    FLAG,
+    FIT_PARAMETERS,
     KERNEL_PARAMETERS,
     RANDOM_STATE,
     Allowed,
     check_parameters,
     number,
-    whole,
 )
 from marginpursuit.classifiers._progress import (
     CallbackSupportMixin,
@@ -52,21 +50,16 @@ class SolverLimits:
     Beyond them coordinate descent on the dual is faster (`benchmarks/distribution.py`).
     """
 
-    max_columns: int = 2048  # of rows as they are
+    max_columns: int = 2048  # of the rows, without a kernel
     max_kernel_rows: int = 1024  # of a kernel matrix, whose eigenvectors are computed first
 
 
 #: The allowed values of the parameters of both machines.
 PARAMETERS: dict[str, Allowed] = {
     **KERNEL_PARAMETERS,
-    "fit_intercept": FLAG,
-    "max_iter": whole(1),
-    "tol": number("in (0, 1)", lambda x: 0 < x < 1),
-    "class_weight": CLASS_WEIGHT,
+    **FIT_PARAMETERS,
     "probability": PROBABILITY,
-    "n_threads": whole(1, None),
     "random_state": RANDOM_STATE,
-    "verbose": whole(0, False, True),
 }
 
 POSITIVE = number("that is positive and finite", lambda x: 0 < x < np.inf)

@@ -120,7 +120,17 @@ CLASS_WEIGHT = Allowed(
     lambda x: x is None or isinstance(x, Mapping) or (isinstance(x, str) and x == "balanced"),
 )
 
-#: The same, and with several labels a dict for each.
+#: The allowed values of parameters that most classifiers have.
+FIT_PARAMETERS = {
+    "fit_intercept": FLAG,
+    "max_iter": whole(1),
+    "tol": number("in (0, 1)", lambda x: 0 < x < 1),
+    "class_weight": CLASS_WEIGHT,
+    "n_threads": whole(1, None),
+    "verbose": whole(0, False, True),
+}
+
+#: The same as `CLASS_WEIGHT`, and with several labels a dict for each.
 LABEL_CLASS_WEIGHT = Allowed(
     f"{CLASS_WEIGHT.words}, or with several labels a list of such dicts",
     lambda x: (
@@ -163,7 +173,7 @@ def penalty(alpha: float | str, n_samples: float) -> float:
 def resolve_alpha_unit(
     alpha: float | str, alpha_unit: str, solver: str, *, is_sparse: bool, rows_per_column: float
 ) -> str:
-    """Return the unit of the penalty: a name in `UNITS` of `solvers._problem`.
+    """Return the unit of the penalty: a name in the table of `solvers._problem`.
 
     The stochastic solver needs one penalty for all coefficients of the rows as given. For
     sparse rows the unit is the lower quartile of their squared norms. The mean, as in "common", is

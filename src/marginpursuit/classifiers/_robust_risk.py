@@ -9,7 +9,7 @@ import numpy as np
 from marginpursuit._threads import Threads, usable_threads
 from marginpursuit.classifiers._base import TrainingData
 from marginpursuit.classifiers._one_vs_rest import SeparateClassifier
-from marginpursuit.classifiers._parameters import CLASS_WEIGHT, FLAG, number, one_of, whole
+from marginpursuit.classifiers._parameters import FIT_PARAMETERS, number, one_of
 from marginpursuit.classifiers._progress import Reporter
 from marginpursuit.classifiers._refitted_halves import PROBABILITY
 from marginpursuit.design import MemoryDesign
@@ -21,13 +21,8 @@ from marginpursuit.tasks import Labels
 ALLOWED = {
     "loss": one_of(RISK_LOSSES),
     "alpha": number("that is finite and >= 0", lambda x: 0 <= x < np.inf, ["auto"]),
-    "fit_intercept": FLAG,
-    "max_iter": whole(1),
-    "tol": number("in (0, 1)", lambda x: 0 < x < 1),
-    "class_weight": CLASS_WEIGHT,
     "probability": PROBABILITY,
-    "n_threads": whole(1, None),
-    "verbose": whole(0, False, True),
+    **FIT_PARAMETERS,
 }
 
 # Solvers of weighted risks for few columns or few rows; they bound the gap.

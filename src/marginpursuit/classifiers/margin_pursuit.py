@@ -33,6 +33,7 @@ from marginpursuit.classifiers._link import ExactLabelLink, ExactLink, FittedLin
 from marginpursuit.classifiers._margins import MarginStatisticsMixin, training_margins
 from marginpursuit.classifiers._parameters import (
     ALPHA_UNITS,
+    FIT_PARAMETERS,
     FLAG,
     KERNEL_PARAMETERS,
     LABEL_CLASS_WEIGHT,
@@ -334,18 +335,14 @@ class MarginPursuitClassifier(
         "probability": one_of(["held_out", "exact"]).or_none(),
         "leverage_bound": LEVERAGE_BOUND,
         "multi_class": one_of(["auto", "joint", "ovr", "ovo"]),
-        "fit_intercept": FLAG,
         "solver": one_of(["auto", *SOLVERS]),
-        "max_iter": whole(1),
-        "tol": number("in (0, 1)", lambda x: 0 < x < 1),
+        **FIT_PARAMETERS,
         "class_weight": LABEL_CLASS_WEIGHT,
         "warm_start": FLAG,
-        "n_threads": whole(1, None),
         "random_state": RANDOM_STATE,
         "checkpoint": Allowed(
             "a path or None", lambda x: x is None or isinstance(x, str | os.PathLike)
         ),
-        "verbose": whole(0, False, True),
     }
 
     def __init__(

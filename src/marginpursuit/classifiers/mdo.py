@@ -12,7 +12,7 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import TrainingData
 from marginpursuit.classifiers._margins import Margins
 from marginpursuit.classifiers._one_vs_rest import SeparateClassifier
-from marginpursuit.classifiers._parameters import CLASS_WEIGHT, FLAG, Allowed, number, whole
+from marginpursuit.classifiers._parameters import FIT_PARAMETERS, FLAG, Allowed, number
 from marginpursuit.classifiers._progress import Reporter
 from marginpursuit.classifiers._refitted_halves import PROBABILITY
 from marginpursuit.classifiers.margin_pursuit import MarginPursuitClassifier
@@ -135,13 +135,8 @@ class MDOClassifier(SeparateClassifier):
         "beta": number("that is positive and finite", lambda x: 0 < x < np.inf, ["profile"]),
         "standardise": FLAG,
         "unit_rows": FLAG,
-        "fit_intercept": FLAG,
-        "max_iter": whole(1),
-        "tol": number("in (0, 1)", lambda x: 0 < x < 1),
-        "class_weight": CLASS_WEIGHT,
         "probability": PROBABILITY,
-        "n_threads": whole(1, None),
-        "verbose": whole(0, False, True),
+        **FIT_PARAMETERS,
     }
 
     def __init__(

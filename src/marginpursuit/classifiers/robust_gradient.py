@@ -11,8 +11,7 @@ from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers._base import TrainingData
 from marginpursuit.classifiers._one_vs_rest import SeparateClassifier
 from marginpursuit.classifiers._parameters import (
-    CLASS_WEIGHT,
-    FLAG,
+    FIT_PARAMETERS,
     RANDOM_STATE,
     Allowed,
     number,
@@ -147,14 +146,9 @@ class RobustGradientClassifier(SeparateClassifier):
             lambda x: x == "auto" if isinstance(x, str) else whole(1).test(x),
         ),
         "alpha": number("that is finite and >= 0", lambda x: 0 <= x < np.inf, ["auto"]),
-        "fit_intercept": FLAG,
-        "max_iter": whole(1),
-        "tol": number("in (0, 1)", lambda x: 0 < x < 1),
-        "class_weight": CLASS_WEIGHT,
         "probability": PROBABILITY,
-        "n_threads": whole(1, None),
         "random_state": RANDOM_STATE,
-        "verbose": whole(0, False, True),
+        **FIT_PARAMETERS,
     }
 
     def __init__(
