@@ -1,7 +1,7 @@
 """Margin distribution optimisation, started from another linear classifier."""
 
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
@@ -18,9 +18,19 @@ from marginpursuit.classifiers._refitted_halves import PROBABILITY
 from marginpursuit.classifiers.margin_pursuit import MarginPursuitClassifier
 from marginpursuit.design import Linear, MemoryDesign, Standardisation
 from marginpursuit.losses import ProjectionLoss
+from marginpursuit.solvers import Solution
 from marginpursuit.solvers.sphere import SphereProblem, minimise_on_sphere
 
 __all__ = ["MDOClassifier"]
+
+
+class _Fit(NamedTuple):
+    """The fit of one class against the rest."""
+
+    solution: Solution
+    margins: FloatArray  # at the solution
+    loss: ProjectionLoss
+    start_objective: float
 
 
 class MDOClassifier(SeparateClassifier):
@@ -178,43 +188,53 @@ class MDOClassifier(SeparateClassifier):
             if not self.standardise:
                 standardisation = Standardisation.identity(design.n_columns)
                 radius = float(np.sqrt(design.mean_square(data.weights))) or 1.0
-            starts = standardisation.from_data(self._fit_start(data))
-            solutions, linears, rates, margins, start_objectives = [], [], [], [], []
+            coef, intercept = standardisation.from_data(self._fit_start(data))
+            fits = []
             for k, name in enumerate(data.labels.positive_classes):
-                sign = data.labels.sign(int(name))
                 problem = SphereProblem(
                     design,
                     standardisation,
-                    sign=sign,
+                    sign=data.labels.sign(int(name)),
                     weights=data.weights,
                     loss=ProjectionLoss(),
                     fit_intercept=self.fit_intercept,
                     radius=radius,
                 )
-                point = _unit(problem, starts[0][:, k], starts[1][k])
-                loss = self._loss(problem.margins(point), data)
-                problem = replace(problem, loss=loss)
-                if not problem.value(problem.margins(point)) < 1e100:  # its square is finite
-                    raise OverflowError(
-                        f"beta={loss.beta:g} is too large for margins as low as "
-                        f"{problem.margins(point).min():.3g}. Set a smaller beta."
-                    )
-                start_objectives.append(problem.value(problem.margins(point)))
-                if not self.standardise:
-                    point = self._conditioned_start(problem, point, columns)
-                solution = minimise_on_sphere(
-                    problem, point, self.max_iter, self.tol, Reporter(self)
-                )
-                solutions.append(solution)
-                margins.append(problem.margins(np.append(*solution.linear)))
-                rates.append((loss.alpha, loss.beta))
-                coef, intercept = standardisation.to_data(solution.linear)
-                linears.append((coef / radius, intercept / radius))
-        self.alpha_, self.beta_ = np.array(rates).T
-        self.start_objective_ = float(sum(start_objectives))
+                point = _unit(problem, coef[:, k], intercept[k])
+                fits.append(self._fit_problem(problem, point, columns, data))
+        linears = [standardisation.to_data(fit.solution.linear) for fit in fits]
+        self.alpha_ = np.array([fit.loss.alpha for fit in fits])
+        self.beta_ = np.array([fit.loss.beta for fit in fits])
+        self.start_objective_ = float(sum(fit.start_objective for fit in fits))
         if self.unit_rows and not self.standardise:
-            self._keep_bounds(np.column_stack(margins)[data.weights > 0])
-        self._keep(solutions, linears)
+            margins = np.column_stack([fit.margins for fit in fits])
+            self._keep_bounds(margins[data.weights > 0])
+        self._keep(
+            [fit.solution for fit in fits],
+            [(coef / radius, intercept / radius) for coef, intercept in linears],
+        )
+
+    def _fit_problem(
+        self,
+        problem: SphereProblem,
+        start: FloatArray,
+        columns: Standardisation,
+        data: TrainingData,
+    ) -> _Fit:
+        """Fit one class against the rest, by a loss that follows from the margins at the start."""
+        margins = problem.margins(start)
+        loss = self._loss(margins, data)
+        problem = replace(problem, loss=loss)
+        objective = problem.value(margins)
+        if not objective < 1e100:  # its square is finite
+            raise OverflowError(
+                f"beta={loss.beta:g} is too large for margins as low as {margins.min():.3g}. Set a "
+                "smaller beta."
+            )
+        if not self.standardise:
+            start = self._conditioned_start(problem, start, columns)
+        solution = minimise_on_sphere(problem, start, self.max_iter, self.tol, Reporter(self))
+        return _Fit(solution, problem.margins(np.append(*solution.linear)), loss, objective)
 
     def _keep_bounds(self, margins: FloatArray) -> None:
         """Set the bound of each problem, from an even number of margins, at least six."""
