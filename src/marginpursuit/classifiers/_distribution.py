@@ -112,10 +112,7 @@ class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: i
         self._refuse_missing(data.matrix)
         halves = self._halves_of(data)
         report = Reporter.for_callbacks(
-            self,
-            X=data.matrix,
-            y=lambda: self.classes_[data.labels.codes],
-            metadata=None if sample_weight is None else {"sample_weight": sample_weight},
+            self, data.matrix, lambda: self.classes_[data.labels.codes], sample_weight
         )
         with np.errstate(all="ignore"):  # the results are checked to be finite
             fits = (self._fit_linear if self._is_linear else self._fit_kernel)(data, report)

@@ -34,14 +34,12 @@ class Reporter:
         self._data: dict[str, Any] = {}
 
     @classmethod
-    def for_callbacks(cls, estimator: Any, **data: Any) -> "Reporter":
-        """Return a reporter that also calls scikit-learn's callbacks.
-
-        `data` are X, y and metadata, or functions that return them.
-        """
+    def for_callbacks(cls, estimator: Any, X: Any, y: Any, sample_weight: Any) -> "Reporter":
+        """Return a reporter that also calls scikit-learn's callbacks; y may be a function."""
         reporter = cls(estimator)
         if hasattr(estimator, "_init_callback_context"):
-            reporter._data = data
+            metadata = None if sample_weight is None else {"sample_weight": sample_weight}
+            reporter._data = data = {"X": X, "y": y, "metadata": metadata}
             reporter._context = estimator._init_callback_context(max_subtasks=None)
             reporter._context.call_on_fit_task_begin(estimator=estimator, **data)
         return reporter

@@ -471,9 +471,9 @@ class MarginPursuitClassifier(
         if self.verbose or hasattr(self, "_skl_callbacks"):  # set by scikit-learn's set_callbacks
             report = Reporter.for_callbacks(
                 self,
-                X=data.matrix,
-                y=lambda: y if self.multilabel_ else self.classes_[to_numpy(data.labels.codes)],
-                metadata=None if sample_weight is None else {"sample_weight": sample_weight},
+                data.matrix,
+                lambda: y if self.multilabel_ else self.classes_[to_numpy(data.labels.codes)],
+                sample_weight,
             )
         if self.checkpoint is not None:
             checkpoint = Checkpoint(self.checkpoint, self._identity(data))

@@ -431,13 +431,13 @@ class PegasosClassifier(KernelClassifier):
                 if search:
                     search.update()
                 take_steps(rows, self._descents, sampler, more)
-                if criterion:
-                    objectives = self._objectives(
-                        design, labels, data.weights, self._current(search)
-                    )
-                    if criterion.is_met(self._descents[0].t, objectives):
-                        status = Status.CONVERGED
-                        break
+                if criterion is None:
+                    continue
+                linear = self._current(search)
+                objectives = self._objectives(design, labels, data.weights, linear)
+                if criterion.is_met(self._descents[0].t, objectives):
+                    status = Status.CONVERGED
+                    break
             coef, intercept = self._current(search)
             if search:
                 search.update_path()

@@ -379,8 +379,7 @@ class MarginPursuitClassifierCV(
             )
         report = None
         if hasattr(self, "_skl_callbacks"):  # set by scikit-learn's set_callbacks
-            metadata = None if sample_weight is None else {"sample_weight": sample_weight}
-            report = Reporter.for_callbacks(self, X=X, y=y, metadata=metadata)
+            report = Reporter.for_callbacks(self, X, y, sample_weight)
         if self.kernel == "linear":
             bounded, start = self._search_linear(data, folds, to_scorer, report)
             if self.refit:
