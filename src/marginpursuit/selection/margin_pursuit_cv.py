@@ -610,20 +610,12 @@ class MarginPursuitClassifierCV(
 
     def _estimator(self, **parameters: Any) -> MarginPursuitClassifier:
         """Return a classifier with the parameters of the search, to be fitted to checked data."""
-        shared = {
-            "kernel": self.kernel,
-            "degree": self.degree,
-            "coef0": self.coef0,
-            "n_components": self.n_components,
-            "margin": self.margin,
-            "rho": self.rho,
+        names = ("kernel", "degree", "coef0", "n_components", "margin", "rho", "fit_intercept")
+        shared = {name: getattr(self, name) for name in (*names, "solver", "max_iter", "n_threads")}
+        shared |= {
             "leverage_bound": None,  # the weights are bounded
             "probability": "exact",  # the search has fitted a link to its own folds
-            "fit_intercept": self.fit_intercept,
-            "solver": self.solver,
-            "max_iter": self.max_iter,
             "tol": self._policy.refit_tol_ratio * self.tol,
-            "n_threads": self.n_threads,
         }
         return MarginPursuitClassifier(**(shared | parameters))
 
