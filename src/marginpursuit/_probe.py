@@ -4,14 +4,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from numbers import Integral
 from time import perf_counter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
 from marginpursuit._namespaces import is_device_array, to_numpy
-from marginpursuit._probe_choice import Choice, FittedProbe, Labelled, accuracies
+from marginpursuit._probe_choice import Accuracies, Choice, FittedProbe, Labelled, accuracies
 from marginpursuit._validation import FloatArray, count, real
 from marginpursuit.classifiers import MarginPursuitClassifier
 from marginpursuit.design import take_rows
@@ -171,40 +171,50 @@ def probe(
             chosen = _draw(labels, size, np.random.default_rng([random_state, size, draw]))
             part = take_rows(X, chosen), labels[chosen]
             draws.append(_measured(choice.with_folds_of(size), part, tested))
-        rows.append(_row(size, [row for row, _ in draws]))
-    row, fitted = _measured(choice, (X, labels), tested)
-    rows.append(_row("all", [row]))
+        rows.append(_row(size, draws))
+    last = _measured(choice, (X, labels), tested)
+    rows.append(_row("all", [last]))
     table = {name: [row[name] for row in rows] for name in rows[0]}
+    fitted = last.fitted
     return ProbeResult(table, fitted.model, fitted.alphas, fitted.accuracies)
 
 
-def _measured(choice: Choice, train: Labelled, test: Labelled | None) -> tuple[Any, FittedProbe]:
-    """Return a row of the table, and the fit."""
+class _Measured(NamedTuple):
+    """A fit to one draw of the training rows, and its accuracies."""
+
+    fitted: FittedProbe
+    n_train: int
+    accuracies: Accuracies
+    rows: str  # that have these accuracies
+    seconds: float
+
+
+def _measured(choice: Choice, train: Labelled, test: Labelled | None) -> _Measured:
+    """Fit to training rows, and measure accuracies on test rows or on those of the choice."""
     start = perf_counter()
     fitted = choice.fit(*train)
     seconds = perf_counter() - start
-    found, rows = fitted.held_out, fitted.rows
-    if test is not None:
-        found, rows = accuracies(fitted.model, *test), "test"
-    return (len(train[1]), fitted.alpha, found, rows, seconds), fitted
+    if test is None:
+        return _Measured(fitted, len(train[1]), fitted.held_out, fitted.rows, seconds)
+    found = accuracies(fitted.model, *test)
+    return _Measured(fitted, len(train[1]), found, "test", seconds)
 
 
-def _row(size: int | str, draws: list[Any]) -> dict[str, Any]:
+def _row(size: int | str, draws: list[_Measured]) -> dict[str, Any]:
     """Return the means over draws as a row of the table."""
-    accuracies = np.array([[a.top_1, a.top_5, a.mean_per_class] for _, _, a, _, _ in draws])
-    top_1, top_5, mean_per_class = accuracies.mean(axis=0).tolist()
-    spread = float(accuracies[:, 0].std(ddof=1)) if len(draws) > 1 else float("nan")
+    found = [draw.accuracies for draw in draws]
+    top_1 = np.array([each.top_1 for each in found])
     return {
         "rows_per_class": size,
         "draws": len(draws),
-        "n_train": int(draws[0][0]),
-        "alpha": float(np.median([draw[1] for draw in draws])),
-        "top_1": top_1,
-        "top_1_std": spread,
-        "top_5": top_5,
-        "mean_per_class": mean_per_class,
-        "rows": draws[0][3],
-        "seconds": float(np.sum([draw[4] for draw in draws])),
+        "n_train": draws[0].n_train,
+        "alpha": float(np.median([draw.fitted.alpha for draw in draws])),
+        "top_1": float(top_1.mean()),
+        "top_1_std": float(top_1.std(ddof=1)) if len(draws) > 1 else float("nan"),
+        "top_5": float(np.mean([each.top_5 for each in found])),
+        "mean_per_class": float(np.mean([each.mean_per_class for each in found])),
+        "rows": draws[0].rows,
+        "seconds": float(np.sum([draw.seconds for draw in draws])),
     }
 
 
