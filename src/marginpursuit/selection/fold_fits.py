@@ -215,9 +215,10 @@ class FoldFits:
     def _batches(
         self, members: list[FoldCandidate], *, are_separate: bool = False
     ) -> list[list[FoldCandidate]]:
-        """Return the members that are solved together: those with the same overconfidence.
+        """Return the groups of members that are solved together.
 
-        Members without a joint loss and a Hessian are solved together whatever theirs is.
+        With a joint loss, or with a Hessian (`are_separate`), a group has one overconfidence;
+        otherwise all members are one group.
         """
         if not (are_separate or self._plan.options.is_joint):
             return [members] if members else []

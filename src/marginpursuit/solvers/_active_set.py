@@ -127,9 +127,10 @@ class ActiveSet(DampedNewton):
         return self.value - self._lower_bound <= max(self._task.tolerance(self.value), decrease)
 
     def _accuracy(self) -> tuple[float, float]:
-        """Return the decrement to which a restricted problem is solved.
+        """Return the decrement at which a restricted problem is solved, as two numbers.
 
-        The second number is a sufficient fraction of the decrease of the objective.
+        The first is an absolute decrement; the second a fraction of the decrease of the objective
+        in this step. Either is sufficient.
         """
         selection, problem = self._selection, self._whole.problem
         tolerance = self._task.tolerance(self.value)

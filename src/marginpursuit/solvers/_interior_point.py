@@ -31,8 +31,8 @@ class InteriorPointPolicy:
     # The fraction of the step to the boundary (Nocedal and Wright, section 14.2).
     boundary_fraction: float = 0.99
 
-    # The distance to the minimiser in the bound on the gap, in units of the size of the scores, as
-    # long as the dual residual is not zero.
+    # The multiple of the estimated distance to the minimiser (`residual_cost`) in the bound on the
+    # gap, as long as the dual residual is not zero.
     residual_safety: float = 100.0
 
 

@@ -28,13 +28,13 @@ class MedianOfMeansPolicy:
     """Constants of the iterations, chosen on contaminated data (`benchmarks/contamination.py`)."""
 
     n_partitions: int = 50  # drawn in each iteration
-    n_block_fits: int = 10  # fits to a single block that compete for the start
+    n_block_fits: int = 10  # fits to a single block, as candidates for the start
     n_first_iterations: int = 5  # before gradients are averaged over iterations
     min_iterations: int = 10  # with averaging
     tolerance_fraction: float = 1e-2  # of the tolerance, to which weighted risks are minimised
 
-    # Penalties of the coefficients of standardised columns: for coefficients so small that the
-    # scores of outliers are large, and for fits to a single block.
+    # Penalties α of standardised columns: of the first fit, whose coefficients are so small that
+    # only outliers have large scores, and of the fits to a single block.
     first_penalty: float = 1.0
     block_penalty: float = 1e-4
 
