@@ -77,6 +77,7 @@ def test_kinds_of_an_ordinary_table():
         (["1'234.5", "2'000", "7.25"], [1234.5, 2000, 7.25]),
         (["$1,200", "-$5", "€3.50"], [1200, -5, 3.5]),
         (["12 %", "7%", "0.5 %"], [12, 7, 0.5]),
+        (["1.234,50-", "7,25", "1.000,00-"], [-1234.5, 7.25, -1000]),
         (["+4", ".5", "5."], [4, 0.5, 5]),
         (["(1,234.00)", "1,234.00", "($7.50)", "$(3)"], [-1234, 1234, -7.5, -3]),
         (["₹1,200", "-₹5", "3.50 ₪"], [1200, -5, 3.5]),
@@ -116,6 +117,27 @@ def test_a_few_cells_that_are_no_numbers_are_missing():
     column = column_of([*map(str, np.arange(98) * 1.5), "n/a", "unknown"])
     assert (column.kind, column.n_missing) == ("number", 2)
     assert column_of(["1", "2", "three", "four"] * 5).kind == "category"
+
+
+def test_a_word_in_many_cells_of_numbers_or_dates_is_missing():
+    """One such word made a category of several hundred values, and lost the numbers."""
+    numbers = [f"{1.5 * k:.1f}" for k in range(90)]
+    column = column_of([*numbers, *["unknown"] * 30])
+    assert (column.kind, column.n_missing) == ("number", 30)
+    days = pd.date_range("2024-01-01", periods=90).strftime("%d.%m.%Y")
+    column = column_of([*days, *["unknown"] * 30])
+    assert (column.kind, column.n_missing) == ("date", 30)
+    assert column_of([*"12345" * 20, *["unknown"] * 30]).kind == "category"
+
+
+def test_columns_that_are_mostly_numbers_name_the_option_that_reads_them():
+    cells = [f"<{k}" if k % 5 == 0 else f"{k},5 €" for k in range(60)]
+    column = column_of(cells)
+    assert column.kind == "dropped"
+    assert "an identifier; most are numbers: --numeric reads them" in column.reason
+    assert "most are numbers" in column_of(cells[:40] * 2).reason
+    asked = column_of(cells, numeric=["a"])
+    assert (asked.kind, asked.decimal, asked.n_missing) == ("number", ",", 12)
 
 
 @pytest.mark.parametrize("unit", ["kg", " kg", " m²"])

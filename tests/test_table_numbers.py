@@ -53,6 +53,8 @@ def test_a_group_of_thousands_does_not_start_with_zero():
         (["1,234", "5,67"], *(",", ""), "decimal ','"),
         (["1,234", "5,678.5"], *(".", ","), "decimal '.', thousands ','"),
         (["1", "25"], *(".", ""), ""),
+        (["5%", "25 %"], *(".", ""), ""),
+        (["5%", "0.25"], *(".", ""), "per cent signs in some cells only, without conversion"),
     ],
 )
 def test_separators_with_two_readings_are_named(cells, decimal, thousands, reason):

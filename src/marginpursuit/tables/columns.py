@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from marginpursuit._table_records import NUMBER_FORMATS, Column, Kind
-from marginpursuit.tables.dates import date_format_of, read_dates
+from marginpursuit.tables.dates import DateFormat, date_format_of, read_dates
 from marginpursuit.tables.errors import TableError, counted, optional
 from marginpursuit.tables.numbers import number_formats, number_reason, read_numbers
 
@@ -42,8 +42,9 @@ class ColumnPolicy:
     text_words: float = 2.0  # mean words per cell from which a column may be free text
     text_values: int = 30  # different values from which a column may be free text
     text_fraction: float = 0.2  # different values per cell from which a column may be free text
-    # cells that are numbers, or dates of the format; the others count as missing
+    # cells, or different values, that are numbers, or dates of the format; others are missing
     readable_fraction: float = 0.95
+    mostly_numbers: float = 0.5  # the same, from which a column of text is said to have numbers
     # formats that pandas does not guess: years of two digits, months, and hours of one digit
     date_formats: tuple[str, ...] = (
         *("%m/%d/%y", "%d/%m/%y", "%d.%m.%y", "%d-%b-%y", "%m-%d-%y", "%d-%m-%y", "%y-%m-%d"),
@@ -139,7 +140,9 @@ def infer_columns(
     texts = {name: text_cells(frame[name]) for name in frame if _is_text(frame[name])}
     formats = _preferred_formats(
         {
-            name: number_formats(*text.present, policy.readable_fraction)
+            name: number_formats(
+                *text.present, policy.readable_fraction, asked=named.get(name) == "number"
+            )
             for name, text in texts.items()
         },
         decimal,
@@ -215,7 +218,10 @@ def _infer_text(
     if kind == "number":
         return Column(name, "number", "as asked; cells that are not numbers are missing")
     values, counts = text.present
-    dates = date_format_of(values, counts, policy.readable_fraction, policy.date_formats)
+    dates = DateFormat(None)
+    for weights in (counts, np.ones_like(counts)):  # cells, then different values
+        if dates.form is None and not dates.reason:
+            dates = date_format_of(values, weights, policy.readable_fraction, policy.date_formats)
     if dates.form is not None:
         return Column(name, "date", dates.reason, date_format=dates.form, last_year=dates.last_year)
     n_values, n_present = len(values), int(counts.sum())
@@ -226,10 +232,13 @@ def _infer_text(
         return Column(name, "dropped", unusable)
     if is_varied and words >= policy.text_words:
         return Column(name, "text", f"{counted(n_values, 'value')}, {words:.1f} words each")
+    hint = ""
+    if is_varied and number_formats(values, counts, policy.mostly_numbers):
+        hint = "; most are numbers: --numeric reads them, and counts the other cells as missing"
     if n_present >= policy.min_rows and n_values >= policy.id_fraction * n_present:
         reason = f"{counted(n_values, 'value')} in {counted(n_present, 'cell')}: an identifier"
-        return Column(name, "dropped", reason)
-    return Column(name, "category", counted(n_values, "value"))
+        return Column(name, "dropped", reason + hint)
+    return Column(name, "category", counted(n_values, "value") + hint)
 
 
 def _unit_reason(values: list[str], counts: NDArray[Any], policy: ColumnPolicy) -> str:

@@ -21,21 +21,29 @@ _CURRENCY = (
 
 
 def number_formats(
-    values: Sequence[str], counts: NDArray[np.intp], fraction: float
+    values: Sequence[str], counts: NDArray[np.intp], fraction: float, *, asked: bool = False
 ) -> list[tuple[str, str]]:
-    """Return the formats in which this fraction of the cells are numbers; none for codes as 007.
+    """Return the formats in which this fraction of the cells, or of the values, are numbers.
 
-    A format is the decimal and the thousands separator. `counts` has the cells of each value.
+    A format is the decimal and the thousands separator. `counts` has the cells of each value. A
+    word that stands for many missing cells, such as unknown, is one value. There are no formats for
+    codes such as 007, unless numbers are `asked` for; then those that read most cells are returned.
     """
-    if not values or any(value[:1] == "0" != value and value.isdecimal() for value in values):
+    is_code = (value[:1] == "0" != value and value.isdecimal() for value in values)
+    if not values or (not asked and any(is_code)):
         return []
     texts = _normalised(values)
+    n_read = {}
     found = []
-    for decimal, thousands in NUMBER_FORMATS:
-        pattern = _pattern(decimal, thousands)
-        matching = counts[[pattern.fullmatch(text) is not None for text in texts]].sum()
-        if matching >= fraction * counts.sum():
-            found.append((decimal, thousands))
+    for form in NUMBER_FORMATS:
+        pattern = _pattern(*form)
+        matches = np.array([pattern.fullmatch(text) is not None for text in texts])
+        n_read[form] = counts[matches].sum()
+        if n_read[form] >= fraction * counts.sum() or matches.mean() >= fraction:
+            found.append(form)
+    most = max(n_read.values())
+    if asked and not found and most > 0:
+        return [form for form in NUMBER_FORMATS if n_read[form] == most]
     return found
 
 
@@ -54,6 +62,8 @@ def number_reason(values: Iterable[str], formats: Sequence[tuple[str, str]]) -> 
     currencies = sorted(set(re.findall(_CURRENCY, letters)))
     if len(currencies) > 1:
         parts.append(f"currencies {', '.join(currencies)} without conversion")
+    if 0 < sum("%" in text for text in texts) < len(texts):
+        parts.append("per cent signs in some cells only, without conversion")
     return ", ".join(parts)
 
 
@@ -63,7 +73,7 @@ def read_numbers(values: Iterable[str], decimal: str, thousands: str) -> NDArray
     pattern = _pattern(decimal, thousands)
     texts = [text if pattern.fullmatch(text) else "" for text in _normalised(values)]
     cells = pandas.Series(texts, dtype=object).str.replace(rf"[%\s]|{_CURRENCY}", "", regex=True)
-    cells = cells.str.replace(r"^\((.*)\)$", r"-\1", regex=True)
+    cells = cells.str.replace(r"^\((.*)\)$|^(.*)-$", r"-\1\2", regex=True)
     if thousands:
         cells = cells.str.replace(thousands, "", regex=False)
     cells = cells.str.replace(decimal, ".", regex=False)
@@ -90,5 +100,6 @@ def _pattern(decimal: str, thousands: str) -> re.Pattern[str]:
     number = rf"(?:(?:{groups}\d+)(?:{point}\d*)?|{point}\d+)(?:[eE][-+]?\d+)?"
     before, after = rf"(?:{_CURRENCY})?\s?", rf"\s?(?:%|{_CURRENCY})?"
     signed = rf"(?:[-+]?{before}|{before}[-+]?){number}{after}"
-    negative = rf"{before}\({before}{number}{after}\){after}"  # as accountants write it
+    # As accountants write it, and SAP.
+    negative = rf"{before}\({before}{number}{after}\){after}|{before}{number}-{after}"
     return re.compile(f"{signed}|{negative}", re.ASCII)
