@@ -460,3 +460,17 @@ def test_without_the_extra_a_clear_message():
     assert done.returncode == 5
     assert "pip install 'marginpursuit[cli]'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_an_interrupt_of_the_imports_has_no_traceback():
+    code = (
+        "import signal, sys; from marginpursuit.cli import main\n"
+        "class Interrupt:\n"
+        "    def find_spec(self, name, *rest):\n"
+        "        if name == 'marginpursuit.cli.app': signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupt()); main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.returncode, done.stderr) == (130, "")

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+import sys
 
 import numpy as np
 import pandas as pd
@@ -71,6 +72,12 @@ def test_onnx(model, tmp_path):
     labels, probabilities = session.run(None, {"X": FRAME.to_numpy()})
     assert labels.tolist() == model.predict(FRAME).tolist()
     np.testing.assert_allclose(probabilities, model.predict_proba(FRAME), atol=1e-9)
+
+
+def test_onnx_without_its_package(model, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    monkeypatch.delitem(sys.modules, "marginpursuit.onnx", raising=False)
+    assert "pip install 'marginpursuit[onnx]'" in export("-o", "iris.onnx", code=5).output
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,24 @@ def test_an_input_is_not_replaced_by_the_output(command, run, tmp_path):
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
+@pytest.mark.parametrize("command", ["fit", "issues"])
+def test_an_output_that_is_a_folder_is_refused_before_the_work(command, run, tmp_path):
+    message = squeezed(run(command, "n.csv", "-t", "y", "-o", tmp_path, code=2).stderr)
+    assert "is a folder; expected the name of a file." in message
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.xlsx"])
+def test_a_title_above_the_names_is_explained(name, run):
+    text = "Report of 2024\n\n" + numbers().to_csv(index=False)
+    Path("a.csv").write_text(text, encoding="utf-8")
+    rows = [[*line.split(","), None, None][:3] for line in text.splitlines()]
+    pd.DataFrame(rows).to_excel("a.xlsx", index=False, header=False)
+    message = run("fit", name, "-t", "y", "-o", "m", code=3).stderr
+    assert "there is no column 'y'; there are 'Report of 2024'" in message
+    assert "Expected the names of the columns in the first line" in message
+    assert "Remove lines above them, such as a title." in message
+
+
 @pytest.mark.parametrize("command", [("compare", "n.csv", "-t", "y"), ("demo",), ("reproduce",)])
 def test_a_file_is_not_a_folder_for_the_results(command, run):
     assert "'n.csv' is a file" in squeezed(run(*command, "-o", "n.csv", code=2).stderr)
@@ -232,7 +250,7 @@ def test_a_ragged_table_has_one_error(run):
     refused = run("fit", "a.csv", "-t", "status", "-o", "m", code=3).stderr
     assert refused == (
         "error: a.csv: line 6: found 12 cells, expected 11 as in the first line. Quote cells that "
-        "contain the separator.\n"
+        "contain the separator, and remove lines that are not rows, such as titles and totals.\n"
     )
 
 
@@ -281,16 +299,18 @@ def test_fit_notes_cells_that_are_not_numbers(cell, run):
     ) in run("fit", "a.csv", "-t", "status", "-o", "m", *QUICK).stderr
 
 
-@pytest.mark.parametrize("is_number", [True, False])
-def test_a_copy_of_the_target_is_noted(is_number, run):
+@pytest.mark.parametrize("kind", ["number", "category", "date"])
+def test_a_copy_of_the_target_is_noted(kind, run):
+    """Also one that has values in the rows of one class only."""
     frame = numbers()
-    copy = (frame.y == "yes").astype(int) if is_number else frame.y
-    frame.insert(0, "paid", copy)
+    is_yes = frame.y == "yes"
+    days = pd.Series(pd.date_range("2024-01-01", periods=len(frame))).astype(str)
+    copies = {"number": is_yes.astype(int), "category": frame.y, "date": days.where(is_yes)}
+    frame.insert(0, "paid", copies[kind])
     frame.to_csv("a.csv", index=False)
     done = run("fit", "a.csv", "-t", "y", "-o", "m", *QUICK)
-    assert (
-        "each of these columns alone determines 'y': 'paid'. Leave out with --drop" in done.stderr
-    )
+    found = "determines 'y', by its values or by having one: 'paid'. Leave out with --drop"
+    assert f"each of these columns alone {found}" in done.stderr
     assert "determines" not in run("fit", "n.csv", "-t", "y", "-o", "m", *QUICK).stderr
 
 

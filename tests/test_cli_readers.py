@@ -191,6 +191,14 @@ def test_an_identifier_called_prediction_is_kept(run):
     assert lines[1].startswith("x0,x0,yes,")
 
 
+def test_further_sheets_are_noted(run):
+    with pd.ExcelWriter("a.xlsx") as book:
+        numbers().to_excel(book, sheet_name="data", index=False)
+        numbers().to_excel(book, sheet_name="old", index=False)
+    done = run("fit", "a.xlsx", "-t", "y", "-o", "m", *QUICK)
+    assert "only the first of 2 sheets, 'data', is read\n" in done.stderr
+
+
 def test_a_model_of_a_spreadsheet_has_a_table_step(run):
     pytest.importorskip("openpyxl")
     numbers().to_excel("n.xlsx", index=False)

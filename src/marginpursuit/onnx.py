@@ -61,7 +61,7 @@ try:
 except ImportError as error:
     raise ModuleNotFoundError(
         f"marginpursuit.onnx needs the package {error.name}, which is not installed. Install the "
-        "extra: pip install marginpursuit[onnx]",
+        "extra: pip install 'marginpursuit[onnx]'",
         name=error.name,
     ) from error
 

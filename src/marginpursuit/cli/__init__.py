@@ -22,4 +22,6 @@ def main() -> None:
             file=sys.stderr,
         )
         raise SystemExit(5) from None
+    except KeyboardInterrupt:  # while modules are imported; the commands handle later ones
+        raise SystemExit(130) from None
     app()

@@ -276,7 +276,7 @@ def _mixed_table(data: str, raw: RawTable, target: str, options: ColumnOptions) 
     for column in columns:
         note(f"column {column}")
         note_cells(raw, column, unreadable_rows(X[column.name], column))
-    used = [column.name for column in columns if column.kind in ("number", "category")]
+    used = [column.name for column in columns if column.kind != "dropped"]
     _note_copies(target, y, ((name, X[name]) for name in used), len(used))
     return Labelled(
         raw.name,
@@ -305,8 +305,9 @@ def _note_copies(target: str, y: NDArray[Any], columns: Any, n_columns: int) -> 
     """Say which columns determine the class; wide tables are not examined."""
     copies = copies_of(y, columns) if n_columns <= 1000 else []
     if copies:
-        note(f"each of these columns alone determines {target!r}: {', '.join(map(repr, copies))}. "
-             "Leave out with --drop what is not known before the prediction.")  # fmt: skip
+        note(f"each of these columns alone determines {target!r}, by its values or by having one: "
+             f"{', '.join(map(repr, copies))}. Leave out with --drop what is not known before the "
+             "prediction.")  # fmt: skip
 
 
 def note_cells(raw: RawTable, column: Column, rows: NDArray[np.intp]) -> None:

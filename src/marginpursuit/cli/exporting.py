@@ -56,7 +56,7 @@ def export(
         )
     try:
         content = _content(fitted, chosen, table, keep or [], dialect, name)
-    except (TypeError, ValueError, ImportError) as error:
+    except (TypeError, ValueError) as error:
         raise typer.BadParameter(str(error)) from error
     path = write_atomically(output, content)
     say({"file": str(path), "format": chosen} if as_json else str(path), as_json=as_json)

@@ -42,9 +42,11 @@ __all__ = [
 
 
 def check_output(output: Path | None, *inputs: str | Path) -> None:
-    """Raise an error if an output file has no folder, or is one of the inputs: before the work."""
+    """Raise an error if an output file has no folder, or is one or an input: before the work."""
     if output is None:
         return
+    if output.is_dir():
+        raise typer.BadParameter(f"--output {output} is a folder; expected the name of a file.")
     if not output.parent.is_dir():
         raise typer.BadParameter(
             f"--output {output}: there is no folder {output.parent}. Create it, or choose another."

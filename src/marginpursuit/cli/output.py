@@ -66,7 +66,9 @@ class Commands(TyperGroup):
         "jinja2": "marginpursuit[report]",
         "markupsafe": "marginpursuit[report]",
         "matplotlib": "marginpursuit[plot]",
+        "onnx": "marginpursuit[onnx]",
         "polars": "polars",
+        "skl2onnx": "marginpursuit[onnx]",
     }
 
     def invoke(self, ctx: Any) -> Any:

@@ -313,7 +313,7 @@ def _torch_functions(function: str) -> Any:
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
             f"{function} needs the package {error.name}, which is not installed. Install the "
-            "extra: pip install marginpursuit[torch]",
+            "extra: pip install 'marginpursuit[torch]'",
             name=error.name,
         ) from error
     return _torch_module

@@ -167,8 +167,8 @@ def _checked(
         if len(row) != n_cells:
             raise TableError(
                 f"line {line}: found {counted(len(row), 'cell')}, expected {n_cells} as in the "
-                "first line. "
-                "Quote cells that contain the separator."
+                "first line. Quote cells that contain the separator, and remove lines that are not "
+                "rows, such as titles and totals."
             )
         yield line, row
 

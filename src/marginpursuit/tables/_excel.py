@@ -13,12 +13,13 @@ __all__ = ["ExcelRows", "excel_rows"]
 class ExcelRows(NamedTuple):
     """The names of the columns, the cells of each row, and the number of the first row of cells.
 
-    All rows have the length of `names`; empty cells are None.
+    All rows have the length of `names`; empty cells are None. `notes` is on further sheets.
     """
 
     names: list[str]
     rows: list[list[Any]]
     first: int
+    notes: list[str]
 
 
 def excel_rows(content: bytes, max_bytes: int, progress: Reached | None = None) -> ExcelRows:
@@ -27,7 +28,7 @@ def excel_rows(content: bytes, max_bytes: int, progress: Reached | None = None) 
     check_archive(content, max_bytes)
     try:
         book = openpyxl.load_workbook(io.BytesIO(content), read_only=True, data_only=True)
-        sheet = book.worksheets[0]
+        sheet, *further = book.worksheets
         total = sheet.max_row
         sheet.reset_dimensions()  # the size that the file states may be wrong
         rows = _filled_rows(sheet.iter_rows(values_only=True), total, max_bytes, progress)
@@ -43,7 +44,10 @@ def excel_rows(content: bytes, max_bytes: int, progress: Reached | None = None) 
     check_size(8 * n_columns * len(rows), max_bytes)
     padded = [[*row, *[None] * (n_columns - len(row))] for row in rows[header:]]
     names = ["" if cell is None else str(cell) for cell in padded[0]]
-    return ExcelRows(names, padded[1:], header + 2)  # the first row of a sheet has the number 1
+    notes = []
+    if further:
+        notes = [f"only the first of {1 + len(further)} sheets, {sheet.title!r}, is read"]
+    return ExcelRows(names, padded[1:], header + 2, notes)  # the first row of a sheet is row 1
 
 
 def _filled_rows(

@@ -217,17 +217,29 @@ def _infer_text(
         return Column(name, "number", number_reason(text.values, formats), *formats[0])
     if kind == "number":
         return Column(name, "number", "as asked; cells that are not numbers are missing")
-    values, counts = text.present
-    dates = DateFormat(None)
-    for weights in (counts, np.ones_like(counts)):  # cells, then different values
-        if dates.form is None and not dates.reason:
-            dates = date_format_of(values, weights, policy.readable_fraction, policy.date_formats)
+    dates = _date_format(*text.present, policy)
     if dates.form is not None:
         return Column(name, "date", dates.reason, date_format=dates.form, last_year=dates.last_year)
+    return _infer_words(name, *text.present, dates.reason, policy)
+
+
+def _date_format(values: list[str], counts: NDArray[Any], policy: ColumnPolicy) -> DateFormat:
+    """Return the format of enough of the cells or, if there is none, of the different values."""
+    for weights in (counts, np.ones_like(counts)):
+        found = date_format_of(values, weights, policy.readable_fraction, policy.date_formats)
+        if found.form is not None or found.reason:
+            break
+    return found
+
+
+def _infer_words(
+    name: str, values: list[str], counts: NDArray[Any], reason: str, policy: ColumnPolicy
+) -> Column:
+    """Infer the kind of a column without numbers and dates; `reason` says why it has no dates."""
     n_values, n_present = len(values), int(counts.sum())
     words = float(counts @ [len(value.split()) for value in values]) / max(n_present, 1)
     is_varied = n_values >= max(policy.text_values, policy.text_fraction * n_present)
-    unusable = (dates.reason or _unit_reason(values, counts, policy)) if is_varied else ""
+    unusable = (reason or _unit_reason(values, counts, policy)) if is_varied else ""
     if unusable:
         return Column(name, "dropped", unusable)
     if is_varied and words >= policy.text_words:
@@ -236,8 +248,8 @@ def _infer_text(
     if is_varied and number_formats(values, counts, policy.mostly_numbers):
         hint = "; most are numbers: --numeric reads them, and counts the other cells as missing"
     if n_present >= policy.min_rows and n_values >= policy.id_fraction * n_present:
-        reason = f"{counted(n_values, 'value')} in {counted(n_present, 'cell')}: an identifier"
-        return Column(name, "dropped", reason + hint)
+        found = f"{counted(n_values, 'value')} in {counted(n_present, 'cell')}: an identifier"
+        return Column(name, "dropped", found + hint)
     return Column(name, "category", counted(n_values, "value") + hint)
 
 

@@ -24,6 +24,11 @@ def absent_columns(absent: Sequence[Any], names: Sequence[str]) -> str:
     by_letters = {name.strip().casefold(): name for name in names}
     close = difflib.get_close_matches(str(absent[0]).strip().casefold(), by_letters, n=1)
     hint = f". Did you mean {by_letters[close[0]]!r}?" if close else ""
+    if sum(name != f"column {number}" for number, name in enumerate(names, 1)) < 2:
+        hint = (
+            ". Expected the names of the columns in the first line, separated by comma, semicolon, "
+            "tab or bar. Remove lines above them, such as a title."
+        )
     return f"there is no column {listed(absent)}; there are {listed(names)}{hint}"
 
 
@@ -37,8 +42,8 @@ class TableError(ValueError):
     ...     check_classes("paid", 1, 1000)
     ... except TableError as error:
     ...     print(error)
-    column 'paid' has the same value in all 1000 rows; expected at least 2 classes. Choose another \
-target.
+    column 'paid' has the same value in all 1,000 rows; expected at least 2 classes. Choose \
+another target.
     """
 
 

@@ -44,7 +44,8 @@ class RawTable:
     has_names : bool
         Whether the file names its columns.
     notes : tuple of str
-        The columns that got another name, and an encoding other than UTF-8 and UTF-16.
+        The columns that got another name, sheets that are not read, and an encoding other than
+        UTF-8 and UTF-16.
     sha256 : str
         The hash of the file.
     decimal : {".", ","}
@@ -173,9 +174,9 @@ def _csv_frame(content: bytes, progress: Reached | None) -> _Parts:
 
 def _excel_frame(content: bytes, max_bytes: int, progress: Reached | None) -> _Parts:
     pandas = optional("pandas")
-    names, rows, first = excel_rows(content, max_bytes, progress)
+    names, rows, first, notes = excel_rows(content, max_bytes, progress)
     frame = pandas.DataFrame(rows, dtype=object).infer_objects().set_axis(names, axis=1)
-    return _Parts(frame, np.arange(first, first + len(frame)))
+    return _Parts(frame, np.arange(first, first + len(frame)), notes=notes)
 
 
 def _parquet_frame(content: bytes, max_bytes: int) -> _Parts:

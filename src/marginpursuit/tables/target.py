@@ -191,7 +191,7 @@ expected classes. Choose another target, or group its values into classes.
     """
     if n_classes == 1:
         raise TableError(
-            f"column {name!r} has the same value in all {n_rows} rows"
+            f"column {name!r} has the same value in all {counted(n_rows, 'row')}"
             f"{' with a label' if missing else ''}; expected at least 2 classes. "
             f"{missing or 'Choose another target.'}"
         )
