@@ -62,6 +62,13 @@ def test_csv_of_other_habits(text, tmp_path):
     assert table.y.tolist() == [0, 1]
 
 
+def test_a_blank_may_precede_a_quote(tmp_path):
+    text = 'a, "b", y\n1, "2", "no, never"\n3, "4", yes\n'
+    table = read_table(write(tmp_path, text), "y")
+    assert (table.columns, table.y.tolist()) == (("a", "b"), ["no, never", "yes"])
+    assert table.X.tolist() == [[1, 2], [3, 4]]
+
+
 @pytest.mark.parametrize(
     "name", ["Price, EUR", "Size, in cm, net", "Size\nin cm", "Size,\r\n5,6,7", '5" long, 6" wide']
 )
@@ -147,6 +154,7 @@ def test_columns_are_dropped_or_chosen(tmp_path):
         ("a,y\n1,0\n1,1,1\n", "line 3: found 3 cells, expected 2 as in the first line"),
         ('a,y\n"1\n",0\nx,1\n', "line 4, column 'a'"),
         ('a,y\n"1,0\n', "line 2: a quoted cell has no end. Add the closing quote."),
+        ('a,y\n"say \\"1\\"",0\n', "line 2: a cell goes on after its closing quote. Write quotes"),
         ("a,b\n1,0\n", "no column 'y'; there are 'a', 'b'"),
         ("a,a,y\n1,0,1\n", "column 'a' is there 2 times"),
         ("", "the file is empty"),

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -152,7 +153,9 @@ class FitSummary:
 
     def as_text(self) -> str:
         """Return the summary in words."""
-        frequent = max(self.class_sizes, key=lambda label: self.class_sizes[label])
+        frequent = shorten(
+            max(self.class_sizes, key=lambda label: self.class_sizes[label]), 60, placeholder=" ..."
+        )
         numbers = ", ".join(f"{name} {float(value):.4g}" for name, value in self.chosen.items())
         is_encoded = self.n_features != self.n_columns
         encoded = f"{counted(self.n_features, 'feature')}, " if is_encoded else ""

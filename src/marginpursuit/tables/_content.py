@@ -135,7 +135,7 @@ def _unquoted_header(text: str) -> str:
 def _lines(text: str, delimiter: str, progress: Reached | None) -> Iterator[tuple[int, list[str]]]:
     """Yield the lines that have cells."""
     stream = io.StringIO(text, newline="")
-    rows = csv.reader(stream, delimiter=delimiter, strict=True)
+    rows = csv.reader(stream, delimiter=delimiter, strict=True, skipinitialspace=True)
     try:
         for number, row in enumerate(rows):
             if row:
@@ -154,6 +154,8 @@ def _csv_reason(error: csv.Error) -> str:
         )
     if "unexpected end of data" in str(error):
         return "a quoted cell has no end. Add the closing quote."
+    if "expected after" in str(error):
+        return "a cell goes on after its closing quote. Write quotes within a cell twice."
     return str(error)
 
 

@@ -389,4 +389,4 @@ def _refuse_not_finite(
         found = "NaN, a missing value" if math.isnan(value) else str(value)
         place = f"{word} {where[row]}, column {columns[column]!r}"
         kind = missing if math.isnan(value) else TableError
-        raise kind(f"{place}: expected a finite number, found {found}")
+        raise kind(f"{place}: expected a finite number, found {found}. Replace it.")
