@@ -1,5 +1,7 @@
 """Paired differences of cross-validated scores: definition, symmetries, verdicts."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import assume, given
@@ -125,6 +127,10 @@ def test_verdicts_in_words():
     verdicts = {name: difference.verdict for name, difference in found.differences.items()}
     assert verdicts == {"good": "better", "bad": "worse", "same": "no difference"}
     assert found.headline == "Take good: error 7.02 %."
+    known = replace(made(b=BASE), majority_error=0.125)
+    told = "Take b: error 12.00 % (always the most frequent class: 12.50 %)."
+    assert recommend(known).headline == told
+    assert "always" not in recommend(replace(known, scoring="balanced_accuracy")).headline
     half = 100 * corrected_mean(list(np.subtract(shifted(-0.05), BASE)), 0.25).half_width
     sentence = f"good instead of b: -5.0 ± {half:.1f} points of error: better"
     assert found.differences["good"].sentence == sentence

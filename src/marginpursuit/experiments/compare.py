@@ -182,6 +182,7 @@ def compare(
         scoring,
         baseline,
         () if vectoriser is None else tuple(map(str, vectoriser.describe(X))),
+        majority_error=1 - float(np.bincount(codes).max()) / len(codes),
     )
 
 

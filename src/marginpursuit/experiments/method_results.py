@@ -219,6 +219,7 @@ class SetResult:
     baseline: str | None = None  # the method that the others are compared with
     columns: tuple[str, ...] = ()  # what the table step decided about each column
     explanation: Explanation | None = None  # of the method of this library that ranks best
+    majority_error: float | None = None  # of always predicting the most frequent class
 
     @property
     def why(self) -> str:

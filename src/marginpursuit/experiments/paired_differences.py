@@ -130,12 +130,15 @@ class Recommendation:
         The score.
     differences : dict of str to Difference
         The differences to the baseline, by method; empty without a baseline that has the score.
+    majority_error : float or None, default=None
+        The error of always predicting the most frequent class.
     """
 
     ranking: tuple[MethodResult, ...]
     n_rows: int
     scoring: Scoring
     differences: dict[str, Difference]
+    majority_error: float | None = None
 
     @property
     def method(self) -> MethodResult | None:
@@ -160,11 +163,14 @@ class Recommendation:
 
     @property
     def headline(self) -> str:
-        """Which method to take, and its score."""
+        """Which method to take, and its score; errors also with that of the most frequent class."""
         if self.method is None:
             return f"No method has a result for {self.scoring.quantity}."
         score = self.scoring.written(self.method.score(self.scoring.name) or 0.0)
-        return f"Take {self.method.name}: {self.scoring.quantity} {score}."
+        constant = ""
+        if self.scoring.name == "accuracy" and self.majority_error is not None:
+            constant = f" (always the most frequent class: {100 * self.majority_error:.2f} %)"
+        return f"Take {self.method.name}: {self.scoring.quantity} {score}{constant}."
 
     @property
     def reason(self) -> str:
@@ -227,7 +233,9 @@ def recommend(result: SetResult) -> Recommendation:
             if method is not baseline
         }
         differences = {name: value for name, value in found.items() if value is not None}
-    return Recommendation(tuple(ranking), result.n_rows, scoring, differences)
+    return Recommendation(
+        tuple(ranking), result.n_rows, scoring, differences, result.majority_error
+    )
 
 
 def _rank(method: MethodResult, scoring: Scoring) -> tuple[float, float]:
