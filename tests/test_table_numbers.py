@@ -162,5 +162,7 @@ def test_lists_and_sparse_matrices():
     arrow = pytest.importorskip("pyarrow")
     lists = pd.Series([[1], [2]] * 5, dtype=pd.ArrowDtype(arrow.list_(arrow.int64())))
     assert column_of(lists).kind == "category"
+    with pytest.raises(TableError, match=r"'a.csv'; expected a data frame. Read the file with"):
+        TableVectoriser().fit("a.csv")
     with pytest.raises(TableError, match="X is a sparse matrix; expected a data frame"):
         TableVectoriser().fit(sparse.csr_array(np.eye(3)))

@@ -225,11 +225,11 @@ def _infer_text(
 
 def _date_format(values: list[str], counts: NDArray[Any], policy: ColumnPolicy) -> DateFormat:
     """Return the format of enough of the cells or, if there is none, of the different values."""
-    for weights in (counts, np.ones_like(counts)):
-        found = date_format_of(values, weights, policy.readable_fraction, policy.date_formats)
-        if found.form is not None or found.reason:
-            break
-    return found
+    found = date_format_of(values, counts, policy.readable_fraction, policy.date_formats)
+    if found.form is not None or found.reason or len(values) == counts.sum():
+        return found
+    ones = np.ones_like(counts)
+    return date_format_of(values, ones, policy.readable_fraction, policy.date_formats)
 
 
 def _infer_words(
@@ -245,7 +245,8 @@ def _infer_words(
     if is_varied and words >= policy.text_words:
         return Column(name, "text", f"{counted(n_values, 'value')}, {words:.1f} words each")
     hint = ""
-    if is_varied and number_formats(values, counts, policy.mostly_numbers):
+    part = slice(None, None, max(1, n_values // 1000))
+    if is_varied and number_formats(values[part], counts[part], policy.mostly_numbers):
         hint = "; most are numbers: --numeric reads them, and counts the other cells as missing"
     if n_present >= policy.min_rows and n_values >= policy.id_fraction * n_present:
         found = f"{counted(n_values, 'value')} in {counted(n_present, 'cell')}: an identifier"

@@ -1,5 +1,6 @@
 """Mixed tables as matrices, by transformers of scikit-learn and skrub (extra `tables`)."""
 
+import os
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
@@ -454,6 +455,11 @@ def as_frame(X: Any) -> Any:
     """Return a table as a pandas frame whose names are text."""
     pandas = optional("pandas")
     refuse_lazy("X", X)
+    if isinstance(X, str | os.PathLike):
+        raise TableError(
+            f"X is the name {str(X)!r}; expected a data frame. Read the file with "
+            f"marginpursuit.tables.read_frame({str(X)!r}).frame"
+        )
     if sparse.issparse(X):
         raise TableError(
             "X is a sparse matrix; expected a data frame. A matrix of numbers needs no "
