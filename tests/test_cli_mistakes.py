@@ -382,3 +382,18 @@ def test_the_home_folder_need_not_be_writable(run):
     )
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 201
+
+
+@pytest.mark.parametrize("is_mixed", [False, True])
+@pytest.mark.parametrize("code", ["-999", "9999999"])
+def test_numbers_that_may_stand_for_missing_values_are_noted(code, is_mixed, run):
+    frame = numbers(100).assign(age=[str(20 + k % 50) for k in range(100)])
+    frame["few"] = ["0"] * 10 + ["1"] * 90
+    frame["size"] = ["0"] * 10 + [str(1000 + 100 * k) for k in range(90)]
+    frame.loc[10:20, "age"] = code
+    frame = frame.assign(plan=["a", "b"] * 50) if is_mixed else frame
+    frame.to_csv("a.csv", index=False)
+    noted = run("fit", "a.csv", "-t", "y", "-o", "m", *QUICK).stderr
+    found = f"column 'age': {code} is in many cells and far from all other numbers. Empty these"
+    assert found in noted
+    assert noted.count("far from all other numbers") == 1

@@ -77,7 +77,7 @@ def test_fit_and_predict_a_mixed_table(run):
     assert done.stderr == "ignored, as the model does not have them: 'more'\n"
     new.drop(columns=["age", "note"]).to_csv("less.csv", index=False)
     refused = run("predict", "m", "less.csv", code=3)
-    assert "the table lacks 2 of 7 columns: 'age', 'note'; it has " in refused.stderr
+    assert "less.csv: the table lacks 2 of 7 columns: 'age', 'note'; it has " in refused.stderr
     new.assign(plan="new").to_csv("odd.csv", index=False)
     done = run("predict", "m", "odd.csv")
     assert (

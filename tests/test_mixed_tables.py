@@ -28,6 +28,7 @@ from marginpursuit.tables import (  # noqa: E402
     column_counts,
     guess_target,
     labels_of,
+    missing_code,
     read_frame,
     read_table,
     vectorise,
@@ -128,6 +129,15 @@ def test_a_word_in_many_cells_of_numbers_or_dates_is_missing():
     column = column_of([*days, *["unknown"] * 30])
     assert (column.kind, column.n_missing) == ("date", 30)
     assert column_of([*"12345" * 20, *["unknown"] * 30]).kind == "category"
+
+
+def test_numbers_that_may_stand_for_missing_values():
+    ages = np.repeat(np.arange(20, 80), 2)
+    assert missing_code(np.append(ages, [-1] * 3)) is None  # few, and near
+    assert missing_code(np.append(ages, [-999] * 10)) == -999
+    assert missing_code(np.append(ages, [999.0] * 10 + [np.nan])) == 999
+    assert missing_code(np.repeat([0, 200], 20)) is None
+    assert missing_code(np.arange(120, dtype=np.uint8) // 8) is None  # differences would wrap
 
 
 def test_columns_that_are_mostly_numbers_name_the_option_that_reads_them():

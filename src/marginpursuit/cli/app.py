@@ -309,7 +309,7 @@ def predict(
     if probabilities and not hasattr(fitted, "predict_proba"):
         raise typer.BadParameter(f"{type(fitted).__name__} has no probabilities")
     new = read_new(fitted, data, max_gigabytes)
-    with data_errors(str(model)), activity("predictions") as reached:
+    with data_errors(data), activity("predictions") as reached:
         columns = predicted_columns(fitted, new, probabilities, reached)
     if as_json:
         say(columns, as_json=True)

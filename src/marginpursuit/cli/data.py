@@ -30,7 +30,9 @@ from marginpursuit.tables import (
     is_identifier,
     is_representable,
     labels_of,
+    missing_code,
     missing_words,
+    parse,
     read_frame,
     read_table,
     similar_classes,
@@ -198,6 +200,7 @@ def _numeric_table(
     X, columns = _without_identifiers(table, options)
     if isinstance(X, np.ndarray):
         _note_copies(target or "y", table.y, zip(columns, X.T, strict=True), X.shape[1])
+        _note_codes(zip(columns, X.T, strict=True), X.shape[1])
     known = Labelled(table.name, X, table.y, table.sha256, rows=line_names(table), target=target)
     if table.has_names:
         return known._replace(columns=columns)
@@ -278,6 +281,8 @@ def _mixed_table(data: str, raw: RawTable, target: str, options: ColumnOptions) 
         note_cells(raw, column, unreadable_rows(X[column.name], column))
     used = [column.name for column in columns if column.kind != "dropped"]
     _note_copies(target, y, ((name, X[name]) for name in used), len(used))
+    numbers = [column for column in columns if column.kind == "number"]
+    _note_codes(((part.name, parse(X[part.name], part)) for part in numbers), len(numbers))
     return Labelled(
         raw.name,
         X,
@@ -308,6 +313,15 @@ def _note_copies(target: str, y: NDArray[Any], columns: Any, n_columns: int) -> 
         note(f"each of these columns alone determines {target!r}, by its values or by having one: "
              f"{', '.join(map(repr, copies))}. Leave out with --drop what is not known before the "
              "prediction.")  # fmt: skip
+
+
+def _note_codes(columns: Iterable[tuple[str, Any]], n_columns: int) -> None:
+    """Say which numbers may stand for missing values; wide tables are not examined."""
+    for name, numbers in columns if n_columns <= 1000 else ():
+        code = missing_code(numbers)
+        if code is not None:
+            note(f"column {name!r}: {code:.15g} is in many cells and far from all other numbers. "
+                 "Empty these cells if it stands for a missing value.")  # fmt: skip
 
 
 def note_cells(raw: RawTable, column: Column, rows: NDArray[np.intp]) -> None:

@@ -13,6 +13,7 @@ from marginpursuit.tables.columns import has_ambiguous_thousands as has_ambiguou
 from marginpursuit.tables.columns import is_identifier, unreadable_rows
 from marginpursuit.tables.columns import is_missing as is_missing
 from marginpursuit.tables.columns import is_representable as is_representable
+from marginpursuit.tables.columns import missing_code as missing_code
 from marginpursuit.tables.columns import parse as parse
 from marginpursuit.tables.copies import copies_of
 from marginpursuit.tables.errors import MixedTableError, TableError

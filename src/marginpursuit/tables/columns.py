@@ -27,6 +27,7 @@ __all__ = [
     "is_identifier",
     "is_missing",
     "is_representable",
+    "missing_code",
     "parse",
     "text_cells",
     "unreadable_rows",
@@ -338,6 +339,23 @@ def is_identifier(name: str, numbers: NDArray[Any], min_rows: int = 20) -> bool:
         return False
     usual = r"(?:^|[^A-Za-z])(?i:id|uuid|key|index|nr)$|[a-z](?:Id|ID)$|^(?i:unnamed)"
     return re.search(usual, name) is not None or bool(np.ptp(numbers) < 2 * len(numbers))
+
+
+def missing_code(numbers: NDArray[Any], max_rows: int = 5000) -> float | None:
+    """Return a number that may stand for missing values, such as -999; None if there is none.
+
+    It is the smallest or the largest, fills at least 1 % of the cells and at least five, and is
+    farther from at least ten others than these are from each other. At most `max_rows` numbers at
+    equal distances are examined.
+    """
+    sample = numbers[:: max(1, len(numbers) // max_rows)].astype(np.float64)
+    values, counts = np.unique(sample[np.isfinite(sample)], return_counts=True)
+    if len(values) > 10:
+        for place, others in ((0, values[1:]), (-1, values[:-1])):
+            is_frequent = counts[place] >= max(5, 0.01 * counts.sum())
+            if is_frequent and abs(values[place] - others[place]) > np.ptp(others):
+                return float(values[place])
+    return None
 
 
 def parse(series: Any, column: Column) -> Any:
