@@ -69,6 +69,13 @@ def test_an_output_that_is_a_folder_is_refused_before_the_work(command, run, tmp
     assert "is a folder; expected the name of a file." in message
 
 
+def test_a_folder_without_permission_is_refused_before_the_work(run, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: mode != os.W_OK)  # root may write anywhere
+    message = squeezed(run("fit", "n.csv", "-t", "y", "-o", "m", code=2).stderr)
+    assert "is not writable. Choose another." in message
+    run("fit", "n.csv", "-t", "y", "-o", "/dev/null", *QUICK)
+
+
 @pytest.mark.parametrize("name", ["a.csv", "a.xlsx"])
 def test_a_title_above_the_names_is_explained(name, run):
     text = "Report of 2024\n\n" + numbers().to_csv(index=False)

@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import os
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -42,11 +43,17 @@ __all__ = [
 
 
 def check_output(output: Path | None, *inputs: str | Path) -> None:
-    """Raise an error if an output file has no folder, or is one or an input: before the work."""
+    """Raise an error, before the work, if an output file cannot be written or is an input."""
     if output is None:
         return
     if output.is_dir():
         raise typer.BadParameter(f"--output {output} is a folder; expected the name of a file.")
+    target = Path(os.path.realpath(output))  # a new file replaces it, unless it is a device
+    is_replaced = target.is_file() or not target.exists()
+    if is_replaced and target.parent.is_dir() and not os.access(target.parent, os.W_OK):
+        raise typer.BadParameter(
+            f"--output {output}: the folder {target.parent} is not writable. Choose another."
+        )
     if not output.parent.is_dir():
         raise typer.BadParameter(
             f"--output {output}: there is no folder {output.parent}. Create it, or choose another."
