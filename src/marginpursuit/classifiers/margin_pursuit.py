@@ -119,10 +119,10 @@ class MarginPursuitClassifier(
         The level γ > 0 at which the loss is least. Leave it at 1: with a negligible penalty the
         predictions depend only on the ratio of scale to margin.
     scale : float or {"auto", "variance", "confidence", "quantile"}, default=1.0
-        The scale s > 0: the influence of a residual γ - m is nearly linear up to s and bounded
-        beyond. Smaller values give misclassified samples less influence; try 0.1 to 3. The rules
-        "auto", "variance", "confidence" and "quantile" compute s from the margins, by several fits
-        (:doc:`/guide/parameters`).
+        The scale s > 0. The influence of a residual γ - m grows about linearly up to s; with the
+        default `rho` it is constant from √2 s on. Smaller values give misclassified samples less
+        influence; try 0.1 to 3. The rules "auto", "variance", "confidence" and "quantile" compute s
+        from the margins, by several fits (:doc:`/guide/parameters`).
     overconfidence : float, default=0.0
         The weight τ in [0, 1] of margins above the level: 0 ignores them, as the hinge loss does; 1
         is the loss of the paper.

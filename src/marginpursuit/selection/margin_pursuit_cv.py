@@ -55,7 +55,12 @@ class MarginPursuitClassifierCV(
     MarginStatisticsMixin,
     CrossValidatedClassifier,
 ):
-    """Margin pursuit with scale, overconfidence and penalty chosen by cross-validation.
+    """Linear or kernel classifier whose hyper-parameters are chosen by cross-validation.
+
+    Like :class:`MarginPursuitClassifier` it limits the influence of outliers and wrong labels. It
+    chooses the penalty and the scale of the loss, and for two classes the threshold between them;
+    for two classes of dense rows, and several labels, also the overconfidence; with a kernel also
+    its factor γ.
 
     All candidates, folds and classes share passes over the data, and candidates that are clearly
     worse on a subsample are eliminated early (:doc:`/guide/search`).
