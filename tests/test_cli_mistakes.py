@@ -404,3 +404,11 @@ def test_numbers_that_may_stand_for_missing_values_are_noted(code, is_mixed, run
     found = f"column 'age': {code} is in many cells and far from all other numbers. Empty these"
     assert found in noted
     assert noted.count("far from all other numbers") == 1
+
+
+def test_the_summary_of_a_fit_has_short_lines(run):
+    frame = numbers()
+    frame.assign(y=frame.y + " of very many words" * 50).to_csv("a.csv", index=False)
+    lines = run("fit", "a.csv", "-t", "y", "-o", "m", *QUICK).stdout.splitlines()
+    assert max(map(len, lines)) < 150
+    assert any(line.startswith("  hyper-parameters  scale 1, alpha 0") for line in lines)

@@ -156,7 +156,9 @@ class FitSummary:
         frequent = shorten(
             max(self.class_sizes, key=lambda label: self.class_sizes[label]), 60, placeholder=" ..."
         )
-        numbers = ", ".join(f"{name} {float(value):.4g}" for name, value in self.chosen.items())
+        numbers = ", ".join(
+            f"{name.rstrip('_')} {float(value):.4g}" for name, value in self.chosen.items()
+        )
         is_encoded = self.n_features != self.n_columns
         encoded = f"{counted(self.n_features, 'feature')}, " if is_encoded else ""
         lines = [
