@@ -28,7 +28,6 @@ from marginpursuit.solvers import (
     FoldSolver,
     Problem,
     Solution,
-    Solver,
     allows_float32,
     float32_problem,
 )
@@ -320,13 +319,12 @@ def _of_factor(problem: Problem, number: int, n_factors: int, start: Linear | No
 
 
 def solve_with_half_fits(
-    design: Design, data: TrainingData, problem: Problem, solver: Solver
+    design: Design, data: TrainingData, problem: Problem, solver: ConcurrentSolver
 ) -> tuple[Solution, list[HalfFits]]:
-    """Solve a problem and its half fits in the same threads, by a `ConcurrentSolver`.
+    """Solve a problem and its half fits in the same threads.
 
     A single task is solved in the calling thread, and everything about its half fits in another.
     """
-    assert isinstance(solver, ConcurrentSolver)
     policy = HalfFitPolicy()
     if data.is_sparse:
         policy = replace(policy, tol=policy.dual_tol)

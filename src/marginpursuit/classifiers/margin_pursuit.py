@@ -63,9 +63,9 @@ from marginpursuit.classifiers._small_table import fit_small_table
 from marginpursuit.design import Design, Linear, design_for
 from marginpursuit.losses import RHOS, JointLoss, MarginLoss
 from marginpursuit.solvers import (
+    CONCURRENT_SOLVERS,
     FOLD_SOLVERS,
     SOLVERS,
-    ConcurrentSolver,
     Prepared,
     Problem,
     Request,
@@ -533,7 +533,8 @@ class MarginPursuitClassifier(
             iteration = ScaleIteration(self.scale, scale)
             while True:
                 if self._solves_both(solver, fits):
-                    solution, fits = solve_with_half_fits(design, data, problem, solver)
+                    both = CONCURRENT_SOLVERS[solver.name]
+                    solution, fits = solve_with_half_fits(design, data, problem, both)
                 else:
                     solution = solver.solve(problem)
                 if max_steps is not None:
@@ -642,7 +643,7 @@ class MarginPursuitClassifier(
         """Whether half fits are needed, and need not wait for the fit."""
         is_fixed = not isinstance(self.scale, str)
         is_needed = self.probability == "held_out" and is_fixed and not fits
-        return is_needed and isinstance(solver, ConcurrentSolver)
+        return is_needed and solver.name in CONCURRENT_SOLVERS
 
     def _with_chosen_penalty(
         self,

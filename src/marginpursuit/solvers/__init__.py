@@ -37,6 +37,7 @@ from marginpursuit.solvers.plan import steps_before_gram as steps_before_gram
 from marginpursuit.solvers.policy import LbfgsPolicy as LbfgsPolicy
 from marginpursuit.solvers.policy import Policy as Policy
 from marginpursuit.solvers.policy import default_policy as default_policy
+from marginpursuit.solvers.registry import CONCURRENT_SOLVERS as CONCURRENT_SOLVERS
 from marginpursuit.solvers.registry import FOLD_SOLVERS as FOLD_SOLVERS
 from marginpursuit.solvers.registry import SOLVERS
 from marginpursuit.solvers.registry import ConcurrentSolver as ConcurrentSolver

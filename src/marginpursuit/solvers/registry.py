@@ -1,6 +1,6 @@
 """What a solver offers, and the solvers by name."""
 
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.solvers._problem import Prepared, Problem, Request, Solution
@@ -11,7 +11,14 @@ from marginpursuit.solvers.newton import NewtonSolver
 from marginpursuit.solvers.steepest import SteepestDescentSolver
 from marginpursuit.solvers.stochastic import StochasticSolver
 
-__all__ = ["FOLD_SOLVERS", "SOLVERS", "ConcurrentSolver", "FoldSolver", "Solver"]
+__all__ = [
+    "CONCURRENT_SOLVERS",
+    "FOLD_SOLVERS",
+    "SOLVERS",
+    "ConcurrentSolver",
+    "FoldSolver",
+    "Solver",
+]
 
 
 class Solver(Protocol):
@@ -77,7 +84,6 @@ class FoldSolver(Solver, Protocol):
         """Minimise the objective of every task, to a tolerance of its own."""
 
 
-@runtime_checkable
 class ConcurrentSolver(FoldSolver, Protocol):
     """A solver without warm starts, which solves two problems in the same threads."""
 
@@ -87,20 +93,24 @@ class ConcurrentSolver(FoldSolver, Protocol):
         """Solve two problems over the same data, the second to a tolerance for each task."""
 
 
-_FOLD_SOLVERS: tuple[FoldSolver, ...] = (
-    NewtonSolver(),
-    GramSolver(),
-    LbfgsSolver(),
-    DualSolver(),
-)
-_OTHER_SOLVERS: tuple[Solver, ...] = (SteepestDescentSolver(), StochasticSolver())
+#: The solvers that solve two problems in the same threads, by name.
+CONCURRENT_SOLVERS: dict[str, ConcurrentSolver] = {"dual": DualSolver()}
 
 #: The solvers that a search may use, by name.
-FOLD_SOLVERS: dict[str, FoldSolver] = {solver.name: solver for solver in _FOLD_SOLVERS}
+FOLD_SOLVERS: dict[str, FoldSolver] = {
+    "newton": NewtonSolver(),
+    "gram": GramSolver(),
+    "lbfgs": LbfgsSolver(),
+    **CONCURRENT_SOLVERS,
+}
 
 #: All solvers, by the name that the parameter `solver` of an estimator takes.
 #:
 #: >>> from marginpursuit.solvers import SOLVERS
 #: >>> sorted(SOLVERS)
 #: ['dual', 'gram', 'lbfgs', 'newton', 'steepest', 'stochastic']
-SOLVERS: dict[str, Solver] = {s.name: s for s in (*_FOLD_SOLVERS, *_OTHER_SOLVERS)}
+SOLVERS: dict[str, Solver] = {
+    **FOLD_SOLVERS,
+    "steepest": SteepestDescentSolver(),
+    "stochastic": StochasticSolver(),
+}
