@@ -291,6 +291,9 @@ def _pandas_columns():
         "category of numbers": pandas.Categorical([1, 2] * (N_ROWS // 2)),
         "time": pandas.to_datetime(["2020-01-01"] * N_ROWS),
         "duration": pandas.to_timedelta([1] * N_ROWS),
+        "period": pandas.period_range("2020-01", periods=N_ROWS, freq="M"),
+        "list": [[1.0, 2.0]] * N_ROWS,
+        "missing object": [1.0, pandas.NA] * (N_ROWS // 2),
     }
 
 
@@ -306,6 +309,9 @@ def _pandas_columns():
         "category of numbers",
         "time",
         "duration",
+        "period",
+        "list",
+        "missing object",
     ],
 )
 def test_pandas_columns_without_numbers_are_named(kind):
@@ -315,6 +321,16 @@ def test_pandas_columns_without_numbers_are_named(kind):
     fitted = classifier().fit(pandas_frame(), Y)
     with pytest.raises(ValueError, match="column 'c2'"):
         fitted.predict(frame)
+
+
+def test_the_first_object_that_is_not_a_number_is_named():
+    pandas = pytest.importorskip("pandas")
+    cells = changed(pandas.NA, dtype=object)
+    with pytest.raises(ValueError, match="got dtype object with <NA> in row 3"):
+        classifier().fit(cells, Y)
+    frame = pandas.DataFrame(cells, columns=NAMES)
+    with pytest.raises(ValueError, match="column 'c2' has dtype object with <NA> in row 3"):
+        classifier().fit(frame, Y)
 
 
 @pytest.mark.parametrize("kind", ["String", "Categorical", "Enum", "Date"])

@@ -65,6 +65,8 @@ def test_labels_in_data_frames():
     for labels in (
         pandas.Series(text),
         pandas.Series(text, dtype="category"),
+        pandas.Series(Y, dtype="category"),
+        pandas.Series(Y > 0, dtype="category"),
         pandas.Series(Y, dtype="Int64"),
         polars.Series(text),
         polars.Series(Y),
@@ -153,6 +155,7 @@ BAD_Y = {
         ValueError,
         r"dtype object with labels of type int; expected numbers or text.* y\.astype\(int\)",
     ),
+    "booleans as objects": ((Y > 0).astype(object), ValueError, r"type bool.* y\.astype\(bool\)"),
     "indicator of objects": (
         np.column_stack([Y, Y]).astype(object),
         ValueError,
@@ -190,6 +193,8 @@ def test_a_class_with_one_sample_is_warned_of_by_name():
         fitted = MarginPursuitClassifier().fit(X, labels)
     assert caught[0].filename == __file__
     assert np.all(np.isfinite(fitted.coef_))
+    with pytest.warns(UserWarning, match=r"single sample: \[0, 1, 2, 3, 4, 5, \.\.\.\]\."):
+        MarginPursuitClassifier().fit(X, np.minimum(np.arange(N_ROWS), 30))
 
 
 # --- weights -------------------------------------------------------------------------------------
@@ -205,6 +210,11 @@ BAD_WEIGHTS = {
     "infinite": (np.where(np.arange(N_ROWS) == 3, np.inf, 1.0), ValueError, r"got inf at index"),
     "all zero": (0.0 * ONES, ValueError, "at least one non-zero"),
     "one class left": (1.0 * (Y == 1), ValueError, r"2 classes with positive .*1 class: \[1\]"),
+    "one large weight": (
+        np.where(np.arange(N_ROWS) == np.argmax(Y), 1e200, 1.0),
+        ValueError,
+        r"got 1 class: \[1\]. Weights below 1e-100 of their sum count as zero",
+    ),
     "too few": (ONES[1:], ValueError, r"shape \(120,\), one weight a sample; got \(119,\)"),
     "column": (ONES[:, np.newaxis], ValueError, r"shape \(120,\).*got \(120, 1\)"),
     "text": (ONES.astype(str), TypeError, "sample_weight must hold real numbers"),

@@ -158,15 +158,17 @@ class InputChecks:
         sizes = class_totals(codes, data.weights > 0, len(self.classes_))
         present = self.classes_[sizes > 0].tolist()
         if len(present) < 2:
+            # Other classes have labels, so that weights have removed them.
+            rule = ". Weights below 1e-100 of their sum count as zero." * (len(self.classes_) > 1)
             raise ValueError(
                 f"{type(self).__name__} needs samples of at least 2 classes with positive weight; "
-                f"got 1 class: {present}"
+                f"got 1 class: {present}{rule}"
             )
         _warn_of_lost_digits(data.matrix)
         single = self.classes_[sizes == 1].tolist()
         if single:
             warn(
-                f"classes with a single sample: {single}. A class cannot be learnt from one "
+                f"classes with a single sample: {short(single)}. A class cannot be learnt from one "
                 "sample; add samples or drop the class."
             )
         return data
@@ -196,7 +198,7 @@ class InputChecks:
             self._check_classes(classes, first)
         unknown = np.setdiff1d(target, self.classes_).tolist()
         if unknown:
-            raise ValueError(f"y must hold labels that are in classes; got {unknown}")
+            raise ValueError(f"y must hold labels that are in classes; got {short(unknown)}")
         codes = np.searchsorted(self.classes_, target)
         return self._weighted(matrix, Labels(codes, len(self.classes_)), sample_weight)
 
@@ -403,10 +405,9 @@ def checked_matrix(X: Any) -> Any:
     names = getattr(X, "column_names", getattr(X, "columns", None))  # of Arrow, pandas, polars
     if names is None or not hasattr(X, "__array__"):
         array = np.asarray(X)
-        if not _holds_numbers(array):
-            raise ValueError(
-                f"X must hold numbers, not text or dates; got dtype {array.dtype}. {advice}"
-            )
+        found = _not_numbers(array)
+        if found:
+            raise ValueError(f"X must hold numbers, not text or dates; got {found}. {advice}")
         if array.dtype == np.longdouble and array.dtype.itemsize > 8:
             return _as_double(array)
         return X if isinstance(X, np.ndarray) else array
@@ -414,12 +415,11 @@ def checked_matrix(X: Any) -> Any:
     if count > 1:
         raise ValueError(f"X must have column names that differ; got {name!r} {count} times")
     for name in names:
-        column = X[name]
-        if not _holds_numbers(column):
-            dtype = getattr(column, "dtype", getattr(column, "type", None))
+        found = _not_numbers(X[name])
+        if found:
             raise ValueError(
-                f"X must hold numbers, not text, dates or categories; column {name!r} has dtype "
-                f"{dtype}. {advice}"
+                f"X must hold numbers, not text, dates or categories; column {name!r} has {found}. "
+                f"{advice}"
             )
     return X
 
@@ -457,16 +457,24 @@ def _warn_of_lost_digits(matrix: Any, n_rows: int = 256) -> None:
         )
 
 
-def _holds_numbers(values: Any) -> bool:
-    """Whether an array or a column of a data frame holds numbers, or objects other than text."""
-    dtype = getattr(values, "dtype", None)
-    if str(dtype) == "category":
-        return False
+def _not_numbers(values: Any) -> str:
+    """Return the dtype of an array or a column of a data frame if it is not one of numbers.
+
+    Objects may be numbers or None; otherwise the first other object is named. Empty for numbers.
+    """
+    dtype = getattr(values, "dtype", getattr(values, "type", None))  # of Arrow: type
     # The dtype of pandas states the kind also where missing values give an array of objects.
     kind = getattr(dtype, "kind", None) or np.asarray(values).dtype.kind
-    if kind != "O":
-        return kind in "biufc"  # validate_data refuses complex numbers
-    return not any(isinstance(value, str | bytes) for value in np.asarray(values).flat)
+    if kind not in "biufcO" or str(dtype) == "category":  # validate_data refuses complex numbers
+        return f"dtype {dtype}"
+    if kind == "O":
+        cells = np.atleast_1d(np.asarray(values))
+        for k, cell in enumerate(cells.flat):
+            is_number = hasattr(cell, "__float__") and not isinstance(cell, str | bytes)
+            if not is_number and cell is not None:
+                row = np.unravel_index(k, cells.shape)[0]
+                return f"dtype {dtype} with {short(cell)} in row {row}"
+    return ""
 
 
 def _shape_only(X: Any) -> NDArray[np.float32]:

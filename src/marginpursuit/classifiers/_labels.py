@@ -92,11 +92,17 @@ def refuse_mixed(name: str, y: Any) -> None:
 
 
 def refuse_objects(y: Any) -> None:
-    """Refuse arrays of Python objects that are not text, whose type scikit-learn does not know."""
-    is_object = getattr(getattr(y, "dtype", None), "kind", "") == "O"
-    first: Any = next(iter(np.asarray(y).ravel()), "") if is_object else ""
+    """Refuse arrays of Python objects that are not text, whose type scikit-learn does not know.
+
+    The categories of pandas have the dtype of their values.
+    """
+    if getattr(getattr(y, "dtype", None), "kind", "") != "O":
+        return
+    labels = np.asarray(y)
+    first: Any = next(iter(labels.ravel()), "") if labels.dtype == object else ""
     if not isinstance(first, str):
-        kind = "int" if isinstance(first, Integral) and not isinstance(first, bool) else "str"
+        is_bool, is_int = isinstance(first, bool | np.bool_), isinstance(first, Integral)
+        kind = "bool" if is_bool else "int" if is_int else "str"
         raise ValueError(
             f"Unknown label type: y has dtype object with labels of type {type(first).__name__}; "
             f"expected numbers or text. Convert them, as by y.astype({kind})."
