@@ -174,6 +174,35 @@ def test_data_frames(parts):
     assert result.table["n_train"] == [40, 500]
 
 
+def test_frames_that_cannot_be_fitted_are_named(parts):
+    pd, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    X, y = parts[0]
+    missing = pd.DataFrame(X).astype("Float64")
+    missing.iloc[[3, 4, 5], 2] = pd.NA
+    for options in ({"alphas": ALPHAS}, {"shots": [40]}, {}):
+        with pytest.raises(ValueError, match="got nan in column 2, row 3"):
+            probe(missing, y, **options)
+    labels = pd.Series(y, dtype="Int64")
+    labels[3] = pd.NA
+    with pytest.raises(ValueError, match="y must not have missing labels; got nan in row 3"):
+        probe(X, labels)
+    with pytest.raises(TypeError, match="X is a LazyFrame"):
+        probe(polars.DataFrame(X).lazy(), y)
+    with pytest.raises(TypeError, match="y of test is a LazyFrame"):
+        probe(X, y, test=(X, polars.DataFrame({"y": y}).lazy()))
+
+
+@pytest.mark.parametrize("rare", [0, 3])
+def test_held_out_rows_of_a_class_that_a_fold_lacks_are_errors(rare):
+    rng = np.random.default_rng(0)
+    y = np.repeat([rare, 1, 2], [4, 16, 20])
+    X = rng.normal(size=(40, 2)) + 8.0 * np.where(y == 2, -1, 1)[:, np.newaxis]
+    test = np.r_[:8]  # four rows of the rare class, among those of class 1, and four of class 1
+    result = probe(X, y, cv=[(np.r_[8:40], test)], alphas=[1e-2])
+    assert result.table["top_1"] == [0.5]
+    assert result.table["mean_per_class"] == [0.5]
+
+
 def test_tensors(parts):
     torch = pytest.importorskip("torch", reason="torch is not installed")
     (X, y), validation, _ = parts
@@ -219,7 +248,7 @@ def test_table(result):
         ({"shots": [0]}, ValueError, "shots"),
         ({"random_state": -1}, ValueError, "random_state must be a whole number of at least 0"),
         ({"validation": (np.ones((0, 64)), [])}, ValueError, r"y of validation has shape \(0,\)"),
-        ({"test": (np.ones((2, 64)), [1, None])}, TypeError, "y of test must have labels of one"),
+        ({"test": (np.ones((2, 64)), [1, None])}, ValueError, "y of test must not have missing"),
         ({"validation": None, "cv": 1}, ValueError, "cv must be a whole number of at least 2"),
         ({"validation": None, "cv": [], "alphas": [1.0]}, ValueError, "cv has 0 folds"),
         (
@@ -237,7 +266,7 @@ def test_table(result):
             ValueError,
             "estimator.solver must be one of .*'newton'.*got 'steepest'",
         ),
-        ({"shots": [400]}, ValueError, "shots has 400; class .* training rows"),
+        ({"shots": [400]}, ValueError, r"shots has 400; class \d has \d+ training rows"),
         ({"estimator": "svm"}, TypeError, "estimator must be a MarginPursuitClassifier"),
         (
             {"estimator": MarginPursuitClassifier(scale="auto"), "alphas": [1.0]},

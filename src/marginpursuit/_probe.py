@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from sklearn.utils import check_array
 
-from marginpursuit._namespaces import is_device_array, to_numpy
+from marginpursuit._namespaces import has_real_dtype, is_device_array, to_host, to_numpy
 from marginpursuit._probe_choice import Accuracies, Choice, FittedProbe, Labelled, accuracies
-from marginpursuit._validation import FloatArray, count, real
+from marginpursuit._validation import FloatArray, count, real, refuse_lazy
 from marginpursuit.classifiers import MarginPursuitClassifier
+from marginpursuit.classifiers._shared import checked_matrix, refuse_missing, refuse_mixed
 from marginpursuit.design import take_rows
 from marginpursuit.selection import MarginPursuitClassifierCV
 from marginpursuit.solvers import FOLD_SOLVERS
@@ -31,8 +33,9 @@ class ProbeResult:
         The columns of the table. `rows_per_class` is a number of draws, or "all"; `n_train` the
         training rows; `alpha` the chosen penalty, the median over draws; `top_1`, `top_5` and
         `mean_per_class` accuracies, means over draws, and `top_1_std` the standard deviation over
-        draws; `rows` says which rows have these accuracies: "test", "validation" or "out-of-fold";
-        `seconds` the time of the choice and the fit.
+        draws; `rows` says which rows have these accuracies: "test", "validation", "out-of-fold", or
+        "none" (one row a class without `validation` and `test`); `seconds` the time of the choice
+        and the fit.
     model : MarginPursuitClassifier or MarginPursuitClassifierCV
         The classifier that is fitted to all training rows.
     alphas : ndarray of shape (n_alphas,)
@@ -165,14 +168,19 @@ def probe(
     )
     tested = _checked_part("test", test, X, labels)
     rows: list[dict[str, Any]] = []
-    for size in _checked_shots(shots):
-        draws = []
-        for draw in range(count("n_draws", n_draws)):
-            chosen = _draw(labels, size, np.random.default_rng([random_state, size, draw]))
-            part = take_rows(X, chosen), labels[chosen]
-            draws.append(_measured(choice.with_folds_of(size), part, tested))
-        rows.append(_row(size, draws))
-    last = _measured(choice, (X, labels), tested)
+    try:
+        for size in _checked_shots(shots):
+            draws = []
+            for draw in range(count("n_draws", n_draws)):
+                chosen = _draw(labels, size, np.random.default_rng([random_state, size, draw]))
+                part = take_rows(X, chosen), labels[chosen]
+                draws.append(_measured(choice.with_folds_of(size), part, tested))
+            rows.append(_row(size, draws))
+        last = _measured(choice, (X, labels), tested)
+    except ValueError:
+        if has_real_dtype(X):
+            refuse_missing(X, "probe", None)  # names the row of X, not of a draw or a fold
+        raise
     rows.append(_row("all", [last]))
     table = {name: [row[name] for row in rows] for name in rows[0]}
     fitted = last.fitted
@@ -224,9 +232,10 @@ def _draw(labels: NDArray[Any], size: int, rng: np.random.Generator) -> NDArray[
     sizes = np.bincount(codes)
     if sizes.min() < size:
         least = int(sizes.argmin())
+        name = classes.tolist()[least]
         raise ValueError(
-            f"shots has {size}; class {classes[least]!r} has {sizes[least]} training rows. Pass at "
-            "most as many shots, or leave the class out."
+            f"shots has {size}; class {name!r} has {sizes[least]} training rows. Pass at most as "
+            "many shots, or leave the class out."
         )
     order = np.lexsort([rng.random(len(codes)), codes])
     first = np.concatenate([[0], np.cumsum(sizes)[:-1]])
@@ -235,6 +244,7 @@ def _draw(labels: NDArray[Any], size: int, rng: np.random.Generator) -> NDArray[
 
 def _labels(name: str, y: Any) -> NDArray[Any]:
     """Return labels as a NumPy array of one dimension."""
+    refuse_mixed(name, to_host(y))
     labels = to_numpy(y) if hasattr(y, "__dlpack_device__") else np.asarray(y)
     if labels.ndim != 1 or not len(labels):
         raise ValueError(
@@ -243,13 +253,16 @@ def _labels(name: str, y: Any) -> NDArray[Any]:
     try:
         np.unique(labels)
     except TypeError as error:
-        raise TypeError(f"{name} must have labels of one type, without missing ones") from error
+        raise TypeError(f"{name} must have labels of one type") from error
     return labels
 
 
 def _checked_rows(name: str, X: Any, labels: NDArray[Any]) -> Any:
     """Return features as an array or matrix; refuse other shapes than a row for each label."""
-    rows: Any = X if hasattr(X, "dtype") else np.asarray(X)  # a list or a data frame
+    refuse_lazy(name, X)
+    rows = X
+    if not hasattr(X, "dtype"):  # a list or a data frame, whose missing values become NaN
+        rows = check_array(checked_matrix(X), ensure_all_finite=False, ensure_2d=False)
     is_sparse = sparse.issparse(rows)
     rows = rows.tocsr() if is_sparse else rows  # other formats have no rows to take
     if len(rows.shape) != 2 or rows.shape[0] != len(labels):

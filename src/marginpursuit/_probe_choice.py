@@ -198,15 +198,22 @@ def _path(
 
 
 def accuracies(model: Any, X: Any, y: NDArray[Any], max_scores: int = 1 << 26) -> Accuracies:
-    """Measure a fitted classifier on rows, in chunks of at most `max_scores` scores."""
+    """Measure a fitted classifier on rows, in chunks of at most `max_scores` scores.
+
+    Rows of classes that the classifier does not have, as in a fold without them, are errors, and
+    count as one class.
+    """
     n_classes = len(model.classes_)
     codes = np.searchsorted(model.classes_, y)
+    is_known = model.classes_.take(codes, mode="clip") == y
+    codes = np.where(is_known, codes, n_classes)
     step = max(1, max_scores // n_classes)
     ranks = []
     for first in range(0, len(y), step):
         last = min(first + step, len(y))
         ranks.append(_ranks(model.decision_function(X[first:last, :]), codes[first:last]))
-    return Accuracies.of(np.concatenate(ranks), codes, n_classes)
+    found = np.where(is_known, np.concatenate(ranks), n_classes)
+    return Accuracies.of(found, codes, n_classes)
 
 
 def _ranks(scores: Any, codes: NDArray[np.intp]) -> NDArray[np.intp]:

@@ -12,14 +12,14 @@ of estimators:
 """
 
 from marginpursuit.classifiers._base import LinearClassifier, ProbabilityMixin
-from marginpursuit.classifiers._finite import range_error, rescaled
+from marginpursuit.classifiers._finite import range_error, refuse_missing, rescaled
 from marginpursuit.classifiers._half_fits import HalfFitPolicy
-from marginpursuit.classifiers._input import TrainingData
+from marginpursuit.classifiers._input import TrainingData, checked_matrix
 from marginpursuit.classifiers._kernel_expansion import KernelExpansion
 from marginpursuit.classifiers._kernel_fit import fit_with_kernel
 from marginpursuit.classifiers._kernel_map import RowScores
 from marginpursuit.classifiers._label_links import LabelLinks
-from marginpursuit.classifiers._labels import balanced_factors, check_weights
+from marginpursuit.classifiers._labels import balanced_factors, check_weights, refuse_mixed
 from marginpursuit.classifiers._landmarks import systematic_sample
 from marginpursuit.classifiers._leverage import bounded_weights, median_distance, robust_distances
 from marginpursuit.classifiers._link import (
@@ -71,6 +71,7 @@ __all__ = [
     "check_kernel_options",
     "check_parameters",
     "check_weights",
+    "checked_matrix",
     "class_scores",
     "dense_unit",
     "exact_probabilities",
@@ -82,6 +83,8 @@ __all__ = [
     "pair_scores",
     "penalty_path",
     "range_error",
+    "refuse_missing",
+    "refuse_mixed",
     "rescaled",
     "robust_distances",
     "systematic_sample",
