@@ -268,6 +268,14 @@ def test_names_of_columns_are_checked():
     assert "step_0_0" in qualified
 
 
+def test_classes_that_are_dates_are_refused():
+    days = np.arange("2020-01-01", "2020-01-04", dtype="M8[D]")
+    model = MarginPursuitClassifier().fit(X, days[Y])
+    for export in (to_dict, to_c, lambda model: to_sql(model, "t", features=list("abcd"))):
+        with pytest.raises(TypeError, match=r"dtype datetime64\[D\]; expected numbers or text"):
+            export(model)
+
+
 # --- C ----------------------------------------------------------------------------------------
 
 

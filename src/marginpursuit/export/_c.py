@@ -128,7 +128,7 @@ def source(model: LinearModel, name: str) -> str:
 def _tables(model: LinearModel, name: str) -> list[str]:
     """Return the definitions of coefficients, classes and names."""
     rows = ",\n".join(f"    {{{_numbers(row)}}}" for row in model.coef)
-    features, classes = model.feature_names, model.classes.tolist()
+    features, classes = model.feature_names, model.labels
     shape = f"[{model.n_problems}][{model.n_features}]"
     tables = [
         f"static const double {name}_coef{shape} = {{\n{rows}}};\n",

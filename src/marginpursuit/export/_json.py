@@ -30,7 +30,7 @@ def content_of(model: LinearModel) -> dict[str, Any]:
     return {
         "format": FORMAT,
         "version": VERSION,
-        "classes": model.classes.tolist(),
+        "classes": model.labels,
         "several_labels": model.has_label_sets,
         "feature_names": None if names is None else list(names),
         "coef": model.coef.tolist(),

@@ -69,6 +69,16 @@ class LinearModel:
         return replace(self, coef=self.coef * factor, intercept=intercept)
 
     @property
+    def labels(self) -> list[Any]:
+        """The classes as numbers and text of Python; dates raise a TypeError."""
+        if self.classes.dtype.kind in "mM":
+            raise TypeError(
+                f"got classes of dtype {self.classes.dtype}; expected numbers or text. Fit to "
+                "y.astype(str)."
+            )
+        return list(self.classes.tolist())
+
+    @property
     def n_problems(self) -> int:
         """The number of scores of a row."""
         return len(self.coef)

@@ -78,7 +78,7 @@ def query(
     sums = [_score(row, features) for row in zip(model.coef, model.intercept, strict=True)]
     scores = program.start(sums, keep, ".".join(map(quoted, table)))
     results = _prediction(model, scores)
-    labels = _texts(model.classes)
+    labels = _texts(model.labels)
     if model.n_problems == 1:
         results.append((scores[0], "score"))
     else:
@@ -123,9 +123,9 @@ def _prediction(model: LinearModel, scores: list[str]) -> list[tuple[str, str]]:
     if model.has_label_sets:
         return [
             (f"CASE {unknown} WHEN {s} > 0 THEN 1 ELSE 0 END", f"prediction_{label}")
-            for s, label in zip(scores, _texts(model.classes), strict=True)
+            for s, label in zip(scores, _texts(model.labels), strict=True)
         ]
-    labels = [_literal(label) for label in model.classes.tolist()]
+    labels = [_literal(label) for label in model.labels]
     if len(scores) == 1:
         choice = f"WHEN {scores[0]} > 0 THEN {labels[1]} ELSE {labels[0]}"
     else:
@@ -251,5 +251,5 @@ def _literal(label: Any) -> str:
     return str(int(label)) if isinstance(label, bool | int) else _number(label)
 
 
-def _texts(classes: Any) -> list[str]:
-    return [str(label) for label in classes.tolist()]
+def _texts(classes: list[Any]) -> list[str]:
+    return [str(label) for label in classes]
