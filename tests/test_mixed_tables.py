@@ -11,7 +11,9 @@ pd = pytest.importorskip("pandas")
 pytest.importorskip("skrub")
 
 from mixed_table import mixed_table  # noqa: E402
+from sklearn import config_context  # noqa: E402
 from sklearn.base import clone  # noqa: E402
+from sklearn.exceptions import NotFittedError  # noqa: E402
 from sklearn.model_selection import cross_val_score  # noqa: E402
 from sklearn.pipeline import make_pipeline  # noqa: E402
 
@@ -334,6 +336,32 @@ def test_wide_tables_are_sparse():
     wide = TableVectoriser(max_dense_features=10).fit_transform(frame)
     assert sparse.issparse(wide)
     np.testing.assert_array_equal(wide.toarray(), dense)
+
+
+def test_matrices_do_not_depend_on_the_output_of_transformers_in_general():
+    frame = mixed_table()
+    y = frame.pop("status")
+    expected = TableVectoriser().fit_transform(frame)
+    with config_context(transform_output="pandas"):
+        vectoriser = TableVectoriser()
+        fitted = vectoriser.fit_transform(frame)
+        np.testing.assert_array_equal(fitted, expected)
+        assert fitted.columns.tolist() == vectoriser.get_feature_names_out().tolist()
+        np.testing.assert_allclose(vectoriser.transform(frame), expected)
+        model = make_pipeline(TableVectoriser(), MarginPursuitClassifier()).fit(frame, y)
+        assert model[-1].feature_names_in_.tolist() == fitted.columns.tolist()
+    names = TableVectoriser().set_output(transform="polars").fit_transform(frame).columns
+    assert names == fitted.columns.tolist()
+
+
+def test_what_is_no_table_or_not_fitted_is_named():
+    for values in ({"a": [1, 2]}, None, np.zeros((2, 2, 2))):
+        with pytest.raises(TableError, match=r"X is of type .* dimensions; expected a data frame"):
+            TableVectoriser().fit(values)
+    frame, vectoriser = mixed_table(), TableVectoriser()
+    for method in ("differences", "unknown_values", "empty_columns", "transform"):
+        with pytest.raises(NotFittedError):
+            getattr(vectoriser, method)(frame)
 
 
 def test_pipelines_are_cloned_and_cross_validated():

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from sklearn import config_context
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.compose import ColumnTransformer
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -177,7 +178,8 @@ class TableVectoriser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 "column to keep it."
             )
         self.encoder_ = self._encoder(parsed)
-        matrix = self.encoder_.fit_transform(parsed)
+        with config_context(transform_output="default"):  # its steps return sparse matrices
+            matrix = self.encoder_.fit_transform(parsed)
         self.is_sparse_ = bool(matrix.shape[1] > self.max_dense_features)
         self.features_ = describe_features(self.encoder_)
         return self._output(matrix)
@@ -208,7 +210,7 @@ class TableVectoriser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
                 f"the table lacks {len(missing)} of {len(self.used_columns)} columns: "
                 f"{', '.join(map(repr, missing))}; it has {listed(frame.columns.tolist())}"
             )
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), config_context(transform_output="default"):
             # New values are counted by `unknown_values`.
             warnings.filterwarnings("ignore", "Found unknown categories", UserWarning)
             parsed = self._parsed(frame)
@@ -272,6 +274,7 @@ class TableVectoriser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     @property
     def used_columns(self) -> list[Column]:
         """The columns that are not dropped."""
+        check_is_fitted(self, "columns_")
         return [column for column in self.columns_ if column.kind != "dropped"]
 
     def differences(self, X: Any) -> ColumnDifferences:
@@ -343,6 +346,7 @@ class TableVectoriser(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         dict
             From columns to rows, counted from 0, without columns that have none.
         """
+        check_is_fitted(self, "encoder_")
         frame = as_frame(X)
         known = {
             name: set(map(str, categories))
@@ -465,8 +469,16 @@ def as_frame(X: Any) -> Any:
             "X is a sparse matrix; expected a data frame. A matrix of numbers needs no "
             "TableVectoriser."
         )
-    if not isinstance(X, pandas.DataFrame):
-        X = X.to_pandas() if hasattr(X, "to_pandas") else pandas.DataFrame(np.asarray(X))
+    if hasattr(X, "to_pandas"):
+        X = X.to_pandas()
+    elif not isinstance(X, pandas.DataFrame):
+        cells = np.asarray(X)
+        if cells.ndim not in (1, 2):
+            raise TableError(
+                f"X is of type {type(X).__name__} with {cells.ndim} dimensions; expected a data "
+                "frame, or an array of two dimensions. Pass a dict as pandas.DataFrame(X)."
+            )
+        X = pandas.DataFrame(cells)
     names = [str(name) for name in X.columns]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
