@@ -139,3 +139,11 @@ def test_a_search_is_named_with_its_own_parameter(kernel):
     with pytest.warns(ConvergenceWarning, match=r"^MarginPursuitClassifierCV.*larger alphas\."):
         search.fit(X, y)
     assert "_search" not in vars(search.best_estimator_)
+
+
+def test_a_search_is_named_where_its_single_fit_of_few_rows_does_not_converge():
+    X = np.random.default_rng(0).normal(size=(300, 8))
+    y = (X[:, 0] + np.random.default_rng(1).normal(size=300) > 0).astype(int)
+    with pytest.warns(ConvergenceWarning) as caught:
+        MarginPursuitClassifierCV(max_iter=1).fit(X, y)
+    assert all("MarginPursuitClassifierCV" in str(found.message) for found in caught)

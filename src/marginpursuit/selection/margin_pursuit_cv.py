@@ -524,6 +524,7 @@ class MarginPursuitClassifierCV(
             alpha_unit=self.alpha_unit_, multi_class=self.multi_class, probability=None
         )
         model.classes_, model.multilabel_ = self.classes_, False
+        model._search = self  # which warnings name
         model._fit(data)
         same = [
             candidate
