@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_allclose
 from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.exceptions import DataConversionWarning
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
@@ -14,6 +15,7 @@ from marginpursuit.inspection import (
     ScalePathDisplay,
     SelectionDisplay,
     margins_of,
+    row_influence,
 )
 from marginpursuit.location import catoni_location
 from marginpursuit.losses import MarginLoss
@@ -282,7 +284,33 @@ def test_every_display_draws_on_given_and_on_new_axes(draw):
     assert new.ax_.has_data()
 
 
-def test_the_link_needs_a_level_and_a_scale():
+def test_estimators_without_what_a_display_draws_are_named():
     X, y = load_iris(return_X_y=True)
-    with pytest.raises(AttributeError, match="margin"):
-        CalibrationLinkDisplay.from_estimator(LinearSVC().fit(X, y), X, y)
+    words = "estimator is of type LinearSVC, which has no {}; expected a .*MarginPursuitClassifier"
+    other = LinearSVC().fit(X, y)
+    with pytest.raises(TypeError, match=words.format("margin")):
+        CalibrationLinkDisplay.from_estimator(other, X, y)
+    with pytest.raises(TypeError, match=words.format("margin")):
+        ScalePathDisplay.from_estimator(other, X, y)
+    with pytest.raises(TypeError, match=words.format("cv_results_")):
+        SelectionDisplay.from_estimator(other)
+
+
+def test_a_column_of_labels_is_taken_with_a_warning():
+    X, y = load_breast_cancer(return_X_y=True)
+    model = MarginPursuitClassifier().fit(X, y)
+    expected = row_influence(model, X, y)
+    with pytest.warns(DataConversionWarning):
+        found = row_influence(model, X, y[:, np.newaxis])
+    assert_allclose(found.influence, expected.influence)
+    with pytest.warns(DataConversionWarning):
+        display = MarginDistributionDisplay.from_estimator(model, X, y[:, np.newaxis])
+    assert display.margins.shape == y.shape
+
+
+def test_influences_need_the_classes_of_the_model_one_a_row():
+    X, y = load_iris(return_X_y=True)
+    with pytest.raises(ValueError, match=r"classes that the model does not have: \[3\]"):
+        row_influence(MarginPursuitClassifier().fit(X, y), X, y + 1)
+    labels = np.column_stack([y == 0, y == 2]).astype(int)
+    assert row_influence(MarginPursuitClassifier().fit(X, labels), X, labels).influence is None

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.validation import column_or_1d
 
 from marginpursuit._validation import FloatArray, real
 
@@ -17,6 +18,7 @@ __all__ = [
     "ScoreDisplay",
     "fit_stages",
     "margins_of",
+    "require_attributes",
     "staged_margins",
 ]
 
@@ -139,6 +141,8 @@ def margins_of(y_true: ArrayLike, scores: ArrayLike, classes: ArrayLike) -> Floa
     array([-0.5,  2. ])
     """
     values, labels, names = real("scores", scores), np.asarray(y_true), np.asarray(classes)
+    if labels.ndim == 2 and labels.shape[1] == 1:  # which fit takes, too
+        labels = column_or_1d(labels, warn=True)
     is_indicator = labels.ndim == 2
     unknown = np.setdiff1d(labels, [0, 1] if is_indicator else names)
     if len(unknown):
@@ -156,6 +160,16 @@ def margins_of(y_true: ArrayLike, scores: ArrayLike, classes: ArrayLike) -> Floa
             "Pass one score per sample, or one per sample and class."
         )
     return np.where(is_true, values, -values)
+
+
+def require_attributes(estimator: Any, expected: str, *names: str) -> None:
+    """Raise a TypeError if an estimator lacks an attribute that a display reads."""
+    for name in names:
+        if not hasattr(estimator, name):
+            raise TypeError(
+                f"estimator is of type {type(estimator).__name__}, which has no {name}; expected "
+                f"{expected}"
+            )
 
 
 def fit_stages(

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from marginpursuit._validation import FloatArray, between, count, positive, real
 from marginpursuit.calibration import probability
-from marginpursuit.inspection._display import ScoreDisplay, margins_of
+from marginpursuit.inspection._display import ScoreDisplay, margins_of, require_attributes
 
 
 class CalibrationLinkDisplay(ScoreDisplay):
@@ -132,4 +132,7 @@ class CalibrationLinkDisplay(ScoreDisplay):
 
     @staticmethod
     def _loss_options(estimator: Any) -> dict[str, Any]:
+        require_attributes(
+            estimator, "a fit of a margin loss, as MarginPursuitClassifier", "margin", "scale_"
+        )
         return {"level": estimator.margin, "scale": estimator.scale_}

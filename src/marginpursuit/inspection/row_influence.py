@@ -1,11 +1,13 @@
 """Rows that lie far from the others, and rows that change a fit most."""
 
 from dataclasses import dataclass
+from reprlib import repr as short
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from sklearn.utils.validation import column_or_1d
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.losses import JointLoss, MarginLoss
@@ -23,7 +25,7 @@ class RowInfluence:
         The norm of the standardised row (sparse data: of the row), divided by its median.
     influence : ndarray of shape (n_samples,) or None
         The first-order change of the scores if the row is left out, divided by its mean over the
-        rows. None for classifiers without a margin loss.
+        rows. None for classifiers without a margin loss, and for several labels.
 
     Examples
     --------
@@ -115,14 +117,22 @@ def _score_changes(centred: FloatArray, curvatures: FloatArray, ridge: float = 1
 
 
 def _codes(model: Any, y: NDArray[Any]) -> NDArray[np.intp]:
-    return np.asarray(np.searchsorted(model.classes_, y))
+    labels = column_or_1d(y, warn=True)
+    unknown = np.setdiff1d(labels, model.classes_)
+    if len(unknown):
+        raise ValueError(
+            f"y has classes that the model does not have: {short(unknown.tolist())}; expected some "
+            f"of {short(model.classes_.tolist())}, as in its fit"
+        )
+    return np.asarray(np.searchsorted(model.classes_, labels))
 
 
 def _loss(model: Any) -> MarginLoss | None:
-    """Return the margin loss of a classifier; None if it has another loss."""
+    """Return the margin loss of a classifier; None for another loss and for several labels."""
     fitted = getattr(model, "best_estimator_", model)
     names = ("margin", "scale_", "overconfidence", "rho")
-    if not all(hasattr(fitted, name) for name in names):
+    has_labels = getattr(model, "multilabel_", False)
+    if has_labels or not all(hasattr(fitted, name) for name in names):
         return None
     return MarginLoss(*(getattr(fitted, name) for name in names))
 

@@ -7,7 +7,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from marginpursuit._validation import FloatArray, positive, real
-from marginpursuit.inspection._display import Display, fit_stages, staged_margins
+from marginpursuit.inspection._display import (
+    Display,
+    fit_stages,
+    require_attributes,
+    staged_margins,
+)
 from marginpursuit.location import catoni_location
 
 
@@ -102,6 +107,9 @@ class ScalePathDisplay(Display):
         ScalePathDisplay
             The display, drawn.
         """
+        require_attributes(
+            estimator, "a classifier with both, as MarginPursuitClassifier", "margin", "scale"
+        )
         if scales is None:
             scales = (estimator.margin * np.geomspace(0.1, 100.0, 13)).tolist()
         *models, own = fit_stages(estimator, X, y, "scale", [*scales, estimator.scale])

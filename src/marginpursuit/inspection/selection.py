@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from marginpursuit._validation import FloatArray, real
-from marginpursuit.inspection._display import Display
+from marginpursuit.inspection._display import Display, require_attributes
 
 
 class SelectionDisplay(Display):
@@ -86,6 +86,9 @@ class SelectionDisplay(Display):
         SelectionDisplay
             The display, drawn.
         """
+        require_attributes(
+            estimator, "a fitted MarginPursuitClassifierCV", "cv_results_", "best_params_"
+        )
         results, best = estimator.cv_results_, estimator.best_params_
         return cls.from_predictions(
             results["params"],
