@@ -15,7 +15,7 @@ from marginpursuit.classifiers._base import LinearClassifier, ProbabilityMixin
 from marginpursuit.classifiers._finite import range_error, refuse_missing, rescaled
 from marginpursuit.classifiers._half_fits import HalfFitPolicy
 from marginpursuit.classifiers._input import TrainingData, checked_matrix
-from marginpursuit.classifiers._kernel_expansion import KernelExpansion
+from marginpursuit.classifiers._kernel_expansion import KernelExpansion, refuse_unusable
 from marginpursuit.classifiers._kernel_fit import fit_with_kernel
 from marginpursuit.classifiers._kernel_map import RowScores
 from marginpursuit.classifiers._label_links import LabelLinks
@@ -85,6 +85,7 @@ __all__ = [
     "range_error",
     "refuse_missing",
     "refuse_mixed",
+    "refuse_unusable",
     "rescaled",
     "robust_distances",
     "systematic_sample",

@@ -16,7 +16,13 @@ from numpy.typing import NDArray
 
 from marginpursuit._validation import FloatArray
 from marginpursuit.classifiers import MarginPursuitClassifier
-from marginpursuit.classifiers._shared import Pairs, TrainingData, class_scores, pair_scores
+from marginpursuit.classifiers._shared import (
+    Pairs,
+    TrainingData,
+    class_scores,
+    pair_scores,
+    refuse_unusable,
+)
 from marginpursuit.losses import MarginLoss
 from marginpursuit.selection.candidates import FitOptions, FoldBatch, Stopping
 from marginpursuit.selection.successive_halving import Rung
@@ -110,9 +116,13 @@ class PairFoldFits:
         penalties = options.alpha_factor * np.array([own.alpha for own in candidates])
         place = np.argsort(self._order)  # of each fitted row in the order of the classes
         for fold, (fit, weights) in enumerate(zip(rung.fits, self._weights, strict=True)):
-            found = pairs.fit(
-                weights, losses, penalties, self._stopping.tol, self._stopping.max_iter
-            )
+            try:
+                found = pairs.fit(
+                    weights, losses, penalties, self._stopping.tol, self._stopping.max_iter
+                )
+            except FloatingPointError:
+                refuse_unusable(gram)  # names another reason than an indefinite kernel
+                raise
             if rung.is_full:
                 values = gram[place[fit.test]]
             else:
