@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import GridSearchCV
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -124,6 +124,18 @@ def test_everything_public_is_kept(tmp_path):
     again.set_params(warm_start=True).fit(frame, Y)  # further fits work
 
 
+def test_a_search_has_its_score_and_is_saved_without_its_splitter(tmp_path):
+    model = MarginPursuitClassifierCV(
+        scoring="neg_log_loss", alphas=[1e-3], cv=StratifiedKFold(3)
+    ).fit(X, Y)
+    with pytest.raises(
+        ModelFileError, match=r"'cv' .* StratifiedKFold.*set_params\(cv=None\) before saving"
+    ):
+        saved(model, tmp_path)
+    again = load_model(saved(model.set_params(cv=None), tmp_path))
+    assert again.score(X, Y) == model.score(X, Y)
+
+
 @pytest.mark.parametrize("link", ["exact", "fitted"])
 def test_chosen_by_cross_validation(link, tmp_path):
     model = MarginPursuitClassifierCV(link=link, scales=(0.3, 1.0), alphas=[1e-3], cv=3)
@@ -174,7 +186,7 @@ def test_version_and_times_of_a_file(tmp_path):
         (MarginPursuitClassifier(), "call fit before"),
         (
             MarginPursuitClassifier(random_state=np.random.default_rng(0)).fit(X, Y),
-            "parameter 'random_state'.*type Generator",
+            r"parameter 'random_state'.*type Generator.*set_params\(random_state=None\) before",
         ),
     ],
 )

@@ -67,7 +67,11 @@ def encode_model(model: Any, arrays: list[NDArray[Any]]) -> dict[str, Any]:
         try:
             parameters[key] = encode(value, arrays)
         except UnsupportedValueError as error:
-            raise ModelFileError(f"the parameter {key!r} does not fit in a file: {error}") from None
+            advice = f". No prediction needs it: call set_params({key}=None) before saving"
+            advice = advice if key in ("cv", "scoring", "random_state") else ""
+            raise ModelFileError(
+                f"the parameter {key!r} does not fit in a file: {error}{advice}"
+            ) from None
     fitted = {}
     state: Any = model.__getstate__()  # computes what is computed when first read
     for key, value in state.items():

@@ -71,8 +71,9 @@ class CrossValidatedClassifier(LinearClassifier):
             return float(super().score(X, y, sample_weight))
         weights = {} if sample_weight is None else {"sample_weight": to_numpy(sample_weight)}
         y_true = to_numpy(y) if is_array_api(y) else y
+        scorer = getattr(self, "scorer_", None) or self._scorer  # model files have none
         if not is_device_array(X):
-            return float(self.scorer_(self, X, y_true, **weights))
+            return float(scorer(self, X, y_true, **weights))
         scores = to_numpy(self.decision_function(X))  # scorers expect NumPy arrays
         estimator = PrecomputedScores(
             self.classes_,
@@ -80,7 +81,7 @@ class CrossValidatedClassifier(LinearClassifier):
             lambda scores: to_numpy(self.predict_proba(X)),
             multilabel=self.multilabel_,
         )
-        return float(self.scorer_(estimator, X, y_true, **weights))
+        return float(scorer(estimator, X, y_true, **weights))
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Return the objects that may request metadata: the splitter and the scorer.
