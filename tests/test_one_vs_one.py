@@ -160,6 +160,17 @@ def test_missing_classes_and_classes_of_one_row():
     assert_array_equal(model.predict(X[few[-1:]]), [2])
 
 
+@pytest.mark.parametrize("absent", [0, 1, 3])
+def test_a_class_without_weight_changes_no_other(absent):
+    X, y = three_classes(40)
+    y = np.where(np.arange(40) % 4 == 3, 3, y)
+    kept = y != absent
+    full = rbf(**EXACT).fit(X, y, sample_weight=kept.astype(float))
+    part = rbf(**EXACT).fit(X[kept], y[kept])
+    assert_array_equal(full.predict(X), part.predict(X))
+    assert_array_equal(full.classes_, np.unique(y))
+
+
 # Coupling
 
 

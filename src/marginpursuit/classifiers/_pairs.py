@@ -186,12 +186,12 @@ def pair_scores(
     the number in `sizes`; `dual_coef` has the shape (n_fits, n_classes, n_rows).
     """
     n_classes, (first, second) = len(sizes), np.triu_indices(len(sizes), 1)
-    scores = np.tile(intercept, (len(values), 1, 1))
+    scores, n_fits = np.tile(intercept, (len(values), 1, 1)), len(dual_coef)
     edges = np.concatenate([[0], np.cumsum(sizes)])
     for k in range(n_classes):
         own = slice(edges[k], edges[k + 1])
-        coef = dual_coef[:, :, own].reshape(-1, sizes[k])
-        products = (values[:, own] @ coef.T).reshape(len(values), -1, n_classes)
+        coef = dual_coef[:, :, own].reshape(n_fits * n_classes, sizes[k])
+        products = (values[:, own] @ coef.T).reshape(len(values), n_fits, n_classes)
         scores[:, :, first == k] += products[:, :, k + 1 :]
         scores[:, :, second == k] -= products[:, :, :k]
     return scores
