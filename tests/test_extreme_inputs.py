@@ -128,3 +128,28 @@ def test_squares_of_sparse_columns_with_zeros_and_weights():
 def test_rows_of_zeros_have_zero_coefficients(solver, fit_intercept):
     model = MarginPursuitClassifier(solver=solver, fit_intercept=fit_intercept)
     assert not model.fit(np.zeros((10, 3)), np.arange(10) % 2).coef_.any()
+
+
+WIDE = [(estimator, {}) for estimator in ESTIMATORS] + [
+    (estimator, {"kernel": kernel})
+    for estimator in (MarginPursuitClassifier, MarginPursuitClassifierCV)
+    for kernel in ("rbf", "poly")
+]
+
+
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("n_classes", [2, 3])
+@pytest.mark.parametrize("convert", [np.asarray, sparse.csr_array])
+@pytest.mark.parametrize(("estimator", "options"), WIDE)
+def test_wide_rows_beyond_the_range_of_squares(estimator, options, convert, n_classes):
+    """A finite fit, or an OverflowError that says what to do."""
+    X = np.random.default_rng(0).normal(size=(24, 40))
+    X[:, 0] *= 1e190
+    y = np.arange(24) % n_classes
+    advice = "Divide"
+    try:
+        model = estimator(**options).fit(convert(X), y)
+        assert np.all(np.isfinite(model.decision_function(convert(X))))
+    except OverflowError as error:
+        advice = str(error)
+    assert any(word in advice for word in ("Divide", "Rescale", "Pass samples", "Set a"))

@@ -235,6 +235,8 @@ class DistributionClassifier(CallbackSupportMixin, KernelClassifier):  # type: i
         identity = Standardisation.identity(design.n_columns)
         products = design.row_products(np.ones(design.n_columns), identity)
         gram = products + float(self.fit_intercept)
+        if not np.all(np.isfinite(gram)):
+            raise FloatingPointError("the products of the rows are not finite")
         fit = self._kernel_solver(gram, n_problems=1)(machine)
         return replace(fit, coef=rows.adjoint(fit.coef))
 

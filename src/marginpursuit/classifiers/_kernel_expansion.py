@@ -18,6 +18,7 @@ from marginpursuit._namespaces import is_device_array, to_device_of, to_host
 from marginpursuit._validation import FloatArray
 from marginpursuit.blocks import Blocks
 from marginpursuit.classifiers._base import LinearClassifier, TrainingData
+from marginpursuit.classifiers._finite import range_error
 from marginpursuit.classifiers._lazy import lazy_on_dask
 from marginpursuit.classifiers._pairs import class_scores, pair_scores
 from marginpursuit.classifiers._parameters import KERNELS
@@ -203,7 +204,10 @@ def _scaled_gamma(data: TrainingData) -> float:
     is_sparse = data.matrix.is_sparse if isinstance(data.matrix, Blocks) else data.is_sparse
     mean = _weighted_sum(data, partial(_power_sum, 0.0, 1)) / n_columns
     if is_sparse:
-        variance = _weighted_sum(data, partial(_power_sum, 0.0, 2)) / n_columns - mean**2
+        square = _weighted_sum(data, partial(_power_sum, 0.0, 2)) / n_columns
+        if not np.isfinite(square):
+            raise range_error("the squares of the entries are not finite")
+        variance = square - mean**2
     else:
         variance = _weighted_sum(data, partial(_power_sum, mean, 2)) / n_columns
     return 1.0 / (n_columns * variance) if variance > 0 else 1.0

@@ -36,6 +36,7 @@ from marginpursuit._threads import Threads, usable_threads
 from marginpursuit._validation import FloatArray
 from marginpursuit.blocks import Blocks
 from marginpursuit.classifiers._base import TrainingData
+from marginpursuit.classifiers._finite import range_error
 from marginpursuit.classifiers._kernel_expansion import (
     KernelExpansion,
     centre_of,
@@ -234,6 +235,8 @@ def _distances_from_mean(data: TrainingData, rounding: float = 1e-12) -> FloatAr
         mean = design.adjoint(data.weights, Standardisation.identity(design.n_columns))
         centred = Standardisation(mean, np.ones(design.n_columns))
         distances = np.asarray(design.row_norms(centred), dtype=np.float64)
+    if not np.all(np.isfinite(distances)):
+        raise range_error("the distances of the rows from their mean are not finite")
     return np.where(distances > rounding * float(np.linalg.norm(mean)), distances, 0.0)
 
 

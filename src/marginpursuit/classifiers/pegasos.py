@@ -477,7 +477,8 @@ class PegasosClassifier(KernelClassifier):
         """Return the objective of each binary problem, for weights with this sum."""
         coef, intercept = linear
         sign = np.column_stack([labels.sign(positive) for positive in labels.positive_classes])
-        losses = HingeLoss().value(sign * design.scores(coef, intercept))
+        margins = sign * design.scores(coef, intercept)
+        losses = HingeLoss().value(np.where(np.isnan(margins), -np.inf, margins))  # an overflow
         square = np.sum(coef**2, axis=0) + self.penalise_intercept * intercept**2
         return np.asarray(weights @ losses / total_weight + 0.5 * self.alpha * square)
 
