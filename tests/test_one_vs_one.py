@@ -16,7 +16,13 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.multiclass import OneVsOneClassifier
 
-from marginpursuit import MarginPursuitClassifier, blocks, load_model, save_model
+from marginpursuit import (
+    MarginPursuitClassifier,
+    MarginPursuitClassifierCV,
+    blocks,
+    load_model,
+    save_model,
+)
 from marginpursuit._kernels import _link
 from marginpursuit._model_checks import model_error
 from marginpursuit.classifiers._pairs import (
@@ -158,6 +164,16 @@ def test_missing_classes_and_classes_of_one_row():
     with pytest.warns(UserWarning, match="classes with a single sample"):
         model = rbf(**(EXACT | {"probability": "held_out"})).fit(X[few], y[few])
     assert_array_equal(model.predict(X[few[-1:]]), [2])
+
+
+@pytest.mark.parametrize("second", ["ovo", "joint"])
+def test_a_fit_of_pairs_is_no_start_of_a_later_fit(second):
+    X, y = three_classes(40)
+    y = np.where(np.arange(40) % 4 == 3, 3, y)  # six pairs, four scores
+    model = rbf(**EXACT, warm_start=True).fit(X, y)
+    again = model.set_params(multi_class=second).fit(X, y)
+    expected = rbf(**EXACT).set_params(multi_class=second).fit(X, y)
+    assert_array_equal(again.predict(X), expected.predict(X))
 
 
 @pytest.mark.parametrize("absent", [0, 1, 3])
@@ -412,6 +428,9 @@ def test_few_iterations_are_warned_of():
     X, y = three_classes()
     with pytest.warns(ConvergenceWarning, match="Set max_iter above 1, or tol above"):
         rbf(max_iter=1, alpha=1e-4).fit(X, y)
+    search = MarginPursuitClassifierCV(kernel="rbf", max_iter=1, alphas=[1e-4], tol=1e-5)
+    with pytest.warns(ConvergenceWarning, match=r"^MarginPursuitClassifierCV: the estimated"):
+        search.fit(X, y)
 
 
 def test_margin_statistics_are_those_of_the_class_scores():

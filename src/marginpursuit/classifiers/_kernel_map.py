@@ -349,6 +349,8 @@ class MappedKernelClassifier(KernelExpansion):
         is_fitted = hasattr(self, "dual_coef_") and self.n_features_in_ == matrix.shape[1]
         if not is_fitted or self._is_precomputed == hasattr(self, "support_vectors_"):
             return None  # the last fit had other columns, or another kind of kernel
+        if self.multi_class_ == "ovo":
+            return None  # the intercepts are those of pairs
         scores = np.reshape(self._expansion_scores(matrix), (matrix.shape[0], -1))
         return RowScores(scores - self.intercept_, self.intercept_)
 

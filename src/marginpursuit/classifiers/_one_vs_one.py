@@ -128,8 +128,9 @@ def fit_pairs_of_classes(model: Any, data: TrainingData) -> None:
     model._keep_margins(Margins(margins, own.weights, data.total_weight, margin), model.scale_)
     gap = float(solved.gaps.max())
     if gap > model.tol:
+        owner = model if model._search is None else model._search
         warn(
-            f"{type(model).__name__}: the estimated relative suboptimality of a pair of classes is "
+            f"{type(owner).__name__}: the estimated relative suboptimality of a pair of classes is "
             f"{gap:.1e}, above tol={model.tol:g}. Set max_iter above {model.max_iter}, or tol "
             f"above {gap:.0e}.",
             ConvergenceWarning,
