@@ -316,20 +316,21 @@ def _pandas_columns():
 )
 def test_pandas_columns_without_numbers_are_named(kind):
     frame = pandas_frame().assign(c2=_pandas_columns()[kind])
-    with pytest.raises(ValueError, match=r"X must hold numbers.*column 'c2' has dtype.*Encode"):
+    error = TypeError if kind in ("period", "list", "missing object") else ValueError
+    with pytest.raises(error, match=r"X must hold numbers.*column 'c2' has dtype.*Encode"):
         classifier().fit(frame, Y)
     fitted = classifier().fit(pandas_frame(), Y)
-    with pytest.raises(ValueError, match="column 'c2'"):
+    with pytest.raises(error, match="column 'c2'"):
         fitted.predict(frame)
 
 
 def test_the_first_object_that_is_not_a_number_is_named():
     pandas = pytest.importorskip("pandas")
     cells = changed(pandas.NA, dtype=object)
-    with pytest.raises(ValueError, match="got dtype object with <NA> in row 3"):
+    with pytest.raises(TypeError, match=r"got dtype object with <NA> in row 3: .* 'NAType'"):
         classifier().fit(cells, Y)
     frame = pandas.DataFrame(cells, columns=NAMES)
-    with pytest.raises(ValueError, match="column 'c2' has dtype object with <NA> in row 3"):
+    with pytest.raises(TypeError, match="column 'c2' has dtype object with <NA> in row 3: "):
         classifier().fit(frame, Y)
 
 

@@ -399,15 +399,12 @@ def checked_matrix(X: Any) -> Any:
     """
     if isinstance(X, np.ma.MaskedArray):
         raise ValueError("X must not be a masked array: its mask would be ignored")
-    advice = "Encode such columns first, as marginpursuit.tables.TableVectoriser does."
     if sparse.issparse(X):
         return checked_sparse(X)
     names = getattr(X, "column_names", getattr(X, "columns", None))  # of Arrow, pandas, polars
     if names is None or not hasattr(X, "__array__"):
         array = np.asarray(X)
-        found = _not_numbers(array)
-        if found:
-            raise ValueError(f"X must hold numbers, not text or dates; got {found}. {advice}")
+        _refuse_others(array, "X must hold numbers, not text or dates; got")
         if array.dtype == np.longdouble and array.dtype.itemsize > 8:
             return _as_double(array)
         return X if isinstance(X, np.ndarray) else array
@@ -415,12 +412,8 @@ def checked_matrix(X: Any) -> Any:
     if count > 1:
         raise ValueError(f"X must have column names that differ; got {name!r} {count} times")
     for name in names:
-        found = _not_numbers(X[name])
-        if found:
-            raise ValueError(
-                f"X must hold numbers, not text, dates or categories; column {name!r} has {found}. "
-                f"{advice}"
-            )
+        words = f"X must hold numbers, not text, dates or categories; column {name!r} has"
+        _refuse_others(X[name], words)
     return X
 
 
@@ -457,24 +450,29 @@ def _warn_of_lost_digits(matrix: Any, n_rows: int = 256) -> None:
         )
 
 
-def _not_numbers(values: Any) -> str:
-    """Return the dtype of an array or a column of a data frame if it is not one of numbers.
+def _refuse_others(values: Any, words: str) -> None:
+    """Refuse an array or a column of a data frame that holds other values than numbers.
 
-    Objects may be numbers or None; otherwise the first other object is named. Empty for numbers.
+    Objects may be numbers or None. The error begins with `words`, and names the first other object.
     """
+    advice = "Encode such columns first, as marginpursuit.tables.TableVectoriser does."
     dtype = getattr(values, "dtype", getattr(values, "type", None))  # of Arrow: type
     # The dtype of pandas states the kind also where missing values give an array of objects.
     kind = getattr(dtype, "kind", None) or np.asarray(values).dtype.kind
     if kind not in "biufcO" or str(dtype) == "category":  # validate_data refuses complex numbers
-        return f"dtype {dtype}"
-    if kind == "O":
-        cells = np.atleast_1d(np.asarray(values))
-        for k, cell in enumerate(cells.flat):
-            is_number = hasattr(cell, "__float__") and not isinstance(cell, str | bytes)
-            if not is_number and cell is not None:
-                row = np.unravel_index(k, cells.shape)[0]
-                return f"dtype {dtype} with {short(cell)} in row {row}"
-    return ""
+        raise ValueError(f"{words} dtype {dtype}. {advice}")
+    cells = np.atleast_1d(np.asarray(values)) if kind == "O" else np.empty(0)
+    for k, cell in enumerate(cells.flat):
+        is_text = isinstance(cell, str | bytes)
+        if not is_text and (cell is None or hasattr(cell, "__float__")):
+            continue
+        place = f"{short(cell)} in row {np.unravel_index(k, cells.shape)[0]}"
+        if is_text:
+            raise ValueError(f"{words} dtype {dtype} with {place}. {advice}")
+        raise TypeError(  # that of float(), which scikit-learn's checks demand
+            f"{words} dtype {dtype} with {place}: float() argument must be a string or a number, "
+            f"not {type(cell).__name__!r}. {advice}"
+        )
 
 
 def _shape_only(X: Any) -> NDArray[np.float32]:
