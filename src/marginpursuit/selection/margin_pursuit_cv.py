@@ -119,7 +119,8 @@ class MarginPursuitClassifierCV(
         at threshold zero, as in GridSearchCV. Try "roc_auc" or "neg_log_loss" for rare classes.
         With several labels None is the negative of the mean log-loss of the labels, and scorers
         that use predictions, such as "f1_micro", get those at the thresholds of the candidate. A
-        callable that uses X gets the held-out rows in the container that holds them.
+        callable that uses X gets the held-out rows in the container that holds them; those of a
+        data frame are an array without names. It gets scores and probabilities, no coefficients.
     rule : {"auto", "best", "one-standard-error"}, default="auto"
         Which candidate to choose.
 
