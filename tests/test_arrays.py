@@ -219,10 +219,11 @@ def test_fit_with_newton_steps():
 def test_wide_and_narrow_shapes(shape):
     rng = np.random.default_rng(0)
     rows, y = rng.normal(size=shape), rng.integers(0, 3, shape[0])
-    reference = classifier(alpha=0.1).fit(rows, y)
-    on_device = classifier(alpha=0.1).fit(in_strict(rows), y)
+    exact = classifier(alpha=0.1, tol=1e-12)
+    reference = clone(exact).fit(rows, y)
+    on_device = clone(exact).fit(in_strict(rows), y)
     assert_allclose(on_device.coef_, reference.coef_, rtol=1e-7, atol=1e-9)
-    warm = classifier(alpha=0.1, warm_start=True).fit(in_strict(rows), y)
+    warm = clone(exact).set_params(warm_start=True).fit(in_strict(rows), y)
     warm.fit(in_strict(rows), y)
     assert_allclose(warm.coef_, reference.coef_, rtol=1e-4, atol=1e-6)
 

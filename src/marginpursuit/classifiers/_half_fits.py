@@ -158,9 +158,11 @@ class _HalfProblem:
             return None
         step = thinning(int(np.count_nonzero(halves.held_out)), max_rows)
         halves = halves.thinned(step)
+        fold_solver = FOLD_SOLVERS[solver]
+        is_large_joint = fold_solver.shares_passes and _is_large_joint(problem)
         tol = policy.tol
-        if not (isinstance(data.labels, LabelSets) or _is_large_joint(problem)):
-            tol = policy.half_fit_tol(factors, bounds_gap=FOLD_SOLVERS[solver].bounds_gap)
+        if not (isinstance(data.labels, LabelSets) or is_large_joint):
+            tol = policy.half_fit_tol(factors, bounds_gap=fold_solver.bounds_gap)
         half_problem = _half_problem(problem, data.labels, halves, factors, tol, policy.max_iter)
         return cls(half_problem, halves, step, max_rows, factors)
 
