@@ -230,6 +230,12 @@ def check_spread(problem, rows, first, last):
     for found, terms in zip(total, (weight * centred, weight * squares), strict=True):
         bound = EPSILON * (n + 8) * (1 + np.abs(terms).sum(axis=0))
         assert_within(found, (1 + terms.sum(axis=0), bound))
+    root, even = np.sqrt(factors), np.ones((2, d))
+    rows.moments(first, last, centre, problem.weight, even, root)
+    z = (centred * root) ** 2
+    for found, terms in zip(even, (weight * z, weight * z**2), strict=True):
+        bound = EPSILON * (n + 16) * (1 + np.abs(terms).sum(axis=0))
+        assert_within(found, (1 + terms.sum(axis=0), bound))
     rows.norms(first, last, centre, factors, out)
     norms = squares @ factors
     assert_within(out[first:last], (norms, EPSILON * (d + 8) * norms))

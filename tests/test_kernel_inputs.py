@@ -58,6 +58,8 @@ def test_wrong_lengths_of_products_are_refused():
     for wrong in shapes:
         with pytest.raises(ValueError, match="must have length"):
             rows.moments(0, 4, *map(np.ones, wrong))
+    with pytest.raises(ValueError, match="factors must have length 3"):
+        rows.moments(0, 4, *map(np.ones, (3, 4, (2, 3), 4)))
 
 
 @needs_compiled

@@ -177,6 +177,9 @@ CALLS = {
     "scores": lambda a: dense(a).scores(0, N, a.coef, 0.0, a.out),
     "adjoint": lambda a: csr(a).adjoint(0, N, a.weight, np.zeros(D)),
     "moments": lambda a: dense(a).moments(0, N, a.coef, a.weight, np.zeros((2, D))),
+    "even moments": lambda a: dense(a).moments(
+        *(0, N, a.coef, a.weight, np.zeros((2, D)), a.coef)
+    ),
     "norms": lambda a: dense(a).norms(0, N, a.coef, a.coef, a.out),
     "row_squares": lambda a: csr(a).row_squares(0, N, a.out),
     "descend": lambda a: dense(a).descend(

@@ -274,24 +274,32 @@ static void check_products(const problem_t *p, ptrdiff_t first, ptrdiff_t last)
 static void check_moments(const problem_t *p)
 {
     double *out = doubles(p->n), *sum = doubles(p->d), *squares = doubles(p->d);
+    double *second = doubles(p->d), *fourth = doubles(p->d);
     int is_right = 1;
     const ptrdiff_t first = p->n / 3;
-    p->kernels->moments(p->layout, p->type, &p->m, first, p->n, p->coef, p->weight, sum, squares);
+    p->kernels->moments(p->layout, p->type, &p->m, first, p->n, p->coef, p->coef, p->weight, second,
+                        fourth);
+    p->kernels->moments(p->layout, p->type, &p->m, first, p->n, p->coef, NULL, p->weight, sum, squares);
     p->kernels->norms(p->layout, p->type, &p->m, first, p->n, p->coef, p->coef, out);
     for (ptrdiff_t i = first; i < p->n; i++)
         for (ptrdiff_t j = 0; j < p->d; j++) {
             const double a = p->plain[i * p->d + j] - p->coef[j];
             sum[j] -= p->weight[i] * a;
             squares[j] -= p->weight[i] * a * a;
+            const double z = p->coef[j] * p->coef[j] * a * a;
+            second[j] -= p->weight[i] * z;
+            fourth[j] -= p->weight[i] * z * z;
             out[i] -= p->coef[j] * a * a;
         }
     for (ptrdiff_t j = 0; j < p->d; j++) {
         is_right &= is_near(sum[j], 0.0, 20.0 * (double)p->n);
         is_right &= is_near(squares[j], 0.0, 200.0 * (double)p->n);
+        is_right &= is_near(second[j], 0.0, 2e3 * (double)p->n);
+        is_right &= is_near(fourth[j], 0.0, 2e6 * (double)p->n);
     }
     for (ptrdiff_t i = 0; i < p->n; i++) is_right &= is_near(out[i], 0.0, 64.0 * (double)p->d);
     expect_of(p, is_right, "moments and norms");
-    free(out), free(sum), free(squares);
+    free(out), free(sum), free(squares), free(second), free(fourth);
 }
 
 /* Tasks that share a pass over CSR rows: each has the value and gradient of its own sweep. */

@@ -70,14 +70,23 @@ class ArrayRows:
 
     @_quiet
     def moments(
-        self, first: int, last: int, centre: FloatArray, weights: FloatArray, total: FloatArray
+        self,
+        first: int,
+        last: int,
+        centre: FloatArray,
+        weights: FloatArray,
+        total: FloatArray,
+        factors: FloatArray | None = None,
     ) -> None:
-        """Add the sums over rows [first, last) of weights[i] * (row i - centre) to `total[0]`.
+        """Add the sums over rows [first, last) of weights[i] * z_i to `total[0]`.
 
-        Those of weights[i] * (row i - centre)**2 are added to `total[1]`.
+        Those of weights[i] * z_i**2 are added to `total[1]`. z_i is row i less the centre or, with
+        factors, the square of that times the factors.
         """
         for span, rows in self._chunks(first, last):
             centred = rows - centre
+            if factors is not None:
+                centred = np.square(centred * factors)
             total[0] += weights[span] @ centred
             total[1] += weights[span] @ np.square(centred, out=centred)
 

@@ -211,7 +211,7 @@ cdef extern from "sweep.h" nogil:
                        const double *, double, double *) noexcept nogil
         void (*adjoint)(layout_t, int, const matrix_t *, Py_ssize_t, Py_ssize_t,
                          const double *, double *) noexcept nogil
-        void (*moments)(layout_t, int, const matrix_t *, Py_ssize_t, Py_ssize_t,
+        void (*moments)(layout_t, int, const matrix_t *, Py_ssize_t, Py_ssize_t, const double *,
                         const double *, const double *, double *, double *) noexcept nogil
         void (*norms)(layout_t, int, const matrix_t *, Py_ssize_t, Py_ssize_t,
                       const double *, const double *, double *) noexcept nogil

@@ -374,11 +374,17 @@ cdef class DenseRows(_Rows):
     def moments(
         self, Py_ssize_t first, Py_ssize_t last, const double[::1] centre not None,
         const double[::1] weights not None, double[:, ::1] total not None,
+        const double[::1] factors = None,
     ):
-        """Add the sums over rows [first, last) of weights[i] * (row i - centre) to `total[0]`.
+        """Add the sums over rows [first, last) of weights[i] * z_i to `total[0]`.
 
-        Those of weights[i] * (row i - centre)**2 are added to `total[1]`.
+        Those of weights[i] * z_i**2 are added to `total[1]`. z_i is row i less the centre or, with
+        factors, the square of that times the factors.
         """
+        cdef const double *factor = NULL
+        if factors is not None:
+            check_length("factors", factors.shape[0], self.n_columns)
+            factor = &factors[0]
         self.check_span(first, last)
         check_length("centre", centre.shape[0], self.n_columns)
         check_length("weights", weights.shape[0], self.n_rows)
@@ -386,7 +392,7 @@ cdef class DenseRows(_Rows):
         check_length("total", total.shape[1], self.n_columns)
         with nogil:
             self.kernels.moments(
-                self.layout, self.type, &self.matrix, first, last, &centre[0], &weights[0],
+                self.layout, self.type, &self.matrix, first, last, &centre[0], factor, &weights[0],
                 &total[0, 0], &total[1, 0],
             )
 

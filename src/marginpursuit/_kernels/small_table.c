@@ -134,7 +134,8 @@ static int find_moments(small_table_t *t, const state_t *s)
         if (!t->has_intercept) s->mean[j] = 0.0;
     }
     memset(s->inverse, 0, (size_t)d * sizeof(double));
-    t->kernels->moments(ROWS, FLOAT64, &matrix, 0, n, s->mean, t->weight, s->inverse, s->column);
+    t->kernels->moments(ROWS, FLOAT64, &matrix, 0, n, s->mean, NULL, t->weight, s->inverse,
+                        s->column);
     t->n_passes += 2;
     for (ptrdiff_t j = 0; j < d; j++) {
         const double variance = s->column[j], error = rounding * s->mean[j];

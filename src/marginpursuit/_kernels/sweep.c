@@ -216,10 +216,9 @@ typedef struct {
     void (*adjoint)(const matrix_t *, ptrdiff_t first, ptrdiff_t n, const double *factors,
                      double *sum);
     double (*square)(const matrix_t *, ptrdiff_t row); /* of the norm of a row */
-    /* For dense rows: sum[j] += the sum of weights[i] (x_ij - c_j)^2, and out[i] = the sum of
-     * factors[j] (x_ij - c_j)^2. */
+    /* Of dense rows; see sweep.h. */
     void (*moments)(const matrix_t *, ptrdiff_t first, ptrdiff_t n, const double *centre,
-                    const double *weights, double *sum, double *squares);
+                    const double *factors, const double *weights, double *sum, double *squares);
     void (*norms)(const matrix_t *, ptrdiff_t first, ptrdiff_t n, const double *centre,
                   const double *factors, double *out);
     /* For dense rows, both in one, where the rows are short; returns the first row not swept. */
@@ -312,9 +311,11 @@ static void adjoint(layout_t layout, int type, const matrix_t *m, ptrdiff_t firs
 }
 
 static void moments(layout_t layout, int type, const matrix_t *m, ptrdiff_t first, ptrdiff_t last,
-                    const double *centre, const double *weights, double *sum, double *squares)
+                    const double *centre, const double *factors, const double *weights,
+                    double *sum, double *squares)
 {
-    products_of[layout][type].moments(m, first, last - first, centre, weights + first, sum, squares);
+    products_of[layout][type].moments(m, first, last - first, centre, factors, weights + first, sum,
+                                      squares);
 }
 
 static void norms(layout_t layout, int type, const matrix_t *m, ptrdiff_t first, ptrdiff_t last,

@@ -335,10 +335,12 @@ typedef struct {
     /* sum += the sum of factors[i] x_i; rows of factor 0 may be skipped */
     void (*adjoint)(layout_t, int type, const matrix_t *, ptrdiff_t first, ptrdiff_t last,
                      const double *factors, double *sum);
-    /* Of dense rows: sum[j] += the sum of weights[i] (x_ij - centre[j]), squares[j] += that of
-     * weights[i] (x_ij - centre[j])^2, and out[i] = the sum of factors[j] (x_ij - centre[j])^2 */
+    /* Of dense rows: sum[j] += the sum of weights[i] z_ij and squares[j] += that of weights[i] z_ij^2,
+     * with z_ij = x_ij - centre[j], or (factors[j] (x_ij - centre[j]))^2 where factors are given;
+     * and out[i] = the sum of factors[j] (x_ij - centre[j])^2 */
     void (*moments)(layout_t, int type, const matrix_t *, ptrdiff_t first, ptrdiff_t last,
-                    const double *centre, const double *weights, double *sum, double *squares);
+                    const double *centre, const double *factors, const double *weights,
+                    double *sum, double *squares);
     void (*norms)(layout_t, int type, const matrix_t *, ptrdiff_t first, ptrdiff_t last,
                   const double *centre, const double *factors, double *out);
     /* out[i] = |x_i|^2; CSR rows may name no column twice */

@@ -123,6 +123,7 @@ class MatrixDesign(Design):
         self.blocks = [Block(k, *pair) for k, pair in enumerate(pairwise(edges))]
         self._row_squares: FloatArray | None = None
         self._last_copy = np.empty(0, dtype=np.intp), np.empty((0, self.n_columns))
+        self._last_largest = np.empty(0, dtype=np.intp), np.empty(0)
 
     @property
     def n_stored(self) -> int:
@@ -343,24 +344,19 @@ class MatrixDesign(Design):
         """Return weighted sums of z² and z⁴, with z = factors · (x - mean)."""
         if self.is_sparse:
             return self._sparse_even_moments(weights, mean, factors)
-        origin = np.zeros(self.n_columns)
-        step = max(1, self.policy.buffer_elements // self.n_columns)
+        totals, weights = np.zeros((len(self.blocks), 2, self.n_columns)), np.asarray(weights)
 
-        def add(begin: int, end: int, total: FloatArray) -> None:
-            buffer = np.empty((min(step, end - begin), self.n_columns))
-            for start in range(begin, end, step):
-                if this_thread.stop.is_set:
-                    raise StoppedError
-                own = weights[start : min(start + step, end)]
-                rows = self.matrix[start : start + len(own)]
-                if not np.all(own > 0):  # other rows may have squares that are not finite
-                    own, rows = own[own > 0], rows[own > 0]
-                squares = np.subtract(rows, mean, out=buffer[: len(own)])
-                squares *= factors
-                np.square(squares, out=squares)
-                _kernels.rows(squares).moments(0, len(own), origin, own, total)
+        def run(block: Block) -> None:
+            kernels, used = self.kernels, (block.first, block.last)
+            own = weights
+            if not np.all(weights[block.first : block.last] > 0):
+                # Other rows may have squares that are not finite.
+                rows = block.first + np.flatnonzero(weights[block.first : block.last])
+                kernels, own, used = _kernels.rows(self.matrix[rows]), weights[rows], (0, len(rows))
+            kernels.moments(*used, mean, own, totals[block.number], factors)
 
-        return self.sum_blocks((2, self.n_columns), self.n_rows, add)
+        list(self.threads.map(run, self.blocks))
+        return np.asarray(totals.sum(axis=0))
 
     def _sparse_even_moments(
         self, weights: FloatArray, mean: FloatArray, factors: FloatArray
@@ -403,7 +399,10 @@ class MatrixDesign(Design):
         return np.sqrt(np.maximum(norms, 0.0))
 
     def _largest(self, columns: NDArray[np.intp]) -> FloatArray:
-        """Return the largest absolute value in each of some columns."""
+        """Return the largest absolute value in each of some columns; those of dense rows are kept.
+
+        A fit standardises the columns with several weights, and the same ones are constant.
+        """
         if self.is_sparse:
             found = np.zeros((len(self.blocks), self.n_columns))
 
@@ -413,12 +412,15 @@ class MatrixDesign(Design):
 
             list(self.threads.map(run, self.blocks))
             return np.asarray(found.max(axis=0)[columns])
+        if np.array_equal(self._last_largest[0], columns):
+            return self._last_largest[1]
         maxima: FloatArray = np.zeros(len(columns))
         step = max(1, self.policy.buffer_elements // len(columns))
         for start in range(0, self.n_rows, step):
             values = self.matrix[start : start + step, columns]
             ends = values.max(axis=0).astype(np.float64), values.min(axis=0).astype(np.float64)
             maxima = np.maximum(maxima, np.maximum(ends[0], -ends[1]))
+        self._last_largest = columns, maxima
         return maxima
 
     def _row_products(self, mean: FloatArray, factors: FloatArray) -> FloatArray:
