@@ -24,6 +24,7 @@ from sklearn.metrics import f1_score, label_ranking_average_precision_score
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits
 
 from marginpursuit import MarginPursuitClassifier
 
@@ -127,8 +128,9 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="with more, wall-clock times")
     options = parser.parse_args()
     cases = [(name, n_rows) for name in options.sets for n_rows in options.rows or ROWS[name]]
-    tables = run(cases, options.labels, options.seeds, options.threads)
-    write_results("labels", tables)
+    with threadpool_limits(options.threads):
+        tables = run(cases, options.labels, options.seeds, options.threads)
+        write_results("labels", tables)
 
 
 if __name__ == "__main__":
