@@ -46,7 +46,6 @@ WITHOUT_RATIOS = {
     "contamination": "test errors; `tables`, `selection` and `text` compare times",
     "faults": "faults and mutants, by no program of this folder",
     "few-rows": "its times were left out, as other jobs ran",
-    "imports": "older than its ratio",
     "interop": "test errors",
     "kernel-defaults": "test errors",
     "label-errors": "precision of rankings and flags",
