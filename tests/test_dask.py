@@ -46,8 +46,11 @@ STATISTICS = ("location", "mean", "variance", "skewness", "quantiles")
 
 @pytest.fixture(scope="module")
 def client():
+    # The cluster gives up a killed worker whose successor has not registered within this time (15 s
+    # by default): next to other tests its imports may take as long.
+    timeout = {"distributed.deploy.lost-worker-timeout": "120 s"}
     with (
-        dask.config.set({"distributed.worker.daemon": True}),
+        dask.config.set({"distributed.worker.daemon": True} | timeout),
         distributed.LocalCluster(
             n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address="127.0.0.1:0"
         ) as cluster,
@@ -323,14 +326,14 @@ def stop_one(pids):
 )
 def test_lost_workers_leave_the_fit_unchanged(client, expected, tmp_path, action, passes):
     """After all passes the workers persist the margins; Dask recomputes those of a lost worker."""
-    client.wait_for_workers(2, timeout=30)
+    client.wait_for_workers(2, timeout=100)
     log = tmp_path / "loads"
     rows = lazy(partial(logged_rows, log=str(log), seconds=0.05))
     loads = N_BLOCKS * expected.n_passes_ if passes == "all" else N_BLOCKS * passes + 2
     with During(client, log, action, loads):
         fit = classifier().fit(rows, LABELS)
     assert_identical(fit, expected)
-    client.wait_for_workers(2, timeout=30)
+    client.wait_for_workers(2, timeout=100)
 
 
 def broken_rows(k, how):
