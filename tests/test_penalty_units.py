@@ -8,7 +8,8 @@ from sklearn.datasets import load_breast_cancer
 
 from marginpursuit import MarginPursuitClassifier, MarginPursuitClassifierCV
 from marginpursuit.blocks import Blocks
-from marginpursuit.design import design_for
+from marginpursuit.design import MemoryDesign, design_for
+from marginpursuit.design._matrix import ReadPolicy
 from marginpursuit.solvers import penalty_weights
 
 RNG = np.random.default_rng(5)
@@ -55,6 +56,18 @@ def test_rows_without_weight_are_not_read():
     with design_for(rows) as design:
         found = design.kurtosis(weights, design.standardisation(weights, centred=True))
     assert_allclose(found, kurtosis_by_hand(X[1:], weights[1:]), rtol=1e-9)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_blocks_without_weight(order):
+    rows = np.array(np.tile(X, (8, 1)), order=order)
+    weights = np.where(np.arange(len(rows)) < 200, 0.0, RNG.random(len(rows)))
+    weights /= weights.sum()
+    rows[:200] = 1e200
+    with MemoryDesign(rows, policy=ReadPolicy(block_elements=700)) as design:
+        assert len(design.blocks) > 3
+        found = design.kurtosis(weights, design.standardisation(weights, centred=True))
+    assert_allclose(found, kurtosis_by_hand(rows[200:], weights[200:]), rtol=1e-9)
 
 
 def test_the_variance_of_a_column_of_two_rows_counts_six_times():

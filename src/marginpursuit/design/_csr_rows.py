@@ -45,6 +45,24 @@ def centred_squares(
     return np.asarray(total + np.where(n_stored < len(weights), others * mean**2, 0.0))
 
 
+def even_moments(
+    chunks: Iterable[tuple[slice, Any]], weights: FloatArray, mean: FloatArray, factors: FloatArray
+) -> FloatArray:
+    """Return weighted sums of z² and z⁴, with z = factors · (x - mean), of rows with weight."""
+    powers, n_columns, total = np.array([[2], [4]]), len(mean), np.zeros((2, len(mean)))
+    for span, chunk in chunks:
+        own = weights[span]
+        if not np.all(own > 0):  # other rows may have squares that are not finite
+            own, chunk = own[own > 0], chunk[own > 0]
+        indices, stored = chunk.indices, np.repeat(own, np.diff(chunk.indptr))
+        squares = ((chunk.data - mean[indices]) * factors[indices]) ** 2
+        for k, power in enumerate((squares, squares**2)):
+            total[k] += np.bincount(indices, stored * power, n_columns)
+        others = own.sum() - np.bincount(indices, stored, n_columns)
+        total += np.maximum(others, 0.0) * (mean * factors) ** powers
+    return total
+
+
 def csr_row_products(
     matrix: Any, mean: FloatArray, factors: FloatArray, max_scores: int
 ) -> FloatArray:

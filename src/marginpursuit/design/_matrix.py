@@ -23,6 +23,7 @@ from marginpursuit.design._base import Design, Standardisation
 from marginpursuit.design._csr_rows import (
     centred_squares,
     csr_row_products,
+    even_moments,
     squared_rows,
     stored_elements,
 )
@@ -343,12 +344,15 @@ class MatrixDesign(Design):
     ) -> FloatArray:
         """Return weighted sums of z² and z⁴, with z = factors · (x - mean)."""
         if self.is_sparse:
-            return self._sparse_even_moments(weights, mean, factors)
-        totals, weights = np.zeros((len(self.blocks), 2, self.n_columns)), np.asarray(weights)
+
+            def add(begin: int, end: int, total: FloatArray) -> None:
+                total += even_moments(self.chunks(begin, end), weights, mean, factors)
+
+            return self.sum_blocks((2, self.n_columns), self.n_rows, add)
+        totals, weights = np.zeros((len(self.blocks), 2, self.n_columns)), np.array(weights)
 
         def run(block: Block) -> None:
-            kernels, used = self.kernels, (block.first, block.last)
-            own = weights
+            kernels, own, used = self.kernels, weights, (block.first, block.last)
             if not np.all(weights[block.first : block.last] > 0):
                 # Other rows may have squares that are not finite.
                 rows = block.first + np.flatnonzero(weights[block.first : block.last])
@@ -357,25 +361,6 @@ class MatrixDesign(Design):
 
         list(self.threads.map(run, self.blocks))
         return np.asarray(totals.sum(axis=0))
-
-    def _sparse_even_moments(
-        self, weights: FloatArray, mean: FloatArray, factors: FloatArray
-    ) -> FloatArray:
-        powers, n_columns = np.array([[2], [4]]), self.n_columns
-
-        def add(begin: int, end: int, total: FloatArray) -> None:
-            for span, chunk in self.chunks(begin, end):
-                own = weights[span]
-                if not np.all(own > 0):  # as for dense rows
-                    own, chunk = own[own > 0], chunk[own > 0]
-                indices, stored = chunk.indices, np.repeat(own, np.diff(chunk.indptr))
-                squares = ((chunk.data - mean[indices]) * factors[indices]) ** 2
-                for k, power in enumerate((squares, squares**2)):
-                    total[k] += np.bincount(indices, stored * power, n_columns)
-                others = own.sum() - np.bincount(indices, stored, n_columns)
-                total += np.maximum(others, 0.0) * (mean * factors) ** powers
-
-        return self.sum_blocks((2, n_columns), self.n_rows, add)
 
     def _row_norms(self, mean: FloatArray, factors: FloatArray) -> FloatArray:
         """Return ‖factors · (x - mean)‖ of every row."""
