@@ -51,12 +51,12 @@ def _copied(problem: Problem) -> Problem | None:
     is_large = allows_float32(policy, n_elements, problem.tol, is_joint=is_joint)
     in_range = all(low <= getattr(loss, "margin", 0.0) <= high for loss in problem.tasks.losses)
     is_fast = problem.tasks.has_compiled_losses or is_joint
-    if not (is_large and in_range and _is_curved(problem) and is_fast):
+    if not (is_large and in_range and is_curved(problem) and is_fast):
         return None
     return float32_problem(problem, design.copied_order(problem.prepared.standardisation))
 
 
-def _is_curved(problem: Problem) -> bool:
+def is_curved(problem: Problem) -> bool:
     """Whether rows or penalty determine the minimiser in spite of the rounding of float32."""
     design, policy = problem.prepared.design, problem.policy
     has_many_rows = design.n_rows >= policy.overdetermined_ratio * design.n_columns
@@ -78,7 +78,7 @@ def float32_problem(
     copy = prepared.design.float32_copy(order, prepared.standardisation) if in_memory else None
     if copy is None:
         return None
-    if _is_curved(problem):
+    if is_curved(problem):
         prepared.preconditioner.compute_from(copy, order)
     own_tasks = replace(
         tasks,

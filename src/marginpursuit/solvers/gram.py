@@ -28,7 +28,7 @@ from marginpursuit.losses import JointLoss
 from marginpursuit.solvers._compiled_lbfgs import lbfgs_for
 from marginpursuit.solvers._continuation import continued, joined, unverified
 from marginpursuit.solvers._device_lbfgs import minimise_on_device
-from marginpursuit.solvers._float32 import solve_in_float32
+from marginpursuit.solvers._float32 import is_curved, solve_in_float32
 from marginpursuit.solvers._joint_sampled_hessian import has_subsample, solve_by_subsample
 from marginpursuit.solvers._numpy_lbfgs import minimise
 from marginpursuit.solvers._problem import (
@@ -234,16 +234,22 @@ def _solve_joint(problem: Problem) -> Solution:
 
     Small problems, whose passes take less time than the steps between them, are solved up to
     rounding, unless products are in float32: the correction pairs of its rounding errors would make
-    the last estimates of the gap too large.
+    the last estimates of the gap too large. With few rows and a small penalty the estimates may be
+    a hundredth of the gap: such problems are solved up to rounding too or, if large, below `tol`.
     """
     policy, design = problem.policy, problem.prepared.design
     n_products = design.n_stored * len(problem.start[1])
     if _runs_on_device(problem):
         return minimise_on_device(problem, n_confirmations=policy.lbfgs.final_confirmations)
-    if n_products > policy.max_exact_joint_products or design.rounding > Design.rounding:
+    is_reliable = is_curved(problem)
+    limit = policy.max_exact_joint_products if is_reliable else policy.max_exact_flat_products
+    if design.rounding > Design.rounding or (is_reliable and n_products > limit):
         return solve_in_float32(problem, _minimise_joint)
-    exact = replace(problem, tol=min(policy.exact_joint_tol, problem.tol))
-    solution = _minimise_joint(exact)
+    if n_products <= limit:
+        solution = _minimise_joint(replace(problem, tol=min(policy.exact_joint_tol, problem.tol)))
+    else:
+        tight = replace(problem, tol=policy.flat_joint_tol * problem.tol)
+        solution = solve_in_float32(tight, _minimise_joint)
     last = solution.history[-policy.lbfgs.joint_confirmations :]
     is_met = np.all(solution.gap <= problem.tol)
     is_confirmed = solution.status is not Status.MAX_ITER or all(
