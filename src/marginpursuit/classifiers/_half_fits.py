@@ -230,7 +230,7 @@ class HalfFits:
 
 
 def _is_large_joint(problem: Problem) -> bool:
-    """Whether the tasks are joint, and not so small that the solvers solve them up to rounding."""
+    """Whether the tasks are joint, with more products than are solved up to rounding by default."""
     n_products = problem.prepared.design.n_stored * problem.start[1].size
     is_large = n_products > problem.policy.max_exact_joint_products
     return is_large and isinstance(problem.tasks, JointTasks)
